@@ -1,0 +1,359 @@
+"""The frame: many entries of one ledger as one run of bytes, on the wire, in the journal and in the store alike.
+
+One layout serves all three, so that a bookie moves entries from socket to disk without touching them one by one.
+Everything is little-endian:
+
+    header (64 bytes)   magic, version, flags, stripe period, ledger, first entry, count, payload size,
+                        LAC, length at LAC, stripe mask, CRC32C of the body, CRC32C of the header
+    body                deltas u32 × count, lengths u32 × count, CRC32Cs u32 × count, then the payloads
+
+The table is stored by columns: the deltas of a frame without striping are then one constant run of bytes, compared and
+copied in one call. A delta is the distance from the first entry; a striped bookie holds 0, 2, 3, 5 … and the stripe in
+the header says which residues those are, so that runs of frames merge into one interval. Count 0 publishes a LAC.
+
+Three checksums, three jobs (rule 44). The header's and the body's find damage in transit and in the journal at the
+cost of one call. The entry's covers ledger id, entry id and payload, is computed once by the writer and checked by
+every reader and by the scrubber: swapped keys and misdirected blocks do not get past it.
+"""
+
+from __future__ import annotations  # array[int] is no run-time expression before 3.12
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, repeat
+from typing import Final, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from daybook.core.errors import EntryTooLargeError, FrameError
+from daybook.core.ids import ENTRY_BYTES_MAX, MAX_ID, MESSAGE_BYTES_MAX, NO_ENTRY, EntryId, LedgerId
+from daybook.core.quorum import DENSE, Stripe
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAGIC: Final = b"DBF1"
+VERSION: Final = 1
+FLAG_RECOVERY: Final = 1  # bypasses the fence (rule 10)
+FLAG_DEFERRED_SYNC: Final = 2  # answered before fsync; only a force makes it durable (rule 22)
+_KNOWN_FLAGS: Final = FLAG_RECOVERY | FLAG_DEFERRED_SYNC
+
+_HEADER: Final = struct.Struct("<4sBBBxqqIIqqQII")
+HEADER_BYTES: Final = _HEADER.size
+_CRC: Final = struct.Struct("<I")
+_ID: Final = struct.Struct("<q")
+COLUMN_BYTES: Final = 4
+ROW_BYTES: Final = 3 * COLUMN_BYTES
+FRAME_ENTRIES_MAX: Final = 16_384
+FRAME_BYTES_TARGET: Final = 256 * 1024
+"""Where a writer seals a frame: larger ones gain nothing and wait longer (docs/architecture.md)."""
+
+assert HEADER_BYTES == 64
+assert sys.byteorder == "little", "columns are packed in native order, which must be little-endian"
+
+_DENSE_DELTAS: Final = array("I", range(FRAME_ENTRIES_MAX)).tobytes()
+
+
+class FrameHeader(NamedTuple):
+    """A frame's header, checked. `size_bytes` is the whole frame's."""
+
+    flags: int
+    stripe: Stripe
+    ledger_id: LedgerId
+    first_entry: EntryId
+    count: int
+    payload_bytes: int
+    last_add_confirmed: EntryId
+    length_at_lac: int
+    body_crc: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of header and body."""
+        return HEADER_BYTES + ROW_BYTES * self.count + self.payload_bytes
+
+    @property
+    def is_recovery(self) -> bool:
+        """Whether the fence lets it pass (rule 10)."""
+        return bool(self.flags & FLAG_RECOVERY)
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether it is answered before it is durable (rule 22)."""
+        return bool(self.flags & FLAG_DEFERRED_SYNC)
+
+
+class Entry(NamedTuple):
+    """An entry as a reader gets it."""
+
+    entry_id: EntryId
+    data: bytes
+
+
+def ledger_seed(ledger_id: LedgerId) -> int:
+    """The CRC32C of the ledger id: where the CRC of each of its entries begins."""
+    return crc32c(_ID.pack(ledger_id))
+
+
+def entry_crc(ledger_id: LedgerId, entry_id: EntryId, payload: Buffer) -> int:
+    """The CRC32C over ledger id, entry id (both 64-bit little-endian) and payload."""
+    return crc32c(payload, crc32c(_ID.pack(entry_id), ledger_seed(ledger_id)))
+
+
+def entry_crcs(ledger_id: LedgerId, entry_ids: Sequence[EntryId], payloads: Sequence[Buffer]) -> list[int]:
+    """`entry_crc` of many entries, in loops that stay in C."""
+    ids = array("q", entry_ids).tobytes()
+    keys = [key for (key,) in struct.iter_unpack("8s", ids)]
+    return list(map(crc32c, payloads, map(crc32c, keys, repeat(ledger_seed(ledger_id)))))
+
+
+def encode_frame(
+    ledger_id: LedgerId,
+    first_entry: EntryId,
+    payloads: Sequence[Buffer],
+    crcs: Sequence[int],
+    *,
+    last_add_confirmed: EntryId = NO_ENTRY,
+    length_at_lac: int = 0,
+    flags: int = 0,
+    stripe: Stripe = DENSE,
+    entry_ids: Sequence[EntryId] | None = None,
+) -> bytes:
+    """Encode a frame of `payloads`, whose checksums are `crcs` (see `entry_crcs`).
+
+    `entry_ids` names the entries of a striped frame, rising, the first one equal to `first_entry`; without it they
+    are consecutive. No payloads: a frame that publishes the LAC (rule 48); `first_entry` is then ignored by bookies.
+    """
+    count = len(payloads)
+    assert count == len(crcs) <= FRAME_ENTRIES_MAX
+    lengths = array("I", map(len, payloads))
+    if entry_ids is None:
+        deltas = _DENSE_DELTAS[: COLUMN_BYTES * count]
+    else:
+        deltas = array("I", [entry - first_entry for entry in entry_ids]).tobytes()
+    return assemble_frame(
+        FrameHeader(
+            flags, stripe, ledger_id, first_entry, count, sum(lengths), last_add_confirmed, length_at_lac, 0
+        ),
+        [deltas, lengths.tobytes(), array("I", crcs).tobytes(), *payloads],
+    )
+
+
+def assemble_frame(header: FrameHeader, body: Sequence[Buffer]) -> bytes:
+    """Put `header` (its body_crc is computed here) before the parts of `body`."""
+    body_crc = 0
+    for part in body:
+        body_crc = crc32c(part, body_crc)
+    stripe = header.stripe
+    packed = bytearray(
+        _HEADER.pack(
+            MAGIC,
+            VERSION,
+            header.flags,
+            stripe.period,
+            header.ledger_id,
+            header.first_entry,
+            header.count,
+            header.payload_bytes,
+            header.last_add_confirmed,
+            header.length_at_lac,
+            stripe.mask,
+            body_crc,
+            0,
+        )
+    )
+    _CRC.pack_into(packed, HEADER_BYTES - 4, crc32c(memoryview(packed)[: HEADER_BYTES - 4]))
+    return b"".join([packed, *body])
+
+
+def decode_header(buffer: Buffer, offset: int = 0) -> FrameHeader:
+    """Read and check the header at `offset`; nothing is allocated for the body.
+
+    Raises FrameError if it is no frame's header, its checksum fails, a bound does not hold, or the body would reach
+    beyond the buffer.
+    """
+    room = len(buffer) - offset
+    if room < HEADER_BYTES:
+        msg = f"a frame's header has {HEADER_BYTES} bytes, only {room} are left"
+        raise FrameError(msg)
+    view = memoryview(buffer)
+    (
+        magic,
+        version,
+        flags,
+        period,
+        ledger_id,
+        first_entry,
+        count,
+        payload_bytes,
+        lac,
+        length_at_lac,
+        mask,
+        body_crc,
+        header_crc,
+    ) = _HEADER.unpack_from(buffer, offset)
+    if magic != MAGIC:
+        msg = f"no frame begins here: the magic is {bytes(magic)!r}, not {MAGIC!r}"
+        raise FrameError(msg)
+    if crc32c(view[offset : offset + HEADER_BYTES - 4]) != header_crc:
+        msg = "the frame's header fails its checksum"
+        raise FrameError(msg)
+    if version != VERSION:
+        msg = f"frame version {version} is not known here (known: {VERSION}): upgrade the bookies before the clients"
+        raise FrameError(msg)
+    header = FrameHeader(
+        flags,
+        Stripe(period, mask),
+        ledger_id,
+        first_entry,
+        count,
+        payload_bytes,
+        lac,
+        length_at_lac,
+        body_crc,
+    )
+    _check_bounds(header)
+    if room < header.size_bytes:
+        msg = f"the frame says it has {header.size_bytes} bytes, only {room} are here"
+        raise FrameError(msg)
+    return header
+
+
+def _check_bounds(header: FrameHeader) -> None:
+    """Raise FrameError for a header that no writer of ours would make."""
+    flags, (period, mask), ledger_id, first, count, payload_bytes, lac, length_at_lac, _ = header
+    if flags & ~_KNOWN_FLAGS:
+        msg = f"frame flags {flags:#x} are not known here (known: {_KNOWN_FLAGS:#x})"
+        raise FrameError(msg)
+    if not 1 <= period <= 64 or not 1 <= mask < 1 << period:
+        msg = f"stripe period {period} with mask {mask:#x}: need 1 ≤ period ≤ 64 and 1 ≤ mask < 2^period"
+        raise FrameError(msg)
+    if not 0 <= ledger_id or not 0 <= first <= MAX_ID - FRAME_ENTRIES_MAX * 64:
+        msg = f"ledger {ledger_id}, first entry {first}: ids are not negative and leave room for the frame"
+        raise FrameError(msg)
+    if not NO_ENTRY <= lac or length_at_lac < 0:
+        msg = f"LAC {lac} with length {length_at_lac}: the smallest are −1 and 0"
+        raise FrameError(msg)
+    if count > FRAME_ENTRIES_MAX or header.size_bytes > MESSAGE_BYTES_MAX:
+        msg = (
+            f"a frame of {count} entries and {header.size_bytes} bytes: at most {FRAME_ENTRIES_MAX} entries "
+            f"and {MESSAGE_BYTES_MAX} bytes are allowed"
+        )
+        raise FrameError(msg)
+
+
+def check_body(buffer: Buffer, header: FrameHeader, offset: int = 0) -> None:
+    """Check the body of the frame at `offset`: its checksum, rising deltas that fit the stripe, and lengths.
+
+    Costs a few calls for the frame, none per entry. Raises FrameError.
+    """
+    view = memoryview(buffer)
+    body_start = offset + HEADER_BYTES
+    if crc32c(view[body_start : offset + header.size_bytes]) != header.body_crc:
+        msg = f"the frame of ledger {header.ledger_id} at entry {header.first_entry} fails its checksum"
+        raise FrameError(msg)
+    count = header.count
+    column = COLUMN_BYTES * count
+    deltas = view[body_start : body_start + column]
+    lengths = array("I", view[body_start + column : body_start + 2 * column].tobytes())
+    if sum(lengths) != header.payload_bytes:
+        msg = f"the lengths of the entries add up to {sum(lengths)}, the header says {header.payload_bytes}"
+        raise FrameError(msg)
+    if count and max(lengths) > ENTRY_BYTES_MAX:
+        msg = f"an entry of {max(lengths)} bytes: at most {ENTRY_BYTES_MAX} are allowed"
+        raise FrameError(msg)
+    if deltas != _DENSE_DELTAS[:column]:
+        _check_striped(header, array("I", deltas.tobytes()))
+
+
+def _check_striped(header: FrameHeader, deltas: array[int]) -> None:
+    """Raise FrameError unless `deltas` begin at 0 and rise."""
+    if deltas[0] != 0 or any(a >= b for a, b in zip(deltas, deltas[1:], strict=False)):
+        msg = f"the entries of the frame at {header.first_entry} do not rise from its first entry"
+        raise FrameError(msg)
+    if header.first_entry + deltas[-1] > MAX_ID:
+        msg = "the frame's last entry id is out of range"
+        raise FrameError(msg)
+
+
+def split_message(message: Buffer) -> list[tuple[FrameHeader, int]]:
+    """The frames of a message, as (header, offset); frames follow each other without anything between.
+
+    Raises FrameError; bodies are not looked at (see `check_body`).
+    """
+    frames = []
+    offset = 0
+    end = len(message)
+    while offset < end:
+        header = decode_header(message, offset)
+        frames.append((header, offset))
+        offset += header.size_bytes
+    return frames
+
+
+def frame_columns(buffer: Buffer, header: FrameHeader, offset: int = 0) -> tuple[array[int], array[int], array[int]]:
+    """The frame's table: deltas, lengths and CRCs."""
+    view = memoryview(buffer)
+    start = offset + HEADER_BYTES
+    column = COLUMN_BYTES * header.count
+    return (
+        array("I", view[start : start + column].tobytes()),
+        array("I", view[start + column : start + 2 * column].tobytes()),
+        array("I", view[start + 2 * column : start + 3 * column].tobytes()),
+    )
+
+
+def last_entry(buffer: Buffer, header: FrameHeader, offset: int = 0) -> EntryId:
+    """The id of the frame's last entry; NO_ENTRY for a frame without entries."""
+    if not header.count:
+        return NO_ENTRY
+    (delta,) = _CRC.unpack_from(buffer, offset + HEADER_BYTES + COLUMN_BYTES * (header.count - 1))
+    return header.first_entry + int(delta)
+
+
+def is_dense(buffer: Buffer, header: FrameHeader, offset: int = 0) -> bool:
+    """Whether the frame's entries are consecutive."""
+    return last_entry(buffer, header, offset) == header.first_entry + header.count - 1
+
+
+def frame_payloads(buffer: Buffer, header: FrameHeader, offset: int = 0) -> list[bytes]:
+    """The payloads, copied out of the buffer in order; checksums are not looked at."""
+    _, lengths, _ = frame_columns(buffer, header, offset)
+    data = memoryview(buffer)
+    end = offset + HEADER_BYTES + ROW_BYTES * header.count
+    ends = list(accumulate(lengths, initial=end))
+    return [bytes(data[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+
+
+def frame_entry_ids(buffer: Buffer, header: FrameHeader, offset: int = 0) -> Sequence[EntryId]:
+    """The entry ids, in order."""
+    if is_dense(buffer, header, offset):
+        return range(header.first_entry, header.first_entry + header.count)
+    deltas, _, _ = frame_columns(buffer, header, offset)
+    return [header.first_entry + delta for delta in deltas]
+
+
+def decode_entries(buffer: Buffer, header: FrameHeader, offset: int = 0) -> tuple[list[Entry], list[EntryId]]:
+    """The frame's entries whose checksum holds, and the ids of those whose does not (rule 44)."""
+    entry_ids = frame_entry_ids(buffer, header, offset)
+    payloads = frame_payloads(buffer, header, offset)
+    _, _, expected = frame_columns(buffer, header, offset)
+    actual = entry_crcs(header.ledger_id, entry_ids, payloads)
+    if actual == expected.tolist():
+        return list(map(Entry, entry_ids, payloads)), []
+    good, bad = [], []
+    for entry_id, payload, crc, wanted in zip(entry_ids, payloads, actual, expected, strict=True):
+        if crc == wanted:
+            good.append(Entry(entry_id, payload))
+        else:
+            bad.append(entry_id)
+    return good, bad
+
+
+def check_payloads(payloads: Iterable[Buffer]) -> None:
+    """Raise EntryTooLargeError if one is over the limit (rule 21: it burns no bookie)."""
+    largest = max(map(len, payloads), default=0)
+    if largest > ENTRY_BYTES_MAX:
+        msg = f"an entry of {largest} bytes: at most {ENTRY_BYTES_MAX} are allowed; split it, or store a reference"
+        raise EntryTooLargeError(msg)
