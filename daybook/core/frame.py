@@ -22,7 +22,8 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, repeat
+from dataclasses import dataclass
+from itertools import accumulate, pairwise, repeat
 from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
@@ -55,7 +56,8 @@ assert sys.byteorder == "little", "columns are packed in native order, which mus
 _DENSE_DELTAS: Final = array("I", range(FRAME_ENTRIES_MAX)).tobytes()
 
 
-class FrameHeader(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
     """A frame's header, checked. `size_bytes` is the whole frame's."""
 
     flags: int
@@ -222,17 +224,19 @@ def decode_header(buffer: Buffer, offset: int = 0) -> FrameHeader:
 
 def _check_bounds(header: FrameHeader) -> None:
     """Raise FrameError for a header that no writer of ours would make."""
-    flags, (period, mask), ledger_id, first, count, payload_bytes, lac, length_at_lac, _ = header
+    flags, ledger_id, first, count = header.flags, header.ledger_id, header.first_entry, header.count
+    period, mask = header.stripe
+    lac, length_at_lac = header.last_add_confirmed, header.length_at_lac
     if flags & ~_KNOWN_FLAGS:
         msg = f"frame flags {flags:#x} are not known here (known: {_KNOWN_FLAGS:#x})"
         raise FrameError(msg)
     if not 1 <= period <= 64 or not 1 <= mask < 1 << period:
         msg = f"stripe period {period} with mask {mask:#x}: need 1 ≤ period ≤ 64 and 1 ≤ mask < 2^period"
         raise FrameError(msg)
-    if not 0 <= ledger_id or not 0 <= first <= MAX_ID - FRAME_ENTRIES_MAX * 64:
+    if ledger_id < 0 or not 0 <= first <= MAX_ID - FRAME_ENTRIES_MAX * 64:
         msg = f"ledger {ledger_id}, first entry {first}: ids are not negative and leave room for the frame"
         raise FrameError(msg)
-    if not NO_ENTRY <= lac or length_at_lac < 0:
+    if lac < NO_ENTRY or length_at_lac < 0:
         msg = f"LAC {lac} with length {length_at_lac}: the smallest are −1 and 0"
         raise FrameError(msg)
     if count > FRAME_ENTRIES_MAX or header.size_bytes > MESSAGE_BYTES_MAX:
@@ -269,7 +273,7 @@ def check_body(buffer: Buffer, header: FrameHeader, offset: int = 0) -> None:
 
 def _check_striped(header: FrameHeader, deltas: array[int]) -> None:
     """Raise FrameError unless `deltas` begin at 0 and rise."""
-    if deltas[0] != 0 or any(a >= b for a, b in zip(deltas, deltas[1:], strict=False)):
+    if deltas[0] != 0 or any(a >= b for a, b in pairwise(deltas)):
         msg = f"the entries of the frame at {header.first_entry} do not rise from its first entry"
         raise FrameError(msg)
     if header.first_entry + deltas[-1] > MAX_ID:
@@ -292,7 +296,9 @@ def split_message(message: Buffer) -> list[tuple[FrameHeader, int]]:
     return frames
 
 
-def frame_columns(buffer: Buffer, header: FrameHeader, offset: int = 0) -> tuple[array[int], array[int], array[int]]:
+def frame_columns(
+    buffer: Buffer, header: FrameHeader, offset: int = 0
+) -> tuple[array[int], array[int], array[int]]:
     """The frame's table: deltas, lengths and CRCs."""
     view = memoryview(buffer)
     start = offset + HEADER_BYTES
@@ -323,7 +329,7 @@ def frame_payloads(buffer: Buffer, header: FrameHeader, offset: int = 0) -> list
     data = memoryview(buffer)
     end = offset + HEADER_BYTES + ROW_BYTES * header.count
     ends = list(accumulate(lengths, initial=end))
-    return [bytes(data[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    return [bytes(data[a:b]) for a, b in pairwise(ends)]
 
 
 def frame_entry_ids(buffer: Buffer, header: FrameHeader, offset: int = 0) -> Sequence[EntryId]:

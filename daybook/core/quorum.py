@@ -24,7 +24,7 @@ class Stripe(NamedTuple):
         """Whether `entry_id` is one of these entries."""
         return bool(self.mask >> (entry_id % self.period) & 1)
 
-    def count(self, first: EntryId, last: EntryId) -> int:
+    def count_between(self, first: EntryId, last: EntryId) -> int:
         """How many entries of first … last (inclusive) it holds."""
         if last < first:
             return 0
@@ -87,9 +87,7 @@ def stripe_of(quorum: Quorum, position: int) -> Stripe:
     if quorum.ensemble_size == quorum.write_quorum:
         return DENSE
     mask = sum(
-        1 << residue
-        for residue in range(quorum.ensemble_size)
-        if position in write_set(quorum, residue)
+        1 << residue for residue in range(quorum.ensemble_size) if position in write_set(quorum, residue)
     )
     return Stripe(quorum.ensemble_size, mask)
 
@@ -116,16 +114,12 @@ def covers_every_write_set(quorum: Quorum, answered: int) -> bool:
 
     BookKeeper: RoundRobinDistributionSchedule.RRQuorumCoverageSet.
     """
-    return all(
-        (answered & mask).bit_count() >= quorum.coverage for mask in write_set_masks(quorum)
-    )
+    return all((answered & mask).bit_count() >= quorum.coverage for mask in write_set_masks(quorum))
 
 
 def can_still_ack(quorum: Quorum, alive: int) -> bool:
     """Whether Qa of every write set is among `alive` (a mask of positions): may a writer go on without the rest?"""
-    return all(
-        (alive & mask).bit_count() >= quorum.ack_quorum for mask in write_set_masks(quorum)
-    )
+    return all((alive & mask).bit_count() >= quorum.ack_quorum for mask in write_set_masks(quorum))
 
 
 def mask_of(positions: AbstractSet[int]) -> int:

@@ -1,0 +1,316 @@
+"""Ledger metadata: the one record that every client of a ledger agrees on, and the only ways it may change.
+
+It lives in ZooKeeper as JSON and changes by compare-and-set on its version, so a change is a pure function from one
+value to the next. `check_transition` is the judge of all of them: OPEN → IN_RECOVERY → CLOSED (or OPEN → CLOSED by the
+writer), fragments are appended or the last one is replaced (rule 17), a bookie of a fragment is replaced by repair
+(rule 32), a close is final (rule 11), a writer token is set once (rule 53).
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import pairwise
+from typing import Any, Final, Self
+
+from daybook.core.errors import MetadataError, QuorumError
+from daybook.core.ids import (
+    CUSTOM_METADATA_BYTES_MAX,
+    NO_ENTRY,
+    BookieId,
+    EntryId,
+    LedgerId,
+    check_bookie_id,
+    check_ledger_id,
+)
+from daybook.core.quorum import Quorum, Stripe, check_quorum, stripe_of
+
+FORMAT_VERSION: Final = 1
+DIGEST_TYPE: Final = "CRC32C"
+
+
+class LedgerState(Enum):
+    """Where a ledger is in its life."""
+
+    OPEN = "OPEN"
+    IN_RECOVERY = "IN_RECOVERY"
+    CLOSED = "CLOSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """An ensemble and the first entry it holds; it ends where the next one begins.
+
+    `length_before` is the payload bytes of all entries before `first_entry`, so that the ledger's length is known where
+    a fragment has just begun (rule 44).
+    """
+
+    first_entry: EntryId
+    length_before: int
+    bookies: tuple[BookieId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMetadata:
+    """A ledger's metadata, checked on construction. `length` is in payload bytes and counts when CLOSED.
+
+    Raises MetadataError for a value that no legal history leads to.
+    """
+
+    ledger_id: LedgerId
+    quorum: Quorum
+    fragments: tuple[Fragment, ...]
+    state: LedgerState = LedgerState.OPEN
+    last_entry: EntryId = NO_ENTRY
+    length: int = 0
+    password_hash: str = ""
+    writer_token: str | None = None
+    custom_metadata: Mapping[str, bytes] = field(default_factory=dict)
+    created_at_ms: int = 0
+    unknown_fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check what must hold in every state."""
+        fragments = self.fragments
+        if not fragments or fragments[0].first_entry != 0 or fragments[0].length_before != 0:
+            self._refuse("its first ensemble must begin at entry 0 with length 0")
+        for before, after in pairwise(fragments):
+            if before.first_entry >= after.first_entry or before.length_before > after.length_before:
+                self._refuse("its ensembles must rise in first entry and length")
+        for fragment in fragments:
+            if len(fragment.bookies) != self.quorum.ensemble_size:
+                self._refuse(
+                    f"an ensemble needs {self.quorum.ensemble_size} bookies, not {len(fragment.bookies)}"
+                )
+            if len(set(fragment.bookies)) != len(fragment.bookies):
+                self._refuse(f"a bookie is named twice in the ensemble at entry {fragment.first_entry}")
+        if self.state is LedgerState.CLOSED and self.last_entry < fragments[-1].first_entry - 1:
+            self._refuse(f"it ends at {self.last_entry}, before its last ensemble begins")
+
+    def _refuse(self, why: str) -> None:
+        msg = f"metadata of ledger {self.ledger_id} is not valid: {why}"
+        raise MetadataError(msg)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `last_entry` and `length` are final."""
+        return self.state is LedgerState.CLOSED
+
+    @property
+    def last_fragment(self) -> Fragment:
+        """The fragment that is written to while the ledger is open."""
+        return self.fragments[-1]
+
+    def fragment_index(self, entry_id: EntryId) -> int:
+        """The index of the fragment that holds `entry_id`."""
+        assert entry_id >= 0
+        index = len(self.fragments) - 1
+        while self.fragments[index].first_entry > entry_id:
+            index -= 1
+        return index
+
+    def fragment_of(self, entry_id: EntryId) -> Fragment:
+        """The fragment that holds `entry_id`."""
+        return self.fragments[self.fragment_index(entry_id)]
+
+    def fragment_end(self, index: int) -> EntryId | None:
+        """The last entry of fragment `index`; None for the last fragment of a ledger that is not closed."""
+        if index + 1 < len(self.fragments):
+            return self.fragments[index + 1].first_entry - 1
+        return self.last_entry if self.is_closed else None
+
+    def bookies(self) -> frozenset[BookieId]:
+        """Every bookie that any fragment names."""
+        return frozenset(bookie for fragment in self.fragments for bookie in fragment.bookies)
+
+    def stripes_of(self, bookie: BookieId) -> list[tuple[EntryId, EntryId | None, Stripe]]:
+        """What `bookie` owes: (first entry, last entry or None while open, stripe) of each fragment that names it."""
+        return [
+            (
+                fragment.first_entry,
+                self.fragment_end(index),
+                stripe_of(self.quorum, fragment.bookies.index(bookie)),
+            )
+            for index, fragment in enumerate(self.fragments)
+            if bookie in fragment.bookies
+        ]
+
+    # Changes: each returns the next value; the caller carries it out as a compare-and-set.
+
+    def attached(self, writer_token: str) -> Self:
+        """The one attach for writing (rule 53). Raises MetadataError if there was one or the ledger is not OPEN."""
+        if self.state is not LedgerState.OPEN or self.writer_token is not None:
+            self._refuse(f"it is {self.state.value} and cannot be attached for writing (rule 53)")
+        return replace(self, writer_token=writer_token)
+
+    def with_ensemble(self, first_entry: EntryId, length_before: int, bookies: tuple[BookieId, ...]) -> Self:
+        """A new last fragment from `first_entry` on; it replaces the last one if that begins there too (rule 17)."""
+        fragment = Fragment(first_entry, length_before, bookies)
+        kept = self.fragments[:-1] if self.last_fragment.first_entry == first_entry else self.fragments
+        return replace(self, fragments=(*kept, fragment))
+
+    def with_replica(self, first_entry: EntryId, old: BookieId, new: BookieId) -> Self:
+        """`new` in the place of `old` in the fragment that begins at `first_entry` (repair; position kept, rule 32)."""
+        fragments = tuple(
+            replace(fragment, bookies=tuple(new if bookie == old else bookie for bookie in fragment.bookies))
+            if fragment.first_entry == first_entry
+            else fragment
+            for fragment in self.fragments
+        )
+        return replace(self, fragments=fragments)
+
+    def in_recovery(self) -> Self:
+        """The ledger under recovery: the writer's changes are refused from now on."""
+        return replace(self, state=LedgerState.IN_RECOVERY)
+
+    def closed(self, last_entry: EntryId, length: int) -> Self:
+        """The ledger closed for good at `last_entry` with `length` payload bytes."""
+        return replace(self, state=LedgerState.CLOSED, last_entry=last_entry, length=length)
+
+    # JSON
+
+    def to_json(self) -> bytes:
+        """The record as it is stored; unknown fields that were read are written back."""
+        record: dict[str, Any] = {
+            **self.unknown_fields,
+            "formatVersion": FORMAT_VERSION,
+            "ledgerId": self.ledger_id,
+            "ensembleSize": self.quorum.ensemble_size,
+            "writeQuorumSize": self.quorum.write_quorum,
+            "ackQuorumSize": self.quorum.ack_quorum,
+            "state": self.state.value,
+            "length": self.length,
+            "lastEntryId": self.last_entry,
+            "digestType": DIGEST_TYPE,
+            "password": self.password_hash,
+            "writerToken": self.writer_token,
+            "ensembles": [
+                {
+                    "firstEntry": fragment.first_entry,
+                    "lengthBefore": fragment.length_before,
+                    "bookies": list(fragment.bookies),
+                }
+                for fragment in self.fragments
+            ],
+            "customMetadata": {
+                key: base64.b64encode(value).decode() for key, value in sorted(self.custom_metadata.items())
+            },
+            "createdAtMs": self.created_at_ms,
+        }
+        return json.dumps(record, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Read a stored record. Raises MetadataError for anything that `to_json` of a known version cannot make."""
+        try:
+            record = json.loads(data)
+            return cls._from_record(record)
+        except MetadataError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, QuorumError, binascii.Error) as error:
+            msg = f"this is no ledger metadata ({type(error).__name__}: {error}): {data[:200]!r}"
+            raise MetadataError(msg) from error
+
+    @classmethod
+    def _from_record(cls, record: dict[str, Any]) -> Self:
+        version = record.pop("formatVersion")
+        if version != FORMAT_VERSION:
+            msg = (
+                f"ledger metadata has format {version}, this release reads {FORMAT_VERSION}: upgrade it first"
+            )
+            raise MetadataError(msg)
+        digest = record.pop("digestType")
+        if digest != DIGEST_TYPE:
+            msg = f"digest type {digest!r} is not known (known: {DIGEST_TYPE!r})"
+            raise MetadataError(msg)
+        custom = {
+            key: base64.b64decode(value, validate=True) for key, value in record.pop("customMetadata").items()
+        }
+        token = record.pop("writerToken")
+        return cls(
+            ledger_id=check_ledger_id(_integer(record.pop("ledgerId"))),
+            quorum=check_quorum(
+                _integer(record.pop("ensembleSize")),
+                _integer(record.pop("writeQuorumSize")),
+                _integer(record.pop("ackQuorumSize")),
+            ),
+            fragments=tuple(
+                Fragment(
+                    _integer(item["firstEntry"]),
+                    _integer(item["lengthBefore"]),
+                    tuple(check_bookie_id(bookie) for bookie in item["bookies"]),
+                )
+                for item in record.pop("ensembles")
+            ),
+            state=LedgerState(record.pop("state")),
+            last_entry=_integer(record.pop("lastEntryId")),
+            length=_integer(record.pop("length")),
+            password_hash=str(record.pop("password")),
+            writer_token=None if token is None else str(token),
+            custom_metadata=check_custom_metadata(custom),
+            created_at_ms=_integer(record.pop("createdAtMs")),
+            unknown_fields=record,
+        )
+
+
+def _integer(value: object) -> int:
+    """`value` if it is a whole number: JSON's true and 1.0 are not."""
+    if type(value) is not int:
+        msg = f"{value!r} is no whole number"
+        raise TypeError(msg)
+    return value
+
+
+def check_custom_metadata(custom: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Return `custom`; raise MetadataError if it is over CUSTOM_METADATA_BYTES_MAX (a ZooKeeper node is small)."""
+    size_bytes = sum(len(key.encode()) + len(value) for key, value in custom.items())
+    if size_bytes > CUSTOM_METADATA_BYTES_MAX:
+        msg = f"custom metadata of {size_bytes} bytes: at most {CUSTOM_METADATA_BYTES_MAX}; store large data as entries"
+        raise MetadataError(msg)
+    return custom
+
+
+def hash_password(password: bytes, salt: bytes) -> str:
+    """The salted SHA-256 that metadata keeps and clients present: "<salt>$<hash>" in hexadecimal."""
+    return f"{salt.hex()}${hashlib.sha256(salt + password).hexdigest()}"
+
+
+def password_key(password: bytes, stored_hash: str) -> str:
+    """What a client with `password` presents to bookies of a ledger whose metadata has `stored_hash`."""
+    salt, _, _ = stored_hash.partition("$")
+    return hash_password(password, bytes.fromhex(salt))
+
+
+def check_transition(old: LedgerMetadata, new: LedgerMetadata) -> None:
+    """Raise MetadataError unless one legal step leads from `old` to `new`.
+
+    The judge of the simulator and of the explorer, and the last line of defence before a compare-and-set.
+    """
+    why = _why_illegal(old, new)
+    if why:
+        msg = f"ledger {old.ledger_id}: {why}"
+        raise MetadataError(msg)
+
+
+def _why_illegal(old: LedgerMetadata, new: LedgerMetadata) -> str | None:
+    order = list(LedgerState)
+    constant = ("ledger_id", "quorum", "password_hash", "custom_metadata", "created_at_ms")
+    for name in constant:
+        if getattr(old, name) != getattr(new, name):
+            return f"{name} never changes"
+    if order.index(new.state) < order.index(old.state):
+        return f"a ledger never goes from {old.state.value} back to {new.state.value}"
+    if old.writer_token is not None and new.writer_token != old.writer_token:
+        return "the writer token is set once (rule 53)"
+    if old.is_closed and (new.last_entry, new.length) != (old.last_entry, old.length):
+        return "a close is final (rule 11)"
+    old_starts = [fragment.first_entry for fragment in old.fragments]
+    new_starts = [fragment.first_entry for fragment in new.fragments]
+    if old.is_closed and new_starts != old_starts:
+        return "the fragments of a closed ledger keep their places"
+    if new_starts[: len(old_starts)] != old_starts:
+        return "fragments are appended or the last one is replaced, never removed or moved (rule 17)"
+    return None
