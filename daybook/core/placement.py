@@ -1,0 +1,78 @@
+"""Where the copies of an entry go.
+
+A policy chooses the bookies of a new ensemble and the replacement for a failed one, from the bookies that are
+registered now and the topology that the operator wrote: region, zone, rack and node of each. It is pure: the random
+source is an argument, so that a simulation can repeat its choices.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from daybook.core.ids import BookieId
+from daybook.core.quorum import Quorum
+
+T = TypeVar("T")
+
+
+class RandomSource(Protocol):
+    """What a policy needs of `random.Random`."""
+
+    def random(self) -> float:
+        """A number from 0 up to, not including, 1."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A whole number from 0 up to, not including, `stop`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BookieInfo:
+    """A registered bookie as placement sees it. Empty topology names mean "not known"."""
+
+    bookie: BookieId
+    address: str = ""
+    region: str = ""
+    zone: str = ""
+    rack: str = ""
+    node: str = ""
+    writable: bool = True
+    free_bytes: int = 0
+    capacity_bytes: int = 0
+    boot_id: str = ""
+
+
+class PlacementPolicy(Protocol):
+    """Chooses bookies. All methods are deterministic for the same arguments and the same state of `rng`."""
+
+    def choose(
+        self,
+        quorum: Quorum,
+        bookies: Mapping[BookieId, BookieInfo],
+        rng: RandomSource,
+        *,
+        exclude: AbstractSet[BookieId] = frozenset(),
+    ) -> tuple[BookieId, ...]:
+        """E bookies for a new ensemble. Raises NotEnoughBookiesError, saying what is missing."""
+
+    def replace(
+        self,
+        quorum: Quorum,
+        ensemble: Sequence[BookieId],
+        positions: AbstractSet[int],
+        bookies: Mapping[BookieId, BookieInfo],
+        rng: RandomSource,
+        *,
+        exclude: AbstractSet[BookieId] = frozenset(),
+    ) -> tuple[BookieId, ...]:
+        """The ensemble with other bookies at `positions`; none of the old ones there, none twice.
+
+        Raises NotEnoughBookiesError when there are too few.
+        """
+
+    def problems(
+        self,
+        quorum: Quorum,
+        ensemble: Sequence[BookieId],
+        bookies: Mapping[BookieId, BookieInfo],
+    ) -> Iterable[str]:
+        """Why the ensemble does not keep the policy, in words; nothing if it does."""
