@@ -1,0 +1,92 @@
+"""The register of mutants, so that a rule without a switch is noticed.
+
+A mutant is a function of a `pytest.MonkeyPatch` that takes one rule of docs/protocol.md out of the code. Modules of
+`tests.mutants.catalog` declare them with `@mutant(...)`; `load_catalog` imports them all.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import pytest
+
+from tests.mutants import catalog
+
+Patch: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+RULES: Final = frozenset({*range(1, 38), *range(42, 50), *range(53, 57)})
+"""The rules that the ledger store answers for. 38 to 41 and 50 to 52 are about topics and come with the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One way to break a rule, and the test that has to notice."""
+
+    name: str
+    """`<catalog module>.<function>`"""
+    rule: int
+    caught_by: str
+    """The pytest node id of the test, without parameters."""
+    why: str
+    apply: Patch
+    slow: bool
+    """Its test starts processes or takes over a second, so only the full run includes it."""
+
+
+_REGISTER: dict[str, Mutant] = {}
+
+
+def mutant(rule: int, caught_by: str, *, why: str = "", slow: bool = False) -> Callable[[Patch], Patch]:
+    """Register the decorated function as a mutant of `rule` that the test `caught_by` notices.
+
+    `why` says in a sentence what is taken out; the function's docstring does as well. Raises ValueError for a rule
+    that does not exist, a node id that names no test, a missing reason and a name that is taken.
+    """
+    if not 1 <= rule <= 56:
+        msg = f"rule {rule}: docs/protocol.md has rules 1 to 56"
+        raise ValueError(msg)
+    if not caught_by.startswith("tests/") or "::" not in caught_by or "[" in caught_by:
+        msg = (
+            f"caught_by={caught_by!r}: write 'tests/<folder>/test_<file>.py::test_<name>', without parameters"
+        )
+        raise ValueError(msg)
+
+    def register(patch: Patch) -> Patch:
+        name = f"{patch.__module__.rsplit('.', 1)[-1]}.{patch.__name__}"
+        reason = why or (patch.__doc__ or "").strip()
+        if not reason:
+            msg = f"mutant {name}: say in its docstring what it takes out"
+            raise ValueError(msg)
+        if name in _REGISTER:
+            msg = f"mutant {name} is declared twice: give the second one a name of its own"
+            raise ValueError(msg)
+        _REGISTER[name] = Mutant(name, rule, caught_by, reason, patch, slow)
+        return patch
+
+    return register
+
+
+def load_catalog() -> dict[str, Exception]:
+    """Import every module of the catalog; the errors of those that cannot be imported, by module name."""
+    failures: dict[str, Exception] = {}
+    for module in pkgutil.iter_modules(catalog.__path__):
+        try:
+            importlib.import_module(f"{catalog.__name__}.{module.name}")
+        except Exception as error:  # noqa: BLE001 - one broken module must not hide the other mutants
+            failures[module.name] = error
+    return failures
+
+
+def registered() -> list[Mutant]:
+    """Every mutant declared so far, by rule and name."""
+    return sorted(_REGISTER.values(), key=lambda found: (found.rule, found.name))
+
+
+def find(name: str) -> Mutant:
+    """The mutant called `name`; raises KeyError with the ones that exist."""
+    if name not in _REGISTER:
+        msg = f"no mutant is called {name!r}; there are: {', '.join(sorted(_REGISTER)) or 'none'}"
+        raise KeyError(msg)
+    return _REGISTER[name]

@@ -1,0 +1,71 @@
+"""Every rule of docs/protocol.md has a test named after it and a mutant that the test notices."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.mutants.registry import RULES, load_catalog, registered
+from tests.mutants.runner import ROOT, has_test
+
+NOT_YET: dict[int, str] = {
+    **dict.fromkeys(
+        [*range(1, 20), 21, 22, 45, 48, 53, 55], "the core's writer, recovery and bookie machines"
+    ),
+    **dict.fromkeys([20, 56], "deletion, in the core and in the client"),
+    **dict.fromkeys([23, 24, 25, 26, 27, 30, 43, 44, 54], "the bookie's journal, cache and store"),
+    **dict.fromkeys([28, 29], "the bookie's garbage collection and cookies"),
+    **dict.fromkeys([31, 32, 33, 34, 35, 36, 37, 47], "the auditor and the repair worker"),
+    **dict.fromkeys([42, 46], "the metadata store over ZooKeeper"),
+    49: "the append stream",
+}
+"""Rules without a test and mutant so far, and what they wait for. A rule that has both must not be here."""
+
+_TEST_OF_RULE = re.compile(r"^\s*(?:async )?def test_rule_(\d\d)_|^TestRule(\d\d)\w* = ", re.MULTILINE)
+
+
+def rules_with_tests() -> set[int]:
+    """The rules that some test is named after."""
+    return {
+        int(match.group(1) or match.group(2))
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for match in _TEST_OF_RULE.finditer(path.read_text(encoding="utf-8"))
+    }
+
+
+def test_catalog_can_be_imported_and_names_tests_that_exist() -> None:
+    assert load_catalog() == {}
+    assert [m.caught_by for m in registered() if not has_test(m.caught_by)] == []
+
+
+def test_every_rule_has_a_test_and_a_mutant() -> None:
+    load_catalog()
+    mutated = {
+        m.rule
+        for m in registered()
+        if re.search(rf"::test_rule_{m.rule:02d}_|::TestRule{m.rule:02d}", m.caught_by)
+    }
+    complete = rules_with_tests() & mutated
+    missing = {
+        rule: [what for what, have in (("test", rules_with_tests()), ("mutant", mutated)) if rule not in have]
+        for rule in sorted(RULES - complete - NOT_YET.keys())
+    }
+    assert missing == {}, "write them, or say in NOT_YET what they wait for"
+    assert sorted(complete & NOT_YET.keys()) == [], "these are done: remove them from NOT_YET"
+
+
+@pytest.mark.timeout(300)
+def test_quick_mutants_are_caught() -> None:
+    """Those whose tests start no processes; `make mutants` runs all."""
+    load_catalog()
+    if all(m.slow for m in registered()):
+        pytest.fail("the catalog holds no quick mutant")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutants", "--quick", "--jobs", "1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
