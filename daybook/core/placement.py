@@ -5,14 +5,13 @@ registered now and the topology that the operator wrote: region, zone, rack and 
 source is an argument, so that a simulation can repeat its choices.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from daybook.core.ids import BookieId
 from daybook.core.quorum import Quorum
-
-T = TypeVar("T")
 
 
 class RandomSource(Protocol):
