@@ -1,0 +1,65 @@
+# Every target does its own set-up: all that a machine needs is Python 3.11 or newer, and make.
+#
+# The environment is .venv, made by uv from uv.lock. Where uv is missing it is put into a cache outside the tree.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON ?= python3
+BIN := .venv/bin
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/daybook/uv
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo '$(CACHE)/bin/uv')
+SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
+
+# $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
+needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
+
+.PHONY: help demo test check bench bench-peer sim mutants format sync uv
+
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+
+demo: uv ## write real data, kill a bookie and the writer, recover, compare: INPUT=path takes your own files
+	@$(SYNC) --no-default-groups
+	@$(BIN)/python -m daybook.cli.demo $(if $(INPUT),--input '$(INPUT)')
+
+test: check ## everything that a change must pass
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
+
+check: sync ## lint, format, types and layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/python -m mypy
+	@$(BIN)/lint-imports --no-timing
+
+format: sync ## rewrite the sources in the house's format
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+sim: sync ## simulate the core under faults: SEEDS=a..b, or SEED=n TRACE=1 for one seed as a readable trace
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS))) $(if $(TRACE),--trace)
+
+mutants: sync ## take each rule of docs/protocol.md out in turn: its test must turn red (RULE=n for one rule)
+	@$(BIN)/python -m tests.mutants $(if $(RULE),--rule $(RULE))
+
+bench: uv ## measure throughput, latency, reads and recovery on this machine: ARGS='--help' lists the options
+	@$(SYNC) --group bench
+	@$(BIN)/python -m bench $(ARGS)
+
+bench-peer: uv ## the same measurements beside Apache BookKeeper (needs a JDK and Maven)
+	$(call needs,java,a Java runtime to start Apache BookKeeper: install a JDK 17 or newer)
+	$(call needs,mvn,Maven to fetch Apache BookKeeper: install Maven 3.8 or newer)
+	@$(SYNC) --group bench
+	@$(BIN)/python -m bench --peer $(ARGS)
+
+sync: uv
+	@$(SYNC)
+
+uv:
+	@'$(UV)' --version >/dev/null 2>&1 || { \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "Daybook needs Python 3.11 or newer, and '$(PYTHON)' is not: install it, or run make PYTHON=/path/to/python3.11." >&2; exit 2; }; \
+	  echo "Putting uv, which makes the environment, into $(CACHE)"; mkdir -p '$(CACHE)'; \
+	  { $(PYTHON) -m venv '$(CACHE)' >/dev/null 2>&1 && '$(CACHE)/bin/python' -m pip install --quiet --disable-pip-version-check uv; } \
+	  || $(PYTHON) -m pip install --quiet --disable-pip-version-check --target '$(CACHE)' uv \
+	  || { echo "uv could not be installed: check that '$(PYTHON) -m pip' works and reaches a package index," \
+	    "or install uv yourself (https://docs.astral.sh/uv/)." >&2; exit 2; }; }
