@@ -29,7 +29,7 @@ check: sync ## lint, format, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/python -m mypy
-	@$(BIN)/lint-imports --no-timing
+	@$(BIN)/lint-imports --no-logo
 
 format: sync ## rewrite the sources in the house's format
 	@$(BIN)/ruff check --fix --quiet .
