@@ -1,0 +1,180 @@
+"""The frame: what goes in comes out, and damage anywhere is noticed before anything is believed (rule 44)."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daybook.core import frame
+from daybook.core.errors import EntryTooLargeError, FrameError
+from daybook.core.frame import (
+    check_body,
+    check_payloads,
+    decode_entries,
+    decode_header,
+    encode_frame,
+    entry_crc,
+    entry_crcs,
+    frame_entry_ids,
+    is_dense,
+    last_entry,
+    split_message,
+)
+from daybook.core.ids import ENTRY_BYTES_MAX
+from daybook.core.quorum import DENSE, Quorum, Stripe, stripe_of
+
+PAYLOADS = st.lists(st.binary(max_size=40), min_size=1, max_size=12)
+
+
+def make(payloads: list[bytes], *, ledger_id: int = 7, first: int = 100, lac: int = 99) -> bytes:
+    ids = range(first, first + len(payloads))
+    return encode_frame(
+        ledger_id,
+        first,
+        payloads,
+        entry_crcs(ledger_id, ids, payloads),
+        last_add_confirmed=lac,
+        length_at_lac=5,
+    )
+
+
+@given(PAYLOADS, st.integers(0, 2**62), st.integers(0, 2**62))
+def test_a_frame_comes_back_as_it_was(payloads: list[bytes], ledger_id: int, first: int) -> None:
+    data = make(payloads, ledger_id=ledger_id, first=first)
+    header = decode_header(data)
+    check_body(data, header)
+    entries, bad = decode_entries(data, header)
+    assert not bad
+    assert [entry.data for entry in entries] == payloads
+    assert [entry.entry_id for entry in entries] == list(range(first, first + len(payloads)))
+    assert (header.ledger_id, header.last_add_confirmed, header.length_at_lac) == (ledger_id, 99, 5)
+    assert header.size_bytes == len(data)
+    assert is_dense(data, header)
+
+
+@given(st.integers(1, 12), st.data())
+def test_a_striped_frame_keeps_its_ids(ensemble_size: int, data: st.DataObject) -> None:
+    write_quorum = data.draw(st.integers(1, ensemble_size))
+    position = data.draw(st.integers(0, ensemble_size - 1))
+    stripe = stripe_of(Quorum(ensemble_size, write_quorum, 1), position)
+    ids = [n for n in range(20, 60) if stripe.holds(n)]
+    payloads = [str(n).encode() for n in ids]
+    encoded = encode_frame(3, ids[0], payloads, entry_crcs(3, ids, payloads), stripe=stripe, entry_ids=ids)
+    header = decode_header(encoded)
+    check_body(encoded, header)
+    assert list(frame_entry_ids(encoded, header)) == ids
+    assert last_entry(encoded, header) == ids[-1]
+    assert header.stripe == stripe
+    entries, bad = decode_entries(encoded, header)
+    assert not bad
+    assert [entry.data for entry in entries] == payloads
+
+
+def test_a_message_is_frames_back_to_back() -> None:
+    frames = [make([b"a", b"bc"]), make([], lac=4), make([b"", b"d"], first=102)]
+    message = b"".join(frames)
+    split = split_message(message)
+    assert [offset for _, offset in split] == [0, len(frames[0]), len(frames[0]) + len(frames[1])]
+    for header, offset in split:
+        check_body(message, header, offset)
+    assert [header.count for header, _ in split] == [2, 0, 2]
+
+
+def test_every_flipped_bit_of_a_frame_is_noticed() -> None:
+    good = make([b"alpha", b"", b"gamma"])
+    for bit in range(len(good) * 8):
+        damaged = bytearray(good)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(FrameError):  # noqa: PT012  (either step may notice)
+            header = decode_header(damaged)
+            check_body(damaged, header)
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused_with_a_clear_error(data: bytes) -> None:
+    with pytest.raises(FrameError):
+        decode_header(data)
+
+
+def forged(**fields: int) -> bytes:
+    """A frame header with valid checksum and the given fields out of bounds."""
+    values = {
+        "version": 1,
+        "flags": 0,
+        "period": 1,
+        "ledger": 7,
+        "first": 0,
+        "count": 0,
+        "payload": 0,
+        "lac": -1,
+        "length": 0,
+        "mask": 1,
+    } | fields
+    head = struct.pack("<4sBBBxqqIIqqQI", frame.MAGIC, *values.values(), 0)
+    return head + struct.pack("<I", frame.crc32c(head))
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"version": 2}, "version 2"),
+        ({"flags": 128}, "flags 0x80"),
+        ({"period": 0}, "stripe period 0"),
+        ({"period": 65}, "stripe period 65"),
+        ({"mask": 0}, "mask 0x0"),
+        ({"period": 2, "mask": 4}, "mask 0x4"),
+        ({"ledger": -1}, "ledger -1"),
+        ({"first": -1}, "first entry -1"),
+        ({"first": 2**63 - 1}, "leave room"),
+        ({"lac": -2}, "LAC -2"),
+        ({"length": -1}, "length -1"),
+        ({"count": 2**32 - 1}, "at most"),
+        ({"payload": 2**32 - 1}, "at most"),
+        ({"count": 1, "payload": 10}, "only 64 are here"),
+    ],
+)
+def test_bounds_are_checked_before_the_body_is_touched(fields: dict[str, int], what: str) -> None:
+    with pytest.raises(FrameError, match=what):
+        decode_header(forged(**fields))
+
+
+def test_lengths_that_do_not_add_up_are_refused() -> None:
+    lengths = [ENTRY_BYTES_MAX + 1, 3]
+    header = frame.FrameHeader(0, DENSE, 7, 0, 2, 4, -1, 0, 0)
+    columns = struct.pack("<2I", 0, 1), struct.pack("<2I", *lengths), bytes(8)
+    data = frame.assemble_frame(header, [*columns, b"four"])
+    with pytest.raises(FrameError, match="add up"):
+        check_body(data, decode_header(data))
+
+
+@pytest.mark.parametrize("deltas", [(1, 2), (0, 0), (0, 2, 1)])
+def test_entries_that_do_not_rise_are_refused(deltas: tuple[int, ...]) -> None:
+    count = len(deltas)
+    header = frame.FrameHeader(0, Stripe(5, 0b111), 7, 0, count, 0, -1, 0, 0)
+    data = frame.assemble_frame(header, [struct.pack(f"<{count}I", *deltas), bytes(8 * count)])
+    with pytest.raises(FrameError, match="do not rise"):
+        check_body(data, decode_header(data))
+
+
+def test_rule_44_a_crc_covers_ledger_entry_and_payload() -> None:
+    crc = entry_crc(7, 3, b"payload")
+    assert crc != entry_crc(8, 3, b"payload")
+    assert crc != entry_crc(7, 4, b"payload")
+    assert crc != entry_crc(7, 3, b"payloae")
+    assert entry_crcs(7, [3, 4], [b"payload", b""]) == [crc, entry_crc(7, 4, b"")]
+
+
+def test_rule_44_swapped_entries_are_found_by_the_reader() -> None:
+    payloads = [b"one", b"two"]
+    crcs = entry_crcs(7, range(2), payloads)
+    swapped = encode_frame(7, 0, payloads[::-1], crcs[::-1])
+    header = decode_header(swapped)
+    check_body(swapped, header)
+    assert decode_entries(swapped, header) == ([], [0, 1])
+
+
+def test_an_oversized_entry_is_refused_before_it_is_sent() -> None:
+    check_payloads([bytes(8), bytes(ENTRY_BYTES_MAX)])
+    with pytest.raises(EntryTooLargeError, match="at most 8388608"):
+        check_payloads([bytes(8), bytes(ENTRY_BYTES_MAX + 1)])
