@@ -62,6 +62,10 @@ class FrameError(DaybookError):
     """Bytes that are no frame: wrong magic, a bound or a checksum that does not hold."""
 
 
+class IntervalError(DaybookError):
+    """Bytes that are no interval index: a checksum, a bound or an order that does not hold (rule 26)."""
+
+
 class EntryTooLargeError(DaybookError):
     """An entry over `ENTRY_BYTES_MAX`. It is refused before it is sent; the ledger stays writable."""
 
