@@ -13,7 +13,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer sim mutants format sync uv
+.PHONY: help demo test check bench bench-peer sim mutants format proto sync uv
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,9 @@ check: sync ## lint, format, types and layers
 format: sync ## rewrite the sources in the house's format
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
+
+proto: sync ## generate the code of daybook/wire/bookie.proto anew
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. daybook/wire/bookie.proto
 
 sim: sync ## simulate the core under faults: SEEDS=a..b, or SEED=n TRACE=1 for one seed as a readable trace
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS))) $(if $(TRACE),--trace)

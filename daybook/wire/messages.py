@@ -1,0 +1,140 @@
+"""The raw messages of the Append stream and of Read, which protobuf would only slow down.
+
+Append, client to bookie: frames back to back, nothing else (a frame begins with its own magic), or a control message.
+Append, bookie to client: answers (rule 49, see daybook/core/stream.py) or control messages. Read, bookie to client: a
+header, the ranges that are there but unreadable, then frames back to back. Every kind begins with four letters that
+tell it from the others; what does not is refused as a `StreamError`.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from daybook.core.errors import Code
+from daybook.core.frame import MAGIC as FRAME_MAGIC
+from daybook.core.frame import Buffer
+from daybook.core.ids import EntryId
+from daybook.core.stream import FrameFailure, StreamAnswer, StreamError
+from daybook.wire.bookie_pb2 import ClientControl, ServerControl
+
+CONTROL_MAGIC: Final = b"DBC1"
+ANSWER_MAGIC: Final = b"DBA1"
+READ_MAGIC: Final = b"DBR1"
+
+_ANSWER: Final = struct.Struct("<4sQI")
+_FAILURE: Final = struct.Struct("<QII")
+_READ: Final = struct.Struct("<4sIIIqqq")
+_RANGE: Final = struct.Struct("<qq")
+_FLAG_LIMBO: Final = 1
+
+READ_MESSAGE_BYTES_TARGET: Final = 256 * 1024
+"""A read answer is cut into messages of about this size; a single larger frame is not cut."""
+
+
+def is_frames(message: bytes) -> bool:
+    """Whether a client's message holds frames; if not it is a control message."""
+    return message.startswith(FRAME_MAGIC)
+
+
+def encode_client_control(control: ClientControl) -> bytes:
+    """A control message to a bookie."""
+    return CONTROL_MAGIC + bytes(control.SerializeToString())
+
+
+def decode_client_control(message: bytes) -> ClientControl:
+    """A control message from a client. Raises StreamError."""
+    if not message.startswith(CONTROL_MAGIC):
+        raise StreamError(_unknown(message, "neither frames nor a control message"))
+    try:
+        return ClientControl.FromString(message[len(CONTROL_MAGIC) :])
+    except DecodeError as error:
+        raise StreamError(_unknown(message, "no readable control message")) from error
+
+
+def encode_server_control(control: ServerControl) -> bytes:
+    """A control message to a client."""
+    return CONTROL_MAGIC + bytes(control.SerializeToString())
+
+
+def encode_answer(answer: StreamAnswer) -> bytes:
+    """An answer to a client."""
+    head = _ANSWER.pack(ANSWER_MAGIC, answer.through, len(answer.failures))
+    if not answer.failures:
+        return head
+    return b"".join([head, *(_FAILURE.pack(*failure) for failure in answer.failures)])
+
+
+def decode_from_bookie(message: bytes) -> StreamAnswer | ServerControl:
+    """What a bookie sent on an Append stream. Raises StreamError."""
+    if message.startswith(CONTROL_MAGIC):
+        try:
+            return ServerControl.FromString(message[len(CONTROL_MAGIC) :])
+        except DecodeError as error:
+            raise StreamError(_unknown(message, "no readable control message")) from error
+    if not message.startswith(ANSWER_MAGIC) or len(message) < _ANSWER.size:
+        raise StreamError(_unknown(message, "neither an answer nor a control message"))
+    _, through, count = _ANSWER.unpack_from(message)
+    if len(message) != _ANSWER.size + count * _FAILURE.size:
+        raise StreamError(_unknown(message, f"an answer of the wrong size for {count} failures"))
+    try:
+        failures = tuple(
+            FrameFailure(number, frame, Code(code))
+            for number, frame, code in _FAILURE.iter_unpack(memoryview(message)[_ANSWER.size :])
+        )
+    except ValueError as error:
+        raise StreamError(_unknown(message, f"an answer with a code of another release ({error})")) from error
+    return StreamAnswer(through, failures)
+
+
+class ReadHeader(NamedTuple):
+    """What precedes the frames of a read answer; see `daybook.core.events.ReadAnswered` for what it proves.
+
+    With code OK the answer, together with those before it in the same call, speaks for the entries up to `through`.
+    `damaged` are ranges (first, last) of entries that are there but unreadable.
+    """
+
+    code: Code
+    through: EntryId = -1
+    last_add_confirmed: EntryId = -1
+    length_at_lac: int = 0
+    limbo: bool = False
+    damaged: tuple[tuple[EntryId, EntryId], ...] = ()
+
+
+def encode_read(header: ReadHeader, frames: list[Buffer]) -> bytes:
+    """A message of a read answer."""
+    head = _READ.pack(
+        READ_MAGIC,
+        header.code,
+        _FLAG_LIMBO if header.limbo else 0,
+        len(header.damaged),
+        header.through,
+        header.last_add_confirmed,
+        header.length_at_lac,
+    )
+    return b"".join([head, *(_RANGE.pack(*damaged) for damaged in header.damaged), *frames])
+
+
+def decode_read(message: bytes) -> tuple[ReadHeader, memoryview]:
+    """The header of a read answer and its frames (to be checked by the reader). Raises StreamError."""
+    if not message.startswith(READ_MAGIC) or len(message) < _READ.size:
+        raise StreamError(_unknown(message, "no read answer"))
+    _, code, flags, count, through, lac, length = _READ.unpack_from(message)
+    end = _READ.size + count * _RANGE.size
+    if len(message) < end:
+        raise StreamError(_unknown(message, f"a read answer too short for {count} damaged ranges"))
+    damaged = tuple(_RANGE.iter_unpack(memoryview(message)[_READ.size : end]))
+    try:
+        header = ReadHeader(Code(code), through, lac, length, bool(flags & _FLAG_LIMBO), damaged)
+    except ValueError as error:
+        raise StreamError(
+            _unknown(message, f"a read answer with a code of another release ({error})")
+        ) from error
+    return header, memoryview(message)[end:]
+
+
+def _unknown(message: bytes, what: str) -> str:
+    return (
+        f"{what}: {len(message)} bytes that begin with {message[:8]!r}; do both ends run compatible releases?"
+    )
