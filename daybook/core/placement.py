@@ -2,7 +2,10 @@
 
 A policy chooses the bookies of a new ensemble and the replacement for a failed one, from the bookies that are
 registered now and the topology that the operator wrote: region, zone, rack and node of each. It is pure: the random
-source is an argument, so that a simulation can repeat its choices.
+source is an argument, so that a simulation can repeat its choices. `placement_policies` has the implementations.
+
+Two kinds of "not this one": `exclude` is never chosen (it failed, or is named already); `avoid` (quarantine) is chosen
+only where too few others are left, because a slow bookie is better than no ledger.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,6 +53,7 @@ class PlacementPolicy(Protocol):
         rng: RandomSource,
         *,
         exclude: AbstractSet[BookieId] = frozenset(),
+        avoid: AbstractSet[BookieId] = frozenset(),
     ) -> tuple[BookieId, ...]:
         """E bookies for a new ensemble. Raises NotEnoughBookiesError, saying what is missing."""
 
@@ -62,6 +66,7 @@ class PlacementPolicy(Protocol):
         rng: RandomSource,
         *,
         exclude: AbstractSet[BookieId] = frozenset(),
+        avoid: AbstractSet[BookieId] = frozenset(),
     ) -> tuple[BookieId, ...]:
         """The ensemble with other bookies at `positions`; none of the old ones there, none twice.
 
