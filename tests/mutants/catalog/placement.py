@@ -1,0 +1,30 @@
+"""Rule 36 taken out of placement, both halves of it: keep the racks, or say that they are not kept."""
+
+import pytest
+
+from daybook.core.placement_policies import SpreadPolicy
+from daybook.core.placement_search import EnsembleSearch
+from tests.mutants.registry import mutant
+
+_CAUGHT_BY = "tests/core/test_placement.py::test_rule_36_recovery_keeps_the_racks_or_says_so"
+
+
+@mutant(rule=36, caught_by=_CAUGHT_BY)
+def placement_ignores_racks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any bookie will do, so a replacement may put every replica of an entry into one rack."""
+    monkeypatch.setattr(SpreadPolicy, "_applicable", lambda self, bookies: [])
+
+
+@mutant(rule=36, caught_by=_CAUGHT_BY)
+def misplaced_ensembles_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What best effort missed is never marked, so it stays once the rack is back."""
+    monkeypatch.setattr(SpreadPolicy, "problems", lambda self, quorum, ensemble, bookies: [])
+
+
+@mutant(
+    rule=36,
+    caught_by="tests/core/test_placement.py::test_every_write_set_keeps_the_constraint_wherever_it_can",
+)
+def placement_takes_the_first_seating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search picks greedily: with overlapping write sets it misses seatings that keep the constraint."""
+    monkeypatch.setattr(EnsembleSearch, "_cheapest_thinkable", lambda self: (10**9,))
