@@ -1,0 +1,1 @@
+"""The runtime package: what every process stands on."""

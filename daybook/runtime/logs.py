@@ -1,0 +1,135 @@
+"""Logs: one JSON object a line on standard error, or colours where a person watches.
+
+Libraries that log through `logging` (grpc, kazoo) and exceptions that nobody caught come out in the same form, so
+that a log collector needs one parser.
+"""
+
+import logging
+import sys
+import threading
+from collections.abc import Mapping
+from enum import StrEnum
+from types import TracebackType
+from typing import Final, TextIO
+
+import structlog
+from structlog.contextvars import bind_contextvars, bound_contextvars, merge_contextvars
+from structlog.typing import EventDict, Processor
+
+__all__ = ["LogFormat", "bind_contextvars", "bound_contextvars", "configure_logs", "get_logger"]
+
+QUIET: Final[Mapping[str, int]] = {"kazoo": logging.WARNING, "asyncio": logging.WARNING}
+"""Libraries that say too much at INFO."""
+
+_FIELDS: Final = "event_fields"
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    AUTO = "auto"  # console on a terminal, JSON elsewhere
+    JSON = "json"
+    CONSOLE = "console"
+
+
+def configure_logs(
+    level: str = "INFO",
+    log_format: LogFormat = LogFormat.AUTO,
+    stream: TextIO | None = None,
+    *,
+    context: Mapping[str, str] | None = None,
+) -> None:
+    """Send all logs of this process to `stream` (standard error), and uncaught exceptions, too.
+
+    `context` is in every line, of every thread (component, id). Raises ValueError for an unknown level.
+    """
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        allowed = ", ".join(name for name in logging.getLevelNamesMapping() if name != "NOTSET")
+        msg = f"{level!r} is no log level: use one of {allowed}"
+        raise ValueError(msg)
+    target = stream or sys.stderr
+    fixed = dict(context or {})
+    chain: list[Processor] = [
+        structlog.stdlib.ExtraAdder(),
+        _take_over,
+        merge_contextvars,
+        lambda _logger, _method, event: {**fixed, **event},
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=chain,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_renderers(log_format, target),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(number)
+    for name, floor in QUIET.items():
+        logging.getLogger(name).setLevel(max(number, floor))
+    logging.captureWarnings(capture=True)
+    sys.excepthook = _log_uncaught
+    threading.excepthook = _log_uncaught_in_thread
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """A logger called `name` (a module's `__name__`); keyword arguments become fields.
+
+    It logs through `logging`, so that where nobody called `configure_logs`, as in a program that uses Daybook as a
+    library, that program's own handlers and levels apply.
+    """
+    logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=[structlog.stdlib.filter_by_level, _hand_over],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    return logger
+
+
+def _hand_over(_logger: object, _method: str, event: EventDict) -> Mapping[str, object]:
+    """Turn an event into the arguments of `logging`: readable text for any handler, and the fields for ours."""
+    passed = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
+    text = " ".join([str(event["event"]), *(f"{key}={event[key]!r}" for key in event if key != "event")])
+    return {"msg": text, "extra": {_FIELDS: dict(event)}, **passed}
+
+
+def _take_over(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Put the fields that `_hand_over` sent back in the place of the text."""
+    event.update(event.pop(_FIELDS, {}))
+    return event
+
+
+def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:
+    """The last steps of a line's way."""
+    if log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and stream.isatty()):
+        return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(sort_keys=True)]
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Log what ends the process; an interrupt from the keyboard needs no stack."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        return
+    logging.getLogger("uncaught").critical("an exception ends the process", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
+    """Log what ends a thread."""
+    if issubclass(arguments.exc_type, SystemExit):
+        return
+    error = arguments.exc_value or arguments.exc_type()
+    thread = arguments.thread.name if arguments.thread else "unknown"
+    logging.getLogger("uncaught").critical(
+        "an exception ends a thread",
+        exc_info=(arguments.exc_type, error, arguments.exc_traceback),
+        extra={"thread_name": thread},
+    )

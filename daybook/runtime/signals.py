@@ -1,0 +1,81 @@
+"""The one way a process is asked to stop: SIGTERM, SIGINT, or its own code that gave up.
+
+The event is a pipe that is written to once and never read, so that a signal handler may set it (a lock in a handler
+can deadlock against the code that it interrupted), any thread may wait for it, and asyncio may, too.
+"""
+
+import asyncio
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopEvent:
+    """Set once, seen by all: threads, asyncio tasks and signal handlers."""
+
+    def __init__(self) -> None:
+        """Open the pipe; `close` gives it back."""
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._reason: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the process stops; None while it need not."""
+        return self._reason
+
+    def set(self, reason: str) -> None:
+        """Ask for the stop; the first reason stays."""
+        if self._reason is None:
+            self._reason = reason
+            os.write(self._write, b"!")
+
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Block until it is set, at most `timeout_ms`; whether it is set."""
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        return bool(poll.poll(timeout_ms))
+
+    async def wait_async(self) -> None:
+        """Await it without blocking the loop."""
+        loop = asyncio.get_running_loop()
+        mine = os.dup(self._read)  # a loop allows one reader for each descriptor, and several tasks may wait
+        done = asyncio.Event()
+        loop.add_reader(mine, done.set)
+        try:
+            await done.wait()
+        finally:
+            loop.remove_reader(mine)
+            os.close(mine)
+
+    def close(self) -> None:
+        """Give the descriptors back; nobody may wait any more."""
+        os.close(self._read)
+        os.close(self._write)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopEvent]:
+    """An event that SIGTERM and SIGINT set. A second signal has its default effect: it ends the process at once.
+
+    Only the main thread may enter. The previous handlers are put back at the end.
+    """
+    stop = StopEvent()
+
+    def ask(number: int, _: FrameType | None) -> None:
+        for each in STOP_SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        stop.set(signal.Signals(number).name)
+
+    previous = {each: signal.signal(each, ask) for each in STOP_SIGNALS}
+    try:
+        yield stop
+    finally:
+        for each, handler in previous.items():
+            signal.signal(each, handler)
+        stop.close()

@@ -1,0 +1,193 @@
+"""TLS from files that may be replaced at any time, as a certificate manager does.
+
+A server takes new certificates for new connections without a restart. A channel cannot: its owner asks
+`ClientTls.is_stale` now and then and builds a new one. Files are read as one consistent set and checked before use, so
+that a rotation that is half done keeps the old certificate instead of breaking the next connection.
+"""
+
+import ssl
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import grpc
+
+from daybook.runtime.logs import get_logger
+
+_LOG: Final = get_logger(__name__)
+_READ_ATTEMPTS: Final = 5
+
+Fingerprint: TypeAlias = tuple[tuple[int, int, int], ...]
+
+
+class TlsError(Exception):
+    """A certificate, key or CA file is missing, unreadable or does not fit the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files of one side. Certificate and key go together; the CA signs what the other side shows.
+
+    A server with a CA asks its clients for certificates (mutual TLS). A client without one trusts the system's CAs.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Raise TlsError for half a pair."""
+        if (self.certificate is None) != (self.key is None):
+            msg = "TLS needs certificate and key together: set both, or none"
+            raise TlsError(msg)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that are set."""
+        return tuple(path for path in (self.certificate, self.key, self.ca) if path is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Material:
+    """The bytes of one consistent set of files."""
+
+    fingerprint: Fingerprint
+    certificate: bytes | None
+    key: bytes | None
+    ca: bytes | None
+
+
+def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """Credentials for `add_secure_port` that follow the files. Raises TlsError if they cannot be used now.
+
+    Later a set that cannot be used is logged once, and the last good one stays in use.
+    """
+    if files.certificate is None:
+        msg = "a TLS server needs a certificate and its key: set both"
+        raise TlsError(msg)
+    rotation = _Rotation(files)
+    return grpc.dynamic_ssl_server_credentials(
+        rotation.configuration(),
+        rotation.fetch,  # type: ignore[arg-type]  # None means "no change"; the stub does not know
+        require_client_authentication=files.ca is not None,
+    )
+
+
+class ClientTls:
+    """A client's credentials as the files were when it was made."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Read and check the files. Raises TlsError."""
+        self._files = files
+        material = _load(files)
+        self._fingerprint = material.fingerprint
+        self._reason = ""
+        self.credentials = grpc.ssl_channel_credentials(material.ca, material.key, material.certificate)
+
+    def is_stale(self) -> bool:
+        """Whether a usable, different set of files is there now: then make a new one and rebuild the channels."""
+        try:
+            return _fingerprint(self._files) != self._fingerprint and bool(_load(self._files))
+        except TlsError as error:
+            if str(error) != self._reason:
+                self._reason = str(error)
+                _LOG.error("new TLS files cannot be used; the old ones stay in use", reason=self._reason)
+            return False
+
+
+class _Rotation:
+    """Gives gRPC a new configuration when the files have changed; it asks before every handshake, in any thread."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Read and check the files. Raises TlsError."""
+        self._files = files
+        self._lock = threading.Lock()
+        self._material = _load(files)
+        self._reason = ""
+
+    def configuration(self) -> grpc.ServerCertificateConfiguration:
+        """The configuration of the last good set."""
+        material = self._material
+        assert material.key is not None
+        assert material.certificate is not None
+        return grpc.ssl_server_certificate_configuration(
+            [(material.key, material.certificate)], root_certificates=material.ca
+        )
+
+    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """The new configuration; None to go on with the old one."""
+        with self._lock:
+            try:
+                if _fingerprint(self._files) == self._material.fingerprint:
+                    return None
+                self._material = _load(self._files)
+            except TlsError as error:
+                if str(error) != self._reason:
+                    self._reason = str(error)
+                    _LOG.error("new TLS files cannot be used; the old ones stay in use", reason=self._reason)
+                return None
+            self._reason = ""
+            _LOG.info("new TLS files are in use", certificate=str(self._files.certificate))
+            return self.configuration()
+
+
+def _fingerprint(files: TlsFiles) -> Fingerprint:
+    """What changes when a file is replaced, rewritten, or reached through another link. Raises TlsError."""
+    marks = []
+    for path in files.paths:
+        try:
+            status = path.stat()
+        except OSError as error:
+            msg = f"the TLS file {path} cannot be read: {error.strerror}"
+            raise TlsError(msg) from error
+        marks.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(marks)
+
+
+def _load(files: TlsFiles) -> _Material:
+    """Read all files as of one moment, and check them. Raises TlsError."""
+    for _ in range(_READ_ATTEMPTS):
+        before = _fingerprint(files)
+        try:
+            material = _Material(before, _read(files.certificate), _read(files.key), _read(files.ca))
+            _check(files, material)
+        except TlsError:
+            if _fingerprint(files) == before:
+                raise
+        else:
+            if _fingerprint(files) == before:
+                return material
+    msg = f"the TLS files {', '.join(map(str, files.paths))} change faster than they can be read"
+    raise TlsError(msg)
+
+
+def _read(path: Path | None) -> bytes | None:
+    """The file's bytes. Raises TlsError."""
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        msg = f"the TLS file {path} cannot be read: {error.strerror}"
+        raise TlsError(msg) from error
+
+
+def _check(files: TlsFiles, material: _Material) -> None:
+    """Raise TlsError unless the key belongs to the certificate and the CA file holds certificates."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if files.certificate is not None and files.key is not None:
+        try:
+            context.load_cert_chain(files.certificate, files.key, password="")
+        except (OSError, ValueError) as error:
+            msg = (
+                f"certificate {files.certificate} and key {files.key} cannot be used together: {error}; "
+                "both must be PEM, the key unencrypted and the certificate's own"
+            )
+            raise TlsError(msg) from error
+    if material.ca is not None:
+        try:
+            context.load_verify_locations(cadata=material.ca.decode("ascii"))
+        except (ssl.SSLError, ValueError) as error:
+            msg = f"the CA file {files.ca} holds no usable certificate: {error}; it must be PEM"
+            raise TlsError(msg) from error
