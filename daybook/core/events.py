@@ -126,6 +126,30 @@ class ReadAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class LimboRead:
+    """The answer to `ReadLimbo`: the nonce of the ledger's mark on `bookie`, None if it has none (rule 29).
+
+    `boot_id` tells whether the bookie restarted since it acknowledged frames.
+    """
+
+    bookie: BookieId
+    request_id: int
+    code: Code
+    nonce: str | None = None
+    boot_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LimboCleared:
+    """The answer to `ClearLimbo`: `cleared` is False where another nonce stands, because the disk was lost again."""
+
+    bookie: BookieId
+    request_id: int
+    code: Code
+    cleared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BookieFailed:
     """The channel to `bookie` is gone: every request to it that has no answer yet is unknown."""
 
@@ -194,6 +218,8 @@ Event: TypeAlias = (
     | ForceAnswered
     | FenceAnswered
     | ReadAnswered
+    | LimboRead
+    | LimboCleared
     | BookieFailed
     | BookiesChanged
     | CasAnswered
@@ -244,6 +270,23 @@ class SendRead:
     last: EntryId
     bytes_max: int
     fence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimbo:
+    """Ask `bookie` whether the ledger is in limbo there, for its nonce, and for its boot id."""
+
+    bookie: BookieId
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClearLimbo:
+    """End the ledger's limbo on `bookie` if `nonce` still stands; durable before it is answered (rule 29)."""
+
+    bookie: BookieId
+    request_id: int
+    nonce: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,11 +416,20 @@ class RepairFailed:
     unrecoverable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RepairAbandoned:
+    """There is nothing left to repair here: someone else deleted or changed it meanwhile (rule 56). No harm is done."""
+
+    why: str
+
+
 Effect: TypeAlias = (
     SendFrame
     | SendForce
     | SendFence
     | SendRead
+    | ReadLimbo
+    | ClearLimbo
     | CasMetadata
     | ReadMetadata
     | Complete
@@ -395,4 +447,5 @@ Effect: TypeAlias = (
     | ReadFailed
     | RepairFinished
     | RepairFailed
+    | RepairAbandoned
 )
