@@ -1,0 +1,212 @@
+"""The journal: what is written here and synced survives; what is answered was synced here first.
+
+A passive piece behind the Disk interface, without a thread, so that it runs under a simulated disk as well: append
+groups, sync once, then the caller answers all of them. After a failed write or fsync nobody knows what is durable
+(fsyncgate), so the journal refuses everything from then on and the process must stop; the next start replays (rule 23).
+A full disk is met at preallocation, before anything is promised, and is no such failure (rule 30). Files go only when
+the store holds all that is in them (rule 24), and no byte is ever written twice, so that stale bytes cannot be mistaken.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+from daybook_bookie.disk import FULL, Disk, DiskFile
+from daybook_bookie.journal_format import (
+    DATA_START,
+    RECORDS_MAX,
+    START,
+    FileHeader,
+    Position,
+    file_id_of,
+    file_name,
+    group_bytes,
+    pack_file_header,
+    pack_group,
+)
+from daybook_bookie.journal_replay import JournalReplay
+from daybook_bookie.records import Record
+from daybook_bookie.storage_errors import BookieMustStopError, StorageFullError
+
+_ASIDE = "journal.tmp"
+
+
+def _random_salt() -> int:
+    return secrets.randbits(32)
+
+
+class Journal:
+    """The writing end. One caller at a time; `written` and `durable` may be read by anyone."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        replay: JournalReplay,
+        *,
+        file_bytes: int,
+        new_salt: Callable[[], int] = _random_salt,
+    ) -> None:
+        """Continue after `replay`, which must have been iterated to its end.
+
+        Nothing is written before the first append, so that a bookie starts on a full disk (rule 30).
+        """
+        assert replay.done, "replay the journal to its end before writing to it"
+        self._disk = disk
+        self._file_bytes = file_bytes
+        self._new_salt = new_salt
+        self._file: DiskFile | None = None
+        self._salt = 0
+        self._sequence = replay.next_sequence
+        self._last_header = replay.headers.get(replay.end.file_id)
+        self._failed: str | None = None
+        self.written = replay.end
+        self.durable = replay.end
+        """Everything before it survives a power cut."""
+
+    def append(self, records: Sequence[Record]) -> Position:
+        """Write `records` in order and return where they end; they are durable after `sync`.
+
+        Raises StorageFullError if a new file cannot be preallocated: some of the records may have been written and may
+        come back in a replay, none is promised. Raises BookieMustStopError after any other failure, and ever after.
+        """
+        self._check_alive()
+        for group in self._groups(records):
+            size = group_bytes(group)
+            if self._file is None or self.written.offset + size > self._file_bytes:
+                self._roll()
+            self._write(group, size)
+        return self.written
+
+    def sync(self) -> Position:
+        """Make everything appended durable and return where that ends. Raises BookieMustStopError."""
+        self._check_alive()
+        if self._file is not None and self.durable != self.written:
+            try:
+                self._file.fdatasync()
+            except OSError as error:
+                self._fail("fdatasync of the journal failed", error)
+            self.durable = self.written
+        return self.durable
+
+    def trim(self, up_to: Position) -> int:
+        """Remove the files that lie wholly before `up_to`, which the store must hold durably; return how many.
+
+        Oldest first, so that a crash in between leaves no gap. Raises BookieMustStopError.
+        """
+        self._check_alive()
+        assert up_to <= self.durable, "the store cannot hold what the journal does not"
+        removed = 0
+        try:
+            for name in self._disk.names():
+                file_id = file_id_of(name)
+                if file_id is not None and file_id < up_to.file_id:
+                    self._disk.unlink(name)
+                    removed += 1
+            if removed:
+                self._disk.sync_directory()
+        except OSError as error:
+            self._fail("a journal file could not be removed", error)
+        return removed
+
+    def close(self) -> None:
+        """Sync, and write an empty group: it records how much was durable, so that later damage is told apart."""
+        if self._file is None:
+            return
+        if self._failed is None:
+            self.sync()
+            size = group_bytes([])
+            if self.written.offset + size <= self._file_bytes:
+                self._write([], size)
+                self.sync()
+        self._file.close()
+        self._file = None
+        self._failed = "the journal is closed"
+
+    def _groups(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+        """Cut `records` into groups that fit a file and one write call."""
+        room = self._file_bytes - DATA_START
+        begin = size = 0
+        for at, record in enumerate(records):
+            added = 8 + len(record.body)
+            assert group_bytes([record]) <= room, f"a record of {len(record.body)} bytes fits no journal file"
+            if at > begin and (at - begin == RECORDS_MAX or group_bytes(()) + size + added > room):
+                yield records[begin:at]
+                begin, size = at, 0
+            size += added
+        if begin < len(records):
+            yield records[begin:]
+
+    def _write(self, group: Sequence[Record], size: int) -> None:
+        assert self._file is not None
+        buffers = pack_group(group, self.written, self._sequence, self.durable, self._salt)
+        try:
+            self._file.pwritev(buffers, self.written.offset)
+        except OSError as error:
+            self._fail("a write to the journal failed", error)
+        self._sequence += 1
+        self.written = Position(self.written.file_id, self.written.offset + size)
+
+    def _roll(self) -> None:
+        """Begin the next file. All of the one before is durable first: the new header says so."""
+        self.sync()
+        end = self.written
+        reused = self._file is None and self._last_header is not None and end.offset == DATA_START
+        if reused:  # the last file holds nothing that counts: put a fresh one in its place
+            assert self._last_header is not None
+            header = self._last_header._replace(salt=self._new_salt(), first_sequence=self._sequence)
+        elif self._last_header is None:
+            header = FileHeader(START.file_id, 0, self._sequence, self._new_salt())
+        else:
+            header = FileHeader(end.file_id + 1, end.offset, self._sequence, self._new_salt())
+        file = self._create(header)
+        if self._file is not None:
+            self._file.close()
+        self._file, self._salt, self._last_header = file, header.salt, header
+        self.written = self.durable = Position(header.file_id, DATA_START)
+
+    def _create(self, header: FileHeader) -> DiskFile:
+        """A preallocated file with a durable header under its name. Raises StorageFullError when there is no room."""
+        try:
+            if _ASIDE in self._disk.names():
+                self._disk.unlink(_ASIDE)
+            file = self._disk.open(_ASIDE, create=True)
+        except OSError as error:
+            self._full_or_fail(error)
+        try:
+            file.preallocate(self._file_bytes)
+        except OSError as error:
+            file.close()
+            self._full_or_fail(error)
+        try:
+            file.pwritev([pack_file_header(header)], 0)
+            file.fdatasync()
+            self._disk.rename(_ASIDE, file_name(header.file_id))
+            self._disk.sync_directory()
+        except OSError as error:
+            file.close()
+            self._fail("a new journal file could not be made durable", error)
+        return file
+
+    def _full_or_fail(self, error: OSError) -> NoReturn:
+        if error.errno not in FULL:
+            self._fail("a journal file could not be created", error)
+        try:
+            if _ASIDE in self._disk.names():
+                self._disk.unlink(_ASIDE)
+        except OSError as second:
+            self._fail("a half-made journal file could not be removed", second)
+        msg = (
+            f"no room for a journal file of {self._file_bytes} bytes ({error}): the bookie is read-only until "
+            "ledgers are deleted or the volume grows"
+        )
+        raise StorageFullError(msg) from error
+
+    def _fail(self, what: str, error: OSError) -> NoReturn:
+        self._failed = (
+            f"{what} ({error}): what is durable is unknown; stop the bookie, its next start replays"
+        )
+        raise BookieMustStopError(self._failed) from error
+
+    def _check_alive(self) -> None:
+        if self._failed is not None:
+            raise BookieMustStopError(self._failed)

@@ -1,0 +1,123 @@
+"""What a bookie is told when it starts: flags, DAYBOOK_BOOKIE_* variables, a TOML file, defaults.
+
+Every bound on memory is here, in bytes: the sum of the caches and queues is what keeps a bookie's own memory below
+512 MiB under full load.
+"""
+
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from daybook.core.ids import MESSAGE_BYTES_MAX, check_bookie_id
+from daybook.runtime.logs import LogFormat
+from daybook.runtime.ports import parse_address
+from daybook.runtime.settings import Settings
+from daybook_bookie.storage_settings import GIB, MIB
+
+_BYTES_MIN = 2 * MESSAGE_BYTES_MAX
+
+
+class BookieSettings(Settings):
+    """Settings of one bookie process."""
+
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
+        **{**Settings.model_config, "env_prefix": "DAYBOOK_BOOKIE_"}
+    )
+
+    bookie_id: str = Field(description="the bookie's name for life, like ns.pool-0; never an address")
+    zookeeper: str = Field(description="host:port[,host:port…] of ZooKeeper")
+    cluster: str = Field("daybook", description="the cluster's name in ZooKeeper")
+    journal_dir: Path = Field(description="directory of the journal, best on a disk of its own")
+    store_dir: Path = Field(description="directory of the entry store")
+
+    address: str = Field("127.0.0.1:0", description="host:port to serve on; port 0 takes a free one")
+    advertised_address: str = Field("", description="host:port that clients use, if it is another one")
+    health_address: str = Field("127.0.0.1:0", description="host:port of grpc.health.v1, without TLS")
+    metrics_address: str = Field("127.0.0.1:0", description="host:port of the Prometheus endpoint")
+    ready_file: Path | None = Field(
+        None, description="file that gets the addresses as JSON once the bookie serves"
+    )
+
+    region: str = Field("", description="region, unless the topology in ZooKeeper says it")
+    zone: str = Field("", description="zone, unless the topology in ZooKeeper says it")
+    rack: str = Field("", description="rack, unless the topology in ZooKeeper says it")
+    node: str = Field("", description="machine, unless the topology in ZooKeeper says it")
+    wait_for_topology: bool = Field(
+        default=False, description="register only once the topology in ZooKeeper names this bookie"
+    )
+    owner_uid: str = Field("", description="UID of the pool the bookie belongs to; part of its cookie")
+
+    tls_certificate: Path | None = Field(None, description="PEM certificate; TLS if set")
+    tls_key: Path | None = Field(None, description="PEM key of the certificate")
+    tls_ca: Path | None = Field(
+        None, description="PEM CA that must have signed clients' certificates (mutual TLS)"
+    )
+
+    write_cache_bytes: int = Field(64 * MIB, ge=_BYTES_MIN, description="write cache, each of the two halves")
+    flush_bytes: int = Field(32 * MIB, ge=1, description="flush the write cache to the store at this size")
+    flush_interval_ms: int = Field(10_000, ge=10, description="and at this age at the latest")
+    journal_queue_bytes: int = Field(32 * MIB, ge=_BYTES_MIN, description="frames that wait for the journal")
+    journal_file_bytes: int = Field(128 * MIB, ge=_BYTES_MIN, description="size of a journal file")
+    store_map_bytes: int = Field(256 * GIB, ge=GIB // 8, description="cap of the store's file")
+
+    streams_max: int = Field(256, ge=1, description="append streams at once; more get RESOURCE_EXHAUSTED")
+    read_workers: int = Field(8, ge=1, description="reads at once; more wait")
+    reads_waiting_max: int = Field(1000, ge=1, description="reads that wait; more get RESOURCE_EXHAUSTED")
+    control_workers: int = Field(8, ge=1, description="control calls at once")
+    attach_workers: int = Field(8, ge=1, description="metadata reads for new writers at once")
+    long_polls_max: int = Field(10_000, ge=0, description="long polls that wait; more are answered at once")
+    long_poll_ms_max: int = Field(60_000, ge=1, description="longest wait of a long poll")
+
+    disk_warn_ratio: float = Field(0.90, gt=0, lt=1, description="disk usage that is warned about")
+    disk_full_ratio: float = Field(
+        0.95, gt=0, lt=1, description="disk usage at which the bookie is read-only"
+    )
+    disk_low_water_ratio: float = Field(
+        0.90, gt=0, lt=1, description="usage below which it is writable again"
+    )
+    disk_reserve_ratio: float = Field(0.98, gt=0, lt=1, description="usage up to which recovery may write")
+    disk_check_ms: int = Field(5_000, ge=10, description="how often usage is looked at")
+
+    gc_interval_ms: int = Field(60_000, ge=10, description="pause between rounds of garbage collection")
+    gc_overreplicated: bool = Field(
+        default=True, description="remove replicas that metadata no longer places"
+    )
+    scrub_interval_ms: int = Field(86_400_000, ge=10, description="pause between rounds of the scrubber")
+    scrub_bytes_per_second: int = Field(4 * MIB, ge=1, description="how fast the scrubber reads")
+
+    session_timeout_ms: int = Field(5_000, ge=500, description="ZooKeeper session")
+    stuck_after_ms: int = Field(
+        30_000, ge=100, description="a thread without progress for so long is not alive"
+    )
+    drain_ms: int = Field(10_000, ge=0, description="how long a stopping bookie waits for calls to end")
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+    log_format: LogFormat = Field(LogFormat.AUTO, description="json, console or auto")
+
+    @field_validator("bookie_id")
+    @classmethod
+    def _check_id(cls, value: str) -> str:
+        return check_bookie_id(value)
+
+    @field_validator("address", "health_address", "metrics_address")
+    @classmethod
+    def _check_address(cls, value: str) -> str:
+        parse_address(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if not self.disk_low_water_ratio <= self.disk_full_ratio < self.disk_reserve_ratio:
+            msg = "need disk_low_water_ratio ≤ disk_full_ratio < disk_reserve_ratio"
+            raise ValueError(msg)
+        if self.flush_bytes > self.write_cache_bytes:
+            msg = f"flush_bytes={self.flush_bytes} is over write_cache_bytes={self.write_cache_bytes}"
+            raise ValueError(msg)
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            msg = "tls_certificate and tls_key go together: set both, or none"
+            raise ValueError(msg)
+        if self.tls_ca is not None and self.tls_certificate is None:
+            msg = "tls_ca asks clients for certificates, which needs tls_certificate and tls_key"
+            raise ValueError(msg)
+        return self

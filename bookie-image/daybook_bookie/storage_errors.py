@@ -1,0 +1,36 @@
+"""What can go wrong with a bookie's storage, told apart by what must follow.
+
+A full disk makes the bookie read-only (rule 30). A write that the disk refused for any other reason stops it, because
+after a failed fsync nobody knows what is durable, and replay decides (rule 23). Damage is refused or an I/O error, never
+"not found" (rules 25 and 26).
+"""
+
+from daybook.core.errors import DaybookError
+
+
+class StorageError(DaybookError):
+    """Base of every storage error."""
+
+
+class StorageFullError(StorageError):
+    """No space, in the file system or in the store's map. Nothing was lost: go read-only and free space (rule 30)."""
+
+
+class BookieMustStopError(StorageError):
+    """A write, fsync or commit failed: what is durable is unknown. Stop the process; its next start replays (rule 23)."""
+
+
+class JournalCorruptError(StorageError):
+    """The journal is damaged before a position that was durable: acknowledged entries are missing (rule 25)."""
+
+
+class CorruptStoreError(StorageError):
+    """Something the store must hold is missing or fails its checksum: an I/O error, never "not found" (rule 26)."""
+
+
+class StoreRefusedError(StorageError):
+    """The store as a whole cannot be trusted (a damaged root, an older state): the bookie must not start on it."""
+
+
+class CookieError(StorageError):
+    """A directory that belongs to another bookie or cluster, or an identity that cannot be proved (rule 29)."""

@@ -1,0 +1,52 @@
+"""The storage's limits and sizes, in one place, checked before anything is opened."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from daybook.core.frame import FRAME_BYTES_TARGET
+from daybook.core.ids import MESSAGE_BYTES_MAX
+
+MIB: Final = 1024 * 1024
+GIB: Final = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """Sizes in bytes. Raises ValueError for values that cannot work together."""
+
+    journal_file_bytes: int = 128 * MIB
+    """A journal file is preallocated to this size; it goes when the store holds all of it."""
+    block_bytes: int = FRAME_BYTES_TARGET
+    """Small neighbouring frames are merged into blocks up to this size."""
+    flush_transaction_bytes: int = 32 * MIB
+    """A flush commits at least this often: LMDB keeps a transaction's pages in memory."""
+    delete_transaction_blocks: int = 1024
+    """A deletion commits after this many blocks."""
+    store_map_bytes: int = 256 * GIB
+    """The cap of the store's map, address space only: at most the volume's size."""
+    store_reserve_bytes: int = 64 * MIB
+    """Kept free in the map, so that deletions can always commit."""
+    read_overshoot_bytes: int = 16 * 1024
+    """A block is sent whole when at most this much of it was not asked for; otherwise it is cut."""
+
+    def __post_init__(self) -> None:
+        if self.journal_file_bytes < 2 * MESSAGE_BYTES_MAX:
+            msg = f"journal_file_bytes={self.journal_file_bytes}: at least {2 * MESSAGE_BYTES_MAX}, so that any message fits"
+            raise ValueError(msg)
+        if self.store_reserve_bytes * 2 > self.store_map_bytes:
+            msg = (
+                f"store_map_bytes={self.store_map_bytes}: at least twice store_reserve_bytes "
+                f"({self.store_reserve_bytes}), or nothing could be stored"
+            )
+            raise ValueError(msg)
+        if not 0 < self.block_bytes <= MESSAGE_BYTES_MAX:
+            msg = f"block_bytes={self.block_bytes}: between 1 and {MESSAGE_BYTES_MAX}"
+            raise ValueError(msg)
+        if (
+            min(self.flush_transaction_bytes, self.delete_transaction_blocks) < 1
+            or self.read_overshoot_bytes < 0
+        ):
+            msg = (
+                "flush_transaction_bytes and delete_transaction_blocks begin at 1, read_overshoot_bytes at 0"
+            )
+            raise ValueError(msg)

@@ -1,0 +1,128 @@
+"""A disk in memory that fails on request and loses unsynced sectors when the power goes."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from daybook_bookie.disk import Buffer
+
+SECTOR_BYTES: Final = 512
+
+
+class SimFile:
+    """Contents as the process sees them, and as they are on the platter."""
+
+    def __init__(self, disk: "SimDisk") -> None:
+        self.disk = disk
+        self.seen = bytearray()
+        self.platter = bytearray()
+        self.dirty: set[int] = set()
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        data = b"".join(buffers)
+        torn = self.disk.tear_at
+        if torn is not None:
+            data = data[:torn]
+        end = offset + len(data)
+        if end > len(self.seen):
+            self.seen.extend(bytes(end - len(self.seen)))
+        self.seen[offset:end] = data
+        self.dirty |= set(range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES)))
+        self.disk.check("pwritev")
+
+    def fdatasync(self) -> None:
+        self.disk.check("fdatasync")
+        self.disk.syncs += 1
+        self.platter = bytearray(self.seen)
+        self.dirty.clear()
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        self.disk.check("read")
+        return bytes(self.seen[offset : offset + size_bytes])
+
+    def preallocate(self, size_bytes: int) -> None:
+        self.disk.check("preallocate")
+        for content in (self.seen, self.platter):
+            content.extend(bytes(size_bytes - len(content)))
+
+    def size_bytes(self) -> int:
+        return len(self.seen)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SimDisk:
+    """The Disk interface over `SimFile`s. `fail[operation]` is an OSError to raise there, until it is removed."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, SimFile] = {}
+        self.durable_names: dict[str, SimFile] = {}
+        self.fail: dict[str, OSError] = {}
+        self.tear_at: int | None = None
+        self.syncs = 0
+
+    def check(self, operation: str) -> None:
+        if operation in self.fail:
+            raise self.fail[operation]
+
+    def open(self, name: str, *, create: bool = False) -> SimFile:
+        self.check("create" if create else "open")
+        if create:
+            if name in self.files:
+                raise FileExistsError(name)
+            self.files[name] = SimFile(self)
+        if name not in self.files:
+            raise FileNotFoundError(name)
+        return self.files[name]
+
+    def names(self) -> list[str]:
+        return sorted(self.files)
+
+    def rename(self, old: str, new: str) -> None:
+        self.check("rename")
+        self.files[new] = self.files.pop(old)
+
+    def unlink(self, name: str) -> None:
+        self.check("unlink")
+        del self.files[name]
+
+    def sync_directory(self) -> None:
+        self.check("sync_directory")
+        self.durable_names = dict(self.files)
+
+    def free_bytes(self) -> int:
+        return 10**9
+
+    def unsynced(self) -> list[tuple[str, int]]:
+        """The sectors that a power cut may lose, of files whose names are durable."""
+        return [
+            (name, sector)
+            for name, file in sorted(self.durable_names.items())
+            for sector in sorted(file.dirty)
+        ]
+
+    def power_cut(self, keep: Callable[[str, int], bool], *, keep_names: bool = False) -> "SimDisk":
+        """What is left: synced bytes, the unsynced sectors that `keep` names, durable names (or also the others)."""
+        left = SimDisk()
+        names = self.files if keep_names else self.durable_names
+        for name, file in names.items():
+            copy = SimFile(left)
+            copy.seen = bytearray(file.platter)
+            for sector in sorted(file.dirty):
+                if keep(name, sector):
+                    begin = sector * SECTOR_BYTES
+                    data = file.seen[begin : begin + SECTOR_BYTES]
+                    copy.seen.extend(bytes(max(0, begin + len(data) - len(copy.seen))))
+                    copy.seen[begin : begin + len(data)] = data
+            copy.platter = bytearray(copy.seen)
+            left.files[name] = copy
+        left.durable_names = dict(left.files)
+        return left
+
+    def killed(self) -> "SimDisk":
+        """What a killed process leaves: everything it wrote, synced or not."""
+        for file in self.files.values():
+            file.disk = self
+        self.fail.clear()
+        self.tear_at = None
+        return self
