@@ -1,0 +1,73 @@
+"""A replicated, segmented log: append entries to ledgers that survive the loss of processes, disks and nodes.
+
+Names are imported when they are first used, so that `import daybook` costs nothing, a bookie never loads the client,
+and a command prints its help at once.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from daybook.core.errors import (
+        AlreadyAttachedError,
+        CorruptEntryError,
+        DaybookError,
+        EntryIdError,
+        EntryTooLargeError,
+        ForceFailedError,
+        LedgerClosedError,
+        LedgerFencedError,
+        MetadataUnavailableError,
+        NoSuchEntryError,
+        NoSuchLedgerError,
+        NotEnoughBookiesError,
+        NotEnoughReplicasError,
+        QuorumError,
+        RecoveryFailedError,
+        UnauthorizedError,
+    )
+    from daybook.core.frame import Entry
+
+    __version__: str
+
+__all__ = [
+    "AlreadyAttachedError",
+    "CorruptEntryError",
+    "DaybookError",
+    "Entry",
+    "EntryIdError",
+    "EntryTooLargeError",
+    "ForceFailedError",
+    "LedgerClosedError",
+    "LedgerFencedError",
+    "MetadataUnavailableError",
+    "NoSuchEntryError",
+    "NoSuchLedgerError",
+    "NotEnoughBookiesError",
+    "NotEnoughReplicasError",
+    "QuorumError",
+    "RecoveryFailedError",
+    "UnauthorizedError",
+    "__version__",
+]
+
+_HOMES: Final = {"Entry": "daybook.core.frame"}
+"""Where names come from that are no errors."""
+
+
+def __getattr__(name: str) -> object:
+    """Import `name` on first use (PEP 562)."""
+    if name == "__version__":
+        return version("daybook")
+    if name not in __all__:
+        msg = f"module 'daybook' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value: object = getattr(import_module(_HOMES.get(name, "daybook.core.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """What `from daybook import …` offers."""
+    return list(__all__)

@@ -1,0 +1,1 @@
+"""The `daybook` command, and the local cluster that it starts."""

@@ -76,6 +76,11 @@ def configure_logs(
     for name, floor in QUIET.items():
         logging.getLogger(name).setLevel(max(number, floor))
     logging.captureWarnings(capture=True)
+    structlog.configure(
+        processors=_FRONT,
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
     sys.excepthook = _log_uncaught
     threading.excepthook = _log_uncaught_in_thread
 
@@ -88,7 +93,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """
     logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),
-        processors=[structlog.stdlib.filter_by_level, _hand_over],
+        processors=_FRONT,
         wrapper_class=structlog.stdlib.BoundLogger,
     )
     return logger
@@ -99,6 +104,9 @@ def _hand_over(_logger: object, _method: str, event: EventDict) -> Mapping[str, 
     passed = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
     text = " ".join([str(event["event"]), *(f"{key}={event[key]!r}" for key in event if key != "event")])
     return {"msg": text, "extra": {_FIELDS: dict(event)}, **passed}
+
+
+_FRONT: Final[list[Processor]] = [structlog.stdlib.filter_by_level, _hand_over]
 
 
 def _take_over(_logger: object, _method: str, event: EventDict) -> EventDict:

@@ -41,9 +41,9 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic passes these by name
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - not a source here
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - not a source here
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - not a source here
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments only: what a test constructs must not depend on the machine it runs on."""
         return (init_settings,)

@@ -1,0 +1,1 @@
+"""The bookie: journal, write cache, store, server, and what a restart makes of them."""

@@ -1,0 +1,1 @@
+"""The client: the machines of the core over real streams."""

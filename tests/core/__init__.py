@@ -1,0 +1,1 @@
+"""The core: frames, metadata, quorums and the machines, each driven by hand."""

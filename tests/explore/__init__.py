@@ -1,0 +1,1 @@
+"""The explorer: every order of events of the core, at small bounds."""

@@ -1,0 +1,1 @@
+"""Real processes: started, killed, paused, starved and corrupted."""

@@ -1,0 +1,1 @@
+"""The metadata store: one contract, over ZooKeeper and over memory."""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from daybook.runtime.logs import LogFormat, bound_contextvars, configure_logs, get_logger
 
@@ -24,6 +25,7 @@ def _restored() -> Iterator[None]:
     for name, number in levels.items():
         logging.getLogger(name).setLevel(number)
     logging.captureWarnings(capture=False)
+    structlog.reset_defaults()
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
@@ -57,6 +59,14 @@ def test_lines_of_libraries_have_the_same_form() -> None:
     (line,) = lines(stream)
     assert line["event"] == "3 streams"
     assert (line["logger"], line["level"], line["peer"], line["bookie"]) == ("grpc", "warning", "p", "b1")
+
+
+def test_structlog_itself_has_the_same_form() -> None:
+    stream = io.StringIO()
+    configure_logs(stream=stream)
+    structlog.stdlib.get_logger("other").bind(peer="p").warning("slow", seconds=2)
+    (line,) = lines(stream)
+    assert (line["event"], line["logger"], line["peer"], line["seconds"]) == ("slow", "other", "p", 2)
 
 
 def test_an_exception_is_one_line() -> None:

@@ -1,0 +1,1 @@
+"""The simulator: the core under faults, thousands of seeds, each repeatable."""

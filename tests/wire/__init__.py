@@ -1,0 +1,1 @@
+"""What travels: messages, streams and TLS between client and bookie."""

@@ -1,0 +1,25 @@
+"""`import daybook` is cheap, and offers what it says."""
+
+import subprocess
+import sys
+
+import pytest
+
+import daybook
+
+
+def test_import_loads_nothing_that_a_user_has_not_asked_for() -> None:
+    script = "import daybook, sys; print(sorted({'grpc', 'kazoo', 'lmdb', 'asyncio', 'structlog'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", daybook.__all__)
+def test_every_name_on_offer_is_there(name: str) -> None:
+    assert getattr(daybook, name)
+    assert name in dir(daybook)
+
+
+def test_a_name_that_is_not_there_is_refused_as_usual() -> None:
+    with pytest.raises(AttributeError, match="module 'daybook' has no attribute 'conect'"):
+        getattr(daybook, "conect")  # noqa: B009 - the type checker knows as well that it is not there

@@ -1,0 +1,197 @@
+"""House rules (docs/style.md) that no linter knows, checked on the sources themselves."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE_FOLDERS = ("daybook", "bookie-image", "broker-image", "operator", "spark-jobs", "tests", "bench")
+TEXT_SUFFIXES = {"", ".cfg", ".json", ".md", ".proto", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
+GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
+
+FILE_LINES_MAX = 450
+FUNCTION_LINES_MAX = 70
+
+PACKAGES_AT_THE_TOP = {"daybook", "tests", "bench"}
+"""Any other top-level folder would shadow something as a package: `operator` the standard library's module."""
+
+BROAD = {"Exception", "BaseException"}
+
+SLEEPS: dict[str, str] = {}
+"""Files that may sleep, with the reason why there is no event to wait for."""
+
+# split, so that this file does not find itself
+MACHINE_PATH = re.compile(r"(?<![\w.>}-])/(?:ro" + r"ot|ho" + r"me|Us" + r"ers|wo" + r"rk)/|\.\./sha" + "red")
+UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+SILENCED = re.compile(r"#\s*(?:noqa|type: ignore)\b.*")
+REASONED = re.compile(r"#\s*(?:noqa: [A-Z]+\d+(?:, ?[A-Z]+\d+)*|type: ignore\[[\w, -]+\])(?: - |\s+# ?)\w.*")
+
+
+@cache
+def sources() -> tuple[Path, ...]:
+    """Every Python file that people write."""
+    return tuple(
+        path
+        for folder in CODE_FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if not GENERATED.search(path.name)
+    )
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The file, parsed."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Name and content of every text file of the project."""
+    for path in sorted(ROOT.rglob("*")):
+        name = path.relative_to(ROOT)
+        hidden = any(part.startswith(".") and part != ".ci" for part in name.parts)
+        if hidden or path.suffix not in TEXT_SUFFIXES or not path.is_file():
+            continue
+        if {"build", "dist", "out", "__pycache__"} & set(name.parts):
+            continue
+        yield str(name), path.read_text(encoding="utf-8")
+
+
+def at(path: Path, line: int = 0) -> str:
+    """A place that an editor can jump to."""
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def test_files_are_short_enough_to_read_in_one_sitting() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}: {lines} lines"
+        for path in sources()
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_functions_fit_on_one_screen() -> None:
+    long = [
+        f"{at(path, node.lineno)}: {node.name}"
+        for path in sources()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_every_module_says_why_it_exists() -> None:
+    found = [at(path) for path in sources() if not ast.get_docstring(tree(path))]
+    assert not found, "\n".join(found)
+
+
+def test_only_the_packages_are_importable_from_the_root() -> None:
+    found = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert found <= PACKAGES_AT_THE_TOP
+
+
+def test_nothing_is_left_unfinished_or_bound_to_a_machine() -> None:
+    found = [
+        f"{name}:{number}: {line.strip()}"
+        for name, text in texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        if UNFINISHED.search(line) or (MACHINE_PATH.search(line) and not line.startswith("#!"))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_nothing_is_silenced_without_a_reason_beside_it() -> None:
+    found = [
+        f"{at(path, number)}: {match[0]}"
+        for path in sources()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if (match := SILENCED.search(line)) and "re.compile" not in line and not REASONED.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_error_is_swallowed() -> None:
+    found = []
+    for path in sources():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ExceptHandler) and all(_says_nothing(each) for each in node.body):
+                kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+                found += [at(path, node.lineno) for kind in kinds if kind is None or _name(kind) in BROAD]
+            if isinstance(node, ast.Call) and _name(node.func) == "suppress":
+                found += [
+                    at(path, node.lineno)
+                    for kind in node.args
+                    if _name(kind) in {"Exception", "BaseException"}
+                ]
+    assert not found, "\n".join(found)
+
+
+def test_nobody_sleeps_where_an_event_can_be_awaited() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in sources()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and _name(node.func) == "sleep" and not _is_zero(node)
+    }
+    assert sorted(found - SLEEPS.keys()) == [], "wait for an event, or give the reason in SLEEPS"
+    assert sorted(SLEEPS.keys() - found) == [], "these sleep no longer: remove them from SLEEPS"
+
+
+def test_logs_go_through_the_runtime() -> None:
+    """structlog's own `get_logger` prints to standard output where a program uses Daybook as a library."""
+    found = [
+        at(path, node.lineno)
+        for path in sources()
+        if "runtime" not in path.parts
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "get_logger"
+        and _name(node.value) in {"structlog", "stdlib"}
+    ]
+    assert not found, "use daybook.runtime.logs.get_logger:\n" + "\n".join(found)
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    broken = [
+        f"{name}: {target}"
+        for name, text in texts()
+        if name.endswith(".md")
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+        if "://" not in target and not (ROOT / name).parent.joinpath(target).exists()
+    ]
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_caught"),
+    [
+        ("open('/ho" + "me/ann/x')", True),
+        ("/wo" + "rk/main", True),
+        ("docs/wo" + "rk/plan", False),
+        ("https://example.org/wo" + "rk/", False),
+    ],
+)
+def test_the_pattern_for_machine_paths_can_tell(text: str, *, is_caught: bool) -> None:
+    assert bool(MACHINE_PATH.search(text)) is is_caught
+
+
+def _name(node: ast.expr) -> str:
+    """The last part of a dotted name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _says_nothing(node: ast.stmt) -> bool:
+    """Whether the statement is `pass` or `...`."""
+    return isinstance(node, ast.Pass) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
+    )
+
+
+def _is_zero(call: ast.Call) -> bool:
+    """Whether it is `sleep(0)`, which gives way and does not wait."""
+    return bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
