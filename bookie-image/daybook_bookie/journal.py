@@ -63,6 +63,15 @@ class Journal:
         self.durable = replay.end
         """Everything before it survives a power cut."""
 
+    def prepare(self) -> None:
+        """Create the file that the first append would, so that a journal without files is known to be lost.
+
+        For a new bookie, before its cookies are written. Raises StorageFullError and BookieMustStopError.
+        """
+        self._check_alive()
+        if self._file is None:
+            self._roll()
+
     def append(self, records: Sequence[Record]) -> Position:
         """Write `records` in order and return where they end; they are durable after `sync`.
 

@@ -45,8 +45,10 @@ class JournalReplay:
     Raises JournalCorruptError while iterating; OSError is the disk's.
     """
 
-    def __init__(self, disk: Disk, mark: Position) -> None:
+    def __init__(self, disk: Disk, mark: Position, *, new: bool = False) -> None:
+        """`new`: the bookie is being created, so that there may be no journal yet; ever after that is a loss."""
         self._disk = disk
+        self._new = new
         self._mark = mark
         self.end = mark
         self.next_sequence = 0
@@ -70,7 +72,7 @@ class JournalReplay:
         """The files from the mark on; raises JournalCorruptError if one is missing."""
         found = sorted(filter(None, map(file_id_of, self._disk.names())))
         ids = [file_id for file_id in found if file_id >= self._mark.file_id]
-        if not ids and self._mark == START:
+        if not ids and self._new and self._mark == START:
             return []
         expected = list(range(self._mark.file_id, (ids[-1] if ids else self._mark.file_id) + 1))
         if ids != expected:

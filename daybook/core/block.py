@@ -25,9 +25,13 @@ from daybook.core.frame import (
     HEADER_BYTES,
     ROW_BYTES,
     Buffer,
+    Entry,
     FrameHeader,
     assemble_frame,
+    decode_entries,
     decode_header,
+    encode_frame,
+    entry_crcs,
     frame_columns,
     last_entry,
 )
@@ -164,6 +168,46 @@ def cut_rows(block: Block, begin: int, end: int) -> Block | None:
 def cut(block: Block, first: EntryId, last: EntryId) -> Block | None:
     """The part of the block within first … last, None if there is none; FrameError if the body is damaged."""
     return cut_rows(block, *rows_between(block, first, last))
+
+
+def sound_parts(block: Block) -> list[Block]:
+    """The block itself if its body is sound; otherwise its runs of entries whose own checksum holds.
+
+    What is given back of a damaged block was checked entry by entry against the writer's checksums, so building new
+    blocks of it launders nothing.
+    """
+    try:
+        verify_block(block)
+    except FrameError:
+        good, _ = decode_entries(block.data, block.header)
+    else:
+        return [block]
+    parts: list[Block] = []
+    run: list[Entry] = []
+    for entry in good:
+        if run and entry.entry_id != run[-1].entry_id + 1:
+            parts.append(_encode_run(block.header, run))
+            run = []
+        run.append(entry)
+    if run:
+        parts.append(_encode_run(block.header, run))
+    return parts
+
+
+def _encode_run(header: FrameHeader, run: Sequence[Entry]) -> Block:
+    """A dense block of entries just checked, with the header's ledger, stripe and LAC."""
+    ids = [entry.entry_id for entry in run]
+    payloads = [entry.data for entry in run]
+    data = encode_frame(
+        header.ledger_id,
+        ids[0],
+        payloads,
+        entry_crcs(header.ledger_id, ids, payloads),
+        last_add_confirmed=header.last_add_confirmed,
+        length_at_lac=header.length_at_lac,
+        stripe=header.stripe,
+    )
+    return decode_block(data)
 
 
 def cut_payload_bytes(block: Block, begin: int, end: int) -> int:

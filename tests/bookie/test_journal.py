@@ -39,7 +39,7 @@ def salts() -> Callable[[], int]:
 
 
 def reopen(disk: SimDisk, mark: Position = START) -> tuple[Journal, list[Record]]:
-    replay = JournalReplay(disk, mark)
+    replay = JournalReplay(disk, mark, new=file_name(1) not in disk.files)
     records = [Record(kind, bytes(body)) for kind, body in replay]
     return Journal(disk, replay, file_bytes=FILE_BYTES, new_salt=salts()), records
 
@@ -64,7 +64,7 @@ def some_records() -> list[Record]:
 
 def test_every_kind_of_record_comes_back_in_order(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
-    replay = JournalReplay(disk, START)
+    replay = JournalReplay(disk, START, new=True)
     assert list(replay) == []
     journal = Journal(disk, replay, file_bytes=FILE_BYTES)
     journal.append(some_records()[:3])
@@ -80,7 +80,7 @@ def test_every_kind_of_record_comes_back_in_order(tmp_path: Path) -> None:
 
 def test_more_records_than_one_write_takes(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
-    replay = JournalReplay(disk, START)
+    replay = JournalReplay(disk, START, new=True)
     assert list(replay) == []
     journal = Journal(disk, replay, file_bytes=FILE_BYTES)
     many = [fence_record(n) for n in range(5000)]
@@ -155,6 +155,10 @@ def test_a_missing_file_is_refused() -> None:
         del left.files[file_name(gone)]
         with pytest.raises(JournalCorruptError, match="missing"):
             reopen(left, mark)
+    journal, _ = reopen(SimDisk())
+    journal.prepare()
+    with pytest.raises(JournalCorruptError, match="missing"):
+        list(JournalReplay(SimDisk(), START))
 
 
 def test_rule_25_all_subsets_of_unsynced_sectors() -> None:
@@ -241,7 +245,7 @@ def test_a_payload_that_looks_like_a_group_is_no_group() -> None:
         journal.sync()
     stolen = bytes(disk.files[file_name(1)].seen)
     other = SimDisk()
-    replay = JournalReplay(other, START)
+    replay = JournalReplay(other, START, new=True)
     assert list(replay) == []
     journal = Journal(other, replay, file_bytes=FILE_BYTES, new_salt=lambda: 5)
     journal.append([fence_record(50)])

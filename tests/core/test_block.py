@@ -16,6 +16,7 @@ from daybook.core.block import (
     merge_small,
     regular_stripe,
     rows_that_fit,
+    sound_parts,
     untangle,
 )
 from daybook.core.errors import FrameError
@@ -125,4 +126,7 @@ def test_rule_44_merging_and_cutting_never_launder_damage() -> None:
             cut(damaged, 5, 6)
         with pytest.raises(FrameError):
             untangle([good, damaged], 10**6)
+        sound = [entry for part in sound_parts(damaged) for entry in entries(part)]
+        assert sound == [entry for entry in expected([4, 5, 6, 7]) if entry in sound]
+        assert len(sound) < 4 or at < HEADER_BYTES + 16, "a damaged column of deltas is not needed"
         data[at] ^= 0x10
