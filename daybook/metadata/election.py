@@ -1,0 +1,86 @@
+"""Electing one of several processes, as the auditor is.
+
+Each candidate makes an ephemeral sequence node and waits for the one just before its own to go, so that a leader's end
+wakes one candidate and not all. The leadership is a lease: it reports its loss at the instant at which the session may
+have ended, so that two leaders never act at once (rules 34 and 46).
+"""
+
+import math
+
+from daybook.metadata.lease import Lease, lease_data
+from daybook.metadata.store import MetadataStore, NoNodeError, SessionExpiredError
+
+_SEQUENCE_DIGITS = 10
+
+
+class Election:
+    """An election held below the directory `path`; `holder` says who this candidate is, for people."""
+
+    def __init__(self, store: MetadataStore, path: str, holder: str) -> None:
+        """Nothing happens before `campaign`."""
+        self._store = store
+        self._path = path
+        self._holder = holder
+
+    async def campaign(self) -> Lease:
+        """Wait until this candidate leads. Release the lease to step down. Cancelling withdraws with the session."""
+        while True:
+            session = self._store.session
+            try:
+                node = await self._store.create(
+                    f"{self._path}/candidate-",
+                    lease_data(self._holder),
+                    ephemeral=True,
+                    sequence=True,
+                    parents=True,
+                    session_id=session.session_id,
+                    timeout_s=math.inf,
+                )
+            except SessionExpiredError:
+                if not self._store.session.connected:
+                    await self._store.session_changed(self._store.session)
+                continue
+            lease = Lease(self._store, node, session.session_id)
+            try:
+                if await self._wait_for_turn(node) and lease.is_certain:
+                    return lease
+            except BaseException:
+                await lease.release()
+                raise
+            await lease.release()
+
+    async def _wait_for_turn(self, node: str) -> bool:
+        """Return True once no candidate is before `node`, False when `node` itself is gone."""
+        watch = self._store.watch()
+        own = node.rpartition("/")[2]
+        try:
+            while True:
+                listed = await watch.children(self._path)
+                candidates = sorted(listed.value if listed else (), key=_sequence_of)
+                if own not in candidates:
+                    return False
+                place = candidates.index(own)
+                if place == 0:
+                    return True
+                before = self._store.watch()
+                try:
+                    if await before.get(f"{self._path}/{candidates[place - 1]}") is not None:
+                        await before.changed()
+                finally:
+                    before.close()
+        finally:
+            watch.close()
+
+    async def leader(self) -> bytes | None:
+        """What the present leader wrote about himself, or None while there is none."""
+        candidates = sorted(await self._store.children(self._path), key=_sequence_of)
+        for name in candidates:
+            try:
+                return (await self._store.get(f"{self._path}/{name}")).value
+            except NoNodeError:
+                continue
+        return None
+
+
+def _sequence_of(name: str) -> str:
+    return name[-_SEQUENCE_DIGITS:]

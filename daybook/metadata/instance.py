@@ -1,0 +1,86 @@
+"""The identity of a cluster, so that no process works on a cluster that is not there or not the one it belongs to.
+
+Cookies carry the instance id (rule 29): a directory that was written for another cluster, or for this one before it
+was formatted anew, is refused.
+"""
+
+import json
+import uuid
+from dataclasses import dataclass
+
+from daybook.core.errors import MetadataError
+from daybook.metadata.layout import Layout
+from daybook.metadata.store import MetadataStore, NodeExistsError, NoNodeError
+
+FORMAT_VERSION = 1
+
+
+class UnknownClusterError(MetadataError):
+    """The cluster was never formatted in this ZooKeeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What makes a cluster this cluster. `created_at_ms` is wall-clock time, for people."""
+
+    instance_id: str
+    created_at_ms: int
+
+
+async def format_cluster(
+    store: MetadataStore, layout: Layout, *, created_at_ms: int, instance_id: str | None = None
+) -> Instance:
+    """Make the cluster's directories and its identity, last, so that a half-made cluster is not taken for one.
+
+    Raises NodeExistsError if it is there already: nothing is ever formatted over.
+    """
+    instance = Instance(instance_id or str(uuid.uuid4()), created_at_ms)
+    if await store.exists(layout.instance) is not None:
+        raise NodeExistsError(layout.instance, f"cluster {layout.cluster!r} is formatted already")
+    for path in layout.directories():
+        await _make_once(store, path, b"")
+    await _make_once(store, layout.idgen, b'{"next":0}')
+    record = {
+        "formatVersion": FORMAT_VERSION,
+        "instanceId": instance.instance_id,
+        "createdAtMs": created_at_ms,
+    }
+    await store.create(layout.instance, json.dumps(record).encode())
+    return instance
+
+
+async def read_instance(store: MetadataStore, layout: Layout) -> Instance:
+    """The cluster's identity. Raises UnknownClusterError, or MetadataError for one made by a later release."""
+    try:
+        record = json.loads((await store.get(layout.instance)).value)
+    except NoNodeError as error:
+        msg = (
+            f"there is no cluster {layout.cluster!r} in this ZooKeeper: check the cluster's name and the ZooKeeper "
+            "address, or format it first"
+        )
+        raise UnknownClusterError(msg) from error
+    if record["formatVersion"] != FORMAT_VERSION:
+        msg = (
+            f"cluster {layout.cluster!r} has metadata format {record['formatVersion']}, this release reads "
+            f"{FORMAT_VERSION}: upgrade it first"
+        )
+        raise MetadataError(msg)
+    return Instance(record["instanceId"], record["createdAtMs"])
+
+
+async def ensure_cluster(store: MetadataStore, layout: Layout, *, created_at_ms: int) -> Instance:
+    """The cluster's identity, formatting it if nobody has; several processes may do so at once."""
+    try:
+        return await read_instance(store, layout)
+    except UnknownClusterError:
+        try:
+            return await format_cluster(store, layout, created_at_ms=created_at_ms)
+        except NodeExistsError:
+            return await read_instance(store, layout)
+
+
+async def _make_once(store: MetadataStore, path: str, data: bytes) -> None:
+    try:
+        await store.create(path, data, parents=True)
+    except NodeExistsError:
+        return

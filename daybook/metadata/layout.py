@@ -1,0 +1,187 @@
+"""Where each thing lives in the tree, in one place, so that no two parts of Daybook spell a path differently.
+
+Ledgers, and tasks about ledgers, are spread by the digits of their id over directories of at most 10,000 children
+(BookKeeper's LongHierarchicalLedgerManager), so that no listing comes near the size of a server's largest answer.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from daybook.core.ids import BookieId, LedgerId, check_ledger_id
+
+ID_DIGITS: Final = 19
+"""As many as the largest signed 64-bit number has."""
+ID_LEVELS: Final = (3, 4, 4, 4, 4)
+"""How the digits are split into directories; the last is the node's own name."""
+
+_CLUSTER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def split_id(ledger_id: LedgerId) -> str:
+    """`000/0000/0000/0000/0007` for ledger 7."""
+    digits = f"{check_ledger_id(ledger_id):0{ID_DIGITS}d}"
+    parts = []
+    for length in ID_LEVELS:
+        parts.append(digits[:length])
+        digits = digits[length:]
+    return "/".join(parts)
+
+
+def join_id(path: str) -> LedgerId:
+    """The ledger id of what `split_id` made. Raises ValueError for anything else."""
+    parts = path.split("/")
+    if tuple(map(len, parts)) != ID_LEVELS or not all(part.isdecimal() for part in parts):
+        msg = f"{path!r} is no ledger's path"
+        raise ValueError(msg)
+    return check_ledger_id(int("".join(parts)))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The paths of one cluster, under `/daybook/<cluster>`. Raises ValueError for a name that cannot be a node's."""
+
+    cluster: str
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        if not _CLUSTER.fullmatch(self.cluster):
+            msg = (
+                f"{self.cluster!r} cannot name a cluster: use up to 63 letters, digits, '.', '_' or '-', "
+                "with a letter or digit first and last"
+            )
+            raise ValueError(msg)
+
+    @property
+    def root(self) -> str:
+        """The cluster's own node."""
+        return f"/daybook/{self.cluster}"
+
+    @property
+    def instance(self) -> str:
+        """The cluster's identity."""
+        return f"{self.root}/instance"
+
+    @property
+    def idgen(self) -> str:
+        """The counter of ledger ids."""
+        return f"{self.root}/idgen"
+
+    @property
+    def ledgers(self) -> str:
+        """The directory of ledger metadata."""
+        return f"{self.root}/ledgers"
+
+    def ledger(self, ledger_id: LedgerId) -> str:
+        """The metadata of one ledger."""
+        return f"{self.ledgers}/{split_id(ledger_id)}"
+
+    @property
+    def requests(self) -> str:
+        """The directory of creations asked for by Kubernetes."""
+        return f"{self.root}/requests"
+
+    def request(self, uid: str) -> str:
+        """Which ledger the Kubernetes object `uid` got."""
+        return f"{self.requests}/{_name(uid)}"
+
+    @property
+    def available(self) -> str:
+        """The directory of bookies that take writes."""
+        return f"{self.root}/bookies/available"
+
+    @property
+    def read_only(self) -> str:
+        """The directory of bookies that only serve reads and recovery."""
+        return f"{self.root}/bookies/readonly"
+
+    def registration(self, bookie: BookieId, *, writable: bool) -> str:
+        """The ephemeral node of a bookie."""
+        return f"{self.available if writable else self.read_only}/{bookie}"
+
+    @property
+    def cookies(self) -> str:
+        """The directory of cookies."""
+        return f"{self.root}/bookies/cookies"
+
+    def cookie(self, bookie: BookieId) -> str:
+        """What a bookie's directories must agree with."""
+        return f"{self.cookies}/{bookie}"
+
+    @property
+    def replacements(self) -> str:
+        """The directory of authorised replacements."""
+        return f"{self.root}/bookies/replace"
+
+    def replacement(self, bookie: BookieId) -> str:
+        """The leave to start `bookie` on empty directories (rule 29)."""
+        return f"{self.replacements}/{bookie}"
+
+    @property
+    def topology(self) -> str:
+        """Region, zone, rack and node of every bookie, one JSON object."""
+        return f"{self.root}/bookies/topology"
+
+    @property
+    def under_replicated(self) -> str:
+        """The directory of everything about repair."""
+        return f"{self.root}/underreplicated"
+
+    @property
+    def tasks(self) -> str:
+        """The directory of ledgers to repair."""
+        return f"{self.under_replicated}/tasks"
+
+    def task(self, ledger_id: LedgerId) -> str:
+        """What is to repair in one ledger."""
+        return f"{self.tasks}/{split_id(ledger_id)}"
+
+    @property
+    def task_locks(self) -> str:
+        """The directory of locks on ledgers under repair, flat: there are as many as there are workers."""
+        return f"{self.under_replicated}/locks"
+
+    def task_lock(self, ledger_id: LedgerId) -> str:
+        """The ephemeral node of the worker that repairs a ledger."""
+        return f"{self.task_locks}/{check_ledger_id(ledger_id):0{ID_DIGITS}d}"
+
+    @property
+    def task_signal(self) -> str:
+        """A node that changes whenever there is a new task."""
+        return f"{self.under_replicated}/signal"
+
+    @property
+    def repair_disabled(self) -> str:
+        """There while repair is switched off."""
+        return f"{self.under_replicated}/disabled"
+
+    @property
+    def lost_bookie_delay(self) -> str:
+        """How long a bookie is gone before it counts as lost, if it was set."""
+        return f"{self.under_replicated}/lost-bookie-delay"
+
+    @property
+    def auditor(self) -> str:
+        """The election of the auditor."""
+        return f"{self.root}/auditor"
+
+    def directories(self) -> tuple[str, ...]:
+        """Every directory that a formatted cluster has."""
+        return (
+            self.ledgers,
+            self.requests,
+            self.available,
+            self.read_only,
+            self.cookies,
+            self.replacements,
+            self.tasks,
+            self.task_locks,
+            self.auditor,
+        )
+
+
+def _name(name: str) -> str:
+    if not _CLUSTER.fullmatch(name):
+        msg = f"{name!r} cannot name a node: use letters, digits, '.', '_' or '-'"
+        raise ValueError(msg)
+    return name

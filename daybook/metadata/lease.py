@@ -1,0 +1,121 @@
+"""Ephemeral nodes with an owner: locks, leadership.
+
+Rule 34: what an ephemeral node stands for may be over as soon as the session may be, by this process's own clock, and
+the owner must stop by then, whether or not anybody told it. Each node carries a token, so that two owners in one
+session are told apart as well.
+"""
+
+import asyncio
+import json
+import math
+import time
+import uuid
+from collections.abc import Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from daybook.metadata.store import (
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+)
+
+
+class Lease:
+    """An ephemeral node that this process created, and the session that it hangs on. Leaving `async with` releases it."""
+
+    def __init__(self, store: MetadataStore, path: str, session_id: int) -> None:
+        """Made by whoever created the node at `path` within `session_id`."""
+        self.path = path
+        self._store = store
+        self._session_id = session_id
+        self._ended = False
+
+    @property
+    def alive_until(self) -> float:
+        """The instant of `time.monotonic()` until which nobody else can hold it; 0 once it ended."""
+        session = self._store.session
+        if self._ended or session.session_id != self._session_id:
+            return 0.0
+        return session.alive_until
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether this process certainly holds it now. Ask right before each step that depends on it."""
+        return time.monotonic() < self.alive_until
+
+    async def lost(self) -> None:
+        """Return when the lease may be over: at that monotonic instant, or when its node is gone.
+
+        From then on it counts as over, even if the session turns out to live.
+        """
+        await first_of(self._store.session_doubtful(self._session_id), self._gone())
+        self._ended = True
+
+    async def _gone(self) -> None:
+        watch = self._store.watch()
+        try:
+            while await watch.get(self.path) is not None:
+                await watch.changed()
+        finally:
+            watch.close()
+
+    async def release(self) -> None:
+        """Delete the node if it is still this lease's own.
+
+        Raises MetadataUnavailableError if no answer comes: the node then stays as long as the session lives.
+        """
+        self._ended = True
+        with suppress(NoNodeError, SessionExpiredError):
+            await self._store.delete(self.path, session_id=self._session_id)
+
+    async def __aenter__(self) -> Self:
+        """The lease."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release it."""
+        await self.release()
+
+
+async def acquire(store: MetadataStore, path: str, holder: str) -> Lease | None:
+    """Take the lock at `path`, or return None if somebody holds it. `holder` says who, for people.
+
+    Waits while the store is away: whether a lock was taken must be known, or nobody would release it.
+    """
+    data = lease_data(holder)
+    while True:
+        session = store.session
+        try:
+            await store.create(
+                path, data, ephemeral=True, parents=True, session_id=session.session_id, timeout_s=math.inf
+            )
+        except NodeExistsError:
+            return None
+        except SessionExpiredError:
+            if not store.session.connected:
+                await store.session_changed(store.session)
+            continue
+        return Lease(store, path, session.session_id)
+
+
+def lease_data(holder: str) -> bytes:
+    """What a lease's node holds: who took it, and a token that no other lease has (rule 42)."""
+    return json.dumps({"holder": holder, "token": uuid.uuid4().hex}).encode()
+
+
+async def first_of(*waits: Coroutine[Any, Any, None]) -> None:
+    """Return when the first of `waits` does, and cancel the others; raise what it raises."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

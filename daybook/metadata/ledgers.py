@@ -1,0 +1,223 @@
+"""Ledger metadata in the store: created once, changed by compare-and-set, listed whole or not at all.
+
+A creation is one `multi` of id counter, ledger and, for a Kubernetes object, its request, so that a repeated request
+finds its ledger and an id is never given twice. Every change is judged by `check_transition` before it is sent
+(rules 11, 17, 53, 56); a change whose reply was lost is resolved by the store (rule 42).
+"""
+
+import asyncio
+import json
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from daybook.core.errors import AlreadyAttachedError, MetadataError, NoSuchLedgerError
+from daybook.core.ids import LedgerId
+from daybook.core.metadata import LedgerMetadata, LedgerState, check_transition
+from daybook.metadata.layout import Layout
+from daybook.metadata.resolving import parent_of
+from daybook.metadata.store import (
+    BadVersionError,
+    Create,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Put,
+    Versioned,
+)
+from daybook.metadata.tree import walk_ids
+
+READS_IN_FLIGHT_MAX: Final = 32
+"""How many ledgers `read_all` reads at once: pipelined, but never so many that pings wait behind them (rule 37)."""
+CREATION_TOKEN: Final = "creationToken"  # noqa: S105 - a field's name
+"""Marks a ledger's first version as one client's own, so that a lost reply is told from another's creation (rule 42)."""
+
+
+class LedgerManager:
+    """The ledgers of one cluster. Raises MetadataUnavailableError from every method while the store does not answer."""
+
+    def __init__(self, store: MetadataStore, layout: Layout) -> None:
+        """Work on the ledgers of `layout` in `store`."""
+        self._store = store
+        self._layout = layout
+        self._creating = (
+            asyncio.Lock()
+        )  # creators of one process take turns instead of racing for the counter
+        self._directories: set[str] = set()
+
+    async def create_ledger(
+        self, make: Callable[[LedgerId], LedgerMetadata], *, request_uid: str | None = None
+    ) -> Versioned[LedgerMetadata]:
+        """Create a ledger with the next id; `make` gives its first metadata and may be called more than once.
+
+        With the `request_uid` of a Kubernetes object the ledger is created once, however often it is asked for.
+        """
+        async with self._creating:
+            while True:
+                if request_uid is not None:
+                    ledger_id = await self.ledger_of_request(request_uid)
+                    if ledger_id is not None:
+                        return await self.read(ledger_id)
+                counter = await self._store.get(self._layout.idgen)
+                ledger_id = json.loads(counter.value)["next"]
+                metadata = make(ledger_id)
+                assert metadata.ledger_id == ledger_id
+                token = uuid.uuid4().hex
+                metadata = replace(
+                    metadata, unknown_fields={**metadata.unknown_fields, CREATION_TOKEN: token}
+                )
+                try:
+                    await self._create(metadata, token, counter.version, request_uid)
+                except (BadVersionError, NodeExistsError):
+                    continue  # somebody else took the id, or answered the same request
+                return Versioned(metadata, 0)
+
+    async def _create(
+        self, metadata: LedgerMetadata, token: str, counter_version: int, request_uid: str | None
+    ) -> None:
+        path = self._layout.ledger(metadata.ledger_id)
+        await self._make_directory(parent_of(path))
+        counter = json.dumps({"next": metadata.ledger_id + 1, "token": token}).encode()
+        operations: list[Operation] = [
+            Put(self._layout.idgen, counter, counter_version),
+            Create(path, metadata.to_json()),
+        ]
+        if request_uid is not None:
+            answer = json.dumps({"ledgerId": metadata.ledger_id, "token": token}).encode()
+            operations.append(Create(self._layout.request(request_uid), answer))
+        await self._store.multi(operations)
+
+    async def _make_directory(self, path: str) -> None:
+        if path not in self._directories:
+            with suppress(NodeExistsError):
+                await self._store.create(path, parents=True)
+            self._directories.add(path)
+
+    async def ledger_of_request(self, request_uid: str) -> LedgerId | None:
+        """The ledger that was created for a Kubernetes object, or None."""
+        try:
+            answer = await self._store.get(self._layout.request(request_uid))
+        except NoNodeError:
+            return None
+        ledger_id: LedgerId = json.loads(answer.value)["ledgerId"]
+        return ledger_id
+
+    async def read(self, ledger_id: LedgerId, *, sync: bool = False) -> Versioned[LedgerMetadata]:
+        """The metadata and its version. Raises NoSuchLedgerError, MetadataError for what cannot be read.
+
+        `sync` first: needed where ownership, deletion or a first frame depends on the answer (rules 20 and 46).
+        """
+        path = self._layout.ledger(ledger_id)
+        if sync:
+            await self._store.sync(path)
+        try:
+            node = await self._store.get(path)
+        except NoNodeError as error:
+            raise _no_such_ledger(ledger_id) from error
+        return _parse(ledger_id, node)
+
+    async def cas(
+        self, current: Versioned[LedgerMetadata], new: LedgerMetadata, *, timeout_s: float | None = None
+    ) -> Versioned[LedgerMetadata]:
+        """Replace `current` by `new` and return it with its version.
+
+        Raises BadVersionError when it changed meanwhile (read it again, rule 11), NoSuchLedgerError, MetadataError for
+        a change that the protocol does not allow, OutcomeUnknownError when no answer came; `timeout_s=math.inf` waits
+        until the outcome is known (rule 46). Two clients that write the very same bytes both succeed: what only one
+        may win carries a token, as an attach does.
+        """
+        check_transition(current.value, new)
+        path = self._layout.ledger(new.ledger_id)
+        try:
+            version = await self._store.put(path, new.to_json(), current.version, timeout_s=timeout_s)
+        except NoNodeError as error:
+            raise _no_such_ledger(new.ledger_id) from error
+        return Versioned(new, version)
+
+    async def attach(self, ledger_id: LedgerId, writer_token: str) -> Versioned[LedgerMetadata]:
+        """The one attach for writing of an OPEN ledger (rule 53); asking again with the same token is the same attach.
+
+        Raises AlreadyAttachedError, NoSuchLedgerError.
+        """
+        while True:
+            current = await self.read(ledger_id, sync=True)
+            if current.value.writer_token == writer_token and current.value.state is LedgerState.OPEN:
+                return current
+            if current.value.writer_token is not None or current.value.state is not LedgerState.OPEN:
+                msg = (
+                    f"ledger {ledger_id} is {current.value.state.value} and "
+                    f"{'was attached for writing before' if current.value.writer_token else 'takes no writer'}: "
+                    "recover it and create a new ledger to write on"
+                )
+                raise AlreadyAttachedError(msg)
+            try:
+                return await self.cas(current, current.value.attached(writer_token))
+            except BadVersionError:
+                continue
+
+    async def delete(self, ledger_id: LedgerId, version: int) -> None:
+        """Delete the metadata if it is still at `version` (rule 56). Raises BadVersionError, NoSuchLedgerError."""
+        try:
+            await self._store.delete(self._layout.ledger(ledger_id), version)
+        except NoNodeError as error:
+            raise _no_such_ledger(ledger_id) from error
+
+    async def pages(self) -> AsyncIterator[tuple[LedgerId, ...]]:
+        """The ids of all ledgers in rising order, page by page; an error ends it, never a shorter list (rule 28)."""
+        async for page in walk_ids(self._store, self._layout.ledgers):
+            yield page
+
+    async def ids(self) -> AsyncIterator[LedgerId]:
+        """The ids of all ledgers in rising order; see `pages`."""
+        async for page in self.pages():
+            for ledger_id in page:
+                yield ledger_id
+
+    async def read_all(self) -> AsyncIterator[Versioned[LedgerMetadata]]:
+        """Every ledger's metadata in order of id, at most READS_IN_FLIGHT_MAX reads at a time (rule 37).
+
+        A ledger deleted during the walk is left out; any other error ends it (rule 28).
+        """
+        window: deque[asyncio.Task[Versioned[LedgerMetadata] | None]] = deque()
+        try:
+            async for ledger_id in self.ids():
+                window.append(asyncio.create_task(self._read_if_there(ledger_id)))
+                if len(window) >= READS_IN_FLIGHT_MAX:
+                    found = await window.popleft()
+                    if found is not None:
+                        yield found
+            while window:
+                found = await window.popleft()
+                if found is not None:
+                    yield found
+        finally:
+            for task in window:
+                task.cancel()
+            await asyncio.gather(*window, return_exceptions=True)
+
+    async def _read_if_there(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
+        try:
+            return await self.read(ledger_id)
+        except NoSuchLedgerError:
+            return None
+
+    async def watch(self, ledger_id: LedgerId) -> AsyncIterator[Versioned[LedgerMetadata] | None]:
+        """The ledger's metadata now and after each change; None when it is not there (any more)."""
+        async for node in self._store.watch_node(self._layout.ledger(ledger_id)):
+            yield None if node is None else _parse(ledger_id, node)
+
+
+def _parse(ledger_id: LedgerId, node: Versioned[bytes]) -> Versioned[LedgerMetadata]:
+    metadata = LedgerMetadata.from_json(node.value)
+    if metadata.ledger_id != ledger_id:
+        msg = f"the metadata of ledger {ledger_id} says it is ledger {metadata.ledger_id}: somebody moved it"
+        raise MetadataError(msg)
+    return Versioned(metadata, node.version)
+
+
+def _no_such_ledger(ledger_id: LedgerId) -> NoSuchLedgerError:
+    return NoSuchLedgerError(f"ledger {ledger_id} does not exist: it was never created, or it was deleted")

@@ -1,0 +1,379 @@
+"""The store in memory, with the faults of a network on demand.
+
+For tests and simulations: a `MemoryServer` is the tree that several stores share, each with a session of its own.
+Faults are what a real server cannot be made to do at a chosen point: an answer lost after the operation was applied,
+a request lost before, an operation held back, a session expired between two steps (rule 42).
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import count
+from typing import Final, NoReturn, TypeVar
+
+from daybook.metadata.resolving import OPERATION_TIMEOUT_S, ResolvingStore, parent_of
+from daybook.metadata.store import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Put,
+    Session,
+    SessionExpiredError,
+    StoreClosedError,
+    Versioned,
+)
+from daybook.metadata.transport import ConnectionLostError, Node, Transport
+
+T = TypeVar("T")
+
+SESSION_TIMEOUT_S: Final = 5.0
+
+
+class FaultKind(Enum):
+    """What happens to one attempt."""
+
+    REFUSE = "the request is lost: not applied, and the client hears a lost connection"
+    DROP_REPLY = "the answer is lost: applied, and the client hears a lost connection"
+    HOLD = "the request waits until `MemoryServer.release` is called, then is applied and answered"
+
+
+@dataclass(slots=True)
+class Fault:
+    """One fault: for attempts of `operation` ("get", "put", "multi" …) under `path`, `times` times.
+
+    `then` runs after the attempt was applied or lost, before the client hears of it: what others do meanwhile.
+    """
+
+    kind: FaultKind
+    operation: str
+    path: str = "/"
+    times: float = 1
+    then: Callable[[], None] | None = None
+
+
+@dataclass(slots=True)
+class _Tree:
+    """A node and what counts its changes."""
+
+    data: bytes
+    owner: int = 0
+    version: int = 0
+    children_version: int = 0
+    sequence: int = 0
+    children: set[str] = field(default_factory=set)
+
+
+class MemoryServer:
+    """The tree that stores share. Everything happens on one event loop."""
+
+    def __init__(self) -> None:
+        """An empty tree: the root node alone."""
+        self._nodes: dict[str, _Tree] = {"/": _Tree(b"")}
+        self._transports: set[MemoryTransport] = set()
+        self._session_ids = count(1)
+        self._faults: list[Fault] = []
+        self._released = asyncio.Event()
+        self.in_flight = 0
+        self.in_flight_max = 0
+
+    # Faults.
+
+    def inject(self, *faults: Fault) -> None:
+        """Let `faults` happen, each to the next attempts that it fits."""
+        self._faults.extend(faults)
+
+    def release(self) -> None:
+        """Let every attempt that a HOLD fault stopped go on."""
+        self._released.set()
+        self._released = asyncio.Event()
+
+    def suspend(self) -> None:
+        """Cut every store off; sessions live on."""
+        for transport in self._transports:
+            transport.connection_changed(connected=False)
+
+    def resume(self) -> None:
+        """Reconnect every store to its session."""
+        for transport in self._transports:
+            transport.connection_changed(connected=True)
+
+    def expire(self, session_id: int) -> None:
+        """End a session: its ephemeral nodes go, and its store gets a new session."""
+        self.end_session(session_id)
+        for transport in self._transports:
+            if transport.session.session_id == session_id:
+                transport.session_expired()
+
+    # Used by the transports.
+
+    def open_session(self, transport: "MemoryTransport") -> int:
+        """A new session id for `transport`."""
+        self._transports.add(transport)
+        return next(self._session_ids)
+
+    def close_session(self, transport: "MemoryTransport") -> None:
+        """Forget `transport` and end its session."""
+        self._transports.discard(transport)
+        self.end_session(transport.session.session_id)
+
+    def end_session(self, session_id: int) -> None:
+        """Remove the session's ephemeral nodes."""
+        for path in sorted(path for path, node in self._nodes.items() if node.owner == session_id):
+            self._remove(path)
+
+    def fault_for(self, operation: str, path: str) -> Fault | None:
+        """The fault that this attempt meets, counted down."""
+        for fault in self._faults:
+            if fault.operation == operation and path.startswith(fault.path) and fault.times > 0:
+                fault.times -= 1
+                return fault
+        return None
+
+    async def wait_released(self) -> None:
+        """Wait for `release`."""
+        await self._released.wait()
+
+    # The tree.
+
+    def read(self, path: str) -> Node:
+        """The node at `path`. Raises NoNodeError."""
+        node = self._node(path)
+        return Node(node.data, node.version, node.owner)
+
+    def list(self, path: str) -> Versioned[tuple[str, ...]]:
+        """The children of `path`. Raises NoNodeError."""
+        node = self._node(path)
+        return Versioned(tuple(sorted(node.children)), node.children_version)
+
+    def apply(self, operations: Iterable[Operation], session_id: int) -> None:
+        """All operations or none."""
+        undo: list[Callable[[], None]] = []
+        try:
+            for operation in operations:
+                undo.insert(0, self._apply(operation, session_id))
+        except Exception:
+            for revert in undo:
+                revert()
+            raise
+
+    def next_sequence(self, path: str) -> str:
+        """`path` with the next sequence number of its parent."""
+        parent = self._node(parent_of(path), asked_for=path)
+        parent.sequence += 1
+        return f"{path}{parent.sequence - 1:010d}"
+
+    def _apply(self, operation: Operation, session_id: int) -> Callable[[], None]:
+        """Apply one operation; return what takes it back."""
+        match operation:
+            case Create(path, data, ephemeral):
+                self._node(parent_of(path), asked_for=path)
+                if path in self._nodes:
+                    raise NodeExistsError(path)
+                self._insert(path, _Tree(data, owner=session_id if ephemeral else 0))
+                return lambda: self._remove(path)
+            case Delete(path, version):
+                node = self._at_version(path, version)
+                if node.children:
+                    raise NotEmptyError(path)
+                self._remove(path)
+                return lambda: self._insert(path, node)
+            case Put(path, data, version):
+                node = self._at_version(path, version)
+                before = (node.data, node.version)
+                node.data, node.version = data, node.version + 1
+                self._tell(path)
+                return lambda: self._restore(node, *before)
+            case Check(path, version):
+                self._at_version(path, version)
+                return lambda: None
+
+    def _restore(self, node: _Tree, data: bytes, version: int) -> None:
+        node.data, node.version = data, version
+
+    def _node(self, path: str, *, asked_for: str | None = None) -> _Tree:
+        if path not in self._nodes:
+            raise NoNodeError(asked_for or path)
+        return self._nodes[path]
+
+    def _at_version(self, path: str, version: int | None) -> _Tree:
+        node = self._node(path)
+        if version is not None and node.version != version:
+            raise BadVersionError(path, f"it is at version {node.version}, not {version}")
+        return node
+
+    def _insert(self, path: str, node: _Tree) -> None:
+        self._nodes[path] = node
+        self._count_child(path).add(path.rpartition("/")[2])
+
+    def _remove(self, path: str) -> None:
+        del self._nodes[path]
+        self._count_child(path).discard(path.rpartition("/")[2])
+
+    def _count_child(self, path: str) -> set[str]:
+        parent = self._nodes[parent_of(path)]
+        parent.children_version += 1
+        self._tell(path)
+        self._tell(parent_of(path))
+        return parent.children
+
+    def _tell(self, path: str) -> None:
+        for transport in self._transports:
+            transport.on_change(path)
+
+
+class MemoryTransport(Transport):
+    """One client's attempts on a MemoryServer."""
+
+    def __init__(self, server: MemoryServer, *, session_timeout_s: float = SESSION_TIMEOUT_S) -> None:
+        """A new session of `server`."""
+        self.on_change = lambda _path: None
+        self._server = server
+        self._session_timeout_s = session_timeout_s
+        self._closed = False
+        self._event = asyncio.Event()
+        self._alive_until = math.inf
+        self._session_id = server.open_session(self)
+        self._connected = True
+
+    async def _attempt(
+        self, operation: str, path: str, apply: Callable[[], T], pinned: int | None = None
+    ) -> T:
+        """One attempt with its fault, if there is one."""
+        if self._closed:
+            _refuse_closed()
+        if not self._connected:
+            raise ConnectionLostError
+        if pinned is not None and pinned != self._session_id:
+            msg = f"session {pinned:#x} ended before the change of {path}"
+            raise SessionExpiredError(msg)
+        server = self._server
+        fault = server.fault_for(operation, path)
+        server.in_flight += 1
+        server.in_flight_max = max(server.in_flight_max, server.in_flight)
+        try:
+            await asyncio.sleep(0)  # no server answers before others had a turn
+            if fault and fault.kind is FaultKind.HOLD:
+                await server.wait_released()
+        finally:
+            server.in_flight -= 1
+        answer = None if fault and fault.kind is FaultKind.REFUSE else apply()
+        if fault and fault.then:
+            fault.then()
+        if (fault and fault.kind is not FaultKind.HOLD) or not self._connected:
+            raise ConnectionLostError
+        return answer  # type: ignore[return-value]  # None only where the fault has raised
+
+    async def get(self, path: str, *, watched: bool = False) -> Node:  # noqa: ARG002 - all changes are told
+        """See Transport."""
+        return await self._attempt("get", path, lambda: self._server.read(path))
+
+    async def children(self, path: str, *, watched: bool = False) -> Versioned[tuple[str, ...]]:  # noqa: ARG002
+        """See Transport; all changes are told, watched or not."""
+        return await self._attempt("children", path, lambda: self._server.list(path))
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool, sequence: bool, pinned: int | None
+    ) -> str:
+        """See Transport."""
+
+        def apply() -> str:
+            name = self._server.next_sequence(path) if sequence else path
+            self._server.apply([Create(name, data, ephemeral)], self._session_id)
+            return name
+
+        return await self._attempt("create", path, apply, pinned)
+
+    async def put(self, path: str, data: bytes, version: int | None) -> int:
+        """See Transport."""
+
+        def apply() -> int:
+            self._server.apply([Put(path, data, version)], self._session_id)
+            return self._server.read(path).version
+
+        return await self._attempt("put", path, apply)
+
+    async def delete(self, path: str, version: int | None, *, pinned: int | None) -> None:
+        """See Transport."""
+        await self._attempt(
+            "delete", path, lambda: self._server.apply([Delete(path, version)], self._session_id), pinned
+        )
+
+    async def multi(self, operations: Sequence[Operation], *, pinned: int | None) -> None:
+        """See Transport."""
+        await self._attempt(
+            "multi", operations[0].path, lambda: self._server.apply(operations, self._session_id), pinned
+        )
+
+    async def sync(self, path: str) -> None:
+        """See Transport."""
+        await self._attempt("sync", path, lambda: None)
+
+    # Session.
+
+    @property
+    def session(self) -> Session:
+        """See Transport. While connected, the server was heard from just now."""
+        alive_until = time.monotonic() + self._session_timeout_s if self._connected else self._alive_until
+        return Session(self._session_id, self._connected, alive_until)
+
+    async def session_changed(self, seen: Session) -> None:
+        """See Transport."""
+        while not self._closed and (self._session_id, self._connected) == (seen.session_id, seen.connected):
+            await self._event.wait()
+        if self._closed:
+            _refuse_closed()
+
+    def connection_changed(self, *, connected: bool) -> None:
+        """Lose the connection or find it again."""
+        self._alive_until = time.monotonic() + self._session_timeout_s
+        self._connected = connected
+        self._session_moved()
+
+    def session_expired(self) -> None:
+        """Go on with a new session."""
+        self._session_id = self._server.open_session(self)
+        self._session_moved()
+
+    def _session_moved(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
+        self.on_change(None)
+
+    async def close(self) -> None:
+        """See Transport."""
+        if not self._closed:
+            self._closed = True
+            self._server.close_session(self)
+            self._connected = False
+            self._session_moved()
+            self._server.release()
+
+
+class MemoryStore(ResolvingStore):
+    """A store on a MemoryServer."""
+
+    def __init__(
+        self,
+        server: MemoryServer,
+        *,
+        operation_timeout_s: float = OPERATION_TIMEOUT_S,
+        session_timeout_s: float = SESSION_TIMEOUT_S,
+    ) -> None:
+        """A client of `server` with a session of its own."""
+        super().__init__(
+            MemoryTransport(server, session_timeout_s=session_timeout_s),
+            operation_timeout_s=operation_timeout_s,
+        )
+
+
+def _refuse_closed() -> NoReturn:
+    msg = "the metadata store is closed"
+    raise StoreClosedError(msg)

@@ -1,0 +1,380 @@
+"""A dependable store over attempts that may lose their answer: retries, time-outs, and unknown outcomes resolved.
+
+Rule 42: after a lost connection a retry must not take its own create for somebody else's, nor somebody else's for its
+own. A node is this call's own if an earlier attempt of this very call was lost and the node has the call's bytes and,
+when ephemeral, the present session as its owner; a sequence node is found again by a token in its name; a put by the
+next version with its bytes. Trying again is what makes an outcome known: if the retry succeeds, an attempt that is
+still under way somewhere can no longer take effect, since the version or the name is used up.
+"""
+
+import asyncio
+import math
+import secrets
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
+from daybook.core.errors import MetadataUnavailableError
+from daybook.metadata.store import (
+    NODE_BYTES_MAX,
+    BadVersionError,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExistsError,
+    NodeTooLargeError,
+    NoNodeError,
+    Operation,
+    OutcomeUnknownError,
+    Put,
+    Session,
+    SessionExpiredError,
+    StoreError,
+    Versioned,
+    Watch,
+)
+from daybook.metadata.transport import ConnectionLostError, Transport
+
+T = TypeVar("T")
+
+OPERATION_TIMEOUT_S: Final = 10.0
+_RETRY_PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
+
+
+def parent_of(path: str) -> str:
+    """The path of the node that `path` is a child of."""
+    return path.rpartition("/")[0] or "/"
+
+
+class ResolvingStore(MetadataStore):
+    """The store's contract over a Transport. All methods belong to the event loop that the transport lives on."""
+
+    def __init__(self, transport: Transport, *, operation_timeout_s: float = OPERATION_TIMEOUT_S) -> None:
+        """Take over `transport`; closing the store closes it."""
+        self._transport = transport
+        self._operation_timeout_s = operation_timeout_s
+        self._watches: _Watches = defaultdict(set)
+        transport.on_change = self._on_change
+
+    # Reads: safe to repeat.
+
+    async def get(self, path: str) -> Versioned[bytes]:
+        """See MetadataStore."""
+        node = await self._read(path, lambda: self._transport.get(path))
+        return Versioned(node.data, node.version)
+
+    async def exists(self, path: str) -> int | None:
+        """See MetadataStore."""
+        try:
+            return (await self.get(path)).version
+        except NoNodeError:
+            return None
+
+    async def children(self, path: str) -> tuple[str, ...]:
+        """See MetadataStore."""
+        return (await self._read(path, lambda: self._transport.children(path))).value
+
+    async def sync(self, path: str = "/") -> None:
+        """See MetadataStore."""
+        await self._read(path, lambda: self._transport.sync(path))
+
+    # Writes: each attempt after a lost one first asks whether that one was applied.
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        parents: bool = False,
+        session_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> str:
+        """See MetadataStore."""
+        _check_size(path, data)
+        name = f"{path}{secrets.token_hex(8)}-" if sequence else path
+
+        async def attempt(pinned: int | None, lost: bool) -> str:
+            if lost and sequence:
+                found = await self._find_sequence_node(name)
+                if found:
+                    return found
+            try:
+                return await self._transport.create(
+                    name, data, ephemeral=ephemeral, sequence=sequence, pinned=pinned
+                )
+            except NodeExistsError:
+                if lost and await self._is_own(path, data, ephemeral=ephemeral):
+                    return path
+                raise
+
+        async def with_parents(pinned: int | None, lost: bool) -> str:
+            try:
+                return await attempt(pinned, lost)
+            except NoNodeError:
+                if not parents:
+                    raise
+            await self._make_node(parent_of(path))
+            return await attempt(pinned, lost)
+
+        return await self._write(path, with_parents, timeout_s, session_id=session_id, in_session=ephemeral)
+
+    async def put(
+        self, path: str, data: bytes, version: int | None, *, timeout_s: float | None = None
+    ) -> int:
+        """See MetadataStore."""
+        _check_size(path, data)
+
+        async def attempt(_pinned: int | None, lost: bool) -> int:
+            try:
+                return await self._transport.put(path, data, version)
+            except BadVersionError:
+                if lost and version is not None and await self._holds_put(path, data, version):
+                    return version + 1
+                raise
+
+        return await self._write(path, attempt, timeout_s)
+
+    async def delete(
+        self,
+        path: str,
+        version: int | None = None,
+        *,
+        session_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """See MetadataStore."""
+
+        async def attempt(pinned: int | None, lost: bool) -> None:
+            try:
+                await self._transport.delete(path, version, pinned=pinned)
+            except NoNodeError:
+                if not lost:
+                    raise
+
+        await self._write(path, attempt, timeout_s, session_id=session_id)
+
+    async def multi(self, operations: Sequence[Operation], *, timeout_s: float | None = None) -> None:
+        """See MetadataStore."""
+        for operation in operations:
+            if isinstance(operation, Create | Put):
+                _check_size(operation.path, operation.data)
+        ephemeral = any(isinstance(operation, Create) and operation.ephemeral for operation in operations)
+
+        async def attempt(pinned: int | None, lost: bool) -> None:
+            try:
+                await self._transport.multi(operations, pinned=pinned)
+            except StoreError:
+                if not (lost and await self._holds_multi(operations)):
+                    raise
+
+        await self._write(operations[0].path, attempt, timeout_s, in_session=ephemeral)
+
+    # What an earlier attempt left behind (rule 42).
+
+    async def _is_own(self, path: str, data: bytes, *, ephemeral: bool) -> bool:
+        """Whether the node at `path` is what a lost attempt of the same call created."""
+        try:
+            node = await self._transport.get(path)
+        except NoNodeError:
+            return False
+        owner = self._transport.session.session_id if ephemeral else 0
+        return node.data == data and node.owner == owner
+
+    async def _find_sequence_node(self, prefix: str) -> str | None:
+        """The node that a lost attempt created under the token that `prefix` ends in."""
+        parent = parent_of(prefix)
+        await self._transport.sync(parent)
+        try:
+            children = await self._transport.children(parent)
+        except NoNodeError:
+            return None
+        token = prefix.rpartition("/")[2]
+        return next((f"{parent}/{name}" for name in children.value if name.startswith(token)), None)
+
+    async def _holds_put(self, path: str, data: bytes, version: int) -> bool:
+        """Whether the node is as a lost put of `data` at `version` left it."""
+        try:
+            node = await self._transport.get(path)
+        except NoNodeError:
+            return False
+        return node.version == version + 1 and node.data == data
+
+    async def _holds_multi(self, operations: Sequence[Operation]) -> bool:
+        """Whether a lost attempt applied `operations`: by what it created, else by what it put, else by what it deleted."""
+        created = [operation for operation in operations if isinstance(operation, Create)]
+        if created:
+            return all(
+                [await self._is_own(item.path, item.data, ephemeral=item.ephemeral) for item in created]
+            )
+        put = [operation for operation in operations if isinstance(operation, Put)]
+        if put:
+            return all(
+                [
+                    item.version is not None and await self._holds_put(item.path, item.data, item.version)
+                    for item in put
+                ]
+            )
+        deleted = [operation for operation in operations if isinstance(operation, Delete)]
+        return bool(deleted) and all([await self._is_gone(item.path) for item in deleted])
+
+    async def _is_gone(self, path: str) -> bool:
+        try:
+            await self._transport.get(path)
+        except NoNodeError:
+            return True
+        return False
+
+    async def _make_node(self, path: str) -> None:
+        """Create an empty node and those above it, as far as they are missing; whoever made them, they are the same."""
+        try:
+            await self._transport.create(path, b"", ephemeral=False, sequence=False, pinned=None)
+        except NodeExistsError:
+            return
+        except NoNodeError:
+            await self._make_node(parent_of(path))
+            await self._make_node(path)
+
+    # Attempts.
+
+    async def _read(self, path: str, read: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
+        async def attempt(_pinned: int | None, _lost: bool) -> T:
+            return await read()
+
+        try:
+            return await self._write(path, attempt, timeout_s)
+        except OutcomeUnknownError as error:
+            raise MetadataUnavailableError(str(error)) from error
+
+    async def _write(
+        self,
+        path: str,
+        attempt: Callable[[int | None, bool], Awaitable[T]],
+        timeout_s: float | None,
+        *,
+        session_id: int | None = None,
+        in_session: bool = False,
+    ) -> T:
+        """Attempt until there is an answer. `in_session` pins all attempts to the session that the first one finds."""
+        limit_s = self._operation_timeout_s if timeout_s is None else timeout_s
+        sent = False
+        retrying = AsyncRetrying(retry=retry_if_exception_type(ConnectionLostError), wait=_RETRY_PAUSE)
+        try:
+            async with asyncio.timeout(None if limit_s == math.inf else limit_s):
+                async for trial in retrying:
+                    with trial:
+                        await self._connected()
+                        now_id = self._transport.session.session_id
+                        if in_session and session_id is None:
+                            session_id = now_id
+                        if session_id is not None and session_id != now_id:
+                            _refuse_session(path, session_id)
+                        lost, sent = sent, True
+                        return await attempt(session_id, lost)
+        except TimeoutError as error:
+            kind = OutcomeUnknownError if sent else MetadataUnavailableError
+            msg = (
+                f"ZooKeeper did not answer for {path} within {limit_s:g} s"
+                f"{'; whether it was applied is not known' if sent else ''}: check that the servers run"
+            )
+            raise kind(msg) from error
+        raise AssertionError("retries never stop by themselves")
+
+    async def _connected(self) -> None:
+        while not (now := self._transport.session).connected:
+            await self._transport.session_changed(now)
+
+    # Watches and session.
+
+    def watch(self) -> Watch:
+        """See MetadataStore."""
+        return _StoreWatch(self._transport, self._read, self._watches)
+
+    def _on_change(self, path: str | None) -> None:
+        if path is None:
+            for watches in self._watches.values():
+                for watch in watches:
+                    watch.dirty.set()
+        else:
+            for watch in self._watches.get(path, ()):
+                watch.dirty.set()
+
+    @property
+    def session(self) -> Session:
+        """See MetadataStore."""
+        return self._transport.session
+
+    async def session_changed(self, seen: Session) -> None:
+        """See MetadataStore."""
+        await self._transport.session_changed(seen)
+
+    async def close(self) -> None:
+        """See MetadataStore."""
+        await self._transport.close()
+        self._on_change(None)
+
+
+class _Read(Protocol):
+    """`ResolvingStore._read`, which a watch reads through."""
+
+    def __call__(
+        self, path: str, read: Callable[[], Awaitable[T]], timeout_s: float | None
+    ) -> Awaitable[T]: ...
+
+
+class _StoreWatch(Watch):
+    """The paths that were read, and whether any of them was told to have changed since `changed` last returned."""
+
+    def __init__(self, transport: Transport, read: _Read, watches: "_Watches") -> None:
+        self.dirty = asyncio.Event()
+        self._transport = transport
+        self._read = read
+        self._watches = watches
+        self._paths: set[str] = set()
+
+    async def get(self, path: str) -> Versioned[bytes] | None:
+        self._listen(path)
+        try:
+            node = await self._read(path, lambda: self._transport.get(path, watched=True), math.inf)
+        except NoNodeError:
+            return None
+        return Versioned(node.data, node.version)
+
+    async def children(self, path: str) -> Versioned[tuple[str, ...]] | None:
+        self._listen(path)
+        try:
+            return await self._read(path, lambda: self._transport.children(path, watched=True), math.inf)
+        except NoNodeError:
+            return None
+
+    async def changed(self) -> None:
+        await self.dirty.wait()
+        self.dirty.clear()
+
+    def close(self) -> None:
+        for path in self._paths:
+            watches = self._watches[path]
+            watches.discard(self)
+            if not watches:
+                del self._watches[path]
+        self._paths.clear()
+
+    def _listen(self, path: str) -> None:
+        self._paths.add(path)
+        self._watches[path].add(self)
+
+
+_Watches: TypeAlias = defaultdict[str, set[_StoreWatch]]
+
+
+def _check_size(path: str, data: bytes) -> None:
+    if len(data) > NODE_BYTES_MAX:
+        raise NodeTooLargeError(path, f"{len(data)} bytes")
+
+
+def _refuse_session(path: str, session_id: int) -> None:
+    msg = f"session {session_id:#x} ended before the change of {path}: its ephemeral nodes are gone"
+    raise SessionExpiredError(msg)

@@ -1,0 +1,220 @@
+"""What is to repair: one node per ledger, found by the auditor, taken by workers under a lock.
+
+A worker's lock is a lease that ends with its session (rule 34). A task is done by deleting the version that was worked
+on, so that what the auditor added meanwhile is not lost. A ledger that cannot be repaired now is set aside until a
+given time and blocks no other (rule 35).
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from daybook.core.errors import MetadataError
+from daybook.core.ids import BookieId, LedgerId
+from daybook.metadata.layout import Layout
+from daybook.metadata.lease import Lease, acquire
+from daybook.metadata.store import (
+    BadVersionError,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Versioned,
+)
+from daybook.metadata.tree import list_directory, walk_ids
+
+LOST_BOOKIE_DELAY_S: Final = 0.0
+"""Where none was set: a bookie counts as lost as soon as it leaves both lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairTask:
+    """Why a ledger is to be looked at. Times are wall-clock milliseconds, for people and for back-off.
+
+    `reasons` are words such as "lost bookie", "gap", "limbo", "placement"; `bookies` those that miss entries.
+    `attempts` counts those that failed; before `not_before_ms` no worker takes it again, and `why_not` says why.
+    """
+
+    ledger_id: LedgerId
+    reasons: tuple[str, ...]
+    bookies: tuple[BookieId, ...]
+    since_ms: int
+    attempts: int = 0
+    not_before_ms: int = 0
+    why_not: str = ""
+
+    def to_json(self) -> bytes:
+        """As it is stored."""
+        record = {
+            "formatVersion": 1,
+            "reasons": self.reasons,
+            "bookies": self.bookies,
+            "sinceMs": self.since_ms,
+            "attempts": self.attempts,
+            "notBeforeMs": self.not_before_ms,
+            "whyNot": self.why_not,
+        }
+        return json.dumps(record).encode()
+
+    @classmethod
+    def from_json(cls, ledger_id: LedgerId, data: bytes) -> "RepairTask":
+        """Raises MetadataError for what `to_json` cannot make."""
+        try:
+            record = json.loads(data)
+            if record["formatVersion"] != 1:
+                raise ValueError("format")
+            return cls(
+                ledger_id,
+                tuple(record["reasons"]),
+                tuple(record["bookies"]),
+                int(record["sinceMs"]),
+                int(record["attempts"]),
+                int(record["notBeforeMs"]),
+                str(record["whyNot"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"the task of ledger {ledger_id} has no known format: {data[:200]!r}"
+            raise MetadataError(msg) from error
+
+
+class RepairTasks:
+    """The tasks of one cluster. Raises MetadataUnavailableError from every method while the store does not answer."""
+
+    def __init__(self, store: MetadataStore, layout: Layout) -> None:
+        """Work on the tasks of `layout` in `store`."""
+        self._store = store
+        self._layout = layout
+
+    async def mark(
+        self, ledger_id: LedgerId, *, reasons: Iterable[str], bookies: Iterable[BookieId], now_ms: int
+    ) -> Versioned[RepairTask]:
+        """Make a task, or add to the one there is; its age and its back-off stay unless there is something new."""
+        wanted = RepairTask(ledger_id, tuple(sorted(set(reasons))), tuple(sorted(set(bookies))), now_ms)
+        path = self._layout.task(ledger_id)
+        while True:
+            current = await self.read(ledger_id)
+            try:
+                if current is None:
+                    await self._store.create(path, wanted.to_json(), parents=True)
+                    marked = Versioned(wanted, 0)
+                else:
+                    merged = _merge(current.value, wanted)
+                    if merged == current.value:
+                        return current
+                    version = await self._store.put(path, merged.to_json(), current.version)
+                    marked = Versioned(merged, version)
+            except (NodeExistsError, BadVersionError, NoNodeError):
+                continue  # another auditor or a worker was faster
+            await self._signal()
+            return marked
+
+    async def read(self, ledger_id: LedgerId) -> Versioned[RepairTask] | None:
+        """The ledger's task, or None."""
+        try:
+            node = await self._store.get(self._layout.task(ledger_id))
+        except NoNodeError:
+            return None
+        return Versioned(RepairTask.from_json(ledger_id, node.value), node.version)
+
+    async def pages(self) -> AsyncIterator[tuple[LedgerId, ...]]:
+        """The ids of the ledgers that have a task, page by page; whole or an error (rule 28)."""
+        async for page in walk_ids(self._store, self._layout.tasks):
+            yield page
+
+    async def ids(self) -> AsyncIterator[LedgerId]:
+        """The ids of the ledgers that have a task; see `pages`."""
+        async for page in self.pages():
+            for ledger_id in page:
+                yield ledger_id
+
+    async def done(self, ledger_id: LedgerId, version: int) -> bool:
+        """Delete the task if it is still at `version`; False if something was added meanwhile: look again."""
+        try:
+            await self._store.delete(self._layout.task(ledger_id), version)
+        except BadVersionError:
+            return False
+        except NoNodeError:
+            return True
+        return True
+
+    async def set_aside(self, task: Versioned[RepairTask], *, until_ms: int, why: str) -> None:
+        """Keep workers from a ledger that cannot be repaired now until `until_ms` (rule 35). A changed task stays."""
+        aside = replace(task.value, attempts=task.value.attempts + 1, not_before_ms=until_ms, why_not=why)
+        try:
+            await self._store.put(self._layout.task(aside.ledger_id), aside.to_json(), task.version)
+        except (BadVersionError, NoNodeError):
+            return
+
+    # Locks.
+
+    async def lock(self, ledger_id: LedgerId, worker: str) -> Lease | None:
+        """The lock on a ledger's repair, or None while another worker has it."""
+        return await acquire(self._store, self._layout.task_lock(ledger_id), worker)
+
+    async def locked(self) -> tuple[LedgerId, ...]:
+        """The ledgers under repair now."""
+        return tuple(int(name) for name in await list_directory(self._store, self._layout.task_locks))
+
+    # News and switches.
+
+    async def watch_signal(self) -> AsyncIterator[None]:
+        """Yield at once, and again after tasks were added, or set free, since the last time."""
+        async for _node in self._store.watch_node(self._layout.task_signal):
+            yield
+
+    async def _signal(self) -> None:
+        try:
+            await self._store.put(self._layout.task_signal, b"", None)
+        except NoNodeError:
+            await _create_if_missing(self._store, self._layout.task_signal, b"")
+
+    async def disabled(self) -> bool:
+        """Whether repair is switched off for the whole cluster (rule 33)."""
+        return await self._store.exists(self._layout.repair_disabled) is not None
+
+    async def set_disabled(self, disabled: bool) -> None:
+        """Switch repair off or on for the whole cluster; workers finish the fragment they copy."""
+        if disabled:
+            await _create_if_missing(self._store, self._layout.repair_disabled, b"")
+        else:
+            try:
+                await self._store.delete(self._layout.repair_disabled)
+            except NoNodeError:
+                return
+
+    async def watch_disabled(self) -> AsyncIterator[bool]:
+        """Whether repair is switched off, now and after each change."""
+        async for node in self._store.watch_node(self._layout.repair_disabled):
+            yield node is not None
+
+    async def lost_bookie_delay_s(self) -> float:
+        """How long a bookie must be gone before it counts as lost (rule 33)."""
+        try:
+            return float((await self._store.get(self._layout.lost_bookie_delay)).value)
+        except NoNodeError:
+            return LOST_BOOKIE_DELAY_S
+
+    async def set_lost_bookie_delay_s(self, delay_s: float) -> None:
+        """Change the delay for the whole cluster. Raises ValueError for less than 0."""
+        if not delay_s >= 0:
+            msg = f"a bookie cannot count as lost after {delay_s} s: use 0 or more"
+            raise ValueError(msg)
+        data = repr(float(delay_s)).encode()
+        await _create_if_missing(self._store, self._layout.lost_bookie_delay, data)
+        await self._store.put(self._layout.lost_bookie_delay, data, None)
+
+
+def _merge(current: RepairTask, wanted: RepairTask) -> RepairTask:
+    """Both together. Something new makes it due at once: what kept it from repair may be over."""
+    reasons = tuple(sorted({*current.reasons, *wanted.reasons}))
+    bookies = tuple(sorted({*current.bookies, *wanted.bookies}))
+    if (reasons, bookies) == (current.reasons, current.bookies):
+        return current
+    return replace(current, reasons=reasons, bookies=bookies, not_before_ms=0, why_not="")
+
+
+async def _create_if_missing(store: MetadataStore, path: str, data: bytes) -> None:
+    try:
+        await store.create(path, data, parents=True)
+    except NodeExistsError:
+        return

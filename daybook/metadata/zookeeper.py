@@ -1,0 +1,434 @@
+"""The store over ZooKeeper, by way of kazoo.
+
+kazoo answers in threads of its own; every answer and event is handed to the event loop here and nowhere else. The
+session's certain life is told by this process's monotonic clock (rule 46): it reaches as far as the negotiated
+time-out after the moment at which the last answered request, ping or handshake was *sent*, less a margin for the way
+from the server that answers to the leader that expires sessions.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, Self, TypeVar
+
+import structlog
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import KazooException
+from kazoo.interfaces import IAsyncResult
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Connect
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
+from kazoo.retry import KazooRetry
+from kazoo.security import ACL
+
+from daybook.core.errors import MetadataUnavailableError
+from daybook.metadata.resolving import OPERATION_TIMEOUT_S, ResolvingStore
+from daybook.metadata.store import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Put,
+    Session,
+    SessionExpiredError,
+    StoreClosedError,
+    StoreError,
+    Versioned,
+)
+from daybook.metadata.transport import ConnectionLostError, Node, Transport
+
+T = TypeVar("T")
+
+SESSION_TIMEOUT_S: Final = 5.0
+SESSION_MARGIN: Final = 0.1
+"""The part of the negotiated time-out that is not counted on.
+
+A follower that answers a ping passes it on to the leader only within half a tick; if it dies before, the leader counts
+from the one before. A time-out is at least two ticks, ten in the default here, and clocks run at slightly different rates.
+"""
+_RECONNECT_PAUSE_S_MAX: Final = 1.0
+_LOST: Final = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.SessionExpiredError,  # also ConnectionClosedError
+    kazoo_errors.SessionMovedError,
+    kazoo_errors.OperationTimeoutError,
+    kazoo_errors.RequestTimeoutError,
+    kazoo_errors.ThrottledOpError,
+)
+_ERRORS: Final[Mapping[type[Exception], type[StoreError]]] = {
+    kazoo_errors.NoNodeError: NoNodeError,
+    kazoo_errors.NodeExistsError: NodeExistsError,
+    kazoo_errors.BadVersionError: BadVersionError,
+    kazoo_errors.NotEmptyError: NotEmptyError,
+}
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperOptions:
+    """How to reach and use ZooKeeper; times in seconds.
+
+    `auth` are (scheme, credential) pairs, `sasl` the options of the pure-sasl library, `acl` what new nodes get (kazoo's
+    ACL objects; None: open to all). TLS is used as soon as `tls` is true; empty file names mean "none".
+    """
+
+    session_timeout_s: float = SESSION_TIMEOUT_S
+    operation_timeout_s: float = OPERATION_TIMEOUT_S
+    connect_timeout_s: float = 10.0
+    tls: bool = False
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    key_password: str = field(default="", repr=False)
+    check_hostname: bool = True
+    sasl: Mapping[str, str] | None = field(default=None, repr=False)
+    auth: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    acl: Sequence[ACL] | None = None
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's connection, which also says when it sent what the server has since answered."""
+
+    client: "_Client"
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        sent = time.monotonic()
+        answer = super()._invoke(timeout, request, xid)
+        if isinstance(request, Connect):
+            granted = answer[0]
+            if granted.time_out > 0:
+                self.client.session_granted(granted.session_id, granted.time_out / 1000, sent)
+        return answer
+
+    def _send_ping(self, connect_timeout: float) -> None:
+        self._ping_sent = time.monotonic()
+        super()._send_ping(connect_timeout)
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        awaited = self.ping_outstanding.is_set()
+        answer = super()._read_socket(read_timeout)
+        if awaited and not self.ping_outstanding.is_set():
+            self.client.answered(self.client.granted_id, self._ping_sent)
+        return answer
+
+
+class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's client with the session's clock, and with requests that are sent in one session or not at all."""
+
+    def __init__(self, *args: Any, sasl_options: Any, **kwargs: Any) -> None:
+        super().__init__(*args, sasl_options=sasl_options, **kwargs)
+        self.session_lock = threading.RLock()
+        self.granted_id = 0
+        self.alive_until = 0.0
+        self._granted_s = 0.0
+        self._connection = _Connection(
+            self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options
+        )
+
+    def session_granted(self, session_id: int, granted_s: float, sent: float) -> None:
+        """The server accepted a handshake that began at `sent`."""
+        with self.session_lock:
+            self.granted_id, self._granted_s = session_id, granted_s
+            self.alive_until = 0.0
+            self.answered(session_id, sent)
+
+    def answered(self, session_id: int, sent: float) -> None:
+        """The server answered, within `session_id`, what was sent at `sent`."""
+        with self.session_lock:
+            if session_id == self.granted_id:
+                certain = sent + self._granted_s * (1 - SESSION_MARGIN)
+                self.alive_until = max(self.alive_until, certain)
+
+    def _session_callback(self, state: KeeperState) -> None:
+        with self.session_lock:
+            if state == KeeperState.EXPIRED_SESSION:
+                self.granted_id, self.alive_until = 0, 0.0
+            super()._session_callback(state)
+
+    def _call(self, request: Any, async_object: Any) -> Any:
+        # Under the lock no request slips into the queue of a session whose queue was just failed and dropped.
+        with self.session_lock:
+            return super()._call(request, async_object)
+
+
+class ZooKeeperTransport(Transport):
+    """Attempts through a kazoo client. Made by `connect`, on the event loop that uses it."""
+
+    def __init__(self, hosts: str, options: ZooKeeperOptions) -> None:
+        """Prepare; nothing is sent before `connect`."""
+        self.on_change = lambda _path: None
+        self._hosts = hosts
+        self._loop = asyncio.get_running_loop()
+        self._pending: set[asyncio.Future[Any]] = set()
+        self._closed = ""
+        self._seen = (0, False)
+        self._event = asyncio.Event()
+        self._client = _Client(
+            hosts=hosts,
+            timeout=options.session_timeout_s,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=_RECONNECT_PAUSE_S_MAX),
+            auth_data=list(options.auth),
+            sasl_options=None if options.sasl is None else dict(options.sasl),
+            default_acl=None if options.acl is None else list(options.acl),
+            use_ssl=options.tls,
+            ca=options.ca_file or None,
+            certfile=options.cert_file or None,
+            keyfile=options.key_file or None,
+            keyfile_password=options.key_password or None,
+            check_hostname=options.tls and options.check_hostname,
+        )
+        self._client.add_listener(self._on_state)
+
+    async def connect(self, timeout_s: float) -> None:
+        """Begin, and wait for the first session. Raises MetadataUnavailableError."""
+        self._client.start_async()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not (now := self.session).connected:
+                    await self.session_changed(now)
+        except TimeoutError as error:
+            await self.close()
+            msg = (
+                f"no ZooKeeper answers at {self._hosts} within {timeout_s:g} s: "
+                "check the address, that a server runs there, and TLS settings"
+            )
+            raise MetadataUnavailableError(msg) from error
+
+    # Attempts.
+
+    async def get(self, path: str, *, watched: bool = False) -> Node:
+        """See Transport."""
+        watch = self._on_watch if watched else None
+        while True:
+            try:
+                data, stat = await self._ask(path, lambda: self._client.get_async(path, watch=watch))
+                return Node(data, stat.version, stat.ephemeralOwner)
+            except NoNodeError:
+                if (
+                    not watched
+                    or await self._ask(path, lambda: self._client.exists_async(path, watch=watch)) is None
+                ):
+                    raise
+
+    async def children(self, path: str, *, watched: bool = False) -> Versioned[tuple[str, ...]]:
+        """See Transport."""
+        watch = self._on_watch if watched else None
+        while True:
+            try:
+                names, stat = await self._ask(
+                    path, lambda: self._client.get_children_async(path, watch=watch, include_data=True)
+                )
+                return Versioned(tuple(sorted(names)), stat.cversion)
+            except NoNodeError:
+                if (
+                    not watched
+                    or await self._ask(path, lambda: self._client.exists_async(path, watch=watch)) is None
+                ):
+                    raise
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool, sequence: bool, pinned: int | None
+    ) -> str:
+        """See Transport."""
+        created: str = await self._ask(
+            path,
+            lambda: self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequence),
+            pinned,
+        )
+        return created
+
+    async def put(self, path: str, data: bytes, version: int | None) -> int:
+        """See Transport."""
+        stat = await self._ask(path, lambda: self._client.set_async(path, data, _any_if_none(version)))
+        changed: int = stat.version
+        return changed
+
+    async def delete(self, path: str, version: int | None, *, pinned: int | None) -> None:
+        """See Transport."""
+        await self._ask(path, lambda: self._client.delete_async(path, _any_if_none(version)), pinned)
+
+    async def multi(self, operations: Sequence[Operation], *, pinned: int | None) -> None:
+        """See Transport."""
+
+        def commit() -> IAsyncResult:
+            transaction = self._client.transaction()
+            for operation in operations:
+                _add_to(transaction, operation)
+            return transaction.commit_async()
+
+        results = await self._ask(operations[0].path, commit, pinned)
+        errors = [
+            (operation, result)
+            for operation, result in zip(operations, results, strict=False)
+            if isinstance(result, Exception)
+        ]
+        bystanders = kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
+        for operation, error in errors:
+            if not isinstance(error, bystanders):
+                _raise_for(operation.path, error)
+        assert not errors, f"a multi that failed names no operation that did: {errors}"
+
+    async def sync(self, path: str) -> None:
+        """See Transport."""
+        await self._ask(path, lambda: self._client.sync_async(path))
+
+    async def _ask(self, path: str, send: Callable[[], IAsyncResult], pinned: int | None = None) -> Any:
+        """Send one request and wait for its answer on the loop."""
+        if self._closed:
+            self._refuse_closed()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        client = self._client
+        with client.session_lock:
+            session_id = client.granted_id
+            if pinned is not None and pinned != session_id:
+                msg = f"session {pinned:#x} ended before the change of {path}"
+                raise SessionExpiredError(msg)
+            sent = time.monotonic()
+            result = send()
+
+        def answered(result: IAsyncResult) -> None:  # in kazoo's thread
+            if result.successful():
+                client.answered(session_id, sent)
+            self._to_loop(_settle, future, result)
+
+        self._pending.add(future)
+        try:
+            result.rawlink(answered)
+            return await future
+        except _LOST as error:
+            raise ConnectionLostError(str(error) or type(error).__name__) from error
+        except KazooException as error:
+            _raise_for(path, error)
+        finally:
+            self._pending.discard(future)
+
+    # From kazoo's threads to the loop.
+
+    def _to_loop(self, call: Callable[..., None], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *args)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    def _on_watch(self, event: WatchedEvent) -> None:
+        self._to_loop(self._tell_change, event.path)
+
+    def _tell_change(self, path: str | None) -> None:
+        self.on_change(path)
+
+    def _on_state(self, state: KazooState) -> None:
+        failed = (
+            "ZooKeeper refused the credentials"
+            if self._client.client_state == KeeperState.AUTH_FAILED
+            else ""
+        )
+        seen = (self._client.granted_id, state == KazooState.CONNECTED)
+        self._to_loop(self._see, seen, failed)
+
+    def _see(self, seen: tuple[int, bool], failed: str) -> None:
+        """Take over the session's id and connection as kazoo had them."""
+        if not self._closed:
+            log.info("zookeeper session", session=f"{seen[0]:#x}", connected=seen[1], hosts=self._hosts)
+            self._seen = seen
+            self._closed = failed
+            self._wake()
+
+    def _wake(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
+
+    # Session.
+
+    @property
+    def session(self) -> Session:
+        """See Transport."""
+        session_id, connected = self._seen
+        with self._client.session_lock:
+            current = session_id == self._client.granted_id
+            return Session(session_id, connected, self._client.alive_until if current else 0.0)
+
+    async def session_changed(self, seen: Session) -> None:
+        """See Transport."""
+        while not self._closed and self._seen == (seen.session_id, seen.connected):
+            await self._event.wait()
+        if self._closed:
+            self._refuse_closed()
+
+    async def close(self) -> None:
+        """See Transport. Waits for kazoo's threads, which may take a few seconds while no server answers."""
+        if self._client is None or self._closed == _CLOSED:
+            return
+        self._closed = _CLOSED
+        self._seen = (self._seen[0], False)
+        self._wake()
+        for future in self._pending:
+            if not future.done():
+                future.set_exception(StoreClosedError(_CLOSED))
+        try:
+            await asyncio.to_thread(self._client.stop)
+            self._client.close()
+        except kazoo_errors.WriterNotClosedException as error:
+            log.warning("zookeeper client did not stop in time", hosts=self._hosts, error=str(error))
+
+    def _refuse_closed(self) -> NoReturn:
+        raise StoreClosedError(self._closed)
+
+
+_CLOSED: Final = "the metadata store is closed"
+
+
+class ZooKeeperStore(ResolvingStore):
+    """The store over ZooKeeper; made by `open`."""
+
+    @classmethod
+    async def open(cls, hosts: str, options: ZooKeeperOptions | None = None) -> Self:
+        """Connect to `hosts` ("host:port,host:port/chroot") and wait for a session.
+
+        Raises MetadataUnavailableError if there is none within the connect time-out.
+        """
+        options = options or ZooKeeperOptions()
+        transport = ZooKeeperTransport(hosts, options)
+        await transport.connect(options.connect_timeout_s)
+        return cls(transport, operation_timeout_s=options.operation_timeout_s)
+
+
+def _settle(future: asyncio.Future[Any], result: IAsyncResult) -> None:
+    if future.done():  # timed out, cancelled or closed meanwhile
+        return
+    if result.successful():
+        future.set_result(result.value)
+    else:
+        future.set_exception(result.exception)
+
+
+def _any_if_none(version: int | None) -> int:
+    return -1 if version is None else version
+
+
+def _add_to(transaction: TransactionRequest, operation: Operation) -> None:
+    match operation:
+        case Create(path, data, ephemeral):
+            transaction.create(path, data, ephemeral=ephemeral)
+        case Put(path, data, version):
+            transaction.set_data(path, data, _any_if_none(version))
+        case Delete(path, version):
+            transaction.delete(path, _any_if_none(version))
+        case Check(path, version):
+            transaction.check(path, version)
+
+
+def _raise_for(path: str, error: Exception) -> NoReturn:
+    """Raise the store's error for kazoo's `error` about `path`."""
+    kind = _ERRORS.get(type(error))
+    if kind:
+        raise kind(path) from error
+    raise StoreError(path, f"ZooKeeper refused: {type(error).__name__} {error}".rstrip()) from error

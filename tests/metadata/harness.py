@@ -1,0 +1,88 @@
+"""What the tests of the metadata share."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
+
+from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.quorum import Quorum
+from daybook.metadata.instance import format_cluster
+from daybook.metadata.layout import Layout
+from daybook.metadata.memory import MemoryServer, MemoryStore
+from daybook.metadata.store import MetadataStore
+from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
+
+T = TypeVar("T")
+
+LAYOUT = Layout("test")
+
+Opener: TypeAlias = Callable[[], Coroutine[Any, Any, MetadataStore]]
+
+
+@asynccontextmanager
+async def stores(opener: Opener, number: int) -> AsyncIterator[list[MetadataStore]]:
+    """Some stores on one tree, closed afterwards."""
+    async with AsyncExitStack() as stack:
+        opened = []
+        for _ in range(number):
+            store = await opener()
+            stack.push_async_callback(store.close)
+            opened.append(store)
+        yield opened
+
+
+def memory_opener(**options: float) -> tuple[MemoryServer, Opener]:
+    """A server in memory, and what opens a store on it. Call it on the event loop of the test."""
+    server = MemoryServer()
+
+    async def opener() -> MetadataStore:
+        return MemoryStore(server, **options)
+
+    return server, opener
+
+
+def zookeeper_opener(hosts: str, **options: Any) -> Opener:
+    """What opens a store on a real server."""
+
+    async def opener() -> MetadataStore:
+        return await ZooKeeperStore.open(hosts, ZooKeeperOptions(**options))
+
+    return opener
+
+
+async def formatted(store: MetadataStore) -> Layout:
+    """The layout of a cluster that was just formatted."""
+    await format_cluster(store, LAYOUT, created_at_ms=0)
+    return LAYOUT
+
+
+def ledger(ledger_id: int, **changes: Any) -> LedgerMetadata:
+    """An open ledger on three bookies."""
+    values: dict[str, Any] = {
+        "ledger_id": ledger_id,
+        "quorum": Quorum(3, 3, 2),
+        "fragments": (Fragment(0, 0, ("b1", "b2", "b3")),),
+    }
+    return LedgerMetadata(**{**values, **changes})
+
+
+async def soon(awaitable: Any, timeout_s: float = 10.0) -> Any:
+    """The result, which is expected well before `timeout_s`."""
+    return await asyncio.wait_for(awaitable, timeout_s)
+
+
+async def following(values: AsyncIterator[T], into: list[T], until: Callable[[], bool]) -> None:
+    """Collect `values` until they are as expected."""
+    async with contextlib.aclosing(values):  # type: ignore[type-var]  # all of ours are generators
+        async for value in values:
+            into.append(value)
+            if until():
+                return
+
+
+async def until_children(store: MetadataStore, path: str, number: int) -> None:
+    """Return once the node has that many children."""
+    seen: list[tuple[str, ...] | None] = []
+    await soon(following(store.watch_children(path), seen, lambda: len(seen[-1] or ()) == number))
