@@ -22,6 +22,10 @@ WINDOW_MESSAGES_MAX: Final = 16
 FULL_MESSAGE_BYTES: Final = 256 * 1024
 
 
+WHOLE_MESSAGE: Final = 2**32 - 1
+"""In place of a frame's index: all frames of the message, which could not be told apart."""
+
+
 class StreamError(DaybookError):
     """The other end broke the stream's rules: the stream is closed, its outcome is unknown."""
 
@@ -81,6 +85,12 @@ class StreamAnswers:
         assert code is not Code.OK
         self._failures.append(FrameFailure(message, frame, code))
         self.succeed(message)
+
+    def refuse(self, code: Code) -> int:
+        """A message arrived whose frames cannot be told apart: all of it is refused; returns its number."""
+        message = self.receive(1)
+        self.fail(message, WHOLE_MESSAGE, code)
+        return message
 
     def take_answer(self) -> StreamAnswer | None:
         """What the client has not been told yet; None if there is nothing.
@@ -178,7 +188,9 @@ class StreamWindow(Generic[Token]):
         """
         if self.is_closed:
             return []
-        decided = [(self._take(failure), failure.code) for failure in answer.failures]
+        decided = [
+            (token, failure.code) for failure in answer.failures for token in self._take(failure)
+        ]
         if answer.through >= self._oldest + len(self._sent):
             msg = f"the bookie answered message {answer.through}, which was never sent: the connection is given up"
             raise StreamError(msg)
@@ -197,16 +209,16 @@ class StreamWindow(Generic[Token]):
         self.bytes_in_flight = 0
         return unknown
 
-    def _take(self, failure: FrameFailure) -> Token:
-        """The token of a frame that failed; it is decided now."""
+    def _take(self, failure: FrameFailure) -> list[Token]:
+        """The tokens of the frames that failed; they are decided now."""
         sent = self._sent.get(failure.message)
-        if sent is None or failure.frame >= len(sent.tokens) or sent.tokens[failure.frame] is None:
+        frames = slice(None) if failure.frame == WHOLE_MESSAGE else slice(failure.frame, failure.frame + 1)
+        tokens = [] if sent is None else [token for token in sent.tokens[frames] if token is not None]
+        if sent is None or not tokens:
             msg = (
                 f"the bookie failed frame {failure.frame} of message {failure.message}, which is not under way: "
                 "the connection is given up"
             )
             raise StreamError(msg)
-        token = sent.tokens[failure.frame]
-        assert token is not None
-        sent.tokens[failure.frame] = None
-        return token
+        sent.tokens[frames] = [None] * len(sent.tokens[frames])
+        return tokens

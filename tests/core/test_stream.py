@@ -159,3 +159,16 @@ def test_full_messages_are_limited_in_bytes_and_number() -> None:
     assert not by_number.may_send(40)
     by_number.settle(StreamAnswer(1))
     assert by_number.may_send(40)
+
+
+def test_a_message_that_cannot_be_split_fails_as_a_whole() -> None:
+    answers, window = StreamAnswers(), StreamWindow[str]()
+    window.send(["a"], 1)
+    window.send(["b0", "b1"], 1)
+    assert answers.receive(1) == 1
+    assert answers.refuse(Code.BAD_FRAME) == 2
+    answers.succeed(1)
+    answer = answers.take_answer()
+    assert answer is not None
+    assert window.settle(answer) == [("b0", Code.BAD_FRAME), ("b1", Code.BAD_FRAME), ("a", Code.OK)]
+    assert window.messages_in_flight == 0
