@@ -69,3 +69,8 @@ def test_quick_mutants_are_caught() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_docs_list_all_rules_in_order() -> None:
+    text = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+    assert [int(number) for number in re.findall(r"^(\d+)\. \*\*", text, re.MULTILINE)] == list(range(1, 57))
