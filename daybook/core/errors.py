@@ -122,6 +122,10 @@ class RecoveryFailedError(DaybookError):
     """Recovery met answers that prove nothing; the ledger stays IN_RECOVERY: try again later (rule 6)."""
 
 
+class RepairError(DaybookError):
+    """A repair cannot go on now. What was copied stays, and it is safe to start the repair again."""
+
+
 class CorruptEntryError(DaybookError):
     """Every reachable replica of an entry fails its checksum or cannot be read."""
 
