@@ -1,0 +1,51 @@
+"""A writer's limits and delays in one place, each with a bound, and the warning about weak ack quorums (rule 8).
+
+Everything that could grow without end in a writer has its limit here: how far one bookie may lag behind the others,
+how often the ensemble may change, how long writes wait for a quorum that is gone.
+"""
+
+from dataclasses import dataclass
+
+from daybook.core.quorum import Quorum
+
+
+@dataclass(frozen=True, slots=True)
+class WriterPolicy:
+    """How a writer treats time, failures and slow bookies.
+
+    The driver's `Tick` carries the time: it should come at least every `lac_publish_ms`, so that an idle writer's LAC
+    is out within 100 ms (rule 48).
+    """
+
+    frame_bytes_target: int = 256 * 1024
+    """Payload bytes at which a frame is sealed without waiting for a flush."""
+    lac_publish_ms: int = 50
+    """How long a LAC may go unpublished before it gets a frame of its own."""
+    go_on_without_spare: bool = True
+    """Whether to go on with Qa bookies where no replacement exists (rule 45); otherwise the handle ends."""
+    probe_ms: int = 500
+    """How often a bookie that the writer goes on without is asked whether it is back."""
+    quorum_wait_ms: int = 10_000
+    """How long writes wait for Qa bookies before the handle ends; 0: not at all."""
+    ensemble_changes_max: int = 100
+    """Changes after which the handle ends, so that the layer above rolls to a new ledger (rule 21)."""
+    lag_ms_max: int = 10_000
+    """A bookie that owes an acknowledged entry for longer is declared failed."""
+    lag_bytes_max: int = 32 * 1024 * 1024
+    """A bookie that owes more bytes of acknowledged entries is declared failed."""
+    quarantine_ms: int = 30_000
+    """How long a failed or slow bookie is not chosen again, unless it restarts."""
+    metadata_retry_ms: int = 500
+    """The pause before metadata that could not be read is read again."""
+
+
+def quorum_warning(quorum: Quorum) -> str | None:
+    """Why this ack quorum is weak, in words; None if it is not (rule 8: warn when Qa < (Qw + 1) / 2)."""
+    _, write_quorum, ack_quorum = quorum
+    if 2 * ack_quorum >= write_quorum + 1:
+        return None
+    return (
+        f"an entry is acknowledged with {ack_quorum} of {write_quorum} copies: losing {ack_quorum} bookies loses it, "
+        f"and recovery needs {quorum.coverage} of every {write_quorum} bookies; "
+        f"use an ack quorum of at least {write_quorum // 2 + 1}"
+    )
