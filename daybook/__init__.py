@@ -9,6 +9,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from daybook.client.client import Client, connect
+    from daybook.client.ledger import Ledger
+    from daybook.client.reader import Reader
     from daybook.core.errors import (
         AlreadyAttachedError,
         CorruptEntryError,
@@ -33,12 +36,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyAttachedError",
+    "Client",
     "CorruptEntryError",
     "DaybookError",
     "Entry",
     "EntryIdError",
     "EntryTooLargeError",
     "ForceFailedError",
+    "Ledger",
     "LedgerClosedError",
     "LedgerFencedError",
     "MetadataUnavailableError",
@@ -47,12 +52,20 @@ __all__ = [
     "NotEnoughBookiesError",
     "NotEnoughReplicasError",
     "QuorumError",
+    "Reader",
     "RecoveryFailedError",
     "UnauthorizedError",
     "__version__",
+    "connect",
 ]
 
-_HOMES: Final = {"Entry": "daybook.core.frame"}
+_HOMES: Final = {
+    "Client": "daybook.client.client",
+    "Entry": "daybook.core.frame",
+    "Ledger": "daybook.client.ledger",
+    "Reader": "daybook.client.reader",
+    "connect": "daybook.client.client",
+}
 """Where names come from that are no errors."""
 
 
