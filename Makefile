@@ -26,10 +26,8 @@ test: check ## everything that a change must pass
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
 
 check: sync ## lint, format, types and layers
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/python -m mypy
-	@$(BIN)/lint-imports --no-logo
+	@failed=0; for step in 'ruff check' 'ruff format --check' mypy 'lint-imports --no-logo'; do \
+	  echo "== $$step"; $(BIN)/$$step || failed=1; done; exit $$failed
 
 format: sync ## rewrite the sources in the house's format
 	@$(BIN)/ruff check --fix --quiet .
