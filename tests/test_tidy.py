@@ -21,7 +21,13 @@ PACKAGES_AT_THE_TOP = {"daybook", "tests", "bench"}
 
 BROAD = {"Exception", "BaseException"}
 
-SLEEPS: dict[str, str] = {}
+SLEEPS: dict[str, str] = {
+    "bookie-image/daybook_bookie/metadata_link.py": "the pause between attempts to register",
+    "daybook/cli/zookeeper.py": "a server that starts can only be asked again",
+    "daybook/client/append_stream.py": "a stall is that nothing happens",
+    "daybook/client/client.py": "the clock's tick is the event",
+    "tests/metadata/test_lost_replies.py": "that a write still waits takes time to show",
+}
 """Files that may sleep, with the reason why there is no event to wait for."""
 
 # split, so that this file does not find itself
