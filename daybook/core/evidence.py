@@ -119,7 +119,10 @@ class EvidenceWindow:
         if any(not self.asked >> p & 1 for p in waiting):
             answered = any(p in self._testimony or p in self.failed for p in replicas)
             return Finding.ASK if answered else Finding.WAIT
-        return Finding.WAIT if waiting else Finding.UNKNOWN
+        if waiting:
+            return Finding.WAIT
+        may_differ_now = self.cursor > self.first and any(p in self.failed for p in replicas)
+        return Finding.MORE if may_differ_now else Finding.UNKNOWN
 
     def _denials_needed(self) -> int:
         """Qf, so that the denials meet every ack quorum that the entry could have had (rules 6 and 8)."""
