@@ -43,8 +43,8 @@ from daybook.core.events import (
     RepairFinished,
     Tick,
 )
-from daybook.core.ids import BookieId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ids import BookieId, EntryId
+from daybook.core.metadata import Fragment, LedgerMetadata
 from daybook.core.repair_copy import Owed, PositionCopy, RepairPolicy
 from daybook.core.repair_plan import (
     CopyJob,
@@ -268,20 +268,28 @@ class LedgerRepair:
             return self._abandon("the ledger is deleted")
         if self._phase is _Phase.CONFIRM:
             return self._confirmed(event.metadata)
-        repair, before, unmoved = self._fragments[0], self.metadata, event.version == self.version
-        index = index_of(self.metadata, repair.first_entry)
-        assert index is not None
-        ours = self._renamed(before).fragments[index]
+        first = self._fragments[0].first_entry
+        before, is_same_version = self._fragment(first), event.version == self.version
+        ours = self._renamed(self.metadata).fragment_of(first)
         self.metadata, self.version = event.metadata, event.version
-        now = index_of(self.metadata, repair.first_entry)
-        if now is not None and self.metadata.fragments[now] == ours:
+        if self._fragment(first) == ours:
             return self._named()
-        why = why_obsolete(self.metadata, repair)
-        if why is None and self.metadata.fragments[now or 0] != before.fragments[index]:
-            why = f"another position at entry {repair.first_entry} changed"
+        why = self._why_changed(before)
         if why:
             return self._abandon(why)
-        return self._cas_again() if unmoved else self._after_conflict()
+        return self._cas_again() if is_same_version else self._after_conflict()
+
+    def _fragment(self, first_entry: EntryId) -> Fragment | None:
+        index = index_of(self.metadata, first_entry)
+        return None if index is None else self.metadata.fragments[index]
+
+    def _why_changed(self, before: Fragment | None) -> str | None:
+        """Why the fragment under repair is no longer what was copied; None if it is."""
+        repair = self._fragments[0]
+        why = why_obsolete(self.metadata, repair)
+        if why is None and self._fragment(repair.first_entry) != before:
+            why = f"another position at entry {repair.first_entry} changed"
+        return why
 
     def _after_conflict(self) -> list[Effect]:
         """The fragment is unchanged, but the version moved on: has the successor still got its copies?"""
