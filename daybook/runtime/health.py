@@ -25,6 +25,9 @@ OVERALL: Final = health.OVERALL_HEALTH
 Check: TypeAlias = Callable[[], str | None]
 """Says what is wrong; None if nothing is. Must not block."""
 
+_LOCK_WAIT_S: Final = 0.2
+_HUNG_AFTER_MS: Final = 5_000
+
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 _LOG: Final = get_logger(__name__)
@@ -74,6 +77,7 @@ class HealthServer:
         self._checks = {LIVENESS: tuple(liveness), READINESS: tuple(readiness)}
         self._reasons: dict[str, list[str] | None] = dict.fromkeys(self._checks)
         self._locks = {service: threading.Lock() for service in self._checks}
+        self._progress = {name: Progress(f"the check of {name}", _HUNG_AFTER_MS) for name in self._checks}
         self._closing = threading.Event()
         self._servicer = _Servicer(self)
         self._server = grpc.server(ThreadPoolExecutor(max_workers=2, thread_name_prefix="health"))
@@ -87,12 +91,23 @@ class HealthServer:
         self._ticker.start()
 
     def refresh(self, *services: str) -> None:
-        """Call the checks of `services` (of both, if none is named) now; log and publish what changed."""
+        """Call the checks of `services` (of both, if none is named) now; log and publish what changed.
+
+        A check that hangs costs the one thread that called it: others go on with what was known, and after a while
+        with the fact that it hangs. All workers waiting for readiness would leave none for liveness.
+        """
         for service in services or self._checks:
-            with self._locks[service]:
-                self._publish(
-                    service, [reason for check in self._checks[service] if (reason := _call(check))]
-                )
+            if self._locks[service].acquire(timeout=_LOCK_WAIT_S):
+                try:
+                    self._progress[service].stamp()
+                    self._publish(
+                        service, [reason for check in self._checks[service] if (reason := _call(check))]
+                    )
+                finally:
+                    self._progress[service].rest()
+                    self._locks[service].release()
+            elif hung := self._progress[service]():
+                self._publish(service, [hung])
 
     def reasons(self, service: str) -> list[str]:
         """Why `service` was not serving at the last refresh; empty if it was."""
@@ -116,6 +131,8 @@ class HealthServer:
     def _publish(self, service: str, reasons: list[str]) -> None:
         """Tell those who watch, and the log, if it is news."""
         before = self._reasons[service]
+        if before == reasons:
+            return
         self._reasons[service] = reasons
         status = _NOT_SERVING if reasons else _SERVING
         if before is None or bool(before) != bool(reasons):

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from daybook.runtime import health
 from daybook.runtime.health import LIVENESS, OVERALL, READINESS, HealthServer, Progress
 from daybook.runtime.ports import Address, PortInUseError
 
@@ -87,7 +88,10 @@ def test_a_watcher_sees_changes_and_the_end(
     assert next(changes).status == SERVING
 
 
-def test_a_readiness_check_that_hangs_does_not_hold_up_liveness(liveness: Trouble) -> None:
+def test_a_readiness_check_that_hangs_is_told_and_does_not_hold_up_liveness(
+    liveness: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_HUNG_AFTER_MS", 10)
     release = threading.Event()
     entered = threading.Event()
     hang = threading.Event()
@@ -98,14 +102,21 @@ def test_a_readiness_check_that_hangs_does_not_hold_up_liveness(liveness: Troubl
             release.wait(30)
 
     with (
-        HealthServer(ANYWHERE, liveness=[liveness], readiness=[slow], refresh_ms=10) as server,
+        HealthServer(ANYWHERE, liveness=[liveness], readiness=[slow]) as server,
         grpc.insecure_channel(str(server.address)) as channel,
     ):
+        stub = health_pb2_grpc.HealthStub(channel)
+        request = health_pb2.HealthCheckRequest(service=READINESS)
         hang.set()
+        asked = stub.Check.future(request, timeout=30)
         assert entered.wait(30)
+        probes = [stub.Check.future(request, timeout=30) for _ in range(4)]
+        assert [probe.result().status for probe in probes] == [NOT_SERVING] * 4
+        assert "the check of readiness has made no progress" in server.reasons(READINESS)[0]
         liveness.reason = "journal is stuck"
-        assert ask(health_pb2_grpc.HealthStub(channel), LIVENESS) == NOT_SERVING
+        assert ask(stub, LIVENESS) == NOT_SERVING
         release.set()
+        assert asked.result().status == SERVING
 
 
 def test_changes_are_logged_once_with_reasons(
