@@ -1,0 +1,322 @@
+"""What a simulated bookie holds, and the calls it answers: fence, read, force, listing, clearing limbo, collection.
+
+Nothing is answered that rests on the journal before the sync that covers it has returned (rules 4 and 23), and what
+was accepted is met by every later call at once (rule 43).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from daybook.core.bookie import AttachVerdict, BookieLedger, compose_range
+from daybook.core.errors import Code
+from daybook.core.events import FenceAnswered, ForceAnswered, LimboCleared, LimboRead, ReadAnswered
+from daybook.core.frame import Entry
+from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
+from daybook.core.placement import BookieInfo
+from daybook.core.stream import StreamAnswers
+from tests.sim.disk import Disk, FrameWritten, LedgerDropped, RecordWritten, Written
+from tests.sim.metadata_model import LOST, Session
+from tests.sim.network import Stream
+from tests.sim.world import MS, Process
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+
+_SYNC_MIN_US: Final = 300
+_SYNC_SPREAD_US: Final = 1500
+_STALL_US: Final = 150 * MS
+_COLLECT_EVERY_US: Final = 120 * MS
+
+
+class Cache(dict[EntryId, bytes]):
+    """The entries of one ledger that a read meets: write cache and store together."""
+
+    def contains(self, entry_id: EntryId) -> bool:
+        """Whether the entry is there."""
+        return entry_id in self
+
+    def last(self) -> EntryId:
+        """The highest entry."""
+        return max(self, default=NO_ENTRY)
+
+
+class BookieCalls(Process):
+    """The state of a bookie and its calls; `SimBookie` adds its life and its streams."""
+
+    session: Session
+
+    def __init__(self, cluster: "Cluster", bookie: BookieId, info: BookieInfo) -> None:
+        super().__init__(cluster.world, bookie)
+        self.cluster = cluster
+        self.info = info
+        self.disk = Disk()
+        self._rng = self.world.rng(bookie)
+        self.alive = False
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget what only memory held."""
+        self.ledgers: dict[LedgerId, BookieLedger] = {}
+        self.caches: dict[LedgerId, Cache] = {}
+        self.streams: dict[int, tuple[Stream, StreamAnswers]] = {}
+        self.serving = False
+        self._syncing = False
+        self._fencers: dict[LedgerId, list[Callable[[], None]]] = {}
+        self._forcers: list[tuple[BookieLedger, int, Callable[[], None]]] = []
+
+    @property
+    def boot_id(self) -> str:
+        """New with each start."""
+        return f"{self.name}/{self.incarnation}"
+
+    # What the checkers ask
+
+    def holds_durably(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+        """Whether the entry would survive a power cut now."""
+        stored = self.disk.ledgers.get(ledger_id)
+        return stored is not None and entry_id in stored.entries
+
+    def is_in_limbo(self, ledger_id: LedgerId) -> bool:
+        """Whether the bookie lost this ledger and was not repaired yet; a disk that was just lost counts."""
+        if self.replaced:
+            return True
+        stored = self.disk.ledgers.get(ledger_id)
+        return stored is not None and stored.record.limbo_nonce is not None
+
+    replaced: bool = False
+    """The disk is new and its replacement authorised: limbo has to be marked before anything is served."""
+
+    # The journal
+
+    def _ledger(self, ledger_id: LedgerId) -> BookieLedger:
+        ledger = self.ledgers.get(ledger_id)
+        if ledger is None:
+            cache = self.caches[ledger_id] = Cache()
+            ledger = self.ledgers[ledger_id] = BookieLedger(ledger_id, cache)
+        return ledger
+
+    def _journal_record(self, ledger: BookieLedger) -> None:
+        """Journal the ledger's durable fields, its fence among them."""
+        record = ledger.record()
+        ledger.record_is_journalled()
+        self.disk.write(RecordWritten(record), partial(self._record_is_durable, ledger, fenced=record.fenced))
+
+    def _record_is_durable(self, ledger: BookieLedger, *, fenced: bool) -> None:
+        if fenced and not ledger.forgotten:
+            ledger.fence_is_durable()
+            for done in self._fencers.pop(ledger.ledger_id, ()):
+                done()
+
+    def _sync_soon(self) -> None:
+        """Sync what waits, unless a sync is under way; the next one takes what came meanwhile."""
+        if self._syncing or not self.disk.unsynced:
+            return
+        self._syncing = True
+        delay = _SYNC_MIN_US + int(_SYNC_SPREAD_US * self._rng.random())
+        stall = self.cluster.swarm.fsync_stall
+        if self.cluster.is_faulty and stall and self._rng.random() < stall:
+            self.world.tally.fault("fsync stall")
+            delay += int(_STALL_US * self._rng.random())
+        self.later(delay, self._synced, len(self.disk.unsynced))
+
+    def _synced(self, count: int) -> None:
+        self._syncing = False
+        for written, when_durable in self.disk.sync(count):
+            self._tell_durable(written)
+            when_durable()
+        self._sync_soon()
+
+    def _tell_durable(self, written: Written) -> None:
+        if isinstance(written, FrameWritten):
+            self.cluster.checkers.became_durable(self.name, written.ledger_id, written.entries)
+
+    # Fence, read, force
+
+    def fence(self, ledger_id: LedgerId, key: str, request_id: int, reply: Callable[..., None]) -> None:
+        """Fence and tell the LAC, once the fence is durable (rule 4)."""
+        code = self._fence(ledger_id, key, partial(self._fence_done, ledger_id, request_id, reply))
+        if code is not Code.OK:
+            reply(FenceAnswered(self.name, request_id, code))
+
+    def _fence(self, ledger_id: LedgerId, key: str, done: Callable[[], None]) -> Code:
+        """Fence; with OK, `done` is called when that is durable."""
+        if not self.serving:
+            return Code.UNAVAILABLE
+        ledger = self._ledger(ledger_id)
+        verdict = ledger.fence(key)
+        if verdict.verdict is not AttachVerdict.OK:
+            return verdict.verdict.code
+        if verdict.journal:
+            self._journal_record(ledger)
+        if verdict.wait:
+            self._fencers.setdefault(ledger_id, []).append(done)
+            self._sync_soon()
+        else:
+            done()
+        return Code.OK
+
+    def _fence_done(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
+        lac = self._ledger(ledger_id).last_add_confirmed()
+        self.note(f"is fenced for ledger {ledger_id}; LAC {lac.last_add_confirmed}{', in limbo' * lac.limbo}")
+        reply(
+            FenceAnswered(
+                self.name, request_id, Code.OK, lac.last_add_confirmed, lac.length_at_lac, lac.limbo
+            )
+        )
+
+    def read(
+        self,
+        ledger_id: LedgerId,
+        key: str,
+        request: tuple[int, EntryId, EntryId, int],
+        reply: Callable[..., None],
+        *,
+        fence: bool,
+    ) -> None:
+        """Read (request id, first, last, most bytes); a recovery read fences first (rule 2)."""
+        if not self.serving:
+            code = Code.UNAVAILABLE
+        elif self._draws_read_error():
+            code = Code.IO_ERROR
+        elif fence:
+            code = self._fence(ledger_id, key, partial(self._read, ledger_id, request, reply))
+        else:
+            code = Code.OK
+            self._read(ledger_id, request, reply)
+        if code is not Code.OK:
+            reply(ReadAnswered(self.name, request[0], code))
+
+    def _draws_read_error(self) -> bool:
+        error = self.cluster.swarm.read_error
+        if not self.cluster.is_faulty or not error or self._rng.random() >= error:
+            return False
+        self.world.tally.fault("read error")
+        return True
+
+    def _read(
+        self, ledger_id: LedgerId, request: tuple[int, EntryId, EntryId, int], reply: Callable[..., None]
+    ) -> None:
+        request_id, first, last, bytes_max = request
+        ledger, cache = self._ledger(ledger_id), self.caches[ledger_id]
+        stored = sorted(entry for entry in cache if first <= entry <= last)
+        found: list[Entry] = []
+        size = 0
+        for entry in stored:
+            if found and size + len(cache[entry]) > bytes_max:
+                break
+            found.append(Entry(entry, cache[entry]))
+            size += len(cache[entry])
+        tried = stored[: len(found)]
+        answer = compose_range(last, tried, tried, complete=len(found) == len(stored))
+        lac = ledger.last_add_confirmed()
+        reply(
+            ReadAnswered(
+                self.name,
+                request_id,
+                Code.OK,
+                tuple(found),
+                answer.damaged,
+                answer.through,
+                lac.limbo,
+                lac.last_add_confirmed,
+                lac.length_at_lac,
+            )
+        )
+
+    def force(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
+        """Answer once everything that was accepted deferred is synced (rule 22)."""
+        if not self.serving:
+            reply(ForceAnswered(self.name, request_id, Code.UNAVAILABLE, self.boot_id))
+            return
+        ledger = self._ledger(ledger_id)
+        verdict = ledger.force()
+        done = partial(reply, ForceAnswered(self.name, request_id, verdict.code, self.boot_id))
+        if verdict.code is not Code.OK or ledger.deferred_is_synced(verdict.number):
+            done()
+        else:
+            self._forcers.append((ledger, verdict.number, done))
+            self._sync_soon()
+
+    def _answer_forcers(self) -> None:
+        waiting = self._forcers
+        self._forcers = []
+        for ledger, number, done in waiting:
+            if ledger.deferred_is_synced(number):
+                done()
+            else:
+                self._forcers.append((ledger, number, done))
+
+    # Auditor and repair
+
+    def listing(self, ledger_id: LedgerId, reply: Callable[..., None]) -> None:
+        """Tell which entries are here, and the nonce of limbo."""
+        if self.serving:
+            ledger = self._ledger(ledger_id)
+            reply(self.name, frozenset(self.caches[ledger_id]), ledger.limbo_nonce)
+
+    def read_limbo(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
+        """Tell the nonce of limbo, and the boot id."""
+        if not self.serving:
+            reply(LimboRead(self.name, request_id, Code.UNAVAILABLE))
+            return
+        nonce = self._ledger(ledger_id).limbo_nonce
+        reply(LimboRead(self.name, request_id, Code.OK, nonce, self.boot_id))
+
+    def clear_limbo(
+        self, ledger_id: LedgerId, request_id: int, nonce: str, reply: Callable[..., None]
+    ) -> None:
+        """End limbo, if `nonce` still stands; answered when that is durable."""
+        if not self.serving:
+            reply(LimboCleared(self.name, request_id, Code.UNAVAILABLE))
+            return
+        ledger = self._ledger(ledger_id)
+        if not ledger.clear_limbo(nonce):
+            reply(LimboCleared(self.name, request_id, Code.OK, cleared=False))
+            return
+        self.world.tally.state("limbo cleared")
+        self.note(f"is out of limbo for ledger {ledger_id}")
+        self.cluster.checkers.limbo_cleared(self.name, ledger_id, self.caches[ledger_id])
+        record = ledger.record()
+        ledger.record_is_journalled()
+        answer = LimboCleared(self.name, request_id, Code.OK, cleared=True)
+        self.disk.write(RecordWritten(record), partial(reply, answer))
+        self._sync_soon()
+
+    # Collection of deleted ledgers (rule 28)
+
+    def _collect(self) -> None:
+        """List what metadata has; what is missing there may be deleted, or the listing may be short."""
+        self.later(_COLLECT_EVERY_US, self._collect)
+        if self.serving and not self.session.expired:
+            store = self.cluster.store
+            store.request(self.session, self._collect_missing, store.list_ledgers)
+
+    def _collect_missing(self, answer: object) -> None:
+        if answer is LOST or not isinstance(answer, dict):
+            return
+        store = self.cluster.store
+        for ledger_id in sorted(self.ledgers):
+            if self._looks_deleted(ledger_id, answer):
+                confirm = partial(self._collect_confirmed, self.ledgers[ledger_id])
+                store.request(self.session, confirm, store.read, ledger_id)
+
+    @staticmethod
+    def _looks_deleted(ledger_id: LedgerId, listed: dict[LedgerId, object]) -> bool:
+        return ledger_id not in listed
+
+    def _collect_confirmed(self, ledger: BookieLedger, answer: object) -> None:
+        if answer is not None or self.ledgers.get(ledger.ledger_id) is not ledger:
+            return
+        ledger_id = ledger.ledger_id
+        ledger.forget()
+        del self.ledgers[ledger_id], self.caches[ledger_id]
+        self._fencers.pop(ledger_id, None)
+        self.note(f"collects ledger {ledger_id}")
+        self.cluster.checkers.collected(self.name, ledger_id)
+        self.disk.write(LedgerDropped(ledger_id), _nothing)
+        self._sync_soon()
+
+
+def _nothing() -> None:
+    """No one waits for a collection."""

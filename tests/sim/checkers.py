@@ -1,0 +1,309 @@
+"""The promise, checked while a run goes on: what was acknowledged is never lost, reordered or changed.
+
+A ghost beside every ledger remembers what no real component could: what was appended, which bookies ever had it
+durably, what was acknowledged, what any reader has seen, how the ledger ended. The invariants carry the names that the
+published TLA+ model of BookKeeper gives them; each is checked where it can first break, which is cheaper than after
+every event and no weaker, for nothing that it depends on changes in between.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from daybook.core.frame import Entry
+from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
+from daybook.core.metadata import LedgerMetadata
+from daybook.core.quorum import write_set
+from tests.sim.world import ViolationError, World
+
+PENDING_BYTES_MAX: Final = 1 << 20
+REQUESTS_MAX: Final = 2000
+
+
+class Disks(Protocol):
+    """What the checkers may ask about a bookie that no client could."""
+
+    replaced: bool
+
+    def holds_durably(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+        """Whether the entry would survive a power cut now."""
+
+    def is_in_limbo(self, ledger_id: LedgerId) -> bool:
+        """Whether the bookie lost this ledger and was not repaired yet."""
+
+
+@dataclass(slots=True)
+class Ghost:
+    """What is known of one ledger by someone who sees everything."""
+
+    metadata: LedgerMetadata
+    content: dict[EntryId, bytes] = field(default_factory=dict)
+    durable_ever: dict[EntryId, set[BookieId]] = field(default_factory=dict)
+    acked: EntryId = NO_ENTRY
+    delivered: EntryId = NO_ENTRY
+    seen_lac: EntryId = NO_ENTRY
+    deleted: bool = False
+    collected: set[BookieId] = field(default_factory=set)
+
+    @property
+    def end(self) -> EntryId | None:
+        """The last entry, once the ledger is closed; known for ever."""
+        return self.metadata.last_entry if self.metadata.is_closed else None
+
+
+class Checkers:
+    """The invariants of one run."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ghosts: dict[LedgerId, Ghost] = {}
+        self.bookies: Mapping[BookieId, Disks] = {}
+
+    def fail(self, invariant: str, why: str) -> None:
+        """Raise ViolationError."""
+        self.world.note("checker", f"VIOLATED {invariant}: {why}")
+        msg = f"{invariant}: {why}"
+        raise ViolationError(msg)
+
+    # Metadata
+
+    def ledger_created(self, metadata: LedgerMetadata) -> None:
+        """A ledger begins."""
+        self.ghosts[metadata.ledger_id] = Ghost(metadata)
+
+    def metadata_changed(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
+        """A compare-and-set was carried out, along `check_transition`."""
+        ghost = self.ghosts[new.ledger_id]
+        if ghost.deleted:
+            self.fail(
+                "a deleted ledger is never written again", f"metadata of ledger {new.ledger_id} changed"
+            )
+        ghost.metadata = new
+        if new.is_closed and not old.is_closed:
+            self._closed(ghost, new)
+        self.acked_entries_are_readable(ghost)
+
+    def _closed(self, ghost: Ghost, new: LedgerMetadata) -> None:
+        """The ledger ends at `new.last_entry`, for good."""
+        name, end = f"ledger {new.ledger_id}", new.last_entry
+        self.world.note("checker", f"{name} is closed at {end}; acknowledged up to {ghost.acked}")
+        if end < ghost.acked:
+            self.fail(
+                "AllAckedEntriesAreReadable", f"{name} is closed at {end}, but {ghost.acked} is acknowledged"
+            )
+        if end < ghost.delivered:
+            self.fail(
+                "a reader sees nothing beyond the close", f"{name} ends at {end}, {ghost.delivered} was read"
+            )
+        if end < ghost.seen_lac:
+            self.fail(
+                "NoDivergenceBetweenClientAndMetaData", f"{name} ends at {end}, a LAC said {ghost.seen_lac}"
+            )
+        missing = [entry for entry in range(end + 1) if entry not in ghost.content]
+        if missing:
+            self.fail("NoOutOfOrderEntries", f"{name} ends at {end}, but {missing} were never appended")
+        length = sum(len(ghost.content[entry]) for entry in range(end + 1))
+        if new.length != length:
+            self.fail(
+                "a close is final", f"{name} has {length} bytes up to {end}, metadata says {new.length}"
+            )
+        for entry in range(end + 1):
+            self._reaches_ack_quorum(ghost, new, entry)
+
+    def _reaches_ack_quorum(self, ghost: Ghost, metadata: LedgerMetadata, entry: EntryId) -> None:
+        ensemble = metadata.fragment_of(entry).bookies
+        holders = ghost.durable_ever.get(entry, set())
+        members = [ensemble[position] for position in write_set(metadata.quorum, entry)]
+        having = [bookie for bookie in members if bookie in holders]
+        if len(having) < metadata.quorum.ack_quorum:
+            self.fail(
+                "AllCommittedEntriesReachAckQuorum",
+                f"entry {entry} of ledger {metadata.ledger_id} was durable on {having} of {members} only",
+            )
+
+    def ledger_deleted(self, ledger_id: LedgerId) -> None:
+        """The metadata is gone."""
+        self.ghosts[ledger_id].deleted = True
+
+    # Writers
+
+    def appended(self, ledger_id: LedgerId, entry_id: EntryId, payload: bytes) -> None:
+        """The writer was given `payload`, which will be `entry_id` if anything."""
+        content = self.ghosts[ledger_id].content
+        assert entry_id not in content
+        content[entry_id] = payload
+
+    def completed(self, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> None:
+        """A writer acknowledged first … last; `metadata` is the writer's view."""
+        ghost = self.ghosts[metadata.ledger_id]
+        name = f"ledger {metadata.ledger_id}"
+        if first != ghost.acked + 1 or last < first or last not in ghost.content:
+            self.fail("NoOutOfOrderEntries", f"{name}: {first} … {last} acknowledged after {ghost.acked}")
+        if ghost.end is not None and last > ghost.end:
+            self.fail(
+                "NoDivergenceBetweenClientAndMetaData",
+                f"{name} is closed at {ghost.end}, and {last} was acknowledged",
+            )
+        ghost.acked = last
+        for entry in range(first, last + 1):
+            self._reaches_ack_quorum(ghost, metadata, entry)
+        self.acked_entries_are_readable(ghost)
+
+    def writer_lac(self, ledger_id: LedgerId, before: EntryId, now: EntryId) -> None:
+        """A machine's LAC after a step."""
+        if now < before:
+            self.fail("LAC never goes back", f"of ledger {ledger_id}, from {before} to {now}")
+        self.lac_seen(ledger_id, now)
+
+    def lac_seen(self, ledger_id: LedgerId, lac: EntryId) -> None:
+        """Someone was told that everything up to `lac` is safe."""
+        ghost = self.ghosts[ledger_id]
+        if lac <= ghost.seen_lac:
+            return
+        if ghost.end is not None and lac > ghost.end:
+            self.fail(
+                "NoDivergenceBetweenClientAndMetaData",
+                f"ledger {ledger_id} is closed at {ghost.end}, a LAC says {lac}",
+            )
+        ghost.seen_lac = lac
+
+    def ended(self, ledger_id: LedgerId, metadata: LedgerMetadata) -> None:
+        """A client was told that the ledger ended so."""
+        ghost = self.ghosts[ledger_id]
+        if (metadata.last_entry, metadata.length) != (ghost.metadata.last_entry, ghost.metadata.length):
+            self.fail(
+                "a close is final",
+                f"ledger {ledger_id} is closed at {ghost.metadata.last_entry}, told {metadata.last_entry}",
+            )
+
+    # Readers
+
+    def delivered(self, ledger_id: LedgerId, entries: Iterable[Entry], after: EntryId) -> EntryId:
+        """A reader that had got everything up to `after` got `entries`; returns where it is now."""
+        ghost = self.ghosts[ledger_id]
+        for entry_id, data in entries:
+            if entry_id != after + 1:
+                self.fail("NoOutOfOrderEntries", f"ledger {ledger_id}: {entry_id} delivered after {after}")
+            after = entry_id
+            if ghost.end is not None and entry_id > ghost.end:
+                self.fail(
+                    "a reader sees nothing beyond the close",
+                    f"ledger {ledger_id} ends at {ghost.end}, {entry_id} was read",
+                )
+            if ghost.content.get(entry_id) != data:
+                self.fail(
+                    "a reader never sees different bytes",
+                    f"entry {entry_id} of ledger {ledger_id} is {ghost.content.get(entry_id)!r}, read {data!r}",
+                )
+        ghost.delivered = max(ghost.delivered, after)
+        return after
+
+    # Bookies
+
+    def became_durable(self, bookie: BookieId, ledger_id: LedgerId, entry_ids: Iterable[EntryId]) -> None:
+        """`bookie` has these entries on its disk from now on."""
+        ever = self.ghosts[ledger_id].durable_ever
+        for entry_id in entry_ids:
+            ever.setdefault(entry_id, set()).add(bookie)
+
+    def accepted(self, bookie: BookieId, ledger_id: LedgerId, *, recovery: bool, lac: EntryId) -> None:
+        """`bookie` took a frame."""
+        ghost = self.ghosts[ledger_id]
+        if not recovery and bookie in ghost.collected:
+            self.fail("a deleted ledger is never written again", f"ledger {ledger_id} on {bookie}")
+        self.lac_seen(ledger_id, lac)
+
+    def collected(self, bookie: BookieId, ledger_id: LedgerId) -> None:
+        """`bookie` threw the ledger away."""
+        ghost = self.ghosts[ledger_id]
+        if not ghost.deleted:
+            self.fail("only deleted ledgers are collected", f"ledger {ledger_id} on {bookie} (rule 28)")
+        ghost.collected.add(bookie)
+
+    def limbo_cleared(self, bookie: BookieId, ledger_id: LedgerId, held: Collection[EntryId]) -> None:
+        """`bookie` vouches for the ledger again: it must hold everything it owes (rule 29)."""
+        ghost = self.ghosts[ledger_id]
+        if ghost.deleted:
+            return
+        if ghost.end is None:
+            self.fail("limbo ends only after the close", f"ledger {ledger_id} on {bookie} (rule 29)")
+        missing = [entry for entry in self.owed_by(ghost, bookie) if entry not in held]
+        if missing:
+            self.fail("limbo ends only when all is copied", f"ledger {ledger_id} on {bookie} lacks {missing}")
+
+    @staticmethod
+    def owed_by(ghost: Ghost, bookie: BookieId) -> list[EntryId]:
+        """The entries of a closed ledger that metadata places on `bookie`."""
+        assert ghost.end is not None
+        return [
+            entry
+            for first, last, stripe in ghost.metadata.stripes_of(bookie)
+            for entry in range(first, (ghost.end if last is None else last) + 1)
+            if stripe.holds(entry)
+        ]
+
+    def disks_changed(self) -> None:
+        """Some disk lost something."""
+        for ghost in self.ghosts.values():
+            self.acked_entries_are_readable(ghost)
+
+    def acked_entries_are_readable(self, ghost: Ghost) -> None:
+        """Every acknowledged entry is on the disk of a bookie where metadata tells readers to look."""
+        if ghost.deleted:
+            return
+        metadata, ledger_id = ghost.metadata, ghost.metadata.ledger_id
+        for entry in range(ghost.acked + 1):
+            ensemble = metadata.fragment_of(entry).bookies
+            for position in write_set(metadata.quorum, entry):
+                if self.bookies[ensemble[position]].holds_durably(ledger_id, entry):
+                    break
+            else:
+                self.fail(
+                    "AllAckedEntriesAreReadable",
+                    f"entry {entry} of ledger {ledger_id} is on none of {ensemble} any more",
+                )
+
+    def may_lose(self, bookie: BookieId) -> bool:
+        """Whether the disk of `bookie` may be lost: fewer than Qa of any entry's bookies are then lost for good.
+
+        A bookie is lost for a ledger while it is in limbo, and for an entry when it had it and has it no more. So no
+        run is given a task that cannot be done, and every failure is a bug.
+        """
+        return all(ghost.deleted or self._survives(ghost, bookie) for ghost in self.ghosts.values())
+
+    def _survives(self, ghost: Ghost, bookie: BookieId) -> bool:
+        metadata = ghost.metadata
+        most = metadata.quorum.ack_quorum - 1
+        if not metadata.is_closed and len(self._lost_or_being_replaced(metadata, bookie)) > most:
+            return False
+        for index, fragment in enumerate(metadata.fragments):
+            names = fragment.bookies
+            if bookie not in names:
+                continue
+            limbo = [name == bookie or self.bookies[name].is_in_limbo(metadata.ledger_id) for name in names]
+            for residue in range(metadata.quorum.ensemble_size):
+                if sum(limbo[position] for position in write_set(metadata.quorum, residue)) > most:
+                    return False
+            end = metadata.fragment_end(index)
+            for entry, holders in ghost.durable_ever.items():
+                if entry < fragment.first_entry or (end is not None and entry > end):
+                    continue
+                lost = [
+                    limbo[position] or self._has_lost(metadata.ledger_id, entry, names[position], holders)
+                    for position in write_set(metadata.quorum, entry)
+                ]
+                if sum(lost) > most:
+                    return False
+        return True
+
+    def _lost_or_being_replaced(self, metadata: LedgerMetadata, bookie: BookieId) -> set[BookieId]:
+        """A client that does not know yet may name a bookie whose disk was just lost: then it is in limbo there too."""
+        last = metadata.last_fragment.bookies
+        return {bookie} | {
+            name
+            for name, found in self.bookies.items()
+            if found.replaced or (name in last and found.is_in_limbo(metadata.ledger_id))
+        }
+
+    def _has_lost(self, ledger_id: LedgerId, entry: EntryId, name: BookieId, holders: set[BookieId]) -> bool:
+        return name in holders and not self.bookies[name].holds_durably(ledger_id, entry)

@@ -1,0 +1,347 @@
+"""The driver: carries out the effects of one machine and feeds it the answers. It decides nothing.
+
+One client process per machine, with its own ZooKeeper session and its own streams. An answer that does not come in time
+is turned into a failure here, as the contract says; one that comes later still is fed to the machine all the same,
+which has to drop it (rule 18).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from daybook.core import events as ev
+from daybook.core.bookie import Purpose
+from daybook.core.errors import Code
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.stream import StreamAnswer, StreamWindow
+from tests.sim.checkers import PENDING_BYTES_MAX, REQUESTS_MAX
+from tests.sim.metadata_model import LOST, Versioned
+from tests.sim.network import Stream
+from tests.sim.trace import describe
+from tests.sim.world import MS, Process
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+
+REQUEST_TIMEOUT_US: Final = 60 * MS
+TICK_US: Final = 20 * MS
+_NOTICE_US: Final = 30 * MS
+
+
+CallAnswer: TypeAlias = ev.FenceAnswered | ev.ReadAnswered | ev.ForceAnswered | ev.LimboRead | ev.LimboCleared
+
+
+class Machine(Protocol):
+    """What the driver needs of a machine."""
+
+    def step(self, event: ev.Event) -> Iterable[ev.Effect]:
+        """Take an event, return effects."""
+
+
+class Channel:
+    """This client's stream to one bookie: what waits for the attach, what waits for room, what is under way."""
+
+    __slots__ = ("attached", "queue", "stream", "window")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.window: StreamWindow[int] = StreamWindow()
+        self.attached = False
+        self.queue: deque[tuple[int, bytes]] = deque()
+
+
+class Driver(Process):
+    """A client process that runs one machine on one ledger."""
+
+    purpose = Purpose.RECOVERY
+
+    def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId, key: str) -> None:
+        super().__init__(cluster.world, name)
+        self.cluster = cluster
+        self.ledger_id = ledger_id
+        self.key = key
+        self.session = cluster.store.connect(self)
+        self.channels: dict[BookieId, Channel] = {}
+        self.machine: Machine | None = None
+        self.done = False
+        self._frames: dict[int, tuple[int, BookieId]] = {}
+        self._calls: dict[int, tuple[int, Callable[[], ev.Event], BookieId]] = {}
+        self._carry_out: dict[type, Callable[..., None]] = {
+            ev.SendFrame: self._send_frame,
+            ev.SendFence: self._send_fence,
+            ev.SendRead: self._send_read,
+            ev.SendForce: self._send_force,
+            ev.ReadLimbo: self._read_limbo,
+            ev.ClearLimbo: self._clear_limbo,
+            ev.CasMetadata: self._cas,
+            ev.ReadMetadata: self._read_metadata,
+        }
+        cluster.add_client(self)
+
+    # The machine
+
+    def feed(self, event: ev.Event) -> None:
+        """Give the machine an event and carry out what it asks for."""
+        if self.done or self.machine is None:
+            return
+        if self.world.tracing and not isinstance(event, ev.Tick):
+            self.note(f"← {describe(event)}")
+        self.perform(self.machine.step(event))
+
+    def perform(self, effects: Iterable[ev.Effect]) -> None:
+        """Carry out effects, in order."""
+        for effect in effects:
+            if self.world.tracing:
+                self.note(f"→ {describe(effect)}")
+            self._carry_out[type(effect)](effect)
+        self.after_step()
+
+    def after_step(self) -> None:
+        """Look at the machine after a step: its queues are bounded."""
+        if len(self._frames) + len(self._calls) > REQUESTS_MAX:
+            self.cluster.checkers.fail("bounded queues", f"{self.name} has over {REQUESTS_MAX} requests")
+        if getattr(self.machine, "pending_bytes", 0) > PENDING_BYTES_MAX:
+            self.cluster.checkers.fail("bounded queues", f"{self.name} has over {PENDING_BYTES_MAX} bytes")
+
+    def start_ticking(self) -> None:
+        """Let time pass for the machine."""
+        self.later(TICK_US, self._tick)
+
+    def _tick(self) -> None:
+        if self.done:
+            return
+        self.later(TICK_US, self._tick)
+        self._time_out()
+        self.feed(ev.Tick(self.world.now_ms))
+
+    def finish(self) -> None:
+        """The machine has nothing more to do: the process ends in order and gives its session back."""
+        self.done = True
+        for channel in self.channels.values():
+            self._end_stream(channel)
+        self.channels.clear()
+        self.cluster.close_session(self.session)
+
+    def crash(self) -> None:
+        """The process dies; its session expires by itself some time later."""
+        self.note("crashes")
+        self.done = True
+        self.cluster.expire_later(self.session)
+        for channel in self.channels.values():
+            self._end_stream(channel)
+        self.channels.clear()
+        self.stop()
+
+    def metadata_connection(self, *, connected: bool) -> None:
+        """ZooKeeper went away or is back; for machines that care."""
+
+    def session_expired(self) -> None:
+        """Connect again; what was asked in the old session has no answer or LOST."""
+        self.session = self.cluster.store.connect(self)
+
+    # Streams
+
+    def _channel(self, bookie: BookieId) -> Channel:
+        channel = self.channels.get(bookie)
+        if channel is None:
+            target = self.cluster.bookies[bookie]
+            channel = self.channels[bookie] = Channel(self.cluster.network.open(self, target))
+            self._send(channel, target.attach, channel.stream, self.ledger_id, self.key, self.purpose)
+        return channel
+
+    def _send(self, channel: Channel, receive: Callable[..., None], *args: object) -> None:
+        stream = channel.stream
+        if not stream.send(stream.bookie, receive, *args):
+            self.cluster.stream_broke(stream)
+
+    def _send_frame(self, effect: ev.SendFrame) -> None:
+        self._frames[effect.send_id] = (self.world.now_us + REQUEST_TIMEOUT_US, effect.bookie)
+        channel = self._channel(effect.bookie)
+        channel.queue.append((effect.send_id, effect.frame))
+        self._pump(channel)
+
+    def _pump(self, channel: Channel) -> None:
+        """Send what waits as one message, if there is room (one small message under way at a time)."""
+        queue = channel.queue
+        size = sum(len(frame) for _, frame in queue)
+        if not channel.attached or not channel.window.may_send(size):
+            return
+        channel.window.send([send_id for send_id, _ in queue], size)
+        data = b"".join(frame for _, frame in queue)
+        queue.clear()
+        target = self.cluster.bookies[channel.stream.bookie.name]
+        self._send(channel, target.message, channel.stream, data)
+
+    def attached(self, stream: Stream, _ledger_id: LedgerId, _purpose: Purpose, code: Code) -> None:
+        """The bookie judged the password; if it refused, so it did with every frame that waited."""
+        channel = self.channels.get(stream.bookie.name)
+        if channel is None or channel.stream is not stream:
+            return
+        if code is Code.OK:
+            channel.attached = True
+            self._pump(channel)
+            return
+        self.channels.pop(stream.bookie.name)
+        self._end_stream(channel)
+        for send_id, _ in channel.queue:
+            self._frame_decided(stream.bookie.name, send_id, code, "")
+
+    def answered(self, stream: Stream, answer: StreamAnswer, boot_id: str) -> None:
+        """Cumulative answers on a stream; those of a closed one are dropped (rule 49)."""
+        channel = self.channels.get(stream.bookie.name)
+        if channel is None or channel.stream is not stream:
+            return
+        for send_id, code in channel.window.settle(answer):
+            self._frame_decided(stream.bookie.name, send_id, code, boot_id)
+        self._pump(channel)
+        self.room()
+
+    def room(self) -> None:
+        """A channel has room again."""
+
+    def _frame_decided(self, bookie: BookieId, send_id: int, code: Code, boot_id: str) -> None:
+        self._frames.pop(send_id, None)
+        if code is Code.OK:
+            self.feed(ev.FrameAcked(bookie, send_id, boot_id))
+        else:
+            self.feed(ev.FrameFailed(bookie, send_id, code))
+
+    def stream_lost(self, stream: Stream) -> None:
+        """The stream broke: everything under way to that bookie is unknown."""
+        channel = self.channels.get(stream.bookie.name)
+        if channel is None or channel.stream is not stream:
+            return
+        self._bookie_failed(stream.bookie.name, Code.CONNECTION_LOST)
+
+    def _bookie_failed(self, bookie: BookieId, code: Code) -> None:
+        channel = self.channels.pop(bookie, None)
+        if channel is not None:
+            self._end_stream(channel)
+        for send_id in [send_id for send_id, (_, name) in self._frames.items() if name == bookie]:
+            del self._frames[send_id]
+        for request_id in [name for name, (_, _, target) in self._calls.items() if target == bookie]:
+            del self._calls[request_id]
+        self.feed(ev.BookieFailed(bookie, code))
+
+    def _end_stream(self, channel: Channel) -> None:
+        channel.window.close()
+        channel.stream.broken = True
+        bookie = self.cluster.bookies[channel.stream.bookie.name]
+        self.world.at(self.world.now_us + _NOTICE_US, bookie, bookie.stream_lost, channel.stream)
+
+    # Calls
+
+    def _call(
+        self,
+        bookie: BookieId,
+        request_id: int,
+        late: Callable[[], ev.Event],
+        receive: Callable[..., None],
+        *args: object,
+    ) -> None:
+        self._calls[request_id] = (self.world.now_us + REQUEST_TIMEOUT_US, late, bookie)
+        self.cluster.network.call(self, self.cluster.bookies[bookie], receive, *args)
+
+    def reply_from(self, bookie: BookieId) -> Callable[[ev.Event], None]:
+        """What a bookie calls with its answer: it travels back as a message of its own."""
+        source = self.cluster.bookies[bookie]
+        return partial(self.cluster.network.call, source, self, self._replied)
+
+    def _replied(self, answer: CallAnswer) -> None:
+        self._calls.pop(answer.request_id, None)
+        self.feed(answer)
+
+    def _send_fence(self, effect: ev.SendFence) -> None:
+        name, request_id = effect.bookie, effect.request_id
+        late = partial(ev.FenceAnswered, name, request_id, Code.TIMEOUT)
+        bookie = self.cluster.bookies[name]
+        self._call(
+            name, request_id, late, bookie.fence, self.ledger_id, self.key, request_id, self.reply_from(name)
+        )
+
+    def _send_read(self, effect: ev.SendRead) -> None:
+        name, request_id = effect.bookie, effect.request_id
+        late = partial(ev.ReadAnswered, name, request_id, Code.TIMEOUT)
+        bookie = self.cluster.bookies[name]
+        self._call(
+            name,
+            request_id,
+            late,
+            partial(bookie.read, fence=effect.fence),
+            self.ledger_id,
+            self.key,
+            (request_id, effect.first, effect.last, effect.bytes_max),
+            self.reply_from(name),
+        )
+
+    def _send_force(self, effect: ev.SendForce) -> None:
+        name, request_id = effect.bookie, effect.request_id
+        late = partial(ev.ForceAnswered, name, request_id, Code.TIMEOUT)
+        bookie = self.cluster.bookies[name]
+        self._call(name, request_id, late, bookie.force, self.ledger_id, request_id, self.reply_from(name))
+
+    def _read_limbo(self, effect: ev.ReadLimbo) -> None:
+        name, request_id = effect.bookie, effect.request_id
+        late = partial(ev.LimboRead, name, request_id, Code.TIMEOUT)
+        bookie = self.cluster.bookies[name]
+        self._call(
+            name, request_id, late, bookie.read_limbo, self.ledger_id, request_id, self.reply_from(name)
+        )
+
+    def _clear_limbo(self, effect: ev.ClearLimbo) -> None:
+        name, request_id = effect.bookie, effect.request_id
+        late = partial(ev.LimboCleared, name, request_id, Code.TIMEOUT)
+        bookie = self.cluster.bookies[name]
+        self._call(
+            name,
+            request_id,
+            late,
+            bookie.clear_limbo,
+            self.ledger_id,
+            request_id,
+            effect.nonce,
+            self.reply_from(name),
+        )
+
+    def _time_out(self) -> None:
+        """Turn answers that did not come into failures. Requests are in the order of their deadlines."""
+        now = self.world.now_us
+        for send_id, (deadline, bookie) in list(self._frames.items()):
+            if deadline > now:
+                break
+            if self._frames.pop(send_id, None) is not None:
+                self.feed(ev.FrameFailed(bookie, send_id, Code.TIMEOUT))
+        for request_id, (deadline, late, _) in list(self._calls.items()):
+            if deadline > now:
+                break
+            if self._calls.pop(request_id, None) is not None:
+                self.feed(late())
+
+    # Metadata
+
+    def _cas(self, effect: ev.CasMetadata) -> None:
+        store = self.cluster.store
+        answer = partial(self._cas_answered, effect.request_id)
+        store.request(self.session, answer, store.cas, effect.metadata, effect.expected_version)
+
+    def _cas_answered(self, request_id: int, answer: object) -> None:
+        if isinstance(answer, tuple):
+            outcome, version = answer
+            self.feed(ev.CasAnswered(request_id, outcome, version))
+        else:
+            self.world.tally.state("unknown cas")
+            self.feed(ev.CasAnswered(request_id, ev.CasOutcome.UNKNOWN))
+
+    def _read_metadata(self, effect: ev.ReadMetadata) -> None:
+        store = self.cluster.store
+        answer = partial(self._metadata_read, effect.request_id)
+        store.request(self.session, answer, store.read, self.ledger_id)
+
+    def _metadata_read(self, request_id: int, answer: object) -> None:
+        if answer is LOST:
+            self.feed(ev.MetadataUnreadable(request_id))
+        elif isinstance(answer, Versioned):
+            self.feed(ev.MetadataRead(request_id, answer.metadata, answer.version))
+        else:
+            self.feed(ev.MetadataRead(request_id, None))

@@ -1,0 +1,141 @@
+"""One simulated cluster: the world, the wire, the metadata service, the bookies and whoever is a client now."""
+
+from functools import partial
+from typing import Final
+
+from daybook.core.events import BookiesChanged
+from daybook.core.ids import BookieId
+from daybook.core.placement import BookieInfo
+from daybook.core.placement_policies import make_policy
+from tests.sim.actors import RepairClient
+from tests.sim.bookie_model import SimBookie
+from tests.sim.checkers import Checkers
+from tests.sim.clients import Driver
+from tests.sim.metadata_model import SESSION_TIMEOUT_US, MetadataStore, Session
+from tests.sim.network import Network, Stream
+from tests.sim.swarm import Swarm, draw
+from tests.sim.world import MS, World
+
+_BOOT_US: Final = 20 * MS
+
+
+class Cluster:
+    """Everything of one run. `is_faulty` is true until the faults stop."""
+
+    def __init__(self, seed: int, *, tracing: bool = False, swarm: Swarm | None = None) -> None:
+        self.world = World(seed, tracing=tracing)
+        self.rng = self.world.rng("cluster")
+        self.swarm = swarm or draw(self.world.rng("swarm"))
+        self.is_faulty = True
+        self.checkers = Checkers(self.world)
+        self.network = Network(self.world, self.swarm)
+        self.store = MetadataStore(self.world, self.swarm, self.checkers)
+        self.store.watchers.append(self._bookies_changed)
+        self.placement = make_policy()
+        self.clients: dict[str, Driver] = {}
+        self.bookies: dict[BookieId, SimBookie] = {}
+        for i in range(self.swarm.bookies):
+            info = BookieInfo(f"b{i}", rack=f"r{i % self.swarm.racks}", capacity_bytes=1, free_bytes=1)
+            self.bookies[info.bookie] = SimBookie(self, info.bookie, info)
+        self.checkers.bookies = self.bookies
+
+    def boot(self) -> None:
+        """Start the bookies and let them register; only then may things go wrong."""
+        self.set_faulty(is_faulty=False)
+        for bookie in self.bookies.values():
+            bookie.start()
+        self.world.run(_BOOT_US)
+        self.set_faulty(is_faulty=True)
+
+    # Clients
+
+    def add_client(self, client: Driver) -> None:
+        """A client process started."""
+        assert client.name not in self.clients, client.name
+        self.clients[client.name] = client
+
+    def client_of(self, stream: Stream) -> Driver:
+        """The client's end of a stream."""
+        return self.clients[stream.client.name]
+
+    def live_clients(self) -> list[Driver]:
+        """The clients that still do something."""
+        return [client for client in self.clients.values() if client.alive and not client.done]
+
+    def stream_broke(self, stream: Stream) -> None:
+        """A message of `stream` was lost: both ends learn of it, some time or other."""
+        now = self.world.now_us
+        delay = (1 + int(40 * self.rng.random())) * MS
+        client = self.clients[stream.client.name]
+        self.world.at(now + delay, client, client.stream_lost, stream)
+        bookie = self.bookies[stream.bookie.name]
+        if bookie.alive:
+            self.world.at(now + delay, bookie, bookie.stream_lost, stream)
+
+    # Sessions
+
+    def expire_later(self, session: Session) -> None:
+        """The owner of `session` died without a word: it expires after its time-out."""
+        self.world.at(self.world.now_us + SESSION_TIMEOUT_US, None, self.expire, session)
+
+    def close_session(self, session: Session) -> None:
+        """The owner ended in order."""
+        session.expired = True
+        self.store.locks = {name: owner for name, owner in self.store.locks.items() if owner is not session}
+
+    def expire(self, session: Session) -> None:
+        """End a session; a living owner learns of it when it next hears from ZooKeeper."""
+        if session.expired:
+            return
+        self.store.expire(session)
+        owner = session.owner
+        if owner.alive:
+            self.world.at(self.world.now_us + 5 * MS, owner, owner.session_expired)
+
+    def _bookies_changed(self) -> None:
+        """Watches fire: each client hears some time later, and reads the list as it is then."""
+        for client in self.live_clients():
+            delay = (1 + int(8 * self.rng.random())) * MS
+            self.world.at(self.world.now_us + delay, client, self._tell_bookies, client)
+
+    def _tell_bookies(self, client: Driver) -> None:
+        if self.store.is_away:
+            self.world.at(self.store.away_until_us, client, self._tell_bookies, client)
+            return
+        client.feed(BookiesChanged(self.store.bookies()))
+
+    def store_away(self, until_us: int) -> None:
+        """ZooKeeper does not answer until then; clients that care are told, a little later."""
+        self.store.away_until_us = until_us
+        for client in self.live_clients():
+            now = self.world.now_us
+            self.world.at(now + 10 * MS, client, partial(client.metadata_connection, connected=False))
+            self.world.at(
+                max(until_us, now + 10 * MS), client, partial(client.metadata_connection, connected=True)
+            )
+
+    def note_wipe(self, bookie: SimBookie) -> None:
+        """A disk is about to be lost: is someone copying it back just now?"""
+        for client in self.live_clients():
+            if isinstance(client, RepairClient) and client.plan.clear_limbo == bookie.name:
+                self.world.tally.state("second wipe during repair")
+
+    # Faults start and stop
+
+    def set_faulty(self, *, is_faulty: bool) -> None:
+        """Whether messages, requests, syncs and reads may go wrong."""
+        self.is_faulty = self.network.is_faulty = self.store.is_faulty = is_faulty
+
+    def heal(self) -> None:
+        """From now on everything works; what was broken is mended by the operator and by the machines themselves."""
+        self.set_faulty(is_faulty=False)
+        self.network.mend()
+        self.store.away_until_us = 0
+        for bookie in self.bookies.values():
+            bookie.paused_until_us = 0
+            if bookie.read_only:
+                bookie.set_read_only(read_only=False)
+            if not bookie.alive:
+                bookie.start()
+        for client in self.clients.values():
+            client.paused_until_us = 0

@@ -1,0 +1,106 @@
+"""A bookie's disk: a journal whose tail is not synced yet, and what is durable.
+
+A crash keeps everything synced and any subset of the rest, in its order: that is what unsynced sectors do (rule 25). The
+store behind the journal is not modelled; what is durable here is what a replay would find.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias
+
+from daybook.core.bookie import LedgerRecord
+from daybook.core.ids import EntryId, LedgerId
+
+Entries: TypeAlias = dict[EntryId, bytes]
+
+
+@dataclass(slots=True)
+class Stored:
+    """What is durable of one ledger."""
+
+    record: LedgerRecord
+    entries: Entries = field(default_factory=dict)
+    last_add_confirmed: EntryId = -1
+    length_at_lac: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWritten:
+    """A frame's entries and its LAC."""
+
+    ledger_id: LedgerId
+    entries: Entries
+    last_add_confirmed: EntryId
+    length_at_lac: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWritten:
+    """The other durable fields of a ledger: key, fence, limbo."""
+
+    record: LedgerRecord
+
+    @property
+    def ledger_id(self) -> LedgerId:
+        """The ledger it is about."""
+        return self.record.ledger_id
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDropped:
+    """The ledger was deleted and collected."""
+
+    ledger_id: LedgerId
+
+
+Written: TypeAlias = FrameWritten | RecordWritten | LedgerDropped
+
+
+class Disk:
+    """What survives, and what may."""
+
+    def __init__(self) -> None:
+        self.ledgers: dict[LedgerId, Stored] = {}
+        self.unsynced: list[tuple[Written, Callable[[], None]]] = []
+
+    def write(self, written: Written, when_durable: Callable[[], None]) -> None:
+        """Append to the journal; `when_durable` is called after the sync that covers it."""
+        self.unsynced.append((written, when_durable))
+
+    def sync(self, count: int) -> list[tuple[Written, Callable[[], None]]]:
+        """The first `count` records are durable now; returns them."""
+        synced, self.unsynced = self.unsynced[:count], self.unsynced[count:]
+        for written, _ in synced:
+            self._apply(written)
+        return synced
+
+    def crash(self, rng: Random, keep: float) -> tuple[list[Written], int]:
+        """Power is lost: each unsynced record survives with probability `keep`. Returns those, and how many did not."""
+        kept = [written for written, _ in self.unsynced if rng.random() < keep]
+        lost = len(self.unsynced) - len(kept)
+        self.unsynced = []
+        for written in kept:
+            self._apply(written)
+        return kept, lost
+
+    def wipe(self) -> None:
+        """The disk is replaced by an empty one."""
+        self.ledgers = {}
+        self.unsynced = []
+
+    def _apply(self, written: Written) -> None:
+        if isinstance(written, LedgerDropped):
+            self.ledgers.pop(written.ledger_id, None)
+            return
+        stored = self.ledgers.get(written.ledger_id)
+        if stored is None:
+            stored = self.ledgers[written.ledger_id] = Stored(LedgerRecord(written.ledger_id))
+        if isinstance(written, RecordWritten):
+            stored.record = written.record
+            lac, length = written.record.last_add_confirmed, written.record.length_at_lac
+        else:
+            stored.entries.update(written.entries)
+            lac, length = written.last_add_confirmed, written.length_at_lac
+        if lac > stored.last_add_confirmed:
+            stored.last_add_confirmed, stored.length_at_lac = lac, length

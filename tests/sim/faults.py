@@ -1,0 +1,183 @@
+"""What goes wrong in a run, and when; drawn from the seed's weights.
+
+The fault atlas: a disk is lost only where fewer than Qa of every entry's bookies are then lost for good (the checkers
+know), so that every failure of a run is a bug and never bad luck.
+"""
+
+from typing import TYPE_CHECKING
+
+from tests.sim.bookie_model import SimBookie
+from tests.sim.swarm import FAULT_KINDS
+from tests.sim.world import MS
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+
+
+class Faults:
+    """Injects the faults of one run into `cluster`."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self._rng = cluster.world.rng("faults")
+        self._inject = {
+            "crash bookie": self._crash_bookie,
+            "wipe bookie": self._wipe_bookie,
+            "crash client": self._crash_client,
+            "pause bookie": self._pause_bookie,
+            "pause client": self._pause_client,
+            "cut one way": self._cut_one_way,
+            "cut off": self._cut_off,
+            "zk outage": self._zk_outage,
+            "expire client": self._expire_client,
+            "expire bookie": self._expire_bookie,
+            "read only": self._read_only,
+            "crash all bookies": self._crash_all,
+        }
+        assert set(self._inject) == set(FAULT_KINDS)
+
+    def schedule(self) -> None:
+        """Spread this seed's faults over its window."""
+        swarm = self.cluster.swarm
+        kinds = list(swarm.fault_weights)
+        weights = list(swarm.fault_weights.values())
+        for kind in self._rng.choices(kinds, weights, k=swarm.faults):
+            when = self.world.now_us + int(swarm.fault_window_us * self._rng.random())
+            self.world.at(when, None, self._inject_now, kind)
+
+    def _inject_now(self, kind: str) -> None:
+        if self.cluster.is_faulty:
+            self._inject[kind]()
+
+    def _some_us(self, most_ms: int) -> int:
+        return int((1 + most_ms * self._rng.random()) * MS)
+
+    def _bookie(self) -> SimBookie:
+        return self._rng.choice(list(self.cluster.bookies.values()))
+
+    # Processes
+
+    def _crash_bookie(self) -> None:
+        self._crash(self._bookie())
+
+    def _crash(self, bookie: SimBookie) -> None:
+        """Crash it now and start it again later; short and long absences, so that some are taken for lost."""
+        if bookie.alive:
+            self.world.tally.fault("bookie crash")
+            bookie.crash()
+            self.cluster.checkers.disks_changed()
+            self._restart_later(bookie)
+
+    def _restart_later(self, bookie: SimBookie) -> None:
+        delay = self._some_us(self._rng.choice((5, 60, 600)))
+        self.world.at(self.world.now_us + delay, None, self._restart, bookie)
+
+    @staticmethod
+    def _restart(bookie: SimBookie) -> None:
+        if not bookie.alive:
+            bookie.start()
+
+    def _crash_all(self) -> None:
+        """Simultaneous power loss: nothing that was acknowledged may be lost."""
+        for bookie in self.cluster.bookies.values():
+            self._crash(bookie)
+
+    def _wipe_bookie(self) -> None:
+        self.wipe(self._bookie())
+
+    def wipe(self, bookie: SimBookie) -> None:
+        """Lose a disk, if the atlas lets it be lost."""
+        if not self.cluster.is_faulty:
+            return
+        self._crash(bookie)
+        if not bookie.alive and self.cluster.checkers.may_lose(bookie.name):
+            self.cluster.note_wipe(bookie)
+            bookie.wipe()
+            self.cluster.checkers.disks_changed()
+
+    def _crash_client(self) -> None:
+        clients = self.cluster.live_clients()
+        if clients:
+            self.world.tally.fault("client crash")
+            self._rng.choice(clients).crash()
+
+    def _pause_bookie(self) -> None:
+        bookie = self._bookie()
+        self.world.tally.fault("pause")
+        pause = self._some_us(self._rng.choice((20, 400)))
+        bookie.note(f"pauses for {pause // MS} ms")
+        bookie.pause(self.world.now_us + pause)
+        self._expire_if_long(bookie, pause)
+
+    def _pause_client(self) -> None:
+        clients = self.cluster.live_clients()
+        if clients:
+            client = self._rng.choice(clients)
+            self.world.tally.fault("pause")
+            pause = self._some_us(self._rng.choice((20, 400)))
+            client.note(f"pauses for {pause // MS} ms")
+            client.pause(self.world.now_us + pause)
+
+    def _expire_if_long(self, bookie: SimBookie, pause_us: int) -> None:
+        if bookie.alive and pause_us > 250 * MS:
+            self.world.at(self.world.now_us + 250 * MS, None, self.cluster.expire, bookie.session)
+
+    # Ways
+
+    def _cut_one_way(self) -> None:
+        self.world.tally.fault("one-way partition")
+        clients = self.cluster.live_clients()
+        if not clients:
+            return
+        ends = [self._bookie().name, self._rng.choice(clients).name]
+        self._rng.shuffle(ends)
+        self.world.note("network", f"{ends[0]} no longer reaches {ends[1]}")
+        self.cluster.network.cut(ends[0], ends[1], self.world.now_us + self._some_us(300))
+
+    def _cut_off(self) -> None:
+        """One bookie hears everyone and is heard by no one, or the other way round."""
+        self.world.tally.fault("one-way partition")
+        bookie, heard = self._bookie().name, self._rng.random() < 0.5
+        until = self.world.now_us + self._some_us(300)
+        self.world.note(
+            "network", f"{bookie} {'hears no one' if heard else 'is heard by no one'} for a while"
+        )
+        for client in self.cluster.live_clients():
+            ends = (client.name, bookie) if heard else (bookie, client.name)
+            self.cluster.network.cut(*ends, until)
+
+    # ZooKeeper
+
+    def _zk_outage(self) -> None:
+        self.world.tally.fault("ZooKeeper outage")
+        until = self.world.now_us + self._some_us(self._rng.choice((30, 300)))
+        self.world.note("zookeeper", f"is away until {until // MS} ms")
+        self.cluster.store_away(until)
+
+    def _expire_client(self) -> None:
+        clients = self.cluster.live_clients()
+        if clients:
+            self.world.tally.fault("session expiry")
+            self.cluster.expire(self._rng.choice(clients).session)
+
+    def _expire_bookie(self) -> None:
+        bookie = self._bookie()
+        if bookie.alive:
+            self.world.tally.fault("session expiry")
+            self.cluster.expire(bookie.session)
+
+    # Disks
+
+    def _read_only(self) -> None:
+        bookie = self._bookie()
+        if bookie.alive and not bookie.read_only:
+            self.world.tally.fault("read-only")
+            bookie.note("has no space")
+            bookie.set_read_only(read_only=True)
+            self.world.at(self.world.now_us + self._some_us(200), None, self._writable, bookie)
+
+    @staticmethod
+    def _writable(bookie: SimBookie) -> None:
+        if bookie.alive and bookie.read_only:
+            bookie.set_read_only(read_only=False)

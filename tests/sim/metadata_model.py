@@ -1,0 +1,229 @@
+"""ZooKeeper as its clients meet it: compare-and-set by version, sessions that expire, answers that get lost.
+
+A session's requests are carried out in the order they were sent, and none after the session has expired: that is what
+makes "sync, then read" decide an unknown outcome (rule 46). A request can be lost before it is carried out or after it;
+the client hears the same either way. Reads that do not sync may be a little old, and a listing may lack some of its
+members (rule 28). Every change passes `check_transition` and the checkers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from daybook.core.events import CasOutcome
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import LedgerMetadata, LedgerState, check_transition
+from daybook.core.placement import BookieInfo
+from tests.sim.checkers import Checkers
+from tests.sim.swarm import Swarm
+from tests.sim.trace import describe_metadata
+from tests.sim.world import MS, Process, ViolationError, World
+
+_DELAY_MIN_US: Final = 400
+_DELAY_SPREAD_US: Final = 1600
+_SLOW_US: Final = 60 * MS
+_GIVE_UP_US: Final = 50 * MS
+SESSION_TIMEOUT_US: Final = 250 * MS
+
+
+class Lost(Enum):
+    """What a client hears when it hears nothing."""
+
+    LOST = "no answer"
+
+
+LOST: Final = Lost.LOST
+Reply: TypeAlias = Callable[[Any], None]
+
+
+class Session:
+    """A client's session: what it created ephemerally goes when it expires."""
+
+    __slots__ = ("expired", "last_us", "number", "owner")
+
+    def __init__(self, number: int, owner: Process) -> None:
+        self.number = number
+        self.owner = owner
+        self.expired = False
+        self.last_us = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A ledger's metadata and its version."""
+
+    metadata: LedgerMetadata
+    version: int
+
+
+class MetadataStore:
+    """The one metadata service of a run."""
+
+    def __init__(self, world: World, swarm: Swarm, checkers: Checkers) -> None:
+        self.world = world
+        self.swarm = swarm
+        self.checkers = checkers
+        self.is_faulty = True
+        self.away_until_us = 0
+        self.ledgers: dict[LedgerId, Versioned] = {}
+        self.deleted: set[LedgerId] = set()
+        self.registered: dict[BookieId, tuple[BookieInfo, Session]] = {}
+        self.locks: dict[str, Session] = {}
+        self.watchers: list[Callable[[], None]] = []
+        self._rng = world.rng("metadata")
+        self._sessions = 0
+        self._next_ledger = 0
+
+    # Sessions
+
+    def connect(self, owner: Process) -> Session:
+        """A new session."""
+        self._sessions += 1
+        return Session(self._sessions, owner)
+
+    def expire(self, session: Session) -> None:
+        """End a session: its ephemeral nodes go, and its requests that were not carried out yet never will be."""
+        if session.expired:
+            return
+        session.expired = True
+        self.world.tally.state("session expired")
+        self.world.note("zookeeper", f"session of {session.owner.name} expired")
+        self.locks = {name: owner for name, owner in self.locks.items() if owner is not session}
+        gone = [bookie for bookie, (_, owner) in self.registered.items() if owner is session]
+        for bookie in gone:
+            del self.registered[bookie]
+        if gone:
+            self._tell_watchers()
+
+    @property
+    def is_away(self) -> bool:
+        """Whether nothing is answered now."""
+        return self.away_until_us > self.world.now_us
+
+    # Requests
+
+    def request(self, session: Session, reply: Reply, operation: Callable[..., Any], *args: Any) -> None:
+        """Carry out `operation(*args)` in the session's order, and give what it returns, or LOST, to `reply`."""
+        world, rng, swarm = self.world, self._rng, self.swarm
+        now = world.now_us
+        delay = _DELAY_MIN_US + int(_DELAY_SPREAD_US * rng.random())
+        if self.is_faulty:
+            if self.is_away or (swarm.zk_request_loss and rng.random() < swarm.zk_request_loss):
+                world.tally.fault("ZooKeeper request lost")
+                world.at(now + _GIVE_UP_US, session.owner, reply, LOST)
+                return
+            if swarm.zk_slow and rng.random() < swarm.zk_slow:
+                delay += int(_SLOW_US * rng.random())
+        arrival = max(now + delay, session.last_us)
+        session.last_us = arrival
+        world.at(arrival, None, self._carry_out, session, session.owner.incarnation, reply, operation, args)
+
+    def _carry_out(
+        self,
+        session: Session,
+        incarnation: int,
+        reply: Reply,
+        operation: Callable[..., Any],
+        args: tuple[Any, ...],
+    ) -> None:
+        """The request has arrived. It counts even if its client has died since."""
+        answer: Any = LOST if session.expired else operation(*args)
+        if session.owner.incarnation != incarnation:
+            return
+        now, rng = self.world.now_us, self._rng
+        delay = _DELAY_MIN_US + int(_DELAY_SPREAD_US * rng.random())
+        lost = self.is_faulty and (
+            self.is_away or (self.swarm.zk_reply_loss and rng.random() < self.swarm.zk_reply_loss)
+        )
+        if lost:
+            self.world.tally.fault("ZooKeeper reply lost")
+            answer, delay = LOST, _GIVE_UP_US
+        self.world.at(now + delay, session.owner, reply, answer)
+
+    # Operations; each runs at one instant, when its request arrives.
+
+    def new_ledger_id(self) -> LedgerId:
+        """The next id of the counter; part of `create`, which is one transaction."""
+        self._next_ledger += 1
+        return self._next_ledger - 1
+
+    def create(self, metadata: LedgerMetadata) -> int:
+        """Create a ledger."""
+        assert metadata.ledger_id not in self.ledgers
+        self.ledgers[metadata.ledger_id] = Versioned(metadata, 0)
+        self.checkers.ledger_created(metadata)
+        return 0
+
+    def read(self, ledger_id: LedgerId) -> Versioned | None:
+        """A ledger's metadata after a sync; None if it is deleted."""
+        return self.ledgers.get(ledger_id)
+
+    def cas(self, metadata: LedgerMetadata, expected_version: int) -> tuple[CasOutcome, int]:
+        """Compare-and-set; the judge of transitions looks at every change that would be made."""
+        current = self.ledgers.get(metadata.ledger_id)
+        if current is None or not self._version_matches(current.version, expected_version):
+            self.world.tally.state("cas conflict")
+            return CasOutcome.CONFLICT, -1
+        check_transition(current.metadata, metadata)
+        if self.world.tracing:
+            self.world.note("zookeeper", f"ledger {metadata.ledger_id} is {describe_metadata(metadata)}")
+        version = current.version + 1
+        self.ledgers[metadata.ledger_id] = Versioned(metadata, version)
+        self.checkers.metadata_changed(current.metadata, metadata)
+        return CasOutcome.DONE, version
+
+    def delete(self, ledger_id: LedgerId, expected_version: int) -> CasOutcome:
+        """Delete a ledger at a version."""
+        current = self.ledgers.get(ledger_id)
+        if current is None:
+            return CasOutcome.DONE
+        if not self._version_matches(current.version, expected_version):
+            self.world.tally.state("cas conflict")
+            return CasOutcome.CONFLICT
+        if current.metadata.state is not LedgerState.CLOSED:
+            msg = f"ledger {ledger_id} is deleted while {current.metadata.state.value} (rule 20)"
+            raise ViolationError(msg)
+        del self.ledgers[ledger_id]
+        self.deleted.add(ledger_id)
+        self.checkers.ledger_deleted(ledger_id)
+        return CasOutcome.DONE
+
+    @staticmethod
+    def _version_matches(actual: int, expected: int) -> bool:
+        """The compare of compare-and-set."""
+        return actual == expected
+
+    def list_ledgers(self) -> dict[LedgerId, Versioned]:
+        """All ledgers, as a listing without sync shows them: some may be missing (rule 28)."""
+        short = self.swarm.short_listing if self.is_faulty else 0.0
+        if not short or self._rng.random() >= short:
+            return dict(self.ledgers)
+        self.world.tally.fault("short listing")
+        return {name: found for name, found in self.ledgers.items() if self._rng.random() < 0.7}
+
+    def register(self, session: Session, info: BookieInfo) -> bool:
+        """Register a bookie ephemerally; False while an earlier session of it still stands."""
+        standing = self.registered.get(info.bookie)
+        if standing is not None and standing[1] is not session:
+            return False
+        self.registered[info.bookie] = (info, session)
+        self._tell_watchers()
+        return True
+
+    def bookies(self) -> dict[BookieId, BookieInfo]:
+        """The registered bookies."""
+        return {bookie: info for bookie, (info, _) in sorted(self.registered.items())}
+
+    def lock(self, session: Session, name: str) -> bool:
+        """Take an ephemeral lock."""
+        return self.locks.setdefault(name, session) is session
+
+    def unlock(self, session: Session, name: str) -> None:
+        """Give a lock back."""
+        if self.locks.get(name) is session:
+            del self.locks[name]
+
+    def _tell_watchers(self) -> None:
+        for tell in self.watchers:
+            tell()

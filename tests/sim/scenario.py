@@ -1,0 +1,154 @@
+"""One run: start everything, let it go wrong for a while, stop the faults, and see it heal.
+
+"Heals" is exact: every ledger gets closed, every bookie that metadata names holds all it owes and vouches for it, and
+every acknowledged entry is read back through an ordinary reader and compared.
+"""
+
+from dataclasses import dataclass, field
+from traceback import format_exception
+from typing import Final
+
+from daybook.core.ids import LedgerId
+from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
+from tests.sim.actors import KEY, DeletionClient, RecoveryClient, WriterClient
+from tests.sim.cluster import Cluster
+from tests.sim.faults import Faults
+from tests.sim.swarm import Swarm
+from tests.sim.trace import Tally
+from tests.sim.world import MS, ViolationError
+
+_ROUND_US: Final = 40 * MS
+_ROUNDS_MAX: Final = 200
+
+
+@dataclass(slots=True)
+class Result:
+    """What one seed came to. `failure` is None if the promise held."""
+
+    seed: int
+    events: int = 0
+    simulated_us: int = 0
+    acked: int = 0
+    failure: str | None = None
+    tally: Tally = field(default_factory=Tally)
+    trace: list[str] = field(default_factory=list)
+
+
+class Scenario:
+    """The run of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.faults = Faults(cluster)
+        self._rng = cluster.world.rng("scenario")
+        self._names = 0
+
+    def run(self) -> None:
+        """Raise ViolationError, or whatever a machine raised, if something is wrong."""
+        swarm = self.cluster.swarm
+        self.cluster.boot()
+        for _ in range(swarm.writers):
+            self._start_writer()
+        for _ in range(swarm.recoverers):
+            self._some_time(self._recover)
+        for _ in range(swarm.deleters):
+            self._some_time(self._delete)
+        self.faults.schedule()
+        self.world.run(self.world.now_us + swarm.fault_window_us)
+        self.world.note("faults", "stop")
+        self.cluster.heal()
+        self._settle()
+
+    def name(self, kind: str) -> str:
+        """A new name for a process."""
+        self._names += 1
+        return f"{kind}-{self._names}"
+
+    def _some_time(self, call: object) -> None:
+        assert callable(call)
+        when = self.world.now_us + int(self.cluster.swarm.fault_window_us * self._rng.random())
+        self.world.at(when, None, call)
+
+    def _start_writer(self) -> None:
+        cluster = self.cluster
+        quorum = cluster.swarm.quorum
+        bookies = cluster.store.bookies()
+        ensemble = cluster.placement.choose(quorum, bookies, self._rng)
+        metadata = LedgerMetadata(
+            cluster.store.new_ledger_id(),
+            quorum,
+            (Fragment(0, 0, ensemble),),
+            password_hash=KEY,
+            writer_token="token",
+        )
+        version = cluster.store.create(metadata)
+        WriterClient(cluster, self.name("writer"), metadata, version)
+
+    def _some_ledger(self) -> LedgerId | None:
+        ledgers = sorted(self.cluster.store.ledgers)
+        return self._rng.choice(ledgers) if ledgers else None
+
+    def _recover(self) -> None:
+        ledger = self._some_ledger()
+        if ledger is not None:
+            RecoveryClient(self.cluster, self.name("recovery"), ledger)
+
+    def _delete(self) -> None:
+        ledger = self._some_ledger()
+        if ledger is not None:
+            DeletionClient(self.cluster, self.name("deletion"), ledger)
+
+    # Healing
+
+    def _settle(self) -> None:
+        for client in self.cluster.live_clients():
+            if isinstance(client, WriterClient):
+                if self._rng.random() < 0.5:
+                    client.close()
+                else:
+                    client.crash()
+        for _ in range(_ROUNDS_MAX):
+            self.world.run(self.world.now_us + _ROUND_US)
+            if not self._unsettled():
+                return
+            self._help()
+        msg = f"it does not heal after the faults have stopped: {'; '.join(self._unsettled())}"
+        raise ViolationError(msg)
+
+    def _unsettled(self) -> list[str]:
+        return [
+            f"ledger {ledger_id} is {found.metadata.state.value}"
+            for ledger_id, found in self.cluster.store.ledgers.items()
+            if found.metadata.state is not LedgerState.CLOSED
+        ]
+
+    def _help(self) -> None:
+        """Recover what no one writes or recovers."""
+        busy = {client.ledger_id for client in self.cluster.live_clients()}
+        for ledger_id, found in list(self.cluster.store.ledgers.items()):
+            if not found.metadata.is_closed and ledger_id not in busy:
+                RecoveryClient(self.cluster, self.name("recovery"), ledger_id)
+
+
+def run_seed(seed: int, *, tracing: bool = False, swarm: Swarm | None = None) -> Result:
+    """Run one seed to its end."""
+    cluster = Cluster(seed, tracing=tracing, swarm=swarm)
+    failure = None
+    try:
+        Scenario(cluster).run()
+    except Exception as error:  # noqa: BLE001 - whatever a machine raises is a finding, with its seed
+        failure = f"{type(error).__name__}: {error}"
+        cluster.world.note("run", f"FAILED: {failure}")
+        if tracing:
+            cluster.world.trace.lines += format_exception(error)
+    world = cluster.world
+    return Result(
+        seed,
+        world.events,
+        world.now_us,
+        sum(ghost.acked + 1 for ghost in cluster.checkers.ghosts.values()),
+        failure,
+        world.tally,
+        world.trace.lines,
+    )

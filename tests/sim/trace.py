@@ -1,0 +1,133 @@
+"""What happened, for a reader: a trace of one seed, and the counts that tell what a run of many seeds has met.
+
+A simulator that never reached a state proves nothing about it, so the states that matter have names here, the run
+counts them, and a default run that misses one fails.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from daybook.core.errors import DaybookError
+from daybook.core.events import Effect, Event, SendFrame
+from daybook.core.frame import Entry, decode_header, last_entry
+from daybook.core.metadata import LedgerMetadata
+
+STATES: Final[dict[str, str]] = {
+    "fence race": "a frame of a live writer met a fence",
+    "second recoverer": "two clients recovered one ledger at the same time",
+    "deferred change": "a bookie failed while nothing was pending, the ensemble changed with the next append",
+    "no spare": "a writer went on without a bookie, for want of another",
+    "no spare ended": "… and the bookie came back",
+    "limbo": "a bookie without its disk could not vouch for a ledger",
+    "limbo cleared": "… and the ledger was copied back",
+    "second wipe during repair": "a disk was lost again while it was being copied back",
+    "cas conflict": "a compare-and-set met another version",
+    "unknown cas": "a compare-and-set without an answer",
+    "session expired": "a ZooKeeper session expired",
+    "deletion against recovery": "a ledger was deleted while a recovery of it was under way",
+    "deletion against repair": "a ledger was deleted while a repair of it was under way",
+    "recovery against repair": "a ledger was recovered and repaired at the same time",
+    "deletion, recovery and repair": "all three were under way on one ledger",
+}
+"""The named states; `STATES[name]` says what it means."""
+
+FAULTS: Final = (
+    "loss",
+    "duplicate",
+    "reorder",
+    "slow message",
+    "one-way partition",
+    "pause",
+    "bookie crash",
+    "client crash",
+    "unsynced records lost",
+    "unsynced records kept",
+    "disk lost",
+    "fsync stall",
+    "read-only",
+    "read error",
+    "ZooKeeper outage",
+    "ZooKeeper request lost",
+    "ZooKeeper reply lost",
+    "session expiry",
+    "short listing",
+)
+"""The classes of faults that a run injects."""
+
+
+class Trace:
+    """Lines of one seed as they happen; silent unless `enabled`, so that a swarm pays nothing for it."""
+
+    def __init__(self, *, enabled: bool = False) -> None:
+        self.enabled = enabled
+        self.lines: list[str] = []
+
+    def add(self, now_us: int, who: str, what: str) -> None:
+        """Note that `who` did or met `what`."""
+        self.lines.append(f"{now_us / 1000:>11.3f} ms  {who:<14} {what}")
+
+
+class Tally:
+    """Counts of faults and named states."""
+
+    def __init__(self) -> None:
+        self.faults: Counter[str] = Counter()
+        self.states: Counter[str] = Counter()
+
+    def fault(self, name: str) -> None:
+        """Count a fault; the class must be a declared one, so that a typing slip cannot hide."""
+        assert name in FAULTS, name
+        self.faults[name] += 1
+
+    def state(self, name: str) -> None:
+        """Count a named state."""
+        assert name in STATES, name
+        self.states[name] += 1
+
+    def add(self, other: "Tally") -> None:
+        """Add the counts of another run."""
+        self.faults.update(other.faults)
+        self.states.update(other.states)
+
+    def missing_states(self) -> list[str]:
+        """The named states that were never reached."""
+        return [name for name in STATES if not self.states[name]]
+
+
+def describe(step: Event | Effect) -> str:
+    """An event or an effect on one line."""
+    if isinstance(step, SendFrame):
+        return f"SendFrame #{step.send_id} to {step.bookie}: {describe_frame(step.frame)}"
+    fields = []
+    for field in dataclasses.fields(step):
+        value = getattr(step, field.name)
+        if isinstance(value, LedgerMetadata):
+            text = describe_metadata(value)
+        elif isinstance(value, DaybookError):
+            text = f"{type(value).__name__}: {value}"
+        elif field.name in ("entries", "payloads"):
+            text = f"{[item.entry_id if isinstance(item, Entry) else len(item) for item in value]}"
+        elif field.name == "bookies" and isinstance(value, Mapping):
+            text = " ".join(name if info.writable else f"{name}(ro)" for name, info in value.items())
+        else:
+            text = value.name if isinstance(value, Enum) else f"{value}"
+        fields.append(f"{field.name}={text}")
+    return f"{type(step).__name__}({', '.join(fields)})"
+
+
+def describe_frame(frame: bytes) -> str:
+    """What a frame says, from its header."""
+    header = decode_header(frame)
+    held = last_entry(frame, header)
+    what = f"entries {header.first_entry} … {held}" if header.count else "no entries"
+    return f"{what}, LAC {header.last_add_confirmed}{', recovery' * header.is_recovery}"
+
+
+def describe_metadata(metadata: LedgerMetadata) -> str:
+    """State and fragments."""
+    fragments = " ".join(f"{found.first_entry}:{'/'.join(found.bookies)}" for found in metadata.fragments)
+    end = f" at {metadata.last_entry}" if metadata.is_closed else ""
+    return f"<{metadata.state.value}{end} {fragments}>"
