@@ -59,6 +59,12 @@ class PendingLedger:
         self.rising = False
         insort(blocks, block, key=_FIRST)
 
+    def overlaps(self, block: Block) -> bool:
+        """Whether another block, of these rising ones, reaches into the range of `block`."""
+        assert self.rising
+        at = bisect_right(self.blocks, block.last, key=_FIRST) - 1
+        return at >= 0 and self.blocks[at] is not block and self.blocks[at].last >= block.first
+
     def next_from(self, entry: EntryId) -> tuple[EntryId, Block] | None:
         """The smallest entry ≥ `entry` and a block that holds it."""
         at = bisect_right(self.blocks, entry, key=_FIRST)
@@ -117,6 +123,11 @@ class WriteCache:
         return self._active.size_bytes + (self._flushing.size_bytes if self._flushing else 0)
 
     @property
+    def generations(self) -> list[Generation]:
+        """Those that are not stored yet, older first."""
+        return [generation for generation in (self._flushing, self._active) if generation is not None]
+
+    @property
     def is_flushing(self) -> bool:
         """Whether a swapped generation is not yet stored."""
         return self._flushing is not None
@@ -164,6 +175,10 @@ class WriteCache:
         """The smallest cached entry ≥ `entry` and a block that holds it."""
         found = [hit for pending in self.pending(ledger_id) if (hit := pending.next_from(entry)) is not None]
         return min(found, key=lambda hit: hit[0], default=None)
+
+    def is_alone(self, ledger_id: LedgerId, block: Block) -> bool:
+        """Whether no other cached block of the ledger can hold entries between those of `block`."""
+        return all(pending.rising and not pending.overlaps(block) for pending in self.pending(ledger_id))
 
     def swap(self) -> Generation:
         """Begin a new generation and return the one to flush; it stays readable until `drop_flushed`."""

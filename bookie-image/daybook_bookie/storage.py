@@ -1,0 +1,165 @@
+"""Journal, write cache and store together: the order in which things must happen, and nothing else.
+
+A passive piece: the server calls it from its own threads. With `lock` held, under which it also checks the fence:
+`accept`, `decide`, `begin_flush`, `end_flush`, `ledger`. On the journal's thread: `journal.append`, `journal.sync`. On
+the store's thread: `flush`, `delete_some`. Reads from anywhere; they take the lock for their looks into the cache.
+
+A frame is in the cache before it is in the journal, and is answered after the journal's fsync (rules 23 and 43); a
+duplicate goes the same way as the first, so it is answered only when it is durable itself (rule 54). A flush takes the
+journal's durable position together with the generation: everything before it is in that generation or stored, so when
+the flush has committed, the journal before it may go (rule 24).
+"""
+
+import threading
+from pathlib import Path
+from typing import Self
+
+from daybook.core.block import Block, decode_block, is_dense_block
+from daybook.core.errors import DaybookError
+from daybook.core.frame import Buffer, FrameHeader
+from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from daybook_bookie import store_write
+from daybook_bookie.disk import Disk
+from daybook_bookie.journal import Journal
+from daybook_bookie.journal_format import Position
+from daybook_bookie.journal_replay import JournalReplay
+from daybook_bookie.ledger_record import LedgerRecord
+from daybook_bookie.records import Record, frame_record
+from daybook_bookie.storage_settings import StorageSettings
+from daybook_bookie.store import Store
+from daybook_bookie.write_cache import Generation, WriteCache
+
+
+class Storage:
+    """What a bookie keeps."""
+
+    def __init__(self, journal: Journal, cache: WriteCache, store: Store) -> None:
+        self.journal = journal
+        self.cache = cache
+        self.store = store
+        self.lock = threading.Lock()
+        self._flush_mark = store.mark
+
+    @classmethod
+    def open(
+        cls,
+        journal_disk: Disk,
+        store_disk: Disk,
+        store_directory: Path,
+        settings: StorageSettings,
+        *,
+        new: bool = False,
+    ) -> Self:
+        """Open the store, replay the journal from its mark into the cache, and be ready to append.
+
+        `new`: the bookie is being created; call this before its cookies are written. Raises StoreRefusedError,
+        JournalCorruptError, StorageFullError (only with `new`), BookieMustStopError and OSError.
+        """
+        store = Store(store_directory, store_disk, settings, new=new)
+        try:
+            cache = WriteCache()
+            replay = JournalReplay(journal_disk, store.mark, new=new)
+            for record in replay:
+                cache.apply(record)
+            journal = Journal(journal_disk, replay, file_bytes=settings.journal_file_bytes)
+            if new and not replay.headers:
+                journal.prepare()
+        except (DaybookError, OSError):
+            store.close()
+            raise
+        return cls(journal, cache, store)
+
+    def close(self) -> None:
+        """Close journal and store; the caller has ended reads and flushes. Nothing has to be flushed first."""
+        self.journal.close()
+        self.store.close()
+
+    # -- under the caller's lock -----------------------------------------------------------------------------------
+
+    def accept(self, frame: Buffer, header: FrameHeader) -> Record:
+        """Take a frame whose body was checked and which the fence let pass; the record is to be journalled next.
+
+        `frame` is the frame alone and must not change any more.
+        """
+        self.cache.add_frame(frame, header)
+        return frame_record(frame)
+
+    def decide(self, record: Record) -> Record:
+        """Take a fence, limbo mark, intro or deletion; the record is to be journalled next."""
+        self.cache.apply(record)
+        return record
+
+    def begin_flush(self) -> Generation:
+        """Swap the cache's generations, and note the journal position that the flush will cover."""
+        self._flush_mark = self.journal.durable
+        return self.cache.swap()
+
+    def end_flush(self) -> None:
+        """Let go of the flushed generation: the store has it."""
+        self.cache.drop_flushed()
+
+    # -- on the store's thread -------------------------------------------------------------------------------------
+
+    def flush(self, generation: Generation) -> Position:
+        """Commit the swapped generation and trim the journal; then call `end_flush` under the lock.
+
+        May be repeated after StorageFullError. Raises StorageFullError and BookieMustStopError.
+        """
+        store_write.flush(self.store, generation, self._flush_mark)
+        self.journal.trim(self.store.mark)
+        return self.store.mark
+
+    # -- reads -----------------------------------------------------------------------------------------------------
+
+    def ledger(self, ledger_id: LedgerId) -> LedgerRecord | None:
+        """What is known of a ledger, cached or stored, entries of the cache not included; None if nothing is.
+
+        With the lock held, as it looks at both generations.
+        """
+        pending = self.cache.pending(ledger_id)
+        record = self.store.stored(ledger_id)
+        if record is None and not pending:
+            return None
+        record = record or LedgerRecord()
+        for newer in pending:
+            record = store_write.with_pending(record, newer)
+        return None if record.deleting else record
+
+    def read(self, ledger_id: LedgerId, first: EntryId, last: EntryId, max_bytes: int) -> list[Buffer]:
+        """Frames that hold the entries of first … last that this bookie has, rising, about `max_bytes` of them.
+
+        They may hold more than was asked for, and an entry twice after a resend. The cache is asked before the store at every step: a generation is
+        dropped only after its commit, so what is no longer in the first is in the second (rule 43). Raises
+        CorruptStoreError.
+        """
+        frames: list[Buffer] = []
+        room = max_bytes
+        at = first
+        shown: Block | None = None
+        while at <= last and room > 0:
+            with self.lock:
+                cached = self.cache.next_from(ledger_id, at)
+                alone = cached is not None and self.cache.is_alone(ledger_id, cached[1])
+            record = self.store.ledger(ledger_id)
+            stored = record.intervals.next_from(at) if record is not None else NO_ENTRY
+            if cached is not None and not NO_ENTRY < stored < cached[0]:
+                entry, block = cached
+                if entry > last:
+                    break
+                if block is not shown:
+                    frames.append(block.data)
+                    room -= len(block.data)
+                    shown = block
+                alone = alone and (record is None or not record.intervals.count_between(entry, block.last))
+                at = block.last + 1 if alone or is_dense_block(block) else entry + 1
+            elif NO_ENTRY < stored <= last:
+                end = last if cached is None else min(last, cached[0] - 1)
+                found = self.store.read_blocks(ledger_id, stored, end, room)
+                if not found:
+                    break  # deleted meanwhile
+                frames += found
+                room -= sum(map(len, found))
+                at = min(decode_block(found[-1]).last, end) + 1
+            else:
+                break
+        return frames

@@ -1,0 +1,227 @@
+"""Flushing a generation into the store, and taking ledgers and replicas out of it.
+
+What already exists is trimmed off (the same entry has the same bytes, by protocol), small neighbours become one block,
+and blocks whose ranges would overlap are rewritten so that they do not. Transactions are bounded, because LMDB keeps
+their pages in memory; the journal mark moves only with the last one, so a crash in between replays (rule 24).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import lmdb
+
+from daybook.core.block import (
+    Block,
+    block_entry_ids,
+    is_regular,
+    merge_small,
+    regular_stripe,
+    sound_parts,
+    untangle,
+)
+from daybook.core.ids import EntryId, LedgerId
+from daybook.core.intervals import IntervalSet
+from daybook_bookie.journal_format import Position
+from daybook_bookie.ledger_record import LedgerRecord
+from daybook_bookie.storage_errors import CorruptStoreError
+from daybook_bookie.store import LedgerChange, Store
+from daybook_bookie.store_read import BlockReader, block_key
+from daybook_bookie.write_cache import Generation, PendingLedger
+
+
+def flush(store: Store, generation: Generation, mark: Position) -> None:
+    """Make all of `generation` durable; `mark` is a journal position before which everything is in it or stored.
+
+    May be repeated after StorageFullError: what was stored by then is trimmed off. Raises StorageFullError and
+    BookieMustStopError.
+    """
+    batch: list[LedgerChange] = []
+    size = 0
+    limit = store.settings.flush_transaction_bytes
+    for change, change_bytes in _changes(store, generation):
+        if batch and (size + change_bytes > limit or batch[-1].ledger_id == change.ledger_id):
+            _commit(store, batch, size, store.mark)
+            batch, size = [], 0
+        batch.append(change)
+        size += change_bytes
+    _commit(store, batch, size, mark)
+
+
+def _commit(store: Store, batch: list[LedgerChange], size: int, mark: Position) -> None:
+    if size:
+        store.check_room(size)
+    store.commit(batch, mark)
+
+
+def _changes(store: Store, generation: Generation) -> Iterator[tuple[LedgerChange, int]]:
+    """The ledgers' changes by ledger, with their sizes; a large one in several, each consistent in itself."""
+    limit = store.settings.flush_transaction_bytes
+    for ledger_id in sorted(generation.ledgers):
+        pending = generation.ledgers[ledger_id]
+        record = with_pending(store.stored(ledger_id) or LedgerRecord(), pending)
+        if record.deleting:
+            yield LedgerChange(ledger_id, [], [], record), 0
+            continue
+        blocks, deletes = _plan(store, ledger_id, record.intervals, pending)
+        chunk: list[Block] = []
+        size = 0
+        for block in blocks:
+            if chunk and not deletes and size + block.size_bytes > limit:
+                record = _with_blocks(record, chunk)
+                yield _change(ledger_id, chunk, [], record), size
+                chunk, size = [], 0
+            chunk.append(block)
+            size += block.size_bytes
+        record = _with_blocks(record, chunk)
+        yield _change(ledger_id, chunk, deletes, record), size
+
+
+def _change(
+    ledger_id: LedgerId, blocks: list[Block], deletes: list[bytes], record: LedgerRecord
+) -> LedgerChange:
+    return LedgerChange(ledger_id, [(block_key(ledger_id, b.first), b.data) for b in blocks], deletes, record)
+
+
+def with_pending(record: LedgerRecord, pending: PendingLedger) -> LedgerRecord:
+    """The record after the decisions of a generation; entries are not looked at."""
+    limbo = record.limbo
+    if limbo in pending.cleared:
+        limbo = None
+    if pending.limbo is not None:
+        limbo = pending.limbo
+    newer = pending.last_add_confirmed > record.last_add_confirmed
+    intro = pending.intro
+    return replace(
+        record,
+        fenced=record.fenced or pending.fenced,
+        limbo=limbo,
+        deleting=record.deleting or pending.deleted,
+        last_add_confirmed=pending.last_add_confirmed if newer else record.last_add_confirmed,
+        length_at_lac=pending.length_at_lac if newer else record.length_at_lac,
+        password_hash=intro.password_hash if intro is not None else record.password_hash,
+        first_seen_ms=intro.first_seen_ms if intro is not None else record.first_seen_ms,
+    )
+
+
+def _with_blocks(record: LedgerRecord, blocks: list[Block]) -> LedgerRecord:
+    """The record after these blocks were put."""
+    if not blocks:
+        return record
+    intervals = record.intervals.copy()
+    for block in blocks:
+        add_block(intervals, block)
+    return replace(record, intervals=intervals)
+
+
+def add_block(intervals: IntervalSet, block: Block) -> None:
+    """Add what the block holds."""
+    if is_regular(block):
+        intervals.add(block.first, block.last, regular_stripe(block))
+    else:
+        intervals.add_ids(block_entry_ids(block))
+
+
+# -- what to put, and what it replaces -----------------------------------------------------------------------------
+
+
+def _plan(
+    store: Store, ledger_id: LedgerId, intervals: IntervalSet, pending: PendingLedger
+) -> tuple[list[Block], list[bytes]]:
+    """The blocks to put for a ledger's frames, rising, and the keys of those that they replace."""
+    frames, target = pending.blocks, store.settings.block_bytes
+    if pending.rising and (not frames or frames[0].first > intervals.last):
+        return merge_small(frames, target), []
+    with store.snapshot() as transaction:
+        reader = store.reader(transaction, ledger_id)
+        puts: list[Block] = []
+        deletes: list[bytes] = []
+        waiting = [frame for frame in frames if frame.header.is_recovery or not _is_stored(intervals, frame)]
+        while waiting:
+            cluster, stored = _cluster(reader, intervals, waiting)
+            if not stored and len(cluster) == 1:
+                puts += cluster
+            elif not _is_superfluous(cluster, stored):
+                sound = [part for block in stored for part in sound_parts(block)]
+                deletes += [block_key(ledger_id, block.first) for block in stored]
+                puts += untangle([*sound, *cluster], target)
+        merged = [block for run in _free_runs(intervals, puts) for block in merge_small(run, target)]
+        kept = [block._replace(data=bytes(block.data)) for block in merged]
+    return kept, deletes
+
+
+def _free_runs(intervals: IntervalSet, blocks: list[Block]) -> Iterator[list[Block]]:
+    """Cut rising blocks into runs that may be merged: nothing that is stored lies between blocks of a run."""
+    run: list[Block] = []
+    for block in blocks:
+        if run and intervals.count_between(run[-1].last + 1, block.first - 1):
+            yield run
+            run = []
+        run.append(block)
+    if run:
+        yield run
+
+
+def _is_stored(intervals: IntervalSet, block: Block) -> bool:
+    """Whether all that the block holds exists already."""
+    if is_regular(block):
+        return intervals.covers(block.first, block.last, regular_stripe(block))
+    return all(map(intervals.contains, block_entry_ids(block)))
+
+
+def _is_superfluous(cluster: list[Block], stored: list[Block]) -> bool:
+    """Whether the stored blocks are sound and hold all that the cluster holds: a repair of what is not damaged."""
+    found = IntervalSet()
+    for block in stored:
+        if sound_parts(block) != [block]:
+            return False
+        add_block(found, block)
+    return all(_is_stored(found, block) for block in cluster)
+
+
+def _cluster(
+    reader: BlockReader, intervals: IntervalSet, waiting: list[Block]
+) -> tuple[list[Block], list[Block]]:
+    """Take from `waiting` the first frame and all whose range overlaps it or what is stored there, transitively."""
+    cluster = [waiting.pop(0)]
+    low, high = cluster[0].first, cluster[0].last
+    stored: dict[EntryId, Block] = {}
+    grown = True
+    while grown:
+        grown = False
+        if low <= intervals.last:
+            for block in _readable(reader, low, high):
+                if block.first not in stored:
+                    stored[block.first] = block
+                    low, high, grown = min(low, block.first), max(high, block.last), True
+        while waiting and waiting[0].first <= high:
+            frame = waiting.pop(0)
+            cluster.append(frame)
+            high, grown = max(high, frame.last), True
+    return cluster, [stored[first] for first in sorted(stored)]
+
+
+def _readable(reader: BlockReader, first: EntryId, last: EntryId) -> list[Block]:
+    """The stored blocks that overlap first … last, without those that cannot be read: their entries stay lost."""
+    try:
+        return reader.overlapping(first, last)
+    except (CorruptStoreError, lmdb.Error):
+        return []
+
+
+# -- taking out ----------------------------------------------------------------------------------------------------
+
+
+def delete_some(store: Store, ledger_id: LedgerId) -> bool:
+    """Remove a bounded number of blocks of a ledger marked as deleting; True when nothing is left of it.
+
+    Each call is one transaction, so a deletion of any size survives a crash anywhere and never fills the map. Raises
+    StorageFullError and BookieMustStopError.
+    """
+    record = store.stored(ledger_id)
+    if record is None:
+        return True
+    assert record.deleting, "only a ledger whose deletion was journalled and flushed is removed"
+    keys = store.block_keys(ledger_id, store.settings.delete_transaction_blocks)
+    done = len(keys) < store.settings.delete_transaction_blocks
+    store.commit([LedgerChange(ledger_id, [], keys, None if done else record)], store.mark)
+    return done
