@@ -20,7 +20,7 @@ help: ## show this list
 
 demo: uv ## write real data, kill a bookie and the writer, recover, compare: INPUT=path takes your own files
 	@$(SYNC) --no-default-groups
-	@$(BIN)/python -m daybook.cli.demo $(if $(INPUT),--input '$(INPUT)')
+	@$(BIN)/daybook demo $(if $(INPUT),--input '$(INPUT)')
 
 test: check ## everything that a change must pass
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)

@@ -11,14 +11,12 @@ from tests.mutants.runner import ROOT, has_test
 
 NOT_YET: dict[int, str] = {
     **dict.fromkeys(
-        [*range(1, 20), 21, 22, 45, 48, 53, 55], "the core's writer, recovery and bookie machines"
+        [3, 4, 13, 14, 15, 16, 17, 18, 19, 21, 22, 45, 48, 53, 55], "the writer, and the bookie's ledger"
     ),
-    **dict.fromkeys([20, 56], "deletion, in the core and in the client"),
-    **dict.fromkeys([23, 24, 25, 26, 27, 30, 43, 44, 54], "the bookie's journal, cache and store"),
-    **dict.fromkeys([28, 29], "the bookie's garbage collection and cookies"),
-    **dict.fromkeys([31, 32, 33, 34, 35, 36, 37, 47], "the auditor and the repair worker"),
+    **dict.fromkeys([23, 24, 25, 26, 27, 30, 43, 54], "the bookie's journal, cache and store"),
+    **dict.fromkeys([20, 28], "garbage collection"),
+    **dict.fromkeys([33, 34, 35, 37], "the auditor and the repair worker"),
     **dict.fromkeys([42, 46], "the metadata store over ZooKeeper"),
-    49: "the append stream",
 }
 """Rules without a test and mutant so far, and what they wait for. A rule that has both must not be here."""
 
