@@ -1,0 +1,129 @@
+"""Mutants of a ledger on a bookie."""
+
+import pytest
+
+from daybook.core.bookie import BookieLedger
+from daybook.core.errors import Code
+from daybook.core.frame import FrameHeader
+from daybook.core.ids import EntryId
+from tests.mutants.registry import mutant
+
+_TESTS = "tests/core/test_bookie.py::"
+
+
+@mutant(rule=3, caught_by=f"{_TESTS}test_rule_03_a_fence_creates_the_ledger_where_it_was_never_seen")
+def only_known_ledgers_are_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fence on a ledger that the bookie never saw leaves no trace."""
+    fence = BookieLedger.fence
+
+    def if_known(self: BookieLedger, key: str) -> object:
+        known = self.introduced
+        verdict = fence(self, key)
+        self.fenced = self.fenced and known
+        self.fence_is_durable = lambda: None  # type: ignore[method-assign]  # nothing to make durable
+        return verdict
+
+    monkeypatch.setattr(BookieLedger, "fence", if_known)
+
+
+@mutant(rule=4, caught_by=f"{_TESTS}test_rule_04_every_fencer_waits_until_the_fence_is_durable")
+def a_second_fencer_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever finds the fence set is answered at once, durable or not."""
+    monkeypatch.setattr(BookieLedger, "_fence_must_wait", lambda _: False)
+
+
+@mutant(rule=10, caught_by=f"{_TESTS}test_rule_10_only_recovery_frames_pass_the_fence")
+def the_fence_stops_write_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie refuses recovery frames too."""
+    accept = BookieLedger.accept
+
+    def refusing(self: BookieLedger, stream_id: int, header: FrameHeader) -> Code:
+        return Code.FENCED if self.fenced else accept(self, stream_id, header)
+
+    monkeypatch.setattr(BookieLedger, "accept", refusing)
+
+
+@mutant(rule=10, caught_by=f"{_TESTS}test_rule_10_only_recovery_frames_pass_the_fence")
+def the_fence_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Normal frames pass the fence."""
+    monkeypatch.setattr(BookieLedger, "_refuses_normal", lambda _: Code.OK)
+
+
+@mutant(
+    rule=20,
+    caught_by=f"{_TESTS}test_rule_20_a_ledger_that_is_not_known_needs_metadata_before_the_first_normal_frame",
+)
+def any_ledger_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie takes the first frame of a ledger without looking at metadata."""
+    monkeypatch.setattr(BookieLedger, "_is_introduced", lambda _: True)
+
+
+@mutant(rule=20, caught_by=f"{_TESTS}test_rule_20_after_deletion_and_collection_the_old_writer_is_out")
+def collection_keeps_attachments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collected ledger forgets its fence but not its writer."""
+
+    def forget(self: BookieLedger) -> None:
+        self.fenced = False
+
+    monkeypatch.setattr(BookieLedger, "forget", forget)
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_TESTS}test_rule_29_limbo_refuses_normal_frames_as_a_bookie_failure_and_vouches_for_nothing",
+)
+def limbo_says_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that lost its disk says that it never had an entry."""
+
+    def classify(self: BookieLedger, entry_id: EntryId) -> Code:
+        return Code.OK if self.index.contains(entry_id) else Code.NO_SUCH_ENTRY
+
+    monkeypatch.setattr(BookieLedger, "classify", classify)
+
+
+@mutant(rule=29, caught_by=f"{_TESTS}test_rule_29_limbo_is_cleared_only_with_the_nonce_that_still_stands")
+def any_repair_clears_limbo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nonce is not compared."""
+
+    def clear(self: BookieLedger, nonce: str) -> bool:
+        self.limbo_nonce = None
+        return True
+
+    monkeypatch.setattr(BookieLedger, "clear_limbo", clear)
+
+
+@mutant(
+    rule=43, caught_by=f"{_TESTS}test_rule_43_an_entry_that_was_accepted_before_the_fence_is_found_after_it"
+)
+def a_fence_counts_only_once_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the fence and its sync adds still pass, so that a recovery read can overtake one."""
+
+    def refuses(self: BookieLedger) -> Code:
+        return Code.FENCED if self.is_fence_durable else Code.OK
+
+    monkeypatch.setattr(BookieLedger, "_refuses_normal", refuses)
+
+
+@mutant(rule=44, caught_by=f"{_TESTS}test_rule_44_lac_and_length_are_one_record")
+def the_length_is_not_kept_with_the_lac(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie stores the LAC alone."""
+    accept = BookieLedger.accept
+
+    def without_length(self: BookieLedger, stream_id: int, header: FrameHeader) -> Code:
+        code = accept(self, stream_id, header)
+        self.length_at_lac = 0
+        return code
+
+    monkeypatch.setattr(BookieLedger, "accept", without_length)
+
+
+@mutant(
+    rule=54, caught_by=f"{_TESTS}test_rule_54_an_entry_that_is_there_already_is_acked_only_once_it_is_synced"
+)
+def what_is_there_is_acked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An add for an entry in the cache is answered without waiting for a sync."""
+
+    def may_ack(self: BookieLedger, header: FrameHeader) -> bool:
+        return self.index.contains(header.first_entry)
+
+    monkeypatch.setattr(BookieLedger, "may_ack_before_sync", may_ack)
