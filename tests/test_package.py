@@ -1,11 +1,15 @@
 """`import daybook` is cheap, and offers what it says."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import daybook
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_import_loads_nothing_that_a_user_has_not_asked_for() -> None:
@@ -23,3 +27,18 @@ def test_every_name_on_offer_is_there(name: str) -> None:
 def test_a_name_that_is_not_there_is_refused_as_usual() -> None:
     with pytest.raises(AttributeError, match="module 'daybook' has no attribute 'conect'"):
         getattr(daybook, "conect")  # noqa: B009 - the type checker knows as well that it is not there
+
+
+def test_the_readme_example_passes_the_type_checker(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    example = tmp_path / "example.py"
+    example.write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(example)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
