@@ -1,1 +1,6 @@
-"""Measurements of a whole ledger store on one machine, and of Apache BookKeeper beside it."""
+"""What Daybook does in a second, beside Apache BookKeeper and beside what the machine itself can do.
+
+`make bench` measures Daybook, `make bench-peer` both in one run. Every workload runs in a client process of its own
+against real bookie processes with fsync on; a write is timed until its bookies have stopped, so that the backlog of
+the store is drained inside the timing.
+"""

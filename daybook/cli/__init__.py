@@ -1,1 +1,1 @@
-"""The `daybook` command, and the local cluster that it starts."""
+"""The `daybook` command, and the cluster that it runs on one machine."""

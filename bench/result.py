@@ -1,0 +1,31 @@
+"""What one workload gave on one side."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class Result:
+    """A measured row; None where the row has no such figure. Rates count the drain of the store in."""
+
+    side: str
+    name: str
+    entries: int
+    entry_bytes: int
+    entries_per_s: float | None = None
+    before_drain_per_s: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    read_per_s: float | None = None
+    recovery_ms: float | None = None
+    rss_anon_mib: float | None = None
+
+    @property
+    def mb_per_s(self) -> float | None:
+        """Payload megabytes (10⁶) a second, written once (the disk sees each several times)."""
+        return None if self.entries_per_s is None else self.entries_per_s * self.entry_bytes / 1e6
+
+    def record(self) -> dict[str, Any]:
+        """For the JSON file."""
+        return asdict(self) | {"mb_per_s": self.mb_per_s}

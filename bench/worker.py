@@ -1,0 +1,154 @@
+"""A client process of the bench: runs one workload against a running cluster and prints one line of JSON.
+
+The mirror image of bench/peer/PeerBench.java: a tenth of the work in a ledger of its own warms up, untimed.
+"""
+
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import daybook
+from bench.workloads import BATCH_ENTRIES, Quorums
+
+
+async def write(
+    client: daybook.Client,
+    *,
+    size: int,
+    count: int,
+    window: int,
+    rate: int,
+    ledgers: int,
+    quorums: Quorums,
+    close: bool,
+    api: str,
+) -> dict[str, Any]:
+    """Write `count` entries round-robin over `ledgers`; latencies in ms, seconds until the last acknowledgement."""
+
+    async def create() -> daybook.Ledger:
+        return await client.create_ledger(
+            ensemble_size=quorums.ensemble_size,
+            write_quorum=quorums.write_quorum,
+            ack_quorum=quorums.ack_quorum,
+        )
+
+    run = run_many if api == "append_many" else run_each
+    async with await create() as warm:
+        await run([warm], size, max(1000, count // 10), window, rate)
+    handles = await asyncio.gather(*(create() for _ in range(ledgers)))
+    begin = time.perf_counter()
+    latencies = sorted(await run(handles, size, count, window, rate))
+    seconds = time.perf_counter() - begin
+    result = {
+        "ledger": handles[0].id,
+        "seconds": seconds,
+        "p50_ms": 1e3 * latencies[len(latencies) // 2],
+        "p99_ms": 1e3 * latencies[int(len(latencies) * 0.99)],
+        "p999_ms": 1e3 * latencies[int(len(latencies) * 0.999)],
+    }
+    if not close:
+        print(json.dumps(result), flush=True)
+        os._exit(0)
+    await asyncio.gather(*(handle.close() for handle in handles))
+    return result
+
+
+async def run_each(
+    handles: Sequence[daybook.Ledger], size: int, count: int, window: int, rate: int
+) -> list[float]:
+    """One future for each entry; returns the latency of each in seconds."""
+    data = random.Random(1).randbytes(size)
+    room = asyncio.Semaphore(window)
+    latencies: list[float] = []
+
+    def done(sent: float, future: asyncio.Future[Any]) -> None:
+        future.result()
+        latencies.append(time.perf_counter() - sent)
+        room.release()
+
+    begin = time.perf_counter()
+    for i in range(count):
+        if rate:
+            await until(begin + i / rate)
+        await room.acquire()
+        sent = time.perf_counter()
+        future = await handles[i % len(handles)].submit((data,))
+        future.add_done_callback(lambda future, sent=sent: done(sent, future))
+    for _ in range(window):
+        await room.acquire()
+    return latencies
+
+
+async def run_many(
+    handles: Sequence[daybook.Ledger], size: int, count: int, window: int, rate: int
+) -> list[float]:
+    """One future for BATCH_ENTRIES entries; returns the latency of each batch in seconds."""
+    assert not rate
+    entries = [random.Random(1).randbytes(size)] * BATCH_ENTRIES
+    room = asyncio.Semaphore(max(1, window // BATCH_ENTRIES))
+    latencies: list[float] = []
+
+    def done(sent: float, future: asyncio.Future[Any]) -> None:
+        future.result()
+        latencies.append(time.perf_counter() - sent)
+        room.release()
+
+    for i in range(0, count, BATCH_ENTRIES):
+        await room.acquire()
+        sent = time.perf_counter()
+        future = await handles[i % len(handles)].submit(entries[: count - i])
+        future.add_done_callback(lambda future, sent=sent: done(sent, future))
+    for _ in range(max(1, window // BATCH_ENTRIES)):
+        await room.acquire()
+    return latencies
+
+
+async def until(instant: float) -> None:
+    """Wait until `instant` of the performance counter."""
+    left = instant - time.perf_counter()
+    if left > 0:
+        await asyncio.sleep(left)
+
+
+async def read(client: daybook.Client, ledger_id: int, count: int) -> dict[str, Any]:
+    """Read a closed ledger from its beginning; a twentieth of it warms up, untimed."""
+    reader = await client.open_ledger(ledger_id)
+    async for _ in reader.read(0, min(count, max(1000, count // 20)) - 1):
+        pass
+    begin = time.perf_counter()
+    entries = size_bytes = 0
+    async for batch in reader.read_batches(0, count - 1):
+        entries += len(batch)
+        size_bytes += sum(len(entry.data) for entry in batch)
+    assert entries == count
+    return {"seconds": time.perf_counter() - begin, "bytes": size_bytes}
+
+
+async def recover(client: daybook.Client, ledger_id: int) -> dict[str, Any]:
+    """Recover and close a ledger that its writer left open."""
+    begin = time.perf_counter()
+    reader = await client.open_ledger(ledger_id, recover=True)
+    return {"seconds": time.perf_counter() - begin, "entries": reader.last_add_confirmed + 1}
+
+
+async def main() -> None:
+    """`worker ZOOKEEPER CLUSTER JSON`: run the workload that the JSON describes."""
+    zookeeper, cluster, job = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    work = job.pop("work")
+    async with daybook.connect(zookeeper, cluster=cluster) as client:
+        if work == "write":
+            result = await write(client, quorums=Quorums(*job.pop("quorums")), **job)
+        elif work == "read":
+            result = await read(client, **job)
+        else:
+            result = await recover(client, **job)
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

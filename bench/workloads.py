@@ -1,0 +1,74 @@
+"""The workloads, the same for both sides: sizes, counts, quorums, and what is read back."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["throughput", "latency"]
+
+WINDOW_ENTRIES: Final = 5000
+BATCH_ENTRIES: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Quorums:
+    """E, Qw, Qa."""
+
+    ensemble_size: int = 3
+    write_quorum: int = 3
+    ack_quorum: int = 2
+
+    def args(self) -> list[str]:
+        """For a command line."""
+        return [str(self.ensemble_size), str(self.write_quorum), str(self.ack_quorum)]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One row of writes, and the catch-up read of what it wrote if `read`.
+
+    `api`: "append" (a future for each entry) or "append_many" (one for BATCH_ENTRIES); the peer has only the first and
+    runs each workload once. `window` is how many entries may be under way, `rate_per_s` 0 means as fast as they go.
+    """
+
+    name: str
+    entry_bytes: int
+    count: int
+    api: str = "append_many"
+    window: int = WINDOW_ENTRIES
+    rate_per_s: int = 0
+    ledgers: int = 1
+    quorums: Quorums = Quorums()
+    read: bool = False
+    close: bool = True
+    peer: bool = True
+    kind: Kind = "throughput"
+
+
+STRIPED: Final = Quorums(5, 3, 2)
+
+
+def workloads(scale: float) -> list[Workload]:
+    """All rows; `scale` 1 writes 2 GB in the rows of 1 KiB, as a published figure should."""
+
+    def scaled(count: int) -> int:
+        return max(2000, int(count * scale))
+
+    return [
+        Workload("1 KiB, append_many", 1024, scaled(2_000_000), read=True),
+        Workload("1 KiB, append", 1024, scaled(2_000_000), api="append", peer=False),
+        Workload("100 B, append_many", 100, scaled(3_000_000), read=True),
+        Workload("100 B, append", 100, scaled(3_000_000), api="append", peer=False),
+        Workload("1 KiB at 1,000/s", 1024, scaled(15_000), api="append", rate_per_s=1000, kind="latency"),
+        Workload("1 KiB, one in flight", 1024, scaled(3_000), api="append", window=1, kind="latency"),
+        Workload(
+            "1 KiB at 10,000/s over 1,000 ledgers",
+            1024,
+            scaled(150_000),
+            api="append",
+            rate_per_s=10_000,
+            ledgers=1000,
+            kind="latency",
+        ),
+        Workload("1 KiB striped 5/3/2", 1024, scaled(1_000_000), quorums=STRIPED, read=True),
+        Workload("100 MB left open", 1024, scaled(100_000), close=False),
+    ]

@@ -1,0 +1,165 @@
+"""A bookie as a process of this machine: started, awaited, stopped or killed by its process id.
+
+Its settings are written once as a file beside its data, so that it starts the same way however often it is started
+again and whoever does so.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from daybook.cli.cluster_file import BookieEntry, ClusterError
+from daybook.runtime.ports import free_ports
+
+START_TIMEOUT_MS: Final = 30_000
+STOP_TIMEOUT_MS: Final = 30_000
+_READY_POLL_MS: Final = 20
+_LOG_TAIL_BYTES: Final = 2000
+
+MALLOC: Final = {
+    # Frames are as large as glibc's limit for mapping memory anew: without these every message costs page faults.
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "268435456",
+    "MALLOC_ARENA_MAX": "2",
+}
+"""Environment of a bookie process (docs/architecture.md, "The data path")."""
+
+
+def write_settings(directory: Path, values: Mapping[str, object]) -> None:
+    """Write a bookie's settings under `directory`, once; a bookie that was here before keeps its own."""
+    file = directory / "bookie.toml"
+    if file.exists():
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    ports = free_ports(3)
+    addresses = dict(
+        zip(("address", "health_address", "metrics_address"), (f"127.0.0.1:{p}" for p in ports), strict=True)
+    )
+    merged = {
+        **addresses,
+        "journal_dir": str(directory / "journal"),
+        "store_dir": str(directory / "store"),
+        **values,
+    }
+    file.write_text(
+        "".join(f"{name} = {json.dumps(value)}\n" for name, value in merged.items()), encoding="utf-8"
+    )
+
+
+def start_bookie(bookie_id: str, rack: str, directory: Path, zookeeper: str) -> BookieEntry:
+    """Start the bookie whose settings are under `directory` and return once it serves. Raises ClusterError."""
+    ready = directory / "ready.json"
+    ready.unlink(missing_ok=True)
+    command = [
+        *(sys.executable, "-m", "daybook_bookie", "start"),
+        *("--config", str(directory / "bookie.toml")),
+        *("--zookeeper", zookeeper, "--ready-file", str(ready)),
+    ]
+    with (directory / "bookie.log").open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **MALLOC},
+            start_new_session=True,
+        )
+    _await_ready(process, bookie_id, ready, directory / "bookie.log")
+    record = json.loads(ready.read_text(encoding="utf-8"))
+    return BookieEntry(
+        id=bookie_id,
+        address=record["address"],
+        pid=process.pid,
+        rack=rack,
+        dir=str(directory),
+        health_address=record["health_address"],
+        metrics_address=record["metrics_address"],
+    )
+
+
+def _await_ready(process: subprocess.Popen[bytes], bookie_id: str, ready: Path, log: Path) -> None:
+    """Wait until the bookie says that it serves, or ends."""
+    for _ in range(START_TIMEOUT_MS // _READY_POLL_MS):
+        if ready.exists():
+            return
+        if wait_for_exit(process.pid, _READY_POLL_MS):
+            process.wait()
+            msg = f"bookie {bookie_id} ended with exit code {process.returncode} instead of serving:\n{tail(log)}"
+            raise ClusterError(msg)
+    process.kill()
+    process.wait()
+    msg = f"bookie {bookie_id} did not serve within {START_TIMEOUT_MS} ms:\n{tail(log)}"
+    raise ClusterError(msg)
+
+
+def tail(log: Path) -> str:
+    """The end of a log."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+        return file.read().decode(errors="replace").strip()
+
+
+def is_running(entry: BookieEntry) -> bool:
+    """Whether the process of `entry` runs, and is still that bookie (process ids are used again)."""
+    try:
+        command = Path(f"/proc/{entry.pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return f"{entry.dir}/bookie.toml".encode() in command.split(b"\0")
+
+
+def wait_for_exit(pid: int, timeout_ms: int) -> bool:
+    """Wait until the process is gone, at most `timeout_ms`; whether it is gone."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(timeout_ms))
+    finally:
+        os.close(descriptor)
+
+
+def send(entry: BookieEntry, number: signal.Signals) -> None:
+    """Send a signal to the bookie if it runs."""
+    if is_running(entry):
+        os.kill(entry.pid, number)
+
+
+def stop_bookies(entries: tuple[BookieEntry, ...]) -> None:
+    """Stop bookies gracefully, all at once; who does not stop in time is killed."""
+    running = [entry for entry in entries if is_running(entry)]
+    for entry in running:
+        send(entry, signal.SIGTERM)
+    for entry in running:
+        if not wait_for_exit(entry.pid, STOP_TIMEOUT_MS):
+            send(entry, signal.SIGKILL)
+            wait_for_exit(entry.pid, STOP_TIMEOUT_MS)
+    reap()
+
+
+def reap() -> None:
+    """Collect the exit codes of children that ended, so that their process ids are free."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def erase(entry: BookieEntry) -> None:
+    """Delete the journal and the store of a bookie that does not run: a lost disk. Raises ClusterError."""
+    if is_running(entry):
+        msg = f"bookie {entry.id} runs: stop it before its data is erased"
+        raise ClusterError(msg)
+    for part in ("journal", "store"):
+        shutil.rmtree(Path(entry.dir) / part, ignore_errors=True)

@@ -1,0 +1,76 @@
+"""`cluster.json`: what runs on this machine, for those who want to use it, kill it or start it again.
+
+The format is fixed (docs/operations.md): tests, benches and users rely on it.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+CLUSTER_FILE = "cluster.json"
+
+
+class ClusterError(Exception):
+    """The local cluster cannot do what was asked; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class BookieEntry:
+    """One bookie of the local cluster; addresses are host:port, `dir` holds its journal, store, settings and log."""
+
+    id: str
+    address: str
+    pid: int
+    rack: str
+    dir: str
+    health_address: str
+    metrics_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """A running local cluster."""
+
+    zookeeper: str
+    cluster: str
+    bookies: tuple[BookieEntry, ...] = ()
+    brokers: tuple[dict[str, Any], ...] = field(default=())
+
+    def bookie(self, bookie_id: str) -> BookieEntry:
+        """The bookie with this id. Raises ClusterError."""
+        for bookie in self.bookies:
+            if bookie.id == bookie_id:
+                return bookie
+        known = ", ".join(bookie.id for bookie in self.bookies) or "none"
+        msg = f"there is no bookie {bookie_id!r} in this cluster (there are: {known})"
+        raise ClusterError(msg)
+
+    def with_bookie(self, entry: BookieEntry) -> Self:
+        """The same cluster with `entry` in the place of the bookie of that id, or added."""
+        others = [bookie for bookie in self.bookies if bookie.id != entry.id]
+        return replace(self, bookies=tuple(sorted([*others, entry], key=lambda bookie: bookie.id)))
+
+    def write(self, directory: Path) -> None:
+        """Write the file; who reads it sees the old one or the new one, never half of it."""
+        path = directory / CLUSTER_FILE
+        partial = path.with_suffix(f".{os.getpid()}.tmp")
+        partial.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """Read the file of the cluster in `directory`. Raises ClusterError if none runs there."""
+        path = directory / CLUSTER_FILE
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            msg = f"no cluster runs in {directory}: start one with `daybook up --dir {directory}`"
+            raise ClusterError(msg) from error
+        return cls(
+            record["zookeeper"],
+            record["cluster"],
+            tuple(BookieEntry(**bookie) for bookie in record["bookies"]),
+            tuple(record["brokers"]),
+        )

@@ -1,0 +1,248 @@
+"""One long-lived stream to one bookie, which carries the frames of every ledger of this client.
+
+A message costs a bookie about the same whatever its size, so what gathers while one is under way leaves as one: no
+delay is fixed anywhere, a lone entry leaves at once (docs/architecture.md, "The data path"). A ledger presents its key
+once per stream; its frames wait for the answer, those of other ledgers do not. When the stream ends, everything
+without an answer is unknown, and each ledger that had frames on it is told so once; the next frame opens a new one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+import grpc
+import grpc.aio
+
+from daybook.client.sink import FrameSink
+from daybook.core.errors import Code
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.stream import StreamAnswer, StreamError, StreamWindow
+from daybook.runtime.logs import get_logger
+from daybook.wire import bookie_pb2 as pb
+from daybook.wire.messages import decode_from_bookie, encode_client_control
+from daybook.wire.service import BookieStub
+
+log = get_logger(__name__)
+
+MESSAGE_BYTES_TARGET: Final = 1024 * 1024
+HELLO_TIMEOUT_S: Final = 5.0
+STALL_TIMEOUT_S: Final = 5.0
+"""A bookie that answers none of the messages under way for so long has failed (BookKeeper: addEntryTimeoutSec)."""
+_STALL_CHECK_S: Final = 0.5
+
+AttachKey: TypeAlias = tuple[LedgerId, int]
+
+
+class _Queued(NamedTuple):
+    """A frame on its way."""
+
+    sink: FrameSink
+    send_id: int
+    frame: bytes
+
+
+class AppendStream:
+    """The append stream to one bookie; reconnects when there is something to send."""
+
+    def __init__(
+        self,
+        bookie: BookieId,
+        open_channel: Callable[[], grpc.aio.Channel],
+        client_name: str,
+        room: Callable[[], None],
+    ) -> None:
+        """`open_channel` makes a channel to where the bookie is now; `room` is called when more could be sent."""
+        self.bookie = bookie
+        self._open_channel = open_channel
+        self._client_name = client_name
+        self._room = room
+        self._queue: deque[_Queued] = deque()
+        self._queued_bytes = 0
+        self._controls: deque[bytes] = deque()
+        self._attaching: dict[AttachKey, list[_Queued]] = {}
+        self._attached: set[AttachKey] = set()
+        self._window: StreamWindow[tuple[FrameSink, int]] = StreamWindow()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._boot_id = ""
+        self._answers = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a frame sent now would leave at once; sealing earlier only makes frames smaller."""
+        return not (self._queue or self._attaching or self._window.messages_in_flight)
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """What was sent or queued and has no answer yet, but for frames of ledgers that still attach."""
+        return self._queued_bytes + self._window.bytes_in_flight
+
+    def send(self, sink: FrameSink, send_id: int, frame: bytes) -> None:
+        """Queue `frame`; the sink is told its fate."""
+        queued = _Queued(sink, send_id, frame)
+        key = (sink.ledger_id, sink.purpose)
+        if key in self._attached:
+            self._enqueue(queued)
+        elif key in self._attaching:
+            self._attaching[key].append(queued)
+        else:
+            self._attaching[key] = [queued]
+            attach = pb.Attach(ledger_id=sink.ledger_id, key=sink.key, purpose=sink.purpose)
+            self._controls.append(encode_client_control(pb.ClientControl(attach=attach)))
+            self._wake.set()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{self.bookie}")
+
+    def forget(self, sink: FrameSink) -> None:
+        """Drop what `sink` has queued; a stream that still has its frames under way answers into the void."""
+        self._queue = deque(item for item in self._queue if item.sink is not sink)
+        self._queued_bytes = sum(len(item.frame) for item in self._queue)
+        for waiting in self._attaching.values():
+            waiting[:] = [item for item in waiting if item.sink is not sink]
+
+    async def close(self) -> None:
+        """End the stream; frames without an answer are given up silently."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _enqueue(self, queued: _Queued) -> None:
+        self._queue.append(queued)
+        self._queued_bytes += len(queued.frame)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        """The life of one stream."""
+        try:
+            async with self._open_channel() as channel:
+                call = BookieStub(channel).append()
+                await self._say_hello(call)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._write(call))
+                    tasks.create_task(self._read(call))
+                    tasks.create_task(self._watch_stall())
+        except* (
+            grpc.aio.AioRpcError,
+            StreamError,
+            TimeoutError,
+            OSError,
+            asyncio.InvalidStateError,
+        ) as group:
+            log.info("append stream lost", bookie=self.bookie, why=_reason(group))
+        finally:
+            self._end()
+
+    async def _say_hello(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
+        async with asyncio.timeout(HELLO_TIMEOUT_S):
+            hello = pb.ClientHello(client=self._client_name)
+            await call.write(encode_client_control(pb.ClientControl(hello=hello)))
+            answer = decode_from_bookie(await _next_message(call))
+        if not isinstance(answer, pb.ServerControl) or not answer.HasField("hello"):
+            msg = f"bookie {self.bookie} does not begin with hello; does this address belong to a bookie?"
+            raise StreamError(msg)
+        if answer.hello.bookie_id != self.bookie:
+            msg = f"at the address of bookie {self.bookie} answers bookie {answer.hello.bookie_id}"
+            raise StreamError(msg)
+        self._boot_id = answer.hello.boot_id
+
+    async def _write(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
+        while True:
+            while self._controls:
+                await call.write(self._controls.popleft())
+            if self._window.may_send(self._queued_bytes):
+                await call.write(self._take_message())
+            else:
+                self._wake.clear()
+                await self._wake.wait()
+
+    def _take_message(self) -> bytes:
+        """The next message, of as many queued frames as fit; a lone frame is not copied."""
+        queue = self._queue
+        items = [queue.popleft()]
+        size_bytes = len(items[0].frame)
+        while queue and size_bytes + len(queue[0].frame) <= MESSAGE_BYTES_TARGET:
+            items.append(queue.popleft())
+            size_bytes += len(items[-1].frame)
+        self._queued_bytes -= size_bytes
+        self._window.send([(item.sink, item.send_id) for item in items], size_bytes)
+        return items[0].frame if len(items) == 1 else b"".join([item.frame for item in items])
+
+    async def _read(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
+        while True:
+            message = decode_from_bookie(await _next_message(call))
+            self._answers += 1
+            if isinstance(message, StreamAnswer):
+                self._settle(message)
+            elif message.HasField("attached"):
+                self._settle_attach(message.attached)
+
+    async def _watch_stall(self) -> None:
+        """Raise TimeoutError when messages are under way and nothing is answered."""
+        seen, quiet_s = self._answers, 0.0
+        while quiet_s < STALL_TIMEOUT_S:
+            await asyncio.sleep(_STALL_CHECK_S)
+            waiting = self._window.messages_in_flight or self._attaching
+            quiet_s = quiet_s + _STALL_CHECK_S if waiting and self._answers == seen else 0.0
+            seen = self._answers
+        msg = f"bookie {self.bookie} answered nothing for {STALL_TIMEOUT_S} s"
+        raise TimeoutError(msg)
+
+    def _settle(self, answer: StreamAnswer) -> None:
+        bookie, boot_id = self.bookie, self._boot_id
+        for (sink, send_id), code in self._window.settle(answer):
+            if code is Code.OK:
+                sink.frame_acked(bookie, send_id, boot_id)
+            else:
+                if code is Code.NOT_ATTACHED:
+                    self._attached.discard((sink.ledger_id, sink.purpose))
+                sink.frame_failed(bookie, send_id, code)
+        self._wake.set()
+        self._room()
+
+    def _settle_attach(self, attached: pb.Attached) -> None:
+        key = (attached.ledger_id, attached.purpose)
+        waiting = self._attaching.pop(key, [])
+        self._room()
+        if attached.code == Code.OK:
+            self._attached.add(key)
+            for queued in waiting:
+                self._enqueue(queued)
+            return
+        log.info("attach refused", bookie=self.bookie, ledger_id=attached.ledger_id, why=attached.detail)
+        for queued in waiting:
+            queued.sink.frame_failed(self.bookie, queued.send_id, Code(attached.code))
+
+    def _end(self) -> None:
+        """The stream is over: tell every sink with frames on it, once, and be ready for the next stream."""
+        unknown = [sink for sink, _ in self._window.close()]
+        unknown.extend(item.sink for item in self._queue)
+        unknown.extend(item.sink for waiting in self._attaching.values() for item in waiting)
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._controls.clear()
+        self._attaching.clear()
+        self._attached.clear()
+        self._window = StreamWindow()
+        self._task = None
+        for sink in dict.fromkeys(unknown):
+            sink.bookie_failed(self.bookie)
+        self._room()
+
+
+async def _next_message(call: grpc.aio.StreamStreamCall[bytes, bytes]) -> bytes:
+    message = await call.read()
+    if message is grpc.aio.EOF:
+        msg = "the bookie ended the stream"
+        raise StreamError(msg)
+    assert isinstance(message, bytes)
+    return message
+
+
+def _reason(group: BaseExceptionGroup[BaseException]) -> str:
+    error = group.exceptions[0]
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return f"{type(error).__name__}: {error}"

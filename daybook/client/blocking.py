@@ -1,0 +1,204 @@
+"""The client for code without an event loop: scripts, notebooks, Spark tasks.
+
+The asyncio client runs on a thread of its own; every method here waits for its counterpart there. There is one
+implementation of everything, and this is a thin door to it: for throughput, append many entries at a time.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from daybook.client.client import Client, connect
+from daybook.client.ledger import Ledger
+from daybook.client.reader import Reader
+from daybook.core.frame import Buffer, Entry
+from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.metadata import LedgerMetadata
+from daybook.core.placement import BookieInfo
+
+T = TypeVar("T")
+
+
+class _Loop:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="daybook-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` there and wait for its result; Ctrl-C here cancels it there."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class BlockingLedger:
+    """See `Ledger`; made by `BlockingClient`."""
+
+    def __init__(self, ledger: Ledger, loop: _Loop) -> None:
+        """Wrap `ledger`, which lives on `loop`."""
+        self._ledger = ledger
+        self._loop = loop
+
+    @property
+    def id(self) -> LedgerId:
+        """The ledger's id."""
+        return self._ledger.id
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry that is acknowledged together with all before it; −1 when there is none."""
+        return self._ledger.last_add_confirmed
+
+    def append(self, data: Buffer, *, entry_id: EntryId | None = None) -> EntryId:
+        """See `Ledger.append`."""
+        return self._loop.run(self._ledger.append(data, entry_id=entry_id))
+
+    def append_many(
+        self, entries: Sequence[Buffer], *, entry_ids: Sequence[EntryId] | None = None
+    ) -> tuple[EntryId, EntryId]:
+        """See `Ledger.append_many`."""
+        return self._loop.run(self._ledger.append_many(entries, entry_ids=entry_ids))
+
+    def force(self) -> EntryId:
+        """See `Ledger.force`."""
+        return self._loop.run(self._ledger.force())
+
+    def close(self) -> LedgerMetadata:
+        """See `Ledger.close`."""
+        return self._loop.run(self._ledger.close())
+
+    def __enter__(self) -> Self:
+        """The ledger itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the ledger."""
+        self._loop.run(self._ledger.__aexit__(kind, error, trace))
+
+
+class BlockingReader:
+    """See `Reader`; made by `BlockingClient`."""
+
+    def __init__(self, reader: Reader, loop: _Loop) -> None:
+        """Wrap `reader`, which lives on `loop`."""
+        self._reader = reader
+        self._loop = loop
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The ledger's metadata as the reader knows it."""
+        return self._reader.metadata
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry that may be read; −1 when there is none."""
+        return self._reader.last_add_confirmed
+
+    def read(self, first: EntryId, last: EntryId) -> Iterator[Entry]:
+        """See `Reader.read`."""
+        for batch in self._iterate(self._reader.read_batches(first, last)):
+            yield from batch
+
+    def read_batches(self, first: EntryId, last: EntryId) -> Iterator[tuple[Entry, ...]]:
+        """See `Reader.read_batches`."""
+        return self._iterate(self._reader.read_batches(first, last))
+
+    def read_unconfirmed(self, first: EntryId, last: EntryId) -> Iterator[Entry]:
+        """See `Reader.read_unconfirmed`."""
+        return self._iterate(self._reader.read_unconfirmed(first, last))
+
+    def tail(self, from_entry: EntryId) -> Iterator[Entry]:
+        """See `Reader.tail`."""
+        return self._iterate(self._reader.tail(from_entry))
+
+    def _iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+        async def following() -> tuple[bool, T | None]:
+            try:
+                return True, await anext(source)
+            except StopAsyncIteration:
+                return False, None
+
+        while True:
+            more, value = self._loop.run(following())
+            if not more:
+                return
+            yield value  # type: ignore[misc]  # a T whenever there is more
+
+
+class BlockingClient:
+    """See `Client`; made by `connect_blocking`."""
+
+    def __init__(self, client: Client) -> None:
+        """Wrap `client`, which must not be open yet."""
+        self._client = client
+        self._loop = _Loop()
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        try:
+            self._loop.run(self._client.__aenter__())
+        except BaseException:
+            self._loop.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect."""
+        try:
+            self._loop.run(self._client.close())
+        finally:
+            self._loop.close()
+
+    def create_ledger(self, **options: Any) -> BlockingLedger:
+        """See `Client.create_ledger`."""
+        return BlockingLedger(self._loop.run(self._client.create_ledger(**options)), self._loop)
+
+    def attach_ledger(self, ledger_id: LedgerId, **options: Any) -> BlockingLedger:
+        """See `Client.attach_ledger`."""
+        return BlockingLedger(self._loop.run(self._client.attach_ledger(ledger_id, **options)), self._loop)
+
+    def open_ledger(
+        self, ledger_id: LedgerId, *, recover: bool = True, password: bytes = b""
+    ) -> BlockingReader:
+        """See `Client.open_ledger`."""
+        opened = self._loop.run(self._client.open_ledger(ledger_id, recover=recover, password=password))
+        return BlockingReader(opened, self._loop)
+
+    def delete_ledger(self, ledger_id: LedgerId, *, password: bytes = b"") -> None:
+        """See `Client.delete_ledger`."""
+        self._loop.run(self._client.delete_ledger(ledger_id, password=password))
+
+    def list_ledgers(self) -> list[LedgerMetadata]:
+        """Every ledger's metadata, in order of id."""
+
+        async def work() -> list[LedgerMetadata]:
+            return [found.value async for found in self._client.list_ledgers()]
+
+        return self._loop.run(work())
+
+    def bookies(self) -> Mapping[BookieId, BookieInfo]:
+        """See `Client.bookies`."""
+        return self._client.bookies()
+
+
+def connect_blocking(zookeeper: str, *, cluster: str = "daybook", **options: Any) -> BlockingClient:
+    """A blocking client of `cluster`, with the options of `connect`; use `with`."""
+    return BlockingClient(connect(zookeeper, cluster=cluster, **options))

@@ -1,0 +1,180 @@
+"""One request to one bookie and its answer as an event of the core; a failure is an answer too.
+
+Whatever keeps a bookie from answering (no address, no connection, a time-out, bytes that are no answer) becomes a code
+that proves nothing (rule 6); nothing here retries or chooses another bookie, which is the machine's part.
+"""
+
+from typing import Final, NamedTuple, Protocol
+
+import grpc
+import grpc.aio
+
+from daybook.core.errors import Code, FrameError
+from daybook.core.events import (
+    ClearLimbo,
+    FenceAnswered,
+    ForceAnswered,
+    LimboCleared,
+    ReadAnswered,
+    SendRead,
+)
+from daybook.core.frame import Entry, decode_entries, split_message
+from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.stream import StreamError
+from daybook.wire import bookie_pb2 as pb
+from daybook.wire.messages import ReadHeader, decode_read
+from daybook.wire.service import BookieStub
+
+CALL_TIMEOUT_S: Final = 5.0
+
+
+class ReadKey(NamedTuple):
+    """A ledger and what its bookies compare with its password hash."""
+
+    ledger_id: LedgerId
+    key: str
+
+
+class HasKey(Protocol):
+    """A `ReadKey`, or a machine's driver."""
+
+    @property
+    def ledger_id(self) -> LedgerId:
+        """The ledger."""
+
+    @property
+    def key(self) -> str:
+        """What its bookies compare with its password hash."""
+
+
+_CODES: Final = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: Code.TIMEOUT,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Code.UNAVAILABLE,
+}
+
+
+def code_of(error: grpc.aio.AioRpcError) -> Code:
+    """What a failed call means; anything that is not clear is a lost connection."""
+    return _CODES.get(error.code(), Code.CONNECTION_LOST)
+
+
+class BookieCalls:
+    """The calls of one bookie besides Append."""
+
+    def __init__(self, bookie: BookieId, channel: grpc.aio.Channel) -> None:
+        """`channel` is closed by whoever opened it."""
+        self.bookie = bookie
+        self.stub = BookieStub(channel)
+
+    async def read(self, of: HasKey, request: SendRead) -> ReadAnswered:
+        """Read a range; entries come with their checksums verified, those that fail are `damaged` (rule 44)."""
+        call = self.stub.read(
+            pb.ReadRequest(
+                ledger_id=of.ledger_id,
+                first_entry=request.first,
+                last_entry=request.last,
+                bytes_max=request.bytes_max,
+                key=of.key,
+                fence=request.fence,
+            ),
+            timeout=CALL_TIMEOUT_S,
+        )
+        try:
+            return await _gather(call, self.bookie, of.ledger_id, request)
+        except grpc.aio.AioRpcError as error:
+            return ReadAnswered(self.bookie, request.request_id, code_of(error))
+        except (FrameError, StreamError):
+            return ReadAnswered(self.bookie, request.request_id, Code.IO_ERROR)
+
+    async def fence(self, of: HasKey, request_id: int) -> FenceAnswered:
+        """Fence the ledger and read its LAC."""
+        try:
+            answer = await self.stub.fence(
+                pb.FenceRequest(ledger_id=of.ledger_id, key=of.key), timeout=CALL_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as error:
+            return FenceAnswered(self.bookie, request_id, code_of(error))
+        return FenceAnswered(
+            self.bookie,
+            request_id,
+            Code(answer.code),
+            answer.last_add_confirmed,
+            answer.length_at_lac,
+            limbo=answer.limbo,
+        )
+
+    async def force(self, of: HasKey, request_id: int) -> ForceAnswered:
+        """Sync what was sent deferred."""
+        try:
+            answer = await self.stub.force(pb.ForceRequest(ledger_id=of.ledger_id), timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return ForceAnswered(self.bookie, request_id, code_of(error))
+        return ForceAnswered(self.bookie, request_id, Code(answer.code), answer.boot_id)
+
+    async def clear_limbo(self, of: HasKey, request: ClearLimbo) -> LimboCleared:
+        """Clear the limbo mark if it still carries the nonce (rule 29)."""
+        try:
+            answer = await self.stub.clear_limbo(
+                pb.ClearLimboRequest(ledger_id=of.ledger_id, nonce=request.nonce), timeout=CALL_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as error:
+            return LimboCleared(self.bookie, request.request_id, code_of(error))
+        return LimboCleared(self.bookie, request.request_id, Code(answer.code), cleared=answer.cleared)
+
+    async def read_lac(
+        self, of: HasKey, request_id: int, *, known_lac: EntryId = -1, timeout_ms: int = 0
+    ) -> FenceAnswered:
+        """The LAC as the bookie knows it; with `timeout_ms` once it is beyond `known_lac`. Fences nothing."""
+        try:
+            answer = await self.stub.read_lac(
+                pb.ReadLacRequest(
+                    ledger_id=of.ledger_id, known_lac=known_lac, timeout_ms=timeout_ms, key=of.key
+                ),
+                timeout=CALL_TIMEOUT_S + timeout_ms / 1000,
+            )
+        except grpc.aio.AioRpcError as error:
+            return FenceAnswered(self.bookie, request_id, code_of(error))
+        return FenceAnswered(
+            self.bookie,
+            request_id,
+            Code(answer.code),
+            answer.last_add_confirmed,
+            answer.length_at_lac,
+            limbo=answer.limbo,
+        )
+
+
+async def _gather(
+    call: grpc.aio.UnaryStreamCall[pb.ReadRequest, bytes],
+    bookie: BookieId,
+    ledger_id: LedgerId,
+    request: SendRead,
+) -> ReadAnswered:
+    """Put the messages of one answer together. Raises FrameError, StreamError, AioRpcError."""
+    entries: list[Entry] = []
+    damaged: list[EntryId] = []
+    header = ReadHeader(Code.UNAVAILABLE)
+    async for message in call:
+        header, frames = decode_read(message)
+        for first, last in header.damaged:
+            damaged.extend(range(max(first, request.first), min(last, request.last) + 1))
+        for frame, offset in split_message(frames):
+            if frame.ledger_id != ledger_id:
+                msg = f"bookie {bookie} answered with ledger {frame.ledger_id} instead of {ledger_id}"
+                raise FrameError(msg)
+            good, bad = decode_entries(frames, frame, offset)
+            entries.extend(good)
+            damaged.extend(bad)
+    if entries and (entries[0].entry_id < request.first or entries[-1].entry_id > request.last):
+        entries = [entry for entry in entries if request.first <= entry.entry_id <= request.last]
+    return ReadAnswered(
+        bookie,
+        request.request_id,
+        header.code,
+        tuple(entries),
+        tuple(damaged),
+        header.through,
+        header.limbo,
+        header.last_add_confirmed,
+        header.length_at_lac,
+    )

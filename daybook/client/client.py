@@ -1,0 +1,339 @@
+"""The client: one process's connection to a cluster, and everything that can be done to ledgers through it."""
+
+import asyncio
+import os
+import random
+import secrets
+import socket
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+import grpc
+
+from daybook.client.channels import ChannelPool
+from daybook.client.ledger import Ledger
+from daybook.client.reader import Reader
+from daybook.client.recovery import recover_ledger
+from daybook.core.errors import MetadataError, MetadataUnavailableError, UnauthorizedError
+from daybook.core.events import BookiesChanged, MetadataConnection
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import (
+    Fragment,
+    LedgerMetadata,
+    check_custom_metadata,
+    hash_password,
+    password_key,
+)
+from daybook.core.placement import BookieInfo, PlacementPolicy
+from daybook.core.placement_policies import make_policy
+from daybook.core.quorum import check_quorum
+from daybook.core.writer import LedgerWriter
+from daybook.core.writer_policy import WriterPolicy
+from daybook.metadata.bookies import BookieDirectory
+from daybook.metadata.instance import read_instance
+from daybook.metadata.layout import Layout
+from daybook.metadata.ledgers import LedgerManager
+from daybook.metadata.store import BadVersionError, MetadataStore, Versioned
+from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.runtime.clock import monotonic_ms, unix_ms
+from daybook.runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+TICK_S: Final = 0.025
+DELETE_ATTEMPTS: Final = 10
+
+
+def connect(
+    zookeeper: str,
+    *,
+    cluster: str = "daybook",
+    placement: PlacementPolicy | None = None,
+    writer_policy: WriterPolicy | None = None,
+    credentials: Callable[[], grpc.ChannelCredentials | None] = lambda: None,
+    name: str | None = None,
+) -> "Client":
+    """A client of `cluster`, whose metadata is in the ZooKeeper at `zookeeper` ("host:port,…"); use `async with`.
+
+    `credentials` is asked for the TLS credentials of each new connection to a bookie; None means plaintext.
+    """
+    return Client(
+        lambda: ZooKeeperStore.open(zookeeper),
+        cluster=cluster,
+        placement=placement or make_policy(),
+        writer_policy=writer_policy or WriterPolicy(),
+        credentials=credentials,
+        name=name or f"{socket.gethostname()}-{os.getpid()}",
+    )
+
+
+class Client:
+    """A connection to one cluster. Made by `connect`; `async with` opens and closes it."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[MetadataStore]],
+        *,
+        cluster: str,
+        placement: PlacementPolicy,
+        writer_policy: WriterPolicy,
+        credentials: Callable[[], grpc.ChannelCredentials | None],
+        name: str,
+    ) -> None:
+        """See `connect`; tests pass a store of their own."""
+        self._open_store = open_store
+        self.layout = Layout(cluster)
+        self.placement = placement
+        self._writer_policy = writer_policy
+        self.rng = random.Random(secrets.randbits(64))
+        self._name = name
+        self.channels = ChannelPool(name, credentials)
+        self._bookies: Mapping[BookieId, BookieInfo] = {}
+        self._quarantine: dict[BookieId, int] = {}
+        self._writers: dict[Ledger, None] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        """Connect. Raises MetadataUnavailableError, UnknownClusterError."""
+        self.store = await self._open_store()
+        try:
+            await read_instance(self.store, self.layout)
+            self.ledgers = LedgerManager(self.store, self.layout)
+            self.directory = BookieDirectory(self.store, self.layout)
+            known = asyncio.Event()
+            self._tasks = [
+                asyncio.create_task(self._watch_bookies(known), name="watch-bookies"),
+                asyncio.create_task(self._watch_session(), name="watch-session"),
+                asyncio.create_task(self._tick(), name="tick"),
+            ]
+            await known.wait()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client; see `close`."""
+        await self.close()
+
+    async def close(self) -> None:
+        """End every handle without closing its ledger, and disconnect."""
+        for writer in list(self._writers):
+            await writer.abandon()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.channels.close()
+        await self.store.close()
+
+    # Ledgers
+
+    async def create_ledger(
+        self,
+        *,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        explicit_ids: bool = False,
+        deferred_sync: bool = False,
+    ) -> Ledger:
+        """Create a ledger and open it for writing.
+
+        Raises QuorumError, NotEnoughBookiesError (with what is missing), MetadataError for custom metadata that is too
+        large, MetadataUnavailableError.
+        """
+        created = await self.create_unattached(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            password=password,
+            custom_metadata=custom_metadata,
+            writer_token=uuid.uuid4().hex,
+        )
+        return self._open_for_writing(created, explicit_ids=explicit_ids, deferred_sync=deferred_sync)
+
+    async def create_unattached(
+        self,
+        *,
+        ensemble_size: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        writer_token: str | None = None,
+        request_uid: str | None = None,
+    ) -> Versioned[LedgerMetadata]:
+        """Create a ledger for another process to attach to; see `create_ledger` and `attach_ledger`."""
+        quorum = check_quorum(ensemble_size, write_quorum, ack_quorum)
+        custom = check_custom_metadata(custom_metadata or {})
+        stored_hash = hash_password(password, secrets.token_bytes(16))
+        bookies = self.placement.choose(quorum, self._bookies, self.rng, avoid=self._avoided())
+        created_at_ms = unix_ms()
+        return await self.ledgers.create_ledger(
+            lambda ledger_id: LedgerMetadata(
+                ledger_id,
+                quorum,
+                (Fragment(0, 0, bookies),),
+                password_hash=stored_hash,
+                writer_token=writer_token,
+                custom_metadata=custom,
+                created_at_ms=created_at_ms,
+            ),
+            request_uid=request_uid,
+        )
+
+    async def attach_ledger(
+        self,
+        ledger_id: LedgerId,
+        *,
+        password: bytes = b"",
+        explicit_ids: bool = False,
+        deferred_sync: bool = False,
+    ) -> Ledger:
+        """Open a ledger that was created without a writer; possible once (rule 53).
+
+        Raises AlreadyAttachedError, NoSuchLedgerError, UnauthorizedError.
+        """
+        check_password((await self.ledgers.read(ledger_id)).value, password)
+        attached = await self.ledgers.attach(ledger_id, uuid.uuid4().hex)
+        return self._open_for_writing(attached, explicit_ids=explicit_ids, deferred_sync=deferred_sync)
+
+    async def open_ledger(
+        self, ledger_id: LedgerId, *, recover: bool = True, password: bytes = b""
+    ) -> Reader:
+        """Open a ledger for reading.
+
+        With `recover` a ledger that is not closed is fenced, recovered and closed first: its writer can write no more.
+        Without, the reader sees what is confirmed while the writer goes on. Raises NoSuchLedgerError,
+        UnauthorizedError, RecoveryFailedError (nothing is lost: try again later).
+        """
+        found = await self.ledgers.read(ledger_id, sync=True)
+        check_password(found.value, password)
+        metadata = found.value
+        if recover and not metadata.is_closed:
+            metadata = await self.recover(metadata)
+        reader = Reader(metadata, self)
+        await reader.refresh()
+        return reader
+
+    async def open_ledger_unguarded(self, ledger_id: LedgerId) -> Reader:
+        """Open a ledger for reading as it is, without its password: for those who can read metadata anyway."""
+        reader = Reader((await self.ledgers.read(ledger_id, sync=True)).value, self)
+        await reader.refresh()
+        return reader
+
+    async def recover(self, metadata: LedgerMetadata) -> LedgerMetadata:
+        """Fence, recover and close a ledger; return its final metadata. Asks for no password: metadata is guarded.
+
+        Raises NoSuchLedgerError, RecoveryFailedError (nothing is lost: try again later).
+        """
+        return await recover_ledger(
+            metadata.ledger_id, metadata.password_hash, self, placement=self.placement, rng=self.rng
+        )
+
+    async def delete_ledger(self, ledger_id: LedgerId, *, password: bytes = b"") -> None:
+        """Delete a ledger; one that is not closed is recovered first, so that its writer notices (rule 20).
+
+        Its bookies free the space at their next garbage collection. Raises NoSuchLedgerError, UnauthorizedError,
+        RecoveryFailedError.
+        """
+        check_password((await self.ledgers.read(ledger_id, sync=True)).value, password)
+        for _ in range(DELETE_ATTEMPTS):
+            found = await self.ledgers.read(ledger_id, sync=True)
+            if not found.value.is_closed:
+                await self.recover(found.value)
+                continue
+            try:
+                await self.ledgers.delete(ledger_id, found.version)
+            except BadVersionError:
+                continue
+            return
+        msg = f"ledger {ledger_id} changed {DELETE_ATTEMPTS} times while it was to be deleted: try again"
+        raise MetadataError(msg)
+
+    def list_ledgers(self) -> AsyncIterator[Versioned[LedgerMetadata]]:
+        """Every ledger with its metadata, in order of id."""
+        return self.ledgers.read_all()
+
+    def bookies(self) -> Mapping[BookieId, BookieInfo]:
+        """The bookies that are registered now, writable and read-only."""
+        return self._bookies
+
+    # What goes on behind
+
+    def _open_for_writing(
+        self, created: Versioned[LedgerMetadata], *, explicit_ids: bool, deferred_sync: bool
+    ) -> Ledger:
+        writer = LedgerWriter(
+            created.value,
+            created.version,
+            policy=self._writer_policy,
+            placement=self.placement,
+            rng=self.rng,
+            bookies=self._bookies,
+            now_ms=monotonic_ms(),
+            explicit_ids=explicit_ids,
+            deferred_sync=deferred_sync,
+        )
+        ledger = Ledger(
+            writer,
+            created.value.password_hash,
+            channels=self.channels,
+            ledgers=self.ledgers,
+            on_end=self._forget,
+            on_quarantine=self._quarantined,
+        )
+        self._writers[ledger] = None
+        return ledger
+
+    def _forget(self, ledger: Ledger) -> None:
+        self._writers.pop(ledger, None)
+
+    def _quarantined(self, bookie: BookieId, until_ms: int) -> None:
+        self._quarantine[bookie] = until_ms
+
+    def _avoided(self) -> frozenset[BookieId]:
+        now = monotonic_ms()
+        return frozenset(bookie for bookie, until_ms in self._quarantine.items() if until_ms > now)
+
+    async def _watch_bookies(self, known: asyncio.Event) -> None:
+        while True:
+            session = self.store.session
+            try:
+                async for bookies in self.directory.watch_bookies():
+                    self._bookies = bookies
+                    self.channels.bookies_changed(bookies)
+                    event = BookiesChanged(bookies)
+                    for writer in list(self._writers):
+                        writer.bookies_changed(event)
+                    known.set()
+            except MetadataUnavailableError:
+                log.warning("bookies cannot be listed while the metadata store does not answer")
+                if not session.connected:
+                    await self.store.session_changed(session)
+
+    async def _watch_session(self) -> None:
+        async for session in self.store.session_events():
+            event = MetadataConnection(session.connected)
+            for writer in list(self._writers):
+                writer.metadata_connection(event)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = monotonic_ms()
+            for writer in list(self._writers):
+                writer.tick(now)
+
+
+def check_password(metadata: LedgerMetadata, password: bytes) -> None:
+    """Raise UnauthorizedError unless `password` is the ledger's; bookies check the same on their own."""
+    if not secrets.compare_digest(password_key(password, metadata.password_hash), metadata.password_hash):
+        msg = f"the password of ledger {metadata.ledger_id} is another one"
+        raise UnauthorizedError(msg)

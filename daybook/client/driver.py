@@ -1,0 +1,196 @@
+"""Carries out what a ledger machine asks for and feeds the answers back: I/O, and no decisions.
+
+One driver serves every machine of the core (writer, recovery, reader, repair), because they share one vocabulary of
+events and effects. It is re-entrant by construction: an answer that is known at once (a bookie without address, say) is
+fed back from the event loop's next turn, never from inside `step`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from daybook.client.channels import ChannelPool
+from daybook.client.sink import FrameSink
+from daybook.core.errors import Code, MetadataUnavailableError, NoSuchLedgerError
+from daybook.core.events import (
+    BookieFailed,
+    CasAnswered,
+    CasMetadata,
+    CasOutcome,
+    ClearLimbo,
+    Effect,
+    Event,
+    FenceAnswered,
+    ForceAnswered,
+    FrameAcked,
+    FrameFailed,
+    LimboCleared,
+    MetadataRead,
+    MetadataUnreadable,
+    ReadAnswered,
+    ReadMetadata,
+    SendFence,
+    SendForce,
+    SendFrame,
+    SendRead,
+)
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import LedgerMetadata
+from daybook.metadata.ledgers import LedgerManager
+from daybook.metadata.store import BadVersionError, Versioned
+
+
+class Machine(Protocol):
+    """A state machine of the core."""
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take an event, return what to do."""
+
+
+class MachineDriver(FrameSink):
+    """Runs one machine of one ledger on the event loop.
+
+    `handle` gets the effects that are results (Complete, Recovered, Deliver, …); everything else is carried out here.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        ledger_id: LedgerId,
+        key: str,
+        *,
+        recovery: bool,
+        channels: ChannelPool,
+        ledgers: LedgerManager,
+        handle: Callable[[Effect], None],
+        current: Versioned[LedgerMetadata] | None = None,
+        after_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`current` is the metadata that the machine was made with; `after_step` runs after each event, when its effects are carried out."""
+        super().__init__(ledger_id, key, recovery=recovery)
+        self._machine = machine
+        self._channels = channels
+        self._ledgers = ledgers
+        self._handle = handle
+        self._current = current
+        self._after_step = after_step
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = False
+
+    def step(self, event: Event) -> None:
+        """Feed `event` to the machine and carry out what it asks for."""
+        if not self._stopped:
+            self.carry_out(self._machine.step(event))
+            self._after_step()
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Carry out `effects` in order."""
+        for effect in effects:
+            match effect:
+                case SendFrame(bookie, send_id, frame):
+                    self._channels.send_frame(bookie, self, send_id, frame)
+                case SendRead():
+                    self._spawn(self._read(effect))
+                case SendFence(bookie, request_id):
+                    self._spawn(self._fence(bookie, request_id))
+                case SendForce(bookie, request_id):
+                    self._spawn(self._force(bookie, request_id))
+                case CasMetadata():
+                    self._spawn(self._cas(effect))
+                case ReadMetadata(request_id):
+                    self._spawn(self._read_metadata(request_id))
+                case ClearLimbo():
+                    self._spawn(self._clear_limbo(effect))
+                case _:
+                    self._handle(effect)
+
+    def stop(self) -> None:
+        """Stop feeding the machine: what is under way is given up, late answers are dropped."""
+        self._stopped = True
+        self._channels.forget(self)
+        for task in self._tasks:
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            asyncio.get_running_loop().call_exception_handler(
+                {
+                    "message": f"a request of ledger {self.ledger_id} failed in an unforeseen way",
+                    "exception": error,
+                }
+            )
+
+    # FrameSink: the channels report here.
+
+    def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
+        self.step(FrameAcked(bookie, send_id, boot_id))
+
+    def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
+        self.step(FrameFailed(bookie, send_id, code))
+
+    def bookie_failed(self, bookie: BookieId) -> None:
+        self.step(BookieFailed(bookie))
+
+    # Requests, each answered by exactly one event.
+
+    async def _read(self, request: SendRead) -> None:
+        calls = self._channels.calls(request.bookie)
+        self.step(
+            ReadAnswered(request.bookie, request.request_id, Code.CONNECTION_LOST)
+            if calls is None
+            else await calls.read(self, request)
+        )
+
+    async def _fence(self, bookie: BookieId, request_id: int) -> None:
+        calls = self._channels.calls(bookie)
+        self.step(
+            FenceAnswered(bookie, request_id, Code.CONNECTION_LOST)
+            if calls is None
+            else await calls.fence(self, request_id)
+        )
+
+    async def _force(self, bookie: BookieId, request_id: int) -> None:
+        calls = self._channels.calls(bookie)
+        self.step(
+            ForceAnswered(bookie, request_id, Code.CONNECTION_LOST)
+            if calls is None
+            else await calls.force(self, request_id)
+        )
+
+    async def _clear_limbo(self, request: ClearLimbo) -> None:
+        calls = self._channels.calls(request.bookie)
+        self.step(
+            LimboCleared(request.bookie, request.request_id, Code.CONNECTION_LOST)
+            if calls is None
+            else await calls.clear_limbo(self, request)
+        )
+
+    async def _cas(self, request: CasMetadata) -> None:
+        current = self._current
+        assert current is not None
+        assert current.version == request.expected_version, "a machine only changes what it was told last"
+        try:
+            self._current = await self._ledgers.cas(current, request.metadata)
+        except (BadVersionError, NoSuchLedgerError):
+            self.step(CasAnswered(request.request_id, CasOutcome.CONFLICT))
+        except MetadataUnavailableError:
+            self.step(CasAnswered(request.request_id, CasOutcome.UNKNOWN))
+        else:
+            self.step(CasAnswered(request.request_id, CasOutcome.DONE, self._current.version))
+
+    async def _read_metadata(self, request_id: int) -> None:
+        try:
+            found = await self._ledgers.read(self.ledger_id, sync=True)
+        except NoSuchLedgerError:
+            self.step(MetadataRead(request_id, None))
+        except MetadataUnavailableError:
+            self.step(MetadataUnreadable(request_id))
+        else:
+            self._current = found
+            self.step(MetadataRead(request_id, found.value, found.version))

@@ -1,0 +1,291 @@
+"""A ledger open for writing: appends in, acknowledgements out, in order.
+
+The protocol is `daybook.core.writer`; here are the futures of those who wait and the back-pressure. Entries that are
+appended in one turn of the event loop leave together, and so does everything that gathers while the ensemble is busy.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+from daybook.client.channels import ChannelPool
+from daybook.client.driver import MachineDriver
+from daybook.core.errors import DaybookError, LedgerClosedError
+from daybook.core.events import (
+    AppendRequested,
+    BookiesChanged,
+    Closed,
+    CloseRequested,
+    Complete,
+    Degraded,
+    Effect,
+    EnsembleChanged,
+    Event,
+    Fail,
+    FlushRequested,
+    Forced,
+    ForceRequested,
+    HandleEnded,
+    MetadataConnection,
+    Quarantined,
+    Tick,
+)
+from daybook.core.frame import Buffer, check_payloads
+from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.metadata import LedgerMetadata
+from daybook.core.writer import LedgerWriter
+from daybook.metadata.ledgers import LedgerManager
+from daybook.metadata.store import Versioned
+from daybook.runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Back-pressure: an append waits while this much of its ledger is not yet on every bookie that should have it.
+
+Above `WriterPolicy.lag_bytes_max`, so that a bookie that stands still is given up before it blocks the writer."""
+
+Waiter: TypeAlias = asyncio.Future[Any]
+
+
+class Ledger:
+    """The one writer of a ledger. Use as `async with`; leaving it closes the ledger."""
+
+    def __init__(
+        self,
+        writer: LedgerWriter,
+        key: str,
+        *,
+        channels: ChannelPool,
+        ledgers: LedgerManager,
+        on_end: Callable[["Ledger"], None],
+        on_quarantine: Callable[[BookieId, int], None],
+        pending_bytes_max: int = PENDING_BYTES_MAX,
+    ) -> None:
+        """Made by `Client.create_ledger` and `Client.attach_ledger`."""
+        self._writer = writer
+        self._channels = channels
+        self._on_end = on_end
+        self._on_quarantine = on_quarantine
+        self._pending_bytes_max = pending_bytes_max
+        self._token = 0
+        self._waiters: dict[int, Waiter] = {}
+        self._blocked: deque[Waiter] = deque()
+        self._ended: DaybookError | None = None
+        self._driver = MachineDriver(
+            writer,
+            writer.metadata.ledger_id,
+            key,
+            recovery=False,
+            channels=channels,
+            ledgers=ledgers,
+            handle=self._handle,
+            current=Versioned(writer.metadata, writer.version),
+            after_step=self._after_step,
+        )
+        self.ensemble_changes = 0
+        """How often the ensemble changed while this handle wrote."""
+
+    @property
+    def id(self) -> LedgerId:
+        """The ledger's id."""
+        return self._writer.metadata.ledger_id
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The metadata as this writer knows it."""
+        return self._writer.metadata
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry that is acknowledged together with all before it; −1 when there is none."""
+        return self._writer.last_add_confirmed
+
+    @property
+    def length(self) -> int:
+        """The payload bytes up to `last_add_confirmed`."""
+        return self._writer.length
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether a bookie is missing and no spare exists (rule 45)."""
+        return self._writer.is_degraded
+
+    async def append(self, data: Buffer, *, entry_id: EntryId | None = None) -> EntryId:
+        """Append an entry; return its id once it is acknowledged.
+
+        `entry_id` only for a ledger with `explicit_ids`. Raises EntryTooLargeError (nothing was written, the ledger
+        goes on), LedgerFencedError (the outcome is unknown), LedgerClosedError, NotEnoughReplicasError.
+        """
+        ids = None if entry_id is None else (entry_id,)
+        first, _ = await (await self._submit((data,), ids))
+        return int(first)
+
+    async def append_many(
+        self, entries: Sequence[Buffer], *, entry_ids: Sequence[EntryId] | None = None
+    ) -> tuple[EntryId, EntryId]:
+        """Append entries; return the first and the last id once all are acknowledged. Raises as `append`."""
+        first, last = await (await self._submit(entries, entry_ids))
+        return first, last
+
+    async def submit(self, entries: Sequence[Buffer]) -> asyncio.Future[tuple[EntryId, EntryId]]:
+        """Append entries and return, once there is room for them, a future of the first and the last id.
+
+        The way to keep many appends under way from one task: their order is the order of the calls.
+        """
+        return await self._submit(entries)
+
+    async def force(self) -> EntryId:
+        """Make everything appended so far durable on every bookie of the ensemble; return the LAC (rule 22).
+
+        Raises ForceFailedError if a bookie fails or restarted meanwhile: what was appended is then not confirmed.
+        """
+        return int(await self._request(ForceRequested))
+
+    async def close(self) -> LedgerMetadata:
+        """Close the ledger at its last confirmed entry and return the final metadata. Closing twice is harmless."""
+        if self._ended is not None and self.metadata.is_closed:
+            return self.metadata
+        metadata = await self._request(CloseRequested)
+        assert isinstance(metadata, LedgerMetadata)
+        return metadata
+
+    async def abandon(self) -> None:
+        """Stop writing without closing: the ledger stays open until somebody recovers it."""
+        self._end(LedgerClosedError(f"the handle of ledger {self.id} was abandoned"))
+
+    async def __aenter__(self) -> Self:
+        """The ledger itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the ledger; after an error that ended the handle there is nothing to close."""
+        if self._ended is None:
+            await self.close()
+
+    # What the client tells every writer.
+
+    def ensemble(self) -> tuple[BookieId, ...]:
+        """The bookies that the next frame goes to."""
+        return self._writer.metadata.last_fragment.bookies
+
+    def flush(self) -> None:
+        """Seal what gathered into frames and send them."""
+        self._driver.step(FlushRequested())
+
+    def tick(self, now_ms: int) -> None:
+        """Let time pass."""
+        self._driver.step(Tick(now_ms))
+
+    def bookies_changed(self, event: BookiesChanged) -> None:
+        """Which bookies are registered now."""
+        self._driver.step(event)
+
+    def metadata_connection(self, event: MetadataConnection) -> None:
+        """Whether the metadata store answers now."""
+        self._driver.step(event)
+
+    # Requests
+
+    async def _submit(self, entries: Sequence[Buffer], entry_ids: Sequence[EntryId] | None = None) -> Waiter:
+        """Hand `entries` to the writer once there is room; the result is a future of (first id, last id)."""
+        if not entries:
+            msg = "there is nothing to append: give at least one entry"
+            raise ValueError(msg)
+        check_payloads(entries)
+        if self._blocked or self._writer.pending_bytes >= self._pending_bytes_max:
+            await self._room()
+        return self._request(lambda token: AppendRequested(token, entries, entry_ids))
+
+    async def _room(self) -> None:
+        """Wait while too much is pending; those who wait go on in the order they came."""
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._blocked.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._blocked:
+                self._blocked.remove(waiter)
+            self._unblock()
+            raise
+
+    def _unblock(self) -> None:
+        """Let the first of those who wait go on; its own append lets the next one."""
+        while self._blocked and (self._ended or self._writer.pending_bytes < self._pending_bytes_max):
+            waiter = self._blocked.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _request(self, make: Callable[[int], Event]) -> Waiter:
+        if self._ended is not None:
+            raise self._ended
+        self._token += 1
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters[self._token] = waiter
+        self._driver.step(make(self._token))
+        return waiter
+
+    def _after_step(self) -> None:
+        if self._writer.has_unsealed:
+            self._channels.has_unsealed(self)
+        if self._blocked:
+            self._unblock()
+
+    # Results
+
+    def _handle(self, effect: Effect) -> None:
+        match effect:
+            case Complete(token, first, last):
+                self._resolve(token, (first, last))
+            case Fail(token, error):
+                self._reject(token, error)
+            case Forced(token, lac):
+                self._resolve(token, lac)
+            case Closed(token, metadata):
+                if token is not None:
+                    self._resolve(token, metadata)
+                self._end(LedgerClosedError(f"ledger {self.id} is closed: create a new one to write on"))
+            case HandleEnded(error):
+                log.warning("ledger handle ended", ledger_id=self.id, why=str(error))
+                self._end(error)
+            case Degraded(missing):
+                log.warning(
+                    "ledger degraded" if missing else "ledger no longer degraded",
+                    ledger_id=self.id,
+                    missing=missing,
+                )
+            case Quarantined(bookie, until_ms):
+                log.warning("bookie in quarantine", ledger_id=self.id, bookie=bookie)
+                self._on_quarantine(bookie, until_ms)
+            case EnsembleChanged(first_entry, bookies):
+                self.ensemble_changes += 1
+                log.info("ensemble changed", ledger_id=self.id, first_entry=first_entry, bookies=bookies)
+            case _:
+                msg = f"a writer has no business with {effect!r}"
+                raise AssertionError(msg)
+
+    def _resolve(self, token: int, value: object) -> None:
+        waiter = self._waiters.pop(token)
+        if not waiter.done():
+            waiter.set_result(value)
+
+    def _reject(self, token: int, error: DaybookError) -> None:
+        waiter = self._waiters.pop(token)
+        if not waiter.done():
+            waiter.set_exception(error)
+
+    def _end(self, error: DaybookError) -> None:
+        """Nothing more can be written through this handle."""
+        if self._ended is not None:
+            return
+        self._ended = error
+        self._driver.stop()
+        for token in list(self._waiters):
+            self._reject(token, error)
+        self._unblock()
+        self._on_end(self)

@@ -1,0 +1,32 @@
+"""Whose frames a stream carries: the part of a ledger's driver that the streams know."""
+
+from abc import ABC, abstractmethod
+
+from daybook.core.errors import Code
+from daybook.core.ids import BookieId, LedgerId
+from daybook.wire import bookie_pb2 as pb
+
+
+class FrameSink(ABC):
+    """Sends frames of one ledger and is told what becomes of each.
+
+    `key` is what bookies compare with the ledger's password hash; `recovery` frames pass the fence.
+    """
+
+    def __init__(self, ledger_id: LedgerId, key: str, *, recovery: bool) -> None:
+        """Name the ledger and what its frames are for."""
+        self.ledger_id = ledger_id
+        self.key = key
+        self.purpose: pb.Purpose = pb.PURPOSE_RECOVERY if recovery else pb.PURPOSE_WRITE
+
+    @abstractmethod
+    def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
+        """`bookie`, in its life `boot_id`, has the frame."""
+
+    @abstractmethod
+    def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
+        """`bookie` refused the frame."""
+
+    @abstractmethod
+    def bookie_failed(self, bookie: BookieId) -> None:
+        """The stream to `bookie` is gone: the outcome of every frame without an answer is unknown."""
