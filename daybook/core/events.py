@@ -61,6 +61,13 @@ class Tick:
     now_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """The user of a reader is done with `size_bytes` of the payloads it was given: that much more may be read ahead."""
+
+    size_bytes: int
+
+
 # Events from bookies. `CONNECTION_LOST` and `TIMEOUT` are the driver's own codes for an answer that never came.
 
 
@@ -150,6 +157,18 @@ class LimboCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class LacAnswered:
+    """The answer to `SendLacRead`. In `limbo` it proves nothing; `fenced`: a recovery has begun."""
+
+    bookie: BookieId
+    request_id: int
+    code: Code
+    last_add_confirmed: EntryId = -1
+    limbo: bool = False
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BookieFailed:
     """The channel to `bookie` is gone: every request to it that has no answer yet is unknown."""
 
@@ -212,12 +231,14 @@ Event: TypeAlias = (
     | FlushRequested
     | ForceRequested
     | CloseRequested
+    | Consumed
     | Tick
     | FrameAcked
     | FrameFailed
     | ForceAnswered
     | FenceAnswered
     | ReadAnswered
+    | LacAnswered
     | LimboRead
     | LimboCleared
     | BookieFailed
@@ -287,6 +308,21 @@ class ClearLimbo:
     bookie: BookieId
     request_id: int
     nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendLacRead:
+    """Ask `bookie` for its LAC, without fencing.
+
+    `wait_ms` > 0 is a long poll: it is answered when the bookie knows more than (`known_lac`, `known_fenced`), or after
+    that long.
+    """
+
+    bookie: BookieId
+    request_id: int
+    known_lac: EntryId = -1
+    known_fenced: bool = False
+    wait_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +426,14 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class LacKnown:
+    """The LAC is at least `last_add_confirmed`; for one reader it never goes back. `closed`: it is final."""
+
+    last_add_confirmed: EntryId
+    closed: LedgerMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReadFinished:
     """Everything that was asked for has been delivered."""
 
@@ -428,6 +472,7 @@ Effect: TypeAlias = (
     | SendForce
     | SendFence
     | SendRead
+    | SendLacRead
     | ReadLimbo
     | ClearLimbo
     | CasMetadata
@@ -443,6 +488,7 @@ Effect: TypeAlias = (
     | Recovered
     | RecoveryFailed
     | Deliver
+    | LacKnown
     | ReadFinished
     | ReadFailed
     | RepairFinished
