@@ -188,17 +188,21 @@ class BookieDirectory:
         Raises BookieStillRegisteredError while it is registered. That the old process is certainly dead, not merely cut
         off, is for whoever asks to know.
         """
-        await self._store.sync(self._layout.root)
-        for writable in (True, False):
-            path = self._layout.registration(check_bookie_id(bookie), writable=writable)
-            if await self._store.exists(path) is not None:
-                msg = f"bookie {bookie} is registered at {path}: stop it first, and wait until it is gone from the list"
-                raise BookieStillRegisteredError(msg)
+        check_bookie_id(bookie)
+        await self._refuse_if_registered(bookie)
         data = json.dumps({"by": by, "atMs": now_ms}).encode()
         try:
             await self._store.create(self._layout.replacement(bookie), data)
         except NodeExistsError:
             return
+
+    async def _refuse_if_registered(self, bookie: BookieId) -> None:
+        await self._store.sync(self._layout.root)
+        for writable in (True, False):
+            path = self._layout.registration(bookie, writable=writable)
+            if await self._store.exists(path) is not None:
+                msg = f"bookie {bookie} is registered at {path}: stop it first, and wait until it is gone from the list"
+                raise BookieStillRegisteredError(msg)
 
     async def replacement(self, bookie: BookieId) -> Versioned[bytes] | None:
         """The authorisation to replace `bookie`, if there is one."""
@@ -233,9 +237,9 @@ def info_from_json(bookie: BookieId, data: bytes, *, writable: bool) -> BookieIn
     """The inverse; fields of a later release are left out. Raises MetadataError."""
     try:
         record: dict[str, Any] = json.loads(data)
-        known = {name: record[name] for name in BookieInfo.__dataclass_fields__ if name in record}
+        known = {name: value for name, value in record.items() if name in BookieInfo.__dataclass_fields__}
         return BookieInfo(**{**known, "bookie": bookie, "writable": writable})
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         msg = f"bookie {bookie} is registered with something else than a bookie's record: {data[:200]!r}"
         raise MetadataError(msg) from error
 

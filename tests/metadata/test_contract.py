@@ -1,7 +1,6 @@
 """What every store promises, over a real ZooKeeper and in memory."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +13,6 @@ from daybook.metadata.store import (
     Check,
     Create,
     Delete,
-    MetadataStore,
     NodeExistsError,
     NodeTooLargeError,
     NoNodeError,
@@ -27,27 +25,10 @@ from daybook.metadata.store import (
 from tests.metadata.harness import (
     Opener,
     following,
-    memory_opener,
     soon,
     stores,
     until_children,
-    zookeeper_opener,
 )
-
-
-@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.integration)])
-def opener(request: pytest.FixtureRequest) -> Iterator[Opener]:
-    if request.param == "zookeeper":
-        yield zookeeper_opener(request.getfixturevalue("zookeeper"))
-        return
-    shared: list[Opener] = []
-
-    async def open_memory() -> MetadataStore:
-        if not shared:
-            shared.append(memory_opener()[1])
-        return await shared[0]()
-
-    yield open_memory
 
 
 async def test_a_node_is_created_read_changed_and_deleted_by_version(opener: Opener) -> None:
