@@ -1,0 +1,136 @@
+"""How a writer goes on when bookies fail: another ensemble from LAC + 1, or, for want of a spare, without them.
+
+A change is a compare-and-set that names the new fragment. It is made at once if an entry waits for the failed bookie,
+otherwise with the next append. Until it is decided nothing is acknowledged, and a new bookie is sent nothing (rules 15
+and 16); then it gets all that is not acknowledged. Without a spare the failed bookie stays in the ensemble; when it
+answers again, a new fragment with the same bookies begins (rule 45). While ZooKeeper is away there is never a spare (46).
+"""
+
+from collections.abc import Sequence
+
+from daybook.core.events import Degraded, EnsembleChanged, Quarantined
+from daybook.core.ids import BookieId
+from daybook.core.metadata import LedgerMetadata, check_transition
+from daybook.core.quorum import can_still_ack
+from daybook.core.send_window import Member, MemberState
+from daybook.core.writer_errors import no_spare, too_many_changes
+from daybook.core.writer_state import WriterState
+
+
+class EnsembleKeeper(WriterState):
+    """The part of a writer that keeps an ensemble it can write to."""
+
+    def _member_failed(self, member: Member) -> None:
+        self._window.forget_sends(member)
+        if member.state is MemberState.LIVE:
+            self._window.set_state(member, MemberState.FAILED)
+            self._avoid(member.bookie)
+            self._advance()
+        elif member.state is MemberState.RETURNED:
+            self._window.set_state(member, MemberState.MISSING)
+
+    def _avoid(self, bookie: BookieId) -> None:
+        until_ms = self._now_ms + self._policy.quarantine_ms
+        boot_id = self._bookies[bookie].boot_id if bookie in self._bookies else ""
+        self._quarantine.add(bookie, until_ms, boot_id)
+        self._out.append(Quarantined(bookie, until_ms))
+
+    def _is_needed(self, member: Member) -> bool:
+        """Whether an entry waits for `member`; if not, its replacement waits for the next append."""
+        return bool(self._queue) or any(
+            batch.frames[member.position] is not None
+            and not batch.acked & member.bit
+            and not self._is_acknowledged(batch)
+            for batch in self._window.uncompleted.values()
+        )
+
+    def _change_ensemble(self) -> None:
+        """Propose another ensemble from LAC + 1 on, or go on without the failed bookies (rules 15, 45, 46)."""
+        window = self._window
+        failed = window.in_state(MemberState.FAILED)
+        missing = window.in_state(MemberState.MISSING)
+        returned = window.in_state(MemberState.RETURNED)
+        must_settle = self._update.must_settle
+        is_urgent = any(map(self._is_needed, failed))
+        if not (is_urgent or missing or returned or must_settle):
+            return
+        if self._ensemble_changes >= self._policy.ensemble_changes_max and not must_settle:
+            if is_urgent:
+                self._end(too_many_changes(self.metadata.ledger_id, self._ensemble_changes), close=True)
+            return
+        may_change = self._is_connected or must_settle
+        bookies = self._replacements([*failed, *missing]) if may_change else window.bookies
+        if bookies != window.bookies or must_settle or (returned and may_change):
+            self._propose(bookies)
+        else:
+            self._go_on_without(failed if is_urgent else [])
+
+    def _replacements(self, members: Sequence[Member]) -> tuple[BookieId, ...]:
+        """The ensemble without `members`, as far as there are others; the quarantined only if no quorum is left."""
+        window = self._window
+        bookies = window.bookies
+        positions = [member.position for member in members]
+        if not positions:
+            return bookies
+        found = self._replacer.replace(bookies, positions, self._bookies, self._quarantine.bookies)
+        if found == bookies and not can_still_ack(self._quorum, window.live):
+            found = self._replacer.replace(bookies, positions, self._bookies, frozenset())
+        return found
+
+    def _propose(self, bookies: tuple[BookieId, ...]) -> None:
+        assert self.last_add_confirmed == self._completed
+        target = self.metadata.with_ensemble(self.last_add_confirmed + 1, self.length_at_lac, bookies)
+        self._propose_metadata(target)
+
+    def _go_on_without(self, failed: Sequence[Member]) -> None:
+        """No spare, or no way to name one now: go on with those that are left (rules 45 and 46)."""
+        window = self._window
+        for member in failed:
+            window.set_state(member, MemberState.MISSING)
+            self._next_probe_ms = self._now_ms + self._policy.probe_ms
+        self._report_missing()
+        has_quorum = can_still_ack(self._quorum, window.live)
+        if self._is_connected and not self._policy.go_on_without_spare:
+            self._end(no_spare(self.metadata.ledger_id, self._reported_missing), close=True)
+        elif has_quorum:
+            self._stuck_since_ms = None
+        elif self._stuck_since_ms is None:
+            self._stuck_since_ms = self._now_ms
+            self._check_stuck()
+
+    def _check_stuck(self) -> None:
+        """End the handle if writes have waited for a quorum too long."""
+        if self._stuck_since_ms is None or not self._is_connected or self._update.is_pending:
+            return
+        if self._tokens and self._now_ms - self._stuck_since_ms >= self._policy.quorum_wait_ms:
+            self._end(no_spare(self.metadata.ledger_id, self._reported_missing), close=True)
+
+    def _report_missing(self) -> None:
+        missing = tuple(
+            member.bookie for member in self._window.in_state(MemberState.MISSING, MemberState.RETURNED)
+        )
+        if missing != self._reported_missing:
+            self._reported_missing = missing
+            self._out.append(Degraded(missing))
+
+    def _adopt(self, metadata: LedgerMetadata, version: int) -> None:
+        """Metadata is now `metadata`: seat the bookies that it names, and send them what is not complete."""
+        old = self.metadata.last_fragment
+        check_transition(self.metadata, metadata)
+        self.metadata, self.version = metadata, version
+        fragment = metadata.last_fragment
+        if self._ended is not None:
+            return
+        starts_here = fragment.first_entry == self.last_add_confirmed + 1
+        for member, bookie in zip(tuple(self._window.members), fragment.bookies, strict=True):
+            is_back = member.state is MemberState.RETURNED and starts_here
+            if bookie != member.bookie or is_back:
+                assert starts_here, "an ensemble changes at LAC + 1"
+                self._window.seat(member.position, bookie, self._out)
+        assert self._window.bookies == fragment.bookies
+        if fragment != old:
+            self._ensemble_changes += 1
+            self._out.append(EnsembleChanged(fragment.first_entry, fragment.bookies))
+        if can_still_ack(self._quorum, self._window.live):
+            self._stuck_since_ms = None
+        self._report_missing()

@@ -1,0 +1,87 @@
+"""What a writer does as time passes and bookies come and go: publish the LAC, look after the slow and the missing.
+
+An idle writer's LAC gets a frame of its own, or a tailing reader would never see the last entry (rule 48). The same
+frame asks a missing bookie whether it is back (rule 45). A bookie that falls too far behind the others has failed: the
+circuit breaker keeps one slow disk from holding the memory of every writer.
+"""
+
+from collections.abc import Mapping
+
+from daybook.core.events import BookiesChanged
+from daybook.core.frame import encode_frame
+from daybook.core.ids import BookieId
+from daybook.core.placement import BookieInfo
+from daybook.core.send_window import Member, MemberState
+from daybook.core.writer_force import Forcing
+
+
+class Upkeep(Forcing):
+    """The part of a writer that time drives."""
+
+    def _publish_lac(self) -> None:
+        """Tell the bookies the LAC if no frame has carried it for a while, or a tailing reader waits for ever (48)."""
+        since_ms = self._unpublished_since_ms
+        if since_ms is None or self._now_ms - since_ms < self._policy.lac_publish_ms:
+            return
+        frame = self._lac_frame()
+        for member in self._window.in_state(MemberState.LIVE):
+            self._window.publish(member, frame, self._out)
+        self._unpublished_since_ms = None
+
+    def _lac_frame(self) -> bytes:
+        lac = self.last_add_confirmed
+        return encode_frame(
+            self.metadata.ledger_id,
+            lac + 1,
+            [],
+            [],
+            last_add_confirmed=lac,
+            length_at_lac=self.length_at_lac,
+        )
+
+    def _break_slow(self) -> None:
+        """The circuit breaker: who owes acknowledged entries for too long, or too many of them, has failed."""
+        policy = self._policy
+        for member in self._window.in_state(MemberState.LIVE):
+            since_ms = self._window.lag_since_ms(member)
+            if since_ms is not None and (
+                self._now_ms - since_ms > policy.lag_ms_max
+                or self._window.lag_bytes(member) > policy.lag_bytes_max
+            ):
+                self._member_failed(member)
+
+    def _probe_missing(self) -> None:
+        """Ask the bookies that the writer goes on without whether they are back."""
+        if self._now_ms < self._next_probe_ms:
+            return
+        for member in self._window.in_state(MemberState.MISSING):
+            self._probe(member)
+            self._next_probe_ms = self._now_ms + self._policy.probe_ms
+
+    def _probe(self, member: Member) -> None:
+        if not member.outstanding:
+            self._window.publish(member, self._lac_frame(), self._out)
+
+    def _probe_answered(self, member: Member) -> None:
+        if member.state is MemberState.MISSING:
+            self._window.set_state(member, MemberState.RETURNED)
+            self._advance()
+
+    def _bookies_changed(self, event: BookiesChanged) -> None:
+        before, self._bookies = self._bookies, event.bookies
+        self._quarantine.release(self._bookies, self._now_ms)
+        if self._ended is not None:
+            return
+        for member in self._window.in_state(MemberState.MISSING):
+            if _has_restarted(member.bookie, before, self._bookies):
+                self._probe(member)
+        if self.is_degraded:
+            self._advance()
+
+
+def _has_restarted(
+    bookie: BookieId, before: Mapping[BookieId, BookieInfo], now: Mapping[BookieId, BookieInfo]
+) -> bool:
+    if bookie not in now:
+        return False
+    return bookie not in before or before[bookie].boot_id != now[bookie].boot_id
