@@ -14,8 +14,10 @@ from daybook.core.events import (
     ClearLimbo,
     FenceAnswered,
     ForceAnswered,
+    LacAnswered,
     LimboCleared,
     ReadAnswered,
+    SendLacRead,
     SendRead,
 )
 from daybook.core.frame import Entry, decode_entries, split_message
@@ -121,26 +123,27 @@ class BookieCalls:
             return LimboCleared(self.bookie, request.request_id, code_of(error))
         return LimboCleared(self.bookie, request.request_id, Code(answer.code), cleared=answer.cleared)
 
-    async def read_lac(
-        self, of: HasKey, request_id: int, *, known_lac: EntryId = -1, timeout_ms: int = 0
-    ) -> FenceAnswered:
-        """The LAC as the bookie knows it; with `timeout_ms` once it is beyond `known_lac`. Fences nothing."""
+    async def read_lac(self, of: HasKey, request: SendLacRead) -> LacAnswered:
+        """The LAC as the bookie knows it, at once or by a long poll; fences nothing."""
         try:
             answer = await self.stub.read_lac(
                 pb.ReadLacRequest(
-                    ledger_id=of.ledger_id, known_lac=known_lac, timeout_ms=timeout_ms, key=of.key
+                    ledger_id=of.ledger_id,
+                    known_lac=request.known_lac,
+                    timeout_ms=request.wait_ms,
+                    key=of.key,
                 ),
-                timeout=CALL_TIMEOUT_S + timeout_ms / 1000,
+                timeout=CALL_TIMEOUT_S + request.wait_ms / 1000,
             )
         except grpc.aio.AioRpcError as error:
-            return FenceAnswered(self.bookie, request_id, code_of(error))
-        return FenceAnswered(
+            return LacAnswered(self.bookie, request.request_id, code_of(error))
+        return LacAnswered(
             self.bookie,
-            request_id,
+            request.request_id,
             Code(answer.code),
             answer.last_add_confirmed,
-            answer.length_at_lac,
             limbo=answer.limbo,
+            fenced=answer.fenced,
         )
 
 

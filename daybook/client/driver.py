@@ -24,6 +24,7 @@ from daybook.core.events import (
     ForceAnswered,
     FrameAcked,
     FrameFailed,
+    LacAnswered,
     LimboCleared,
     MetadataRead,
     MetadataUnreadable,
@@ -32,6 +33,7 @@ from daybook.core.events import (
     SendFence,
     SendForce,
     SendFrame,
+    SendLacRead,
     SendRead,
 )
 from daybook.core.ids import BookieId, LedgerId
@@ -91,6 +93,8 @@ class MachineDriver(FrameSink):
                     self._channels.send_frame(bookie, self, send_id, frame)
                 case SendRead():
                     self._spawn(self._read(effect))
+                case SendLacRead():
+                    self._spawn(self._read_lac(effect))
                 case SendFence(bookie, request_id):
                     self._spawn(self._fence(bookie, request_id))
                 case SendForce(bookie, request_id):
@@ -145,6 +149,14 @@ class MachineDriver(FrameSink):
             ReadAnswered(request.bookie, request.request_id, Code.CONNECTION_LOST)
             if calls is None
             else await calls.read(self, request)
+        )
+
+    async def _read_lac(self, request: SendLacRead) -> None:
+        calls = self._channels.calls(request.bookie)
+        self.step(
+            LacAnswered(request.bookie, request.request_id, Code.CONNECTION_LOST)
+            if calls is None
+            else await calls.read_lac(self, request)
         )
 
     async def _fence(self, bookie: BookieId, request_id: int) -> None:
