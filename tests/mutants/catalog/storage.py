@@ -1,0 +1,152 @@
+"""Mutants of a bookie's storage: rules 23 to 27, 29, 30, 44 and 54."""
+
+from typing import Any
+
+import daybook_bookie.journal
+import daybook_bookie.ledger_record
+import daybook_bookie.store
+import pytest
+from daybook_bookie import store_write
+from daybook_bookie.cookies import Start
+from daybook_bookie.journal import Journal
+from daybook_bookie.journal_replay import JournalReplay
+from daybook_bookie.records import Record, fence_record
+from daybook_bookie.storage import Storage
+from daybook_bookie.storage_errors import CorruptStoreError
+from daybook_bookie.store import Space, Store
+from daybook_bookie.store_read import BlockReader
+
+from daybook.core.frame import FrameHeader
+from tests.mutants.registry import mutant
+
+JOURNAL = "tests/bookie/test_journal.py::"
+STORE = "tests/bookie/test_store.py::"
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Does nothing."""
+
+
+@mutant(rule=23, caught_by=JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good")
+def journal_goes_on_after_a_failed_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A journal whose fsync failed accepts the next write, as if the lost pages were still dirty."
+    monkeypatch.setattr(Journal, "_check_alive", _nothing)
+
+
+@mutant(rule=23, caught_by=STORE + "test_rule_23_a_failed_commit_stops_the_bookie_for_good")
+def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A failed commit is answered like a full disk, so the store commits again."
+
+    def refuse(_: Store, error: Exception) -> None:
+        raise daybook_bookie.store.StorageFullError(str(error))
+
+    monkeypatch.setattr(Store, "_refuse_or_fail", refuse)
+
+
+@mutant(rule=24, caught_by=STORE + "test_rule_24_what_comes_after_the_swap_is_replayed")
+def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The flush claims the journal up to where it is now, not to where it was at the swap."
+
+    def flush(storage: Storage, generation: Any) -> None:
+        store_write.flush(storage.store, generation, storage.journal.durable)
+        storage.journal.trim(storage.store.mark)
+
+    monkeypatch.setattr(Storage, "flush", flush)
+
+
+@mutant(rule=24, caught_by=STORE + "test_rule_24_a_crash_between_any_two_commits_of_a_flush_loses_nothing")
+def mark_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Every commit of a flush carries the mark that only the last one may."
+    real = store_write.flush
+
+    def flush(store: Store, generation: Any, mark: Any) -> None:
+        monkeypatch.setattr(Store, "mark", property(lambda _: mark))
+        real(store, generation, mark)
+        monkeypatch.setattr(Store, "mark", property(lambda found: found.root.mark))
+
+    monkeypatch.setattr(store_write, "flush", flush)
+
+
+@mutant(rule=25, caught_by=JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused")
+def damage_is_a_torn_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Any damage is taken for a torn tail."
+    monkeypatch.setattr(JournalReplay, "_refuse_if_durable", _nothing)
+
+
+@mutant(rule=25, caught_by=JOURNAL + "test_rule_25_a_clean_close_makes_damage_of_the_last_group_known")
+def close_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A closed journal does not record how much of it was durable."
+    monkeypatch.setattr(Journal, "close", Journal.sync)
+
+
+@mutant(rule=26, caught_by=STORE + "test_rule_26_a_vanished_block_is_an_io_error_and_never_an_absence")
+def a_miss_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
+    "What LMDB does not find does not exist."
+    real = BlockReader.read
+
+    def read(reader: BlockReader, *arguments: Any) -> list[bytes]:
+        try:
+            return real(reader, *arguments)
+        except CorruptStoreError:
+            return []
+
+    monkeypatch.setattr(BlockReader, "read", read)
+
+
+@mutant(
+    rule=26, caught_by=STORE + "test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_start"
+)
+def records_need_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The root's sum of digests is not compared."
+    monkeypatch.setattr(Store, "_check_sum", _nothing)
+
+
+@mutant(rule=26, caught_by=STORE + "test_rule_26_a_store_older_than_its_checkpoint_is_refused")
+def the_checkpoint_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A store that fell back to an older meta page is opened."
+    monkeypatch.setattr(daybook_bookie.store, "refuse_unless_current", _nothing)
+
+
+@mutant(rule=27, caught_by=STORE + "test_rule_27_space_that_deletions_free_counts_as_free")
+def only_the_file_system_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Pages that LMDB can use again are not counted as free."
+    real = Store.space
+    monkeypatch.setattr(Store, "space", lambda store: Space(real(store).file_system_free, 0, 0))
+
+
+@mutant(
+    rule=29,
+    caught_by="tests/bookie/test_cookies.py::test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised",
+)
+def an_empty_directory_is_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Whatever is missing is taken for a new bookie."
+    import tests.bookie.test_cookies
+
+    monkeypatch.setattr(tests.bookie.test_cookies, "check_cookies", lambda *_, **__: Start.FIRST)
+
+
+@mutant(
+    rule=30, caught_by=JOURNAL + "test_rule_30_no_room_for_a_file_is_read_only_and_ends_when_there_is_room"
+)
+def a_full_disk_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    "No space at preallocation stops the bookie."
+    monkeypatch.setattr(daybook_bookie.journal, "FULL", frozenset())
+
+
+@mutant(rule=44, caught_by=STORE + "test_rule_44_a_raised_lac_is_noticed_even_under_a_sound_outer_checksum")
+def lac_and_length_have_no_checksum_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The pair's checksum is a constant."
+    monkeypatch.setattr(daybook_bookie.ledger_record, "_pair_crc", lambda *_: 0)
+
+
+@mutant(rule=54, caught_by=STORE + "test_rule_54_a_resend_is_journalled_although_the_first_is_in_the_cache")
+def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A frame that the cache has already is answered without a sync of its own."
+    real = Storage.accept
+
+    def accept(storage: Storage, data: Any, header: FrameHeader) -> Record:
+        known = storage.cache.next_from(header.ledger_id, header.first_entry)
+        record = real(storage, data, header)
+        return record if known is None else fence_record(10**9)
+
+    monkeypatch.setattr(Storage, "accept", accept)
