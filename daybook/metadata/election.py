@@ -6,7 +6,9 @@ have ended, so that two leaders never act at once (rules 34 and 46).
 """
 
 import math
+from contextlib import suppress
 
+from daybook.core.errors import MetadataUnavailableError
 from daybook.metadata.lease import Lease, lease_data
 from daybook.metadata.store import MetadataStore, NoNodeError, SessionExpiredError
 
@@ -23,7 +25,7 @@ class Election:
         self._holder = holder
 
     async def campaign(self) -> Lease:
-        """Wait until this candidate leads. Release the lease to step down. Cancelling withdraws with the session."""
+        """Wait until this candidate leads. Release the lease to step down. Cancelling withdraws."""
         while True:
             session = self._store.session
             try:
@@ -45,7 +47,8 @@ class Election:
                 if await self._wait_for_turn(node) and lease.is_certain:
                     return lease
             except BaseException:
-                await lease.release()
+                with suppress(MetadataUnavailableError):  # the node goes with the session then
+                    await lease.release()
                 raise
             await lease.release()
 

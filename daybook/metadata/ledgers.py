@@ -106,6 +106,11 @@ class LedgerManager:
         ledger_id: LedgerId = json.loads(answer.value)["ledgerId"]
         return ledger_id
 
+    async def forget_request(self, request_uid: str) -> None:
+        """Remove the record of a creation whose Kubernetes object is gone; without one it does nothing."""
+        with suppress(NoNodeError):
+            await self._store.delete(self._layout.request(request_uid))
+
     async def read(self, ledger_id: LedgerId, *, sync: bool = False) -> Versioned[LedgerMetadata]:
         """The metadata and its version. Raises NoSuchLedgerError, MetadataError for what cannot be read.
 

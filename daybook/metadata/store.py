@@ -126,7 +126,8 @@ class Session:
     """The store's session. It certainly lives until `alive_until`, an instant of `time.monotonic()`.
 
     After that instant it may have ended, and its ephemeral nodes with it; it may also live on (rule 46). `session_id`
-    is 0 while there was none yet. `connected` says whether the server answers now.
+    is 0 before the first session and from the server's word that one expired until the next begins. `connected` says
+    whether there is a connection now.
     """
 
     session_id: int

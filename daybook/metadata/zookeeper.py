@@ -9,6 +9,7 @@ from the server that answers to the leader that expires sessions.
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, Self, TypeVar
@@ -18,13 +19,13 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import KazooException
 from kazoo.interfaces import IAsyncResult
-from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.connection import PING_XID, PURESASL_AVAILABLE, ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL
 
-from daybook.core.errors import MetadataUnavailableError
+from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.metadata.resolving import OPERATION_TIMEOUT_S, ResolvingStore
 from daybook.metadata.store import (
     BadVersionError,
@@ -99,8 +100,14 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
 
     client: "_Client"
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pings_sent: deque[float] = deque()
+
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         sent = time.monotonic()
+        if isinstance(request, Connect):
+            self._pings_sent.clear()
         answer = super()._invoke(timeout, request, xid)
         if isinstance(request, Connect):
             granted = answer[0]
@@ -109,14 +116,15 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         return answer
 
     def _send_ping(self, connect_timeout: float) -> None:
-        self._ping_sent = time.monotonic()
+        self._pings_sent.append(time.monotonic())
         super()._send_ping(connect_timeout)
 
-    def _read_socket(self, read_timeout: float) -> Any:
-        awaited = self.ping_outstanding.is_set()
-        answer = super()._read_socket(read_timeout)
-        if awaited and not self.ping_outstanding.is_set():
-            self.client.answered(self.client.granted_id, self._ping_sent)
+    def _read_header(self, timeout: float) -> Any:
+        answer = super()._read_header(timeout)
+        if (
+            answer[0].xid == PING_XID
+        ):  # answers come in the order of the pings, of which several may be under way
+            self.client.answered(self.client.granted_id, self._pings_sent.popleft())
         return answer
 
 
@@ -163,7 +171,10 @@ class ZooKeeperTransport(Transport):
     """Attempts through a kazoo client. Made by `connect`, on the event loop that uses it."""
 
     def __init__(self, hosts: str, options: ZooKeeperOptions) -> None:
-        """Prepare; nothing is sent before `connect`."""
+        """Prepare; nothing is sent before `connect`. Raises MetadataError if SASL is asked for and not installed."""
+        if options.sasl is not None and not PURESASL_AVAILABLE:
+            msg = "SASL needs the pure-sasl package: install it, or leave the SASL options out"
+            raise MetadataError(msg)
         self.on_change = lambda _path: None
         self._hosts = hosts
         self._loop = asyncio.get_running_loop()
@@ -194,6 +205,9 @@ class ZooKeeperTransport(Transport):
             async with asyncio.timeout(timeout_s):
                 while not (now := self.session).connected:
                     await self.session_changed(now)
+        except StoreClosedError:
+            await self.close()
+            raise
         except TimeoutError as error:
             await self.close()
             msg = (
@@ -365,7 +379,7 @@ class ZooKeeperTransport(Transport):
 
     async def close(self) -> None:
         """See Transport. Waits for kazoo's threads, which may take a few seconds while no server answers."""
-        if self._client is None or self._closed == _CLOSED:
+        if self._closed == _CLOSED:
             return
         self._closed = _CLOSED
         self._seen = (self._seen[0], False)

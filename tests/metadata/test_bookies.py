@@ -132,7 +132,7 @@ async def test_rule_42_a_bookie_registers_again_after_its_session_expired() -> N
             server.expire(before)
             seen: list[Snapshot] = []
             bookies = BookieDirectory(two, LAYOUT).watch_bookies()
-            await soon(following(bookies, seen, lambda seen=seen: seen[-1] == {"b1": info(1)}))
+            await soon(following(bookies, seen, lambda seen=seen: seen[-1] == {"b1": info(1)}), 2.0)
             assert one.session.session_id != before
         await two.delete(LAYOUT.registration("b1", writable=True))  # by an operator's hand
         await soon(

@@ -79,6 +79,9 @@ async def test_a_request_gets_one_ledger_however_often_it_is_asked_for(opener: O
         assert {found.value.ledger_id for found in made} == {0}
         assert [ledger_id async for ledger_id in managers[0].ids()] == [0]
         assert await managers[1].ledger_of_request("uid-2") is None
+        for _ in range(2):
+            await managers[1].forget_request("uid-1")
+        assert await managers[1].ledger_of_request("uid-1") is None
 
 
 async def test_a_change_is_made_at_its_version_only_and_must_be_legal(opener: Opener) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from kazoo.security import make_digest_acl
 
 from daybook.cli import zookeeper as embedded
 from daybook.cli.zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
-from daybook.core.errors import MetadataUnavailableError
+from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.placement import BookieInfo
 from daybook.metadata.blocking import BlockingStore
 from daybook.metadata.bookies import BookieDirectory
@@ -26,6 +27,8 @@ from tests.fixtures.zookeeper import expire_session
 from tests.metadata.harness import LAYOUT, following, formatted, ledger, soon, stores, zookeeper_opener
 
 SESSION_S = 5.0
+PING_ANSWER = {4: struct.pack(">i", 16), 16: struct.pack(">iqi", -2, 0, 0)}
+"""What a server sends after a ping, by the lengths in which it is read: size, then header (xid −2)."""
 
 
 class Wire:
@@ -89,6 +92,27 @@ def test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent() 
     assert client.alive_until == pytest.approx(104.8), (
         "a new session begins anew, with what the server granted"
     )
+
+
+def test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = _Client(hosts="127.0.0.1:1", sasl_options=None)
+    client.session_granted(session_id=1, granted_s=10.0, sent=0.0)
+    connection = client._connection
+    monkeypatch.setattr(connection, "_submit", lambda *_arguments: None)
+    monkeypatch.setattr(connection, "_read", lambda length, _timeout: PING_ANSWER[length])
+    for now in (1.0, 2.0):
+        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
+        connection._send_ping(1.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 3.0)
+    connection._read_socket(1.0)
+    assert client.alive_until == 10.0, "the answer to the first ping, though a second was sent"
+    connection._send_ping(1.0)
+    connection._read_socket(1.0)
+    assert client.alive_until == 11.0
+    connection._read_socket(1.0)
+    assert client.alive_until == 12.0
 
 
 @pytest.mark.integration
@@ -232,6 +256,11 @@ async def test_an_address_where_nothing_answers_is_a_clear_error() -> None:
         options = ZooKeeperOptions(connect_timeout_s=0.2, session_timeout_s=1.0)
         with pytest.raises(MetadataUnavailableError, match=f"no ZooKeeper answers at {hosts}"):
             await ZooKeeperStore.open(hosts, options)
+
+
+async def test_sasl_without_its_package_is_a_clear_error() -> None:
+    with pytest.raises(MetadataError, match="pure-sasl"):
+        await ZooKeeperStore.open("127.0.0.1:1", ZooKeeperOptions(sasl={"mechanism": "DIGEST-MD5"}))
 
 
 @pytest.mark.integration

@@ -54,6 +54,7 @@ def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPat
 @mutant(
     rule=29,
     caught_by="tests/metadata/test_bookies.py::test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used_once",
+    slow=True,
 )
 def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replacement is authorised while the old bookie is still there."""
@@ -67,6 +68,7 @@ def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None
 @mutant(
     rule=33,
     caught_by="tests/metadata/test_tasks.py::test_rule_33_repair_is_switched_off_and_on_for_all",
+    slow=True,
 )
 def the_disable_flag_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers go on although repair is switched off."""
@@ -225,6 +227,23 @@ def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @mutant(
     rule=46,
+    caught_by="tests/metadata/test_zookeeper.py::test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending",
+)
+def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to an early ping is taken for that to the last one sent."""
+    send = zookeeper._Connection._send_ping
+
+    def overwrite(self: Any, connect_timeout: float) -> None:
+        send(self, connect_timeout)
+        under_way, latest = len(self._pings_sent), self._pings_sent[-1]
+        self._pings_sent.clear()
+        self._pings_sent.extend([latest] * under_way)
+
+    monkeypatch.setattr(zookeeper._Connection, "_send_ping", overwrite)
+
+
+@mutant(
+    rule=46,
     caught_by="tests/metadata/test_zookeeper.py::test_rule_46_a_cut_off_owner_is_in_doubt_before_others_see_its_node_go",
     slow=True,
 )
@@ -233,7 +252,11 @@ def a_session_is_counted_on_for_too_long(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(zookeeper, "SESSION_MARGIN", -1.0)
 
 
-@mutant(rule=53, caught_by=f"{LEDGERS}::test_rule_53_an_open_ledger_is_attached_for_writing_once")
+@mutant(
+    rule=53,
+    caught_by=f"{LEDGERS}::test_rule_53_an_open_ledger_is_attached_for_writing_once",
+    slow=True,
+)
 def an_attach_is_written_whatever_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attach is a plain write instead of a compare-and-set."""
 
