@@ -66,7 +66,7 @@ _TIERS_OF: Final[dict[str, tuple[str, ...]]] = {
 _DEPTHS: Final = {"region": 1, "zone": 2, "rack": 3}
 
 
-def make_policy(settings: PlacementSettings | None = None) -> PlacementPolicy:
+def make_policy(settings: PlacementSettings | None = None) -> "SpreadPolicy":
     """The policy that `settings` describe; without them the default: two racks per write quorum, best effort."""
     chosen = PlacementSettings() if settings is None else settings
     minimum = {"region": chosen.min_regions, "zone": chosen.min_zones, "rack": chosen.min_racks}
@@ -76,7 +76,7 @@ def make_policy(settings: PlacementSettings | None = None) -> PlacementPolicy:
     )
 
 
-class SpreadPolicy:
+class SpreadPolicy(PlacementPolicy):
     """Spreads the replicas of every entry over the domains of its tiers, the most important tier first.
 
     `weight_max` None: all bookies are equally likely.
@@ -138,6 +138,24 @@ class SpreadPolicy:
                 if there_are < tier.wanted(quorum):
                     found[f"{names}: {there_are} {tier.name}(s) known, {tier.wanted(quorum)} wanted"] = None
         return list(found)
+
+    def misplacement(
+        self, quorum: Quorum, ensemble: Sequence[BookieId], bookies: Mapping[BookieId, BookieInfo]
+    ) -> tuple[int, ...]:
+        """How far the ensemble is from the policy: (replicas sharing a node, domains missing per tier); zeros are good.
+
+        Tuples compare: a smaller one is a better ensemble, even where `problems` has as much to say.
+        """
+        seats = [bookies.get(bookie, BookieInfo(bookie)) for bookie in ensemble]
+        tiers = self._applicable(bookies)
+        total = [0] * (1 + len(tiers))
+        for members in write_sets(quorum):
+            nodes = [seats[position].node for position in members if seats[position].node]
+            total[0] += len(nodes) - len(set(nodes))
+            for at, tier in enumerate(tiers, 1):
+                there_are = certain_domains(path_of(seats[position])[: tier.depth] for position in members)
+                total[at] += max(0, tier.wanted(quorum) - there_are)
+        return tuple(total)
 
     def _applicable(self, bookies: Mapping[BookieId, BookieInfo]) -> list[Tier]:
         """The tiers that the topology says something about; all of them if they are enforced."""
