@@ -250,10 +250,10 @@ class BookieCalls(Process):
     # Auditor and repair
 
     def listing(self, ledger_id: LedgerId, reply: Callable[..., None]) -> None:
-        """Tell which entries are here, and the nonce of limbo."""
+        """Tell which entries are here, the LAC, and whether that is all in limbo."""
         if self.serving:
             ledger = self._ledger(ledger_id)
-            reply(self.name, frozenset(self.caches[ledger_id]), ledger.limbo_nonce)
+            reply(self.name, frozenset(self.caches[ledger_id]), ledger.last_add_confirmed())
 
     def read_limbo(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
         """Tell the nonce of limbo, and the boot id."""

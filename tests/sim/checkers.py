@@ -242,6 +242,21 @@ class Checkers:
             if stripe.holds(entry)
         ]
 
+    def under_replicated(self) -> list[str]:
+        """What some bookie owes of a closed ledger and does not hold durably, or cannot vouch for; in words."""
+        found = []
+        for ledger_id, ghost in self.ghosts.items():
+            if ghost.deleted or ghost.end is None:
+                continue
+            for bookie in sorted(ghost.metadata.bookies()):
+                disk = self.bookies[bookie]
+                if disk.is_in_limbo(ledger_id):
+                    found.append(f"{bookie} is in limbo for ledger {ledger_id}")
+                lacks = [e for e in self.owed_by(ghost, bookie) if not disk.holds_durably(ledger_id, e)]
+                if lacks:
+                    found.append(f"{bookie} lacks {lacks} of ledger {ledger_id}")
+        return found
+
     def disks_changed(self) -> None:
         """Some disk lost something."""
         for ghost in self.ghosts.values():

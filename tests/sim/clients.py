@@ -7,6 +7,7 @@ which has to drop it (rule 18).
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -30,6 +31,18 @@ _NOTICE_US: Final = 30 * MS
 
 
 CallAnswer: TypeAlias = ev.FenceAnswered | ev.ReadAnswered | ev.ForceAnswered | ev.LimboRead | ev.LimboCleared
+
+
+KEY: Final = "key"
+"""What every client presents: passwords are not what is tested here."""
+
+
+class Activity(Enum):
+    """What a client does with its ledger, as far as another one may care."""
+
+    NONE = "nothing special"
+    RECOVERY = "recovers it"
+    REPAIR = "repairs it"
 
 
 class Machine(Protocol):
@@ -65,6 +78,8 @@ class Driver(Process):
         self.channels: dict[BookieId, Channel] = {}
         self.machine: Machine | None = None
         self.done = False
+        self._activity = Activity.NONE
+        self._generation = 0
         self._frames: dict[int, tuple[int, BookieId]] = {}
         self._calls: dict[int, tuple[int, Callable[[], ev.Event], BookieId]] = {}
         self._carry_out: dict[type, Callable[..., None]] = {
@@ -80,6 +95,36 @@ class Driver(Process):
         cluster.add_client(self)
 
     # The machine
+
+    def adopt(self, machine: Machine) -> None:
+        """Run `machine` from now on; what the one before it still waits for is none of its business."""
+        self._generation += 1
+        self.machine = machine
+        self._end_streams()
+        self._frames.clear()
+        self._calls.clear()
+
+    @property
+    def activity(self) -> Activity:
+        """What it does."""
+        return self._activity
+
+    @activity.setter
+    def activity(self, activity: Activity) -> None:
+        """Begin to do something; who else is at it gives a named state."""
+        others = self.company()
+        if activity is Activity.RECOVERY and Activity.RECOVERY in others:
+            self.world.tally.state("second recoverer")
+        if {activity, *others} >= {Activity.RECOVERY, Activity.REPAIR} and activity is not Activity.NONE:
+            self.world.tally.state("recovery against repair")
+        self._activity = activity
+
+    def company(self) -> set[Activity]:
+        """What others do with the same ledger now."""
+        clients = self.cluster.live_clients()
+        return {
+            other.activity for other in clients if other is not self and other.ledger_id == self.ledger_id
+        }
 
     def feed(self, event: ev.Event) -> None:
         """Give the machine an event and carry out what it asks for."""
@@ -118,9 +163,7 @@ class Driver(Process):
     def finish(self) -> None:
         """The machine has nothing more to do: the process ends in order and gives its session back."""
         self.done = True
-        for channel in self.channels.values():
-            self._end_stream(channel)
-        self.channels.clear()
+        self._end_streams()
         self.cluster.close_session(self.session)
 
     def crash(self) -> None:
@@ -128,9 +171,7 @@ class Driver(Process):
         self.note("crashes")
         self.done = True
         self.cluster.expire_later(self.session)
-        for channel in self.channels.values():
-            self._end_stream(channel)
-        self.channels.clear()
+        self._end_streams()
         self.stop()
 
     def metadata_connection(self, *, connected: bool) -> None:
@@ -224,6 +265,11 @@ class Driver(Process):
             del self._calls[request_id]
         self.feed(ev.BookieFailed(bookie, code))
 
+    def _end_streams(self) -> None:
+        for channel in self.channels.values():
+            self._end_stream(channel)
+        self.channels.clear()
+
     def _end_stream(self, channel: Channel) -> None:
         channel.window.close()
         channel.stream.broken = True
@@ -246,9 +292,11 @@ class Driver(Process):
     def reply_from(self, bookie: BookieId) -> Callable[[ev.Event], None]:
         """What a bookie calls with its answer: it travels back as a message of its own."""
         source = self.cluster.bookies[bookie]
-        return partial(self.cluster.network.call, source, self, self._replied)
+        return partial(self.cluster.network.call, source, self, self._replied, self._generation)
 
-    def _replied(self, answer: CallAnswer) -> None:
+    def _replied(self, generation: int, answer: CallAnswer) -> None:
+        if generation != self._generation:
+            return
         self._calls.pop(answer.request_id, None)
         self.feed(answer)
 
@@ -322,10 +370,12 @@ class Driver(Process):
 
     def _cas(self, effect: ev.CasMetadata) -> None:
         store = self.cluster.store
-        answer = partial(self._cas_answered, effect.request_id)
+        answer = partial(self._cas_answered, self._generation, effect.request_id)
         store.request(self.session, answer, store.cas, effect.metadata, effect.expected_version)
 
-    def _cas_answered(self, request_id: int, answer: object) -> None:
+    def _cas_answered(self, generation: int, request_id: int, answer: object) -> None:
+        if generation != self._generation:
+            return
         if isinstance(answer, tuple):
             outcome, version = answer
             self.feed(ev.CasAnswered(request_id, outcome, version))
@@ -335,10 +385,12 @@ class Driver(Process):
 
     def _read_metadata(self, effect: ev.ReadMetadata) -> None:
         store = self.cluster.store
-        answer = partial(self._metadata_read, effect.request_id)
+        answer = partial(self._metadata_read, self._generation, effect.request_id)
         store.request(self.session, answer, store.read, self.ledger_id)
 
-    def _metadata_read(self, request_id: int, answer: object) -> None:
+    def _metadata_read(self, generation: int, request_id: int, answer: object) -> None:
+        if generation != self._generation:
+            return
         if answer is LOST:
             self.feed(ev.MetadataUnreadable(request_id))
         elif isinstance(answer, Versioned):

@@ -1,5 +1,6 @@
 """One simulated cluster: the world, the wire, the metadata service, the bookies and whoever is a client now."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -7,7 +8,8 @@ from daybook.core.events import BookiesChanged
 from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
 from daybook.core.placement_policies import make_policy
-from tests.sim.actors import RepairClient
+from daybook.core.repair_task import RetryBucket
+from tests.sim.auditing import WorkerClient
 from tests.sim.bookie_model import SimBookie
 from tests.sim.checkers import Checkers
 from tests.sim.clients import Driver
@@ -32,6 +34,10 @@ class Cluster:
         self.store = MetadataStore(self.world, self.swarm, self.checkers)
         self.store.watchers.append(self._bookies_changed)
         self.placement = make_policy()
+        self.setbacks = RetryBucket(first_ms=30, max_ms=120)
+        self.fully_replicated = False
+        """What the last complete audit said."""
+        self.repair_started: Callable[[WorkerClient], None] = lambda _worker: None
         self.clients: dict[str, Driver] = {}
         self.bookies: dict[BookieId, SimBookie] = {}
         for i in range(self.swarm.bookies):
@@ -117,7 +123,7 @@ class Cluster:
     def note_wipe(self, bookie: SimBookie) -> None:
         """A disk is about to be lost: is someone copying it back just now?"""
         for client in self.live_clients():
-            if isinstance(client, RepairClient) and client.plan.clear_limbo == bookie.name:
+            if isinstance(client, WorkerClient) and client.clears_limbo_of == bookie.name:
                 self.world.tally.state("second wipe during repair")
 
     # Faults start and stop

@@ -11,6 +11,7 @@ from tests.sim.swarm import FAULT_KINDS
 from tests.sim.world import MS
 
 if TYPE_CHECKING:
+    from tests.sim.auditing import WorkerClient
     from tests.sim.cluster import Cluster
 
 
@@ -95,6 +96,13 @@ class Faults:
             self.cluster.note_wipe(bookie)
             bookie.wipe()
             self.cluster.checkers.disks_changed()
+
+    def repair_started(self, worker: "WorkerClient") -> None:
+        """A disk that is being copied back may be lost once more, which is when a stale nonce shows (rule 29)."""
+        name = worker.clears_limbo_of
+        if name is not None and self._rng.random() < self.cluster.swarm.wipe_again:
+            when = self.world.now_us + self._some_us(12)
+            self.world.at(when, None, self.wipe, self.cluster.bookies[name])
 
     def _crash_client(self) -> None:
         clients = self.cluster.live_clients()

@@ -15,6 +15,7 @@ from daybook.core.events import CasOutcome
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerMetadata, LedgerState, check_transition
 from daybook.core.placement import BookieInfo
+from daybook.core.repair_task import RepairTask
 from tests.sim.checkers import Checkers
 from tests.sim.swarm import Swarm
 from tests.sim.trace import describe_metadata
@@ -70,6 +71,7 @@ class MetadataStore:
         self.deleted: set[LedgerId] = set()
         self.registered: dict[BookieId, tuple[BookieInfo, Session]] = {}
         self.locks: dict[str, Session] = {}
+        self.tasks: dict[LedgerId, RepairTask] = {}
         self.watchers: list[Callable[[], None]] = []
         self._rng = world.rng("metadata")
         self._sessions = 0
@@ -223,6 +225,15 @@ class MetadataStore:
         """Give a lock back."""
         if self.locks.get(name) is session:
             del self.locks[name]
+
+    def put_task(self, task: RepairTask) -> None:
+        """Leave a task; what is there already is kept beside it."""
+        standing = self.tasks.get(task.ledger_id)
+        self.tasks[task.ledger_id] = standing.merged(task) if standing else task
+
+    def remove_task(self, ledger_id: LedgerId) -> None:
+        """Take a task away."""
+        self.tasks.pop(ledger_id, None)
 
     def _tell_watchers(self) -> None:
         for tell in self.watchers:

@@ -10,13 +10,17 @@ from typing import Final
 
 from daybook.core.ids import LedgerId
 from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
-from tests.sim.actors import KEY, DeletionClient, RecoveryClient, WriterClient
+from tests.sim.actors import DeletionClient, RecoveryClient
+from tests.sim.auditing import AUDITOR_LOCK, AuditorClient, WorkerClient
+from tests.sim.clients import KEY
 from tests.sim.cluster import Cluster
 from tests.sim.faults import Faults
 from tests.sim.swarm import Swarm
 from tests.sim.trace import Tally
 from tests.sim.world import MS, ViolationError
+from tests.sim.writers import WriterClient
 
+_ORCHESTRATE_US: Final = 20 * MS
 _ROUND_US: Final = 40 * MS
 _ROUNDS_MAX: Final = 200
 
@@ -55,6 +59,8 @@ class Scenario:
         for _ in range(swarm.deleters):
             self._some_time(self._delete)
         self.faults.schedule()
+        self.cluster.repair_started = self.faults.repair_started
+        self._orchestrate()
         self.world.run(self.world.now_us + swarm.fault_window_us)
         self.world.note("faults", "stop")
         self.cluster.heal()
@@ -64,6 +70,21 @@ class Scenario:
         """A new name for a process."""
         self._names += 1
         return f"{kind}-{self._names}"
+
+    def _orchestrate(self) -> None:
+        """As an operator does: there is an auditor, and workers for the tasks that are due."""
+        cluster = self.cluster
+        self.world.at(self.world.now_us + _ORCHESTRATE_US, None, self._orchestrate)
+        clients = cluster.live_clients()
+        if AUDITOR_LOCK not in cluster.store.locks:
+            AuditorClient(cluster, self.name("auditor"))
+        working = {client.ledger_id for client in clients if isinstance(client, WorkerClient)}
+        for ledger_id in cluster.setbacks.due(sorted(cluster.store.tasks), self.world.now_ms):
+            if len(working) >= cluster.swarm.workers:
+                break
+            if f"ledger-{ledger_id}" not in cluster.store.locks:
+                WorkerClient(cluster, self.name("worker"), ledger_id)
+                working.add(ledger_id)
 
     def _some_time(self, call: object) -> None:
         assert callable(call)
@@ -117,11 +138,13 @@ class Scenario:
         raise ViolationError(msg)
 
     def _unsettled(self) -> list[str]:
-        return [
+        cluster = self.cluster
+        left = [
             f"ledger {ledger_id} is {found.metadata.state.value}"
-            for ledger_id, found in self.cluster.store.ledgers.items()
+            for ledger_id, found in cluster.store.ledgers.items()
             if found.metadata.state is not LedgerState.CLOSED
         ]
+        return left or cluster.checkers.under_replicated()
 
     def _help(self) -> None:
         """Recover what no one writes or recovers."""

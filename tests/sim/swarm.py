@@ -53,6 +53,7 @@ class Swarm:
     read_error: float
     short_listing: float
     keep_unsynced: float
+    wipe_again: float
 
     faults: int
     fault_weights: dict[str, float]
@@ -110,6 +111,7 @@ def draw(rng: Random) -> Swarm:
         read_error=ratio(0.2),
         short_listing=ratio(0.5),
         keep_unsynced=rng.choice((0.0, 0.2, 0.5, 0.8, 1.0)),
+        wipe_again=rng.choice((0.0, 0.3, 0.6)),
         faults=rng.choice((0, 1, 2, 3, 5, 8)),
         fault_weights=weights,
         fault_window_us=rng.choice((300, 600, 1200)) * MS,

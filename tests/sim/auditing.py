@@ -1,0 +1,300 @@
+"""The auditor and its workers as processes: they look, leave tasks, take locks, plan anew, repair.
+
+What they decide is the core's (`Auditor`, `LedgerAuditor`, `LedgerRepair`, `LedgerRecovery`); here is what their owners
+do around them: read metadata, ask bookies what they hold, keep tasks and ephemeral locks, stop when the session is gone
+(rule 34).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from daybook.core import events as ev
+from daybook.core.audit_ledger import Findings, LedgerAuditor, OpenAction
+from daybook.core.auditor import Auditor, AuditorPolicy
+from daybook.core.bookie import LacAnswer
+from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.intervals import IntervalSet
+from daybook.core.placement import BookieInfo
+from daybook.core.repair import LedgerRepair
+from daybook.core.repair_copy import RepairPolicy
+from daybook.core.repair_plan import RepairPlan
+from daybook.core.repair_task import RepairTask
+from tests.sim.actors import make_recovery
+from tests.sim.clients import KEY, Activity, Driver
+from tests.sim.metadata_model import LOST, Versioned
+from tests.sim.world import MS
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+
+AUDITOR_LOCK: Final = "auditor"
+_LISTING_TIMEOUT_US: Final = 15 * MS
+_CYCLE_PAUSE_US: Final = 40 * MS
+_ROUNDS_MAX: Final = 8
+
+
+@dataclass(slots=True)
+class Inspection:
+    """What the bookies of a ledger told of it."""
+
+    ledger_id: LedgerId
+    then: Callable[["Inspection"], None]
+    found: Versioned | None = None
+    deleted: bool = False
+    listed: dict[BookieId, IntervalSet] = field(default_factory=dict)
+    limbo: set[BookieId] = field(default_factory=set)
+    lac: EntryId = -1
+    over: bool = False
+
+    def findings(self, registered: dict[BookieId, BookieInfo], lost: frozenset[BookieId]) -> Findings:
+        """For the auditor's judgement."""
+        return Findings(
+            registered,
+            lost=lost,
+            limbo=frozenset(self.limbo),
+            listed=self.listed,
+            last_add_confirmed=self.lac,
+        )
+
+
+class Inspector(Driver):
+    """A client that can look at a ledger: its metadata, then what each of its bookies lists."""
+
+    def inspect(self, ledger_id: LedgerId, then: Callable[[Inspection], None]) -> None:
+        """Call `then` with what was learned, in any case."""
+        inspection = Inspection(ledger_id, then)
+        store = self.cluster.store
+        store.request(self.session, partial(self._inspect_bookies, inspection), store.read, ledger_id)
+
+    def _inspect_bookies(self, inspection: Inspection, answer: object) -> None:
+        inspection.deleted = answer is None
+        if not isinstance(answer, Versioned):
+            inspection.then(inspection)
+            return
+        inspection.found = answer
+        for name in sorted(answer.metadata.bookies()):
+            bookie = self.cluster.bookies[name]
+            reply = partial(self.cluster.network.call, bookie, self, self._listed, inspection)
+            self.cluster.network.call(self, bookie, bookie.listing, inspection.ledger_id, reply)
+        self.later(_LISTING_TIMEOUT_US, self._inspected, inspection)
+
+    def _listed(
+        self,
+        inspection: Inspection,
+        bookie: BookieId,
+        entries: frozenset[EntryId],
+        lac: LacAnswer,
+    ) -> None:
+        assert inspection.found is not None
+        held = IntervalSet()
+        held.add_ids(sorted(entries))
+        inspection.listed[bookie] = held
+        inspection.lac = max(inspection.lac, lac.last_add_confirmed)
+        if lac.limbo:
+            inspection.limbo.add(bookie)
+        if len(inspection.listed) == len(inspection.found.metadata.bookies()):
+            self._inspected(inspection)
+
+    def _inspected(self, inspection: Inspection) -> None:
+        if not inspection.over and not self.done:
+            inspection.over = True
+            inspection.then(inspection)
+
+    def session_expired(self) -> None:
+        """Stop: someone else may hold our locks by now (rule 34)."""
+        self.note("stops, its session has expired")
+        self.finish()
+
+
+class AuditorClient(Inspector):
+    """The elected auditor: cycles over all ledgers and leaves tasks."""
+
+    def __init__(self, cluster: "Cluster", name: str) -> None:
+        super().__init__(cluster, name, -1, KEY)
+        policy = AuditorPolicy(lost_delay_ms=120, open_grace_ms=60, reads_per_second=1_000_000)
+        self._auditor = Auditor(cluster.placement, self.world.rng(name), policy)
+        self._registered: dict[BookieId, BookieInfo] = {}
+        store = cluster.store
+        store.request(self.session, self._elected, store.lock, self.session, AUDITOR_LOCK)
+
+    def _elected(self, answer: object) -> None:
+        if answer is True:
+            self.note("is elected")
+            self._begin()
+        else:
+            self.finish()
+
+    def _begin(self) -> None:
+        if not self.done:
+            self.cluster.store.request(self.session, self._bookies_read, self.cluster.store.bookies)
+
+    def _bookies_read(self, answer: object) -> None:
+        if not isinstance(answer, dict):
+            self.later(_CYCLE_PAUSE_US, self._begin)
+            return
+        self._registered = answer
+        writable = {name for name, info in answer.items() if info.writable}
+        self._auditor.bookies.observe(self.world.now_ms, writable, answer.keys() - writable)
+        self.cluster.store.request(self.session, self._ledgers_read, self.cluster.store.list_ledgers)
+
+    def _ledgers_read(self, answer: object) -> None:
+        if not isinstance(answer, dict):
+            self.later(_CYCLE_PAUSE_US, self._begin)
+            return
+        self._auditor.begin(self.world.now_ms, sorted(answer))
+        self._read_on()
+
+    def _read_on(self) -> None:
+        for ledger_id in self._auditor.next_reads(self.world.now_ms):
+            self.inspect(ledger_id, self._judge)
+        if self._auditor.cycle_is_over:
+            self._report()
+
+    def _judge(self, inspection: Inspection) -> None:
+        if inspection.found is None:
+            self._auditor.skip(inspection.ledger_id, deleted=inspection.deleted)
+        else:
+            findings = inspection.findings(self._registered, self._auditor.bookies.lost())
+            self._auditor.judge(inspection.found.metadata, findings, self.world.now_ms)
+        self._read_on()
+
+    def _report(self) -> None:
+        report = self._auditor.report()
+        if self.world.tracing:
+            self.note(f"finds tasks {report.tasks}, blocked {report.blocked}")
+        store = self.cluster.store
+        for task in report.tasks:
+            store.request(self.session, _ignore, store.put_task, task)
+        for ledger_id in report.healthy:
+            if ledger_id in store.tasks:
+                store.request(self.session, _ignore, store.remove_task, ledger_id)
+        self.cluster.fully_replicated = report.is_fully_replicated and report.ledgers == len(store.ledgers)
+        self.later(_CYCLE_PAUSE_US, self._begin)
+
+
+class WorkerClient(Inspector):
+    """Takes one ledger's lock and repairs it, plan by plan, each after a look of its own (rule 33)."""
+
+    def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
+        super().__init__(cluster, name, ledger_id, KEY)
+        self.clears_limbo_of: BookieId | None = None
+        self._judge = LedgerAuditor(cluster.placement, self.world.rng(name))
+        self._task: RepairTask | None = None
+        self._registered: dict[BookieId, BookieInfo] = {}
+        self._rounds = 0
+        self._carry_out |= {
+            ev.RepairFinished: self._look_again,
+            ev.RepairAbandoned: self._look_again,
+            ev.RepairFailed: self._repair_failed,
+            ev.Recovered: self._recovered,
+            ev.RecoveryFailed: self._recovery_failed,
+        }
+        self.start_ticking()
+        store = cluster.store
+        store.request(self.session, self._locked, store.lock, self.session, f"ledger-{ledger_id}")
+
+    def _locked(self, answer: object) -> None:
+        if answer is not True:
+            self.finish()
+            return
+        store = self.cluster.store
+        store.request(self.session, self._task_read, store.tasks.get, self.ledger_id)
+
+    def _task_read(self, answer: object) -> None:
+        if not isinstance(answer, RepairTask):
+            self.finish()
+            return
+        self._task = answer
+        self._look()
+
+    def _look(self) -> None:
+        self._rounds += 1
+        self.activity = Activity.NONE
+        self.clears_limbo_of = None
+        if self._rounds > _ROUNDS_MAX:
+            self.finish()
+            return
+        self.cluster.store.request(self.session, self._bookies_read, self.cluster.store.bookies)
+
+    def _bookies_read(self, answer: object) -> None:
+        if answer is LOST or not isinstance(answer, dict):
+            self.finish()
+            return
+        self._registered = answer
+        self.inspect(self.ledger_id, self._plan)
+
+    def _plan(self, inspection: Inspection) -> None:
+        found, task = inspection.found, self._task
+        assert task is not None
+        if found is None:
+            self._end(task_is_done=inspection.deleted)
+            return
+        lost = task.still_lost(self._registered.keys())
+        audit = self._judge.audit(
+            found.metadata, inspection.findings(self._registered, lost), grace_is_over=task.recover
+        )
+        if audit.plans:
+            self._repair(found, audit.plans[0])
+        elif audit.open_action is OpenAction.RECOVER:
+            self._recover()
+        else:
+            self._end(task_is_done=not audit.problems)
+
+    def _end(self, *, task_is_done: bool) -> None:
+        """Give the lock back; before that take the task away, if there is nothing left to do."""
+        store = self.cluster.store
+        if task_is_done:
+            store.request(self.session, self._task_removed, store.remove_task, self.ledger_id)
+        else:
+            self.finish()
+
+    def _task_removed(self, _answer: object) -> None:
+        self.finish()
+
+    def _repair(self, found: Versioned, plan: RepairPlan) -> None:
+        self.note(f"repairs ledger {self.ledger_id}: {plan}")
+        self.clears_limbo_of = plan.clear_limbo
+        self.activity = Activity.REPAIR
+        rng = self.world.rng(f"{self.name}/{self._rounds}")
+        machine = LedgerRepair(
+            found.metadata,
+            found.version,
+            plan,
+            policy=RepairPolicy(read_bytes_max=rng.choice((1, 20, 1000)), metadata_retry_ms=20),
+            unavailable=frozenset(self.cluster.bookies) - self._registered.keys(),
+            now_ms=self.world.now_ms,
+        )
+        self.cluster.repair_started(self)
+        self.adopt(machine)
+        self.perform(machine.start())
+
+    def _look_again(self, _effect: object) -> None:
+        self.later(0, self._look)
+
+    def _repair_failed(self, effect: ev.RepairFailed) -> None:
+        self.cluster.setbacks.failed(
+            self.ledger_id, str(effect.error), self.world.now_ms, unrecoverable=effect.unrecoverable
+        )
+        self.finish()
+
+    def _recover(self) -> None:
+        self.activity = Activity.RECOVERY
+        machine = make_recovery(self)
+        self.adopt(machine)
+        self.perform(machine.start())
+
+    def _recovered(self, effect: ev.Recovered) -> None:
+        self.cluster.checkers.ended(self.ledger_id, effect.metadata)
+        self.later(0, self._look)
+
+    def _recovery_failed(self, effect: ev.RecoveryFailed) -> None:
+        self.cluster.setbacks.failed(
+            self.ledger_id, str(effect.error), self.world.now_ms, unrecoverable=False
+        )
+        self.finish()
+
+
+def _ignore(_answer: object) -> None:
+    """The next cycle sees whether it was done."""

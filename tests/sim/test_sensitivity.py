@@ -1,0 +1,200 @@
+"""The simulator is worth something only if it finds bugs: each rule that is taken out here makes a known seed fail.
+
+The seeds are those of a default run, not made for the purpose; how far one has to go says how rare the bug is. When the
+simulator or the machines change, seeds shift: `python -m tests.sim.test_sensitivity` looks for new ones.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import pytest
+
+from daybook.core import recovery
+from daybook.core.bookie import BookieLedger
+from daybook.core.events import Effect, ReadAnswered
+from daybook.core.evidence import EvidenceWindow
+from daybook.core.ids import NO_ENTRY, BookieId, EntryId
+from daybook.core.metadata import LedgerMetadata
+from daybook.core.quorum import is_ack_quorum
+from daybook.core.recovery import LedgerRecovery
+from daybook.core.send_window import Member, SendWindow
+from daybook.core.write_back import WriteBack
+from daybook.core.writer import LedgerWriter
+from tests.sim.bookie_model import SimBookie
+from tests.sim.metadata_model import MetadataStore
+from tests.sim.run import run_chunk
+from tests.sim.scenario import run_seed
+
+Patch: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+
+def one_ack_too_few(patch: pytest.MonkeyPatch) -> None:
+    """Rule 14: an entry is acknowledged by Qa − 1 bookies."""
+
+    def judge(self: LedgerWriter, batch: object) -> bool:
+        quorum = self.metadata.quorum
+        fewer = quorum._replace(ack_quorum=max(1, quorum.ack_quorum - 1))
+        return is_ack_quorum(fewer, batch.acked, batch.first, batch.last)  # type: ignore[attr-defined] # a batch
+
+    patch.setattr(LedgerWriter, "_is_acknowledged", judge)
+
+
+def recovery_skips_the_fence(patch: pytest.MonkeyPatch) -> None:
+    """Rule 1: one fenced bookie is taken for all."""
+    patch.setattr(LedgerRecovery, "_is_fenced", lambda self: True)
+
+
+def recovery_reads_do_not_fence(patch: pytest.MonkeyPatch) -> None:
+    """Rule 2, with a recovery that takes one fenced bookie for all."""
+    patch.setattr(recovery, "READS_FENCE", False)
+    patch.setattr(LedgerRecovery, "_is_fenced", lambda self: True)
+
+
+def bookies_answer_before_they_sync(patch: pytest.MonkeyPatch) -> None:
+    """Rule 23: a frame is answered when it is in memory."""
+    patch.setattr(BookieLedger, "may_ack_before_sync", lambda self, header: True)
+
+
+def fences_are_answered_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
+    """Rule 4: a fence is answered when it is in memory."""
+    patch.setattr(BookieLedger, "_fence_must_wait", lambda self: False)
+
+
+def recovery_starts_at_the_beginning(patch: pytest.MonkeyPatch) -> None:
+    """Rule 5: the start of the last fragment is forgotten."""
+
+    def start(self: LedgerRecovery) -> tuple[EntryId, int]:
+        return max([(NO_ENTRY, 0), *self._lac_answers])
+
+    patch.setattr(LedgerRecovery, "_starting_point", start)
+
+
+def one_denial_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """Rule 6: one bookie's "not found" ends the ledger."""
+    patch.setattr(EvidenceWindow, "_denials_needed", lambda self: 1)
+
+
+def failures_count_as_not_found(patch: pytest.MonkeyPatch) -> None:
+    """Rule 6: what is unknown is taken for absent."""
+    answer = EvidenceWindow.answer
+
+    def take(self: EvidenceWindow, position: int, first: EntryId, answered: ReadAnswered) -> None:
+        if answered.code.value:
+            answered = ReadAnswered(
+                answered.bookie, answered.request_id, type(answered.code).OK, through=1 << 40
+            )
+        answer(self, position, first, answered)
+
+    patch.setattr(EvidenceWindow, "answer", take)
+
+
+def limbo_vouches(patch: pytest.MonkeyPatch) -> None:
+    """Rule 29: a bookie that lost its disk is not marked."""
+    patch.setattr(SimBookie, "_must_mark", lambda self, found: False)
+
+
+def compare_and_set_does_not_compare(patch: pytest.MonkeyPatch) -> None:
+    """Rule 11: the version of a compare-and-set is dropped."""
+    patch.setattr(MetadataStore, "_version_matches", staticmethod(lambda actual, expected: True))
+
+
+def removed_bookies_still_count(patch: pytest.MonkeyPatch) -> None:
+    """Rule 15: what a removed bookie acknowledged counts for its successor."""
+    seat = SendWindow.seat
+
+    def keep(self: SendWindow, position: int, bookie: BookieId, out: list[Effect]) -> None:
+        acked = {batch.first: batch.acked for batch in self.uncompleted.values()}
+        seat(self, position, bookie, out)
+        for batch in self.uncompleted.values():
+            batch.acked |= acked[batch.first]
+
+    patch.setattr(SendWindow, "seat", keep)
+
+
+def new_bookies_are_written_to_before_metadata_names_them(patch: pytest.MonkeyPatch) -> None:
+    """Rule 16: frames go to a new bookie while its compare-and-set is under way."""
+    propose = LedgerWriter._propose
+
+    def early(self: LedgerWriter, bookies: tuple[BookieId, ...]) -> None:
+        propose(self, bookies)
+        members: list[Member] = list(self._window.members)
+        for member, bookie in zip(members, bookies, strict=True):
+            if member.bookie != bookie:
+                self._window.seat(member.position, bookie, self._out)
+
+    patch.setattr(LedgerWriter, "_propose", early)
+
+
+def recovery_raises_the_lac(patch: pytest.MonkeyPatch) -> None:
+    """Rule 12: frames of a recovery carry its progress as the LAC."""
+    patch.setattr(WriteBack, "_frame_lac", lambda self: (self.added_to, self.length + self.pending_bytes))
+
+
+def completion_while_metadata_is_pending(patch: pytest.MonkeyPatch) -> None:
+    """Rule 15: entries complete although an ensemble change is undecided."""
+    patch.setattr(LedgerWriter, "_adopt", _adopt_without_sending(LedgerWriter._adopt))
+
+
+def _adopt_without_sending(
+    adopt: Callable[[LedgerWriter, LedgerMetadata, int], None],
+) -> Callable[[LedgerWriter, LedgerMetadata, int], None]:
+    def adopted(self: LedgerWriter, metadata: LedgerMetadata, version: int) -> None:
+        acked = {batch.first: batch.acked for batch in self._window.uncompleted.values()}
+        adopt(self, metadata, version)
+        for batch in self._window.uncompleted.values():
+            batch.acked |= acked.get(batch.first, 0)
+
+    return adopted
+
+
+def listings_decide_what_is_deleted(patch: pytest.MonkeyPatch) -> None:
+    """Rule 28: a ledger that a listing lacks is collected without a second look."""
+    confirmed = SimBookie._collect_confirmed
+    patch.setattr(SimBookie, "_collect_confirmed", lambda self, ledger, answer: confirmed(self, ledger, None))
+
+
+MUTANTS: Final[dict[Patch, int]] = {
+    one_ack_too_few: 0,
+    recovery_skips_the_fence: 0,
+    recovery_reads_do_not_fence: 0,
+    bookies_answer_before_they_sync: 0,
+    fences_are_answered_before_they_are_durable: 0,
+    recovery_starts_at_the_beginning: 0,
+    one_denial_is_enough: 0,
+    failures_count_as_not_found: 0,
+    limbo_vouches: 0,
+    compare_and_set_does_not_compare: 0,
+    removed_bookies_still_count: 0,
+    new_bookies_are_written_to_before_metadata_names_them: 0,
+    recovery_raises_the_lac: 0,
+    completion_while_metadata_is_pending: 0,
+    listings_decide_what_is_deleted: 0,
+}
+"""Each with a seed that must fail."""
+
+
+@pytest.mark.parametrize(("mutant", "seed"), MUTANTS.items(), ids=[mutant.__name__ for mutant in MUTANTS])
+def test_a_rule_that_is_taken_out_makes_its_seed_fail(
+    mutant: Patch, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_seed(seed).failure is None
+    mutant(monkeypatch)
+    assert run_seed(seed).failure is not None
+
+
+def _look(most: int) -> None:
+    """Print a failing seed for each mutant."""
+    for mutant in MUTANTS:
+        with pytest.MonkeyPatch.context() as patch:
+            mutant(patch)
+            for seed in range(most):
+                failures = run_chunk([seed]).failures
+                if failures:
+                    print(f"    {mutant.__name__}: {seed},  # {failures[0].failure}")
+                    break
+            else:
+                print(f"    {mutant.__name__}: none of {most}")
+
+
+if __name__ == "__main__":
+    _look(5000)
