@@ -1,31 +1,28 @@
 """The store over ZooKeeper, by way of kazoo.
 
-kazoo answers in threads of its own; every answer and event is handed to the event loop here and nowhere else. The
-session's certain life is told by this process's monotonic clock (rule 46): it reaches as far as the negotiated
-time-out after the moment at which the last answered request, ping or handshake was *sent*, less a margin for the way
-from the server that answers to the leader that expires sessions.
+kazoo answers in threads of its own; every answer and event is handed to the event loop here and nowhere else. What an
+attempt that lost its connection may have done is for `ResolvingStore` to find out (rule 42); how long the session
+certainly lives is told by `kazoo_session` (rule 46).
 """
 
 import asyncio
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, Self, TypeVar
 
 import structlog
 from kazoo import exceptions as kazoo_errors
-from kazoo.client import KazooClient, TransactionRequest
+from kazoo.client import TransactionRequest
 from kazoo.exceptions import KazooException
 from kazoo.interfaces import IAsyncResult
-from kazoo.protocol.connection import PING_XID, PURESASL_AVAILABLE, ConnectionHandler
-from kazoo.protocol.serialization import Connect
+from kazoo.protocol.connection import PURESASL_AVAILABLE
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
+from daybook.metadata.kazoo_session import SessionClient
 from daybook.metadata.resolving import OPERATION_TIMEOUT_S, ResolvingStore
 from daybook.metadata.store import (
     BadVersionError,
@@ -48,12 +45,6 @@ from daybook.metadata.transport import ConnectionLostError, Node, Transport
 T = TypeVar("T")
 
 SESSION_TIMEOUT_S: Final = 5.0
-SESSION_MARGIN: Final = 0.1
-"""The part of the negotiated time-out that is not counted on.
-
-A follower that answers a ping passes it on to the leader only within half a tick; if it dies before, the leader counts
-from the one before. A time-out is at least two ticks, ten in the default here, and clocks run at slightly different rates.
-"""
 _RECONNECT_PAUSE_S_MAX: Final = 1.0
 _LOST: Final = (
     kazoo_errors.ConnectionLoss,
@@ -95,78 +86,6 @@ class ZooKeeperOptions:
     acl: Sequence[ACL] | None = None
 
 
-class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's connection, which also says when it sent what the server has since answered."""
-
-    client: "_Client"
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._pings_sent: deque[float] = deque()
-
-    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        sent = time.monotonic()
-        if isinstance(request, Connect):
-            self._pings_sent.clear()
-        answer = super()._invoke(timeout, request, xid)
-        if isinstance(request, Connect):
-            granted = answer[0]
-            if granted.time_out > 0:
-                self.client.session_granted(granted.session_id, granted.time_out / 1000, sent)
-        return answer
-
-    def _send_ping(self, connect_timeout: float) -> None:
-        self._pings_sent.append(time.monotonic())
-        super()._send_ping(connect_timeout)
-
-    def _read_header(self, timeout: float) -> Any:
-        answer = super()._read_header(timeout)
-        if (
-            answer[0].xid == PING_XID
-        ):  # answers come in the order of the pings, of which several may be under way
-            self.client.answered(self.client.granted_id, self._pings_sent.popleft())
-        return answer
-
-
-class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's client with the session's clock, and with requests that are sent in one session or not at all."""
-
-    def __init__(self, *args: Any, sasl_options: Any, **kwargs: Any) -> None:
-        super().__init__(*args, sasl_options=sasl_options, **kwargs)
-        self.session_lock = threading.RLock()
-        self.granted_id = 0
-        self.alive_until = 0.0
-        self._granted_s = 0.0
-        self._connection = _Connection(
-            self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options
-        )
-
-    def session_granted(self, session_id: int, granted_s: float, sent: float) -> None:
-        """The server accepted a handshake that began at `sent`."""
-        with self.session_lock:
-            self.granted_id, self._granted_s = session_id, granted_s
-            self.alive_until = 0.0
-            self.answered(session_id, sent)
-
-    def answered(self, session_id: int, sent: float) -> None:
-        """The server answered, within `session_id`, what was sent at `sent`."""
-        with self.session_lock:
-            if session_id == self.granted_id:
-                certain = sent + self._granted_s * (1 - SESSION_MARGIN)
-                self.alive_until = max(self.alive_until, certain)
-
-    def _session_callback(self, state: KeeperState) -> None:
-        with self.session_lock:
-            if state == KeeperState.EXPIRED_SESSION:
-                self.granted_id, self.alive_until = 0, 0.0
-            super()._session_callback(state)
-
-    def _call(self, request: Any, async_object: Any) -> Any:
-        # Under the lock no request slips into the queue of a session whose queue was just failed and dropped.
-        with self.session_lock:
-            return super()._call(request, async_object)
-
-
 class ZooKeeperTransport(Transport):
     """Attempts through a kazoo client. Made by `connect`, on the event loop that uses it."""
 
@@ -182,7 +101,7 @@ class ZooKeeperTransport(Transport):
         self._closed = ""
         self._seen = (0, False)
         self._event = asyncio.Event()
-        self._client = _Client(
+        self._client = SessionClient(
             hosts=hosts,
             timeout=options.session_timeout_s,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=_RECONNECT_PAUSE_S_MAX),

@@ -18,11 +18,12 @@ from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.placement import BookieInfo
 from daybook.metadata.blocking import BlockingStore
 from daybook.metadata.bookies import BookieDirectory
+from daybook.metadata.kazoo_session import SessionClient
 from daybook.metadata.lease import acquire
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.registration import Registration
 from daybook.metadata.store import NoNodeError, Session, StoreClosedError, StoreError, Versioned
-from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore, _Client
+from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from tests.fixtures.zookeeper import expire_session
 from tests.metadata.harness import LAYOUT, following, formatted, ledger, soon, stores, zookeeper_opener
 
@@ -79,7 +80,7 @@ def wire(zookeeper_server: EmbeddedZooKeeper) -> Iterator[Wire]:
 
 
 def test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent() -> None:
-    client = _Client(hosts="127.0.0.1:1", sasl_options=None)
+    client = SessionClient(hosts="127.0.0.1:1", sasl_options=None)
     client.session_granted(session_id=1, granted_s=5.0, sent=100.0)
     assert client.alive_until == 104.5, "the time-out less a tenth, from the sending of the handshake"
     client.answered(1, sent=102.0)
@@ -97,7 +98,7 @@ def test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent() 
 def test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    client = _Client(hosts="127.0.0.1:1", sasl_options=None)
+    client = SessionClient(hosts="127.0.0.1:1", sasl_options=None)
     client.session_granted(session_id=1, granted_s=10.0, sent=0.0)
     connection = client._connection
     monkeypatch.setattr(connection, "_submit", lambda *_arguments: None)

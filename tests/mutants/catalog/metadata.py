@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daybook.core.metadata import LedgerMetadata
-from daybook.metadata import bookies, lease, ledgers, registration, resolving, tasks, tree, zookeeper
+from daybook.metadata import bookies, kazoo_session, lease, ledgers, registration, resolving, tasks, tree
 from daybook.metadata.store import Versioned
 from tests.mutants.registry import mutant
 
@@ -217,12 +217,12 @@ def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session's life is counted from when an answer came, not from when its request was sent."""
-    answered = zookeeper._Client.answered
+    answered = kazoo_session.SessionClient.answered
 
     def late(self: Any, session_id: int, sent: float) -> None:
         answered(self, session_id, time.monotonic())
 
-    monkeypatch.setattr(zookeeper._Client, "answered", late)
+    monkeypatch.setattr(kazoo_session.SessionClient, "answered", late)
 
 
 @mutant(
@@ -231,7 +231,7 @@ def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer to an early ping is taken for that to the last one sent."""
-    send = zookeeper._Connection._send_ping
+    send = kazoo_session.SessionConnection._send_ping
 
     def overwrite(self: Any, connect_timeout: float) -> None:
         send(self, connect_timeout)
@@ -239,7 +239,7 @@ def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
         self._pings_sent.clear()
         self._pings_sent.extend([latest] * under_way)
 
-    monkeypatch.setattr(zookeeper._Connection, "_send_ping", overwrite)
+    monkeypatch.setattr(kazoo_session.SessionConnection, "_send_ping", overwrite)
 
 
 @mutant(
@@ -249,7 +249,7 @@ def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_session_is_counted_on_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session's certain life is taken for twice what the server grants."""
-    monkeypatch.setattr(zookeeper, "SESSION_MARGIN", -1.0)
+    monkeypatch.setattr(kazoo_session, "SESSION_MARGIN", -1.0)
 
 
 @mutant(
