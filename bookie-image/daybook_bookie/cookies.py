@@ -34,6 +34,8 @@ class Cookie:
     """The UID of the pool that owns the bookie; empty outside Kubernetes."""
     layout: tuple[str, ...] = ("journal", "store")
     """The roles of its directories: one more or one less is another bookie."""
+    incarnation: str = ""
+    """Drawn anew whenever cookies are stamped, so that a directory from before a replacement never fits again."""
 
     def to_bytes(self) -> bytes:
         """One line of JSON and one with its checksum."""

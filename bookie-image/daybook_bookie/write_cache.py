@@ -59,12 +59,6 @@ class PendingLedger:
         self.rising = False
         insort(blocks, block, key=_FIRST)
 
-    def overlaps(self, block: Block) -> bool:
-        """Whether another block, of these rising ones, reaches into the range of `block`."""
-        assert self.rising
-        at = bisect_right(self.blocks, block.last, key=_FIRST) - 1
-        return at >= 0 and self.blocks[at] is not block and self.blocks[at].last >= block.first
-
     def next_from(self, entry: EntryId) -> tuple[EntryId, Block] | None:
         """The smallest entry ≥ `entry` and a block that holds it."""
         at = bisect_right(self.blocks, entry, key=_FIRST)
@@ -128,6 +122,11 @@ class WriteCache:
         return [generation for generation in (self._flushing, self._active) if generation is not None]
 
     @property
+    def has_changes(self) -> bool:
+        """Whether a swap would give anything to flush."""
+        return bool(self._active.ledgers)
+
+    @property
     def is_flushing(self) -> bool:
         """Whether a swapped generation is not yet stored."""
         return self._flushing is not None
@@ -175,10 +174,6 @@ class WriteCache:
         """The smallest cached entry ≥ `entry` and a block that holds it."""
         found = [hit for pending in self.pending(ledger_id) if (hit := pending.next_from(entry)) is not None]
         return min(found, key=lambda hit: hit[0], default=None)
-
-    def is_alone(self, ledger_id: LedgerId, block: Block) -> bool:
-        """Whether no other cached block of the ledger can hold entries between those of `block`."""
-        return all(pending.rising and not pending.overlaps(block) for pending in self.pending(ledger_id))
 
     def swap(self) -> Generation:
         """Begin a new generation and return the one to flush; it stays readable until `drop_flushed`."""

@@ -102,13 +102,23 @@ class BookieStub:
 def bookie_handlers(
     append: Callable[[Iterator[bytes], grpc.ServicerContext], Iterable[bytes]],
     read: Callable[[pb.ReadRequest, grpc.ServicerContext], Iterable[bytes]],
+    read_lac: Callable[..., None],
     unary: Mapping[UnaryMethod, Callable[[Any, grpc.ServicerContext], Any]],
 ) -> grpc.GenericRpcHandler:
-    """A server's handlers; `unary` must have one for each of UNARY_METHODS."""
-    assert set(unary) == set(UNARY_METHODS), "every method has a handler"
+    """A server's handlers; `unary` must have one for each of UNARY_METHODS but READ_LAC.
+
+    `read_lac(request, context, send)` calls `send` with one response and then with None, now or later: for gRPC it is
+    a stream of one response, which a client cannot tell from a unary call.
+    """
+    assert set(unary) == set(UNARY_METHODS) - {READ_LAC}, "every method has a handler"
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         APPEND: grpc.stream_stream_rpc_method_handler(append),
         READ: grpc.unary_stream_rpc_method_handler(read, request_deserializer=pb.ReadRequest.FromString),
+        READ_LAC.name: grpc.unary_stream_rpc_method_handler(
+            read_lac,
+            request_deserializer=pb.ReadLacRequest.FromString,
+            response_serializer=pb.ReadLacResponse.SerializeToString,
+        ),
     }
     for method, handler in unary.items():
         handlers[method.name] = grpc.unary_unary_rpc_method_handler(

@@ -1,0 +1,114 @@
+"""Attaching a stream to a ledger: the password, and for a writer the proof that the ledger may be written to.
+
+The first normal frame of a ledger that this bookie does not know needs a synced read of its metadata (rule 20). That
+waits for ZooKeeper, so it has workers of its own and never holds up the frames of other ledgers on the stream. While
+ZooKeeper is away such an attachment is answered with UNAVAILABLE, and everything that is attached goes on (rule 46).
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from daybook.core.bookie import AttachVerdict, Purpose
+from daybook.core.errors import Code, DaybookError
+from daybook.core.ids import LedgerId
+from daybook.core.metadata import LedgerMetadata
+from daybook.runtime.logs import get_logger
+from daybook.wire import bookie_pb2 as pb
+from daybook_bookie.append import AppendStream
+from daybook_bookie.ledgers import LedgerTable
+from daybook_bookie.metrics import BookieMetrics
+
+_LOG: Final = get_logger(__name__)
+_ATTEMPTS_MAX: Final = 3
+"""A ledger that is collected between question and answer is asked about again, but not for ever."""
+
+ReadMetadata = Callable[[LedgerId], LedgerMetadata | None]
+
+_DETAILS: Final = {
+    AttachVerdict.OK: "",
+    AttachVerdict.UNAUTHORIZED: "the password is not the ledger's: open it with the one it was created with",
+    AttachVerdict.NEEDS_METADATA: "the ledger's metadata is needed and cannot be read now: try again",
+    AttachVerdict.NOT_OPEN: "the ledger is not OPEN: create a new one to write on",
+    AttachVerdict.NO_SUCH_LEDGER: "the ledger does not exist, or was deleted",
+}
+
+
+class Attacher:
+    """Decides attachments, on workers of its own."""
+
+    def __init__(
+        self, table: LedgerTable, read_metadata: ReadMetadata, metrics: BookieMetrics, workers: int
+    ) -> None:
+        """`read_metadata` syncs first; it raises DaybookError when the store does not answer."""
+        self._table = table
+        self._read_metadata = read_metadata
+        self._metrics = metrics
+        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="attach")
+
+    def attach(self, stream: AppendStream, request: pb.Attach) -> None:
+        """Decide what can be decided now; the rest goes to the workers. The answer goes to the stream."""
+        verdict = self._try(stream, request)
+        if verdict is AttachVerdict.NEEDS_METADATA:
+            self._workers.submit(self._attach_later, stream, request)
+        else:
+            self._answer(stream, request, verdict)
+
+    def close(self) -> None:
+        """Let the workers end."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _try(self, stream: AppendStream, request: pb.Attach) -> AttachVerdict:
+        with self._table.lock:
+            ledger = self._table.obtain(request.ledger_id)
+            verdict = ledger.attach(stream.stream_id, request.key, _purpose(request))
+            self._keep_or_release(stream, request.ledger_id, verdict)
+            return verdict
+
+    def _attach_later(self, stream: AppendStream, request: pb.Attach) -> None:
+        try:
+            verdict = self._with_metadata(stream, request)
+        except DaybookError as error:
+            _LOG.warning("a ledger's metadata cannot be read", ledger_id=request.ledger_id, reason=str(error))
+            verdict = AttachVerdict.NEEDS_METADATA
+        except Exception:  # noqa: BLE001 - a worker must answer, whatever happened
+            _LOG.exception("an attachment failed", ledger_id=request.ledger_id)
+            verdict = AttachVerdict.NEEDS_METADATA
+        self._answer(stream, request, verdict)
+
+    def _with_metadata(self, stream: AppendStream, request: pb.Attach) -> AttachVerdict:
+        verdict = AttachVerdict.NEEDS_METADATA
+        for _ in range(_ATTEMPTS_MAX):
+            with self._table.pinned(request.ledger_id) as ledger:
+                metadata = self._read_metadata(request.ledger_id)
+                with self._table.lock:
+                    verdict = ledger.attach_with_metadata(
+                        stream.stream_id, request.key, _purpose(request), metadata
+                    )
+                    self._keep_or_release(stream, request.ledger_id, verdict)
+            if verdict is not AttachVerdict.NEEDS_METADATA:
+                break
+        return verdict
+
+    def _keep_or_release(self, stream: AppendStream, ledger_id: LedgerId, verdict: AttachVerdict) -> None:
+        """Under the table's lock. A stream that closed meanwhile must not stay attached."""
+        if verdict is AttachVerdict.OK:
+            self._table.attached(stream.stream_id, ledger_id)
+            if stream.is_closed:
+                self._table.detach_locked(stream.stream_id)
+        else:
+            self._table.release(ledger_id)
+
+    def _answer(self, stream: AppendStream, request: pb.Attach, verdict: AttachVerdict) -> None:
+        code = verdict.code
+        self._metrics.attached.labels(code.name).inc()
+        if code is Code.UNAUTHORIZED:
+            _LOG.warning("a wrong password", ledger_id=request.ledger_id, client=stream.client)
+        answer = pb.Attached(
+            ledger_id=request.ledger_id, purpose=request.purpose, code=code, detail=_DETAILS[verdict]
+        )
+        stream.send_control(pb.ServerControl(attached=answer))
+
+
+def _purpose(request: pb.Attach) -> Purpose:
+    return Purpose.RECOVERY if request.purpose == pb.PURPOSE_RECOVERY else Purpose.WRITE

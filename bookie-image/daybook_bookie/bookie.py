@@ -1,0 +1,307 @@
+"""A bookie: its parts, put together, started and stopped in the right order.
+
+Each part is given what it needs and knows nothing of the others; the order is here. A failure of the journal or the
+store ends the process without another answer (rule 23): nobody knows what is durable, and the next start replays.
+"""
+
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from daybook.core.errors import Code
+from daybook.core.placement import BookieInfo
+from daybook.runtime.logs import get_logger
+from daybook_bookie.append import AppendContext, AppendStream
+from daybook_bookie.attach import Attacher
+from daybook_bookie.budget import ByteBudget
+from daybook_bookie.control import Control
+from daybook_bookie.disk_watch import DiskWatch, SpaceLimits, SpaceState, Usage
+from daybook_bookie.fencing import Fencer
+from daybook_bookie.gc import Collector
+from daybook_bookie.journal_thread import Barrier, JournalThread
+from daybook_bookie.ledgers import LedgerTable
+from daybook_bookie.long_poll import LongPolls
+from daybook_bookie.metadata_link import MetadataLink
+from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.passwords import Passwords
+from daybook_bookie.reads import Reads
+from daybook_bookie.scrubber import Scrubber
+from daybook_bookie.settings import BookieSettings
+from daybook_bookie.storage import Storage
+from daybook_bookie.store_thread import StoreThread
+
+_LOG: Final = get_logger(__name__)
+ANSWER_TIMEOUT_S: Final = 30.0
+"""How long an answer waits for the journal before it is given up."""
+
+
+class Bookie:
+    """All of a bookie but its sockets. `start` before anything is asked of it."""
+
+    def __init__(
+        self,
+        settings: BookieSettings,
+        storage: Storage,
+        link: MetadataLink,
+        metrics: BookieMetrics,
+        *,
+        on_failure: Callable[[str], None],
+        look_at_space: Callable[[], list[Usage]] | None = None,
+    ) -> None:
+        """`on_failure` is told why the process must end; nothing is answered from then on."""
+        self.settings = settings
+        self.storage = storage
+        self.link = link
+        self.metrics = metrics
+        self.boot_id = uuid.uuid4().hex
+        self.table = LedgerTable(
+            storage, write_cache_bytes=settings.write_cache_bytes, flush_bytes=settings.flush_bytes
+        )
+        self._on_failure = on_failure
+        self._failed = threading.Event()
+        self._streams: set[AppendStream] = set()
+        self._streams_lock = threading.Lock()
+        self._info: BookieInfo | None = None
+        self._make_threads(look_at_space or self._look_at_space)
+        self._make_services()
+
+    def _make_threads(self, look_at_space: Callable[[], list[Usage]]) -> None:
+        settings, metrics = self.settings, self.metrics
+        self.disk_watch = DiskWatch(
+            look_at_space,
+            SpaceLimits(
+                settings.disk_warn_ratio,
+                settings.disk_full_ratio,
+                settings.disk_low_water_ratio,
+                settings.disk_reserve_ratio,
+            ),
+            settings.disk_check_ms,
+        )
+        self.disk_watch.on_change = self._state_changed
+        self.journal = JournalThread(
+            self.storage.journal,
+            metrics,
+            stuck_after_ms=settings.stuck_after_ms,
+            on_full=self.disk_watch.refuse_writes,
+            on_failure=self.fail,
+        )
+        self.store_thread = StoreThread(
+            self.table,
+            metrics,
+            interval_ms=settings.flush_interval_ms,
+            stuck_after_ms=settings.stuck_after_ms,
+            on_full=self.disk_watch.refuse_writes,
+            on_failure=self.fail,
+        )
+        self.long_polls = LongPolls(
+            settings.long_polls_max, metrics.long_polls.set, lambda: self.make_durable(ANSWER_TIMEOUT_S)
+        )
+        self.scrubber = Scrubber(
+            self.storage.store,
+            metrics,
+            interval_ms=settings.scrub_interval_ms,
+            bytes_per_second=settings.scrub_bytes_per_second,
+        )
+        self.collector = Collector(
+            self.table,
+            self.journal,
+            self.link,
+            metrics,
+            interval_ms=settings.gc_interval_ms,
+            on_deleted=self.scrubber.forget,
+        )
+
+    def _make_services(self) -> None:
+        self.passwords = Passwords(self.table, self.link.read_ledger)
+        self.fencer = Fencer(
+            self.table,
+            self.journal,
+            self.long_polls,
+            self.passwords,
+            self.metrics,
+            timeout_s=ANSWER_TIMEOUT_S,
+        )
+        self.attacher = Attacher(
+            self.table, self.link.read_ledger, self.metrics, self.settings.attach_workers
+        )
+        self.budget = ByteBudget(self.settings.journal_queue_bytes)
+        self.append = AppendContext(
+            self.table, self.journal, self.budget, self.long_polls, self.metrics, self.attacher.attach
+        )
+        self.reads = Reads(
+            self.table, self.fencer, self.passwords, self.metrics, on_damage=self.scrubber.found
+        )
+        self.control = Control(self, timeout_s=ANSWER_TIMEOUT_S)
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._state_changed()
+        self.journal.start()
+        self.store_thread.start()
+        self.disk_watch.start()
+        self.collector.start()
+        self.scrubber.start()
+        self._watch_gauges()
+
+    def register(self, info: BookieInfo, on_registered: Callable[[], None] = lambda: None) -> None:
+        """Let clients find the bookie, now or as soon as ZooKeeper answers; `on_registered` is told once."""
+        self._info = info
+
+        def registered() -> None:
+            self.metrics.registered.set(1)
+            on_registered()
+
+        self.link.register(
+            self._current_info(),
+            wait_for_topology=self.settings.wait_for_topology,
+            on_registered=registered,
+        )
+
+    def fail(self, reason: str) -> None:
+        """The process must end: no answer may be given any more (rule 23)."""
+        self._failed.set()
+        self.table.stop_waiting()
+        self.budget.close()
+        self._on_failure(reason)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether `fail` was called."""
+        return self._failed.is_set()
+
+    def stop(self) -> None:
+        """End all streams, write what is queued, flush, close. The caller has stopped its sockets."""
+        for stream in self.open_stream_list():
+            stream.close()
+        self.table.stop_waiting()
+        self.budget.close()
+        self.attacher.close()
+        self.collector.close()
+        self.scrubber.close()
+        self.disk_watch.close()
+        self.long_polls.close()
+        self.journal.close()
+        self.store_thread.close()
+        self.storage.close()
+        self.link.close()
+        _LOG.info("stopped")
+
+    # State
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether normal writes are taken."""
+        return self.table.space is SpaceState.WRITABLE and not self.table.read_only_reason
+
+    @property
+    def read_only_reason(self) -> str:
+        """Why not; empty if they are."""
+        if self.table.read_only_reason:
+            return self.table.read_only_reason
+        return "" if self.is_writable else f"{self.disk_watch.fullest.name} is full: {self.table.space.value}"
+
+    def set_read_only(self, reason: str) -> None:
+        """Refuse normal writes for `reason`, or allow them if it is empty."""
+        with self.table.lock:
+            self.table.read_only_reason = reason
+        self._state_changed()
+
+    def make_durable(self, timeout_s: float) -> bool:
+        """Wait until everything accepted so far is durable."""
+        barrier = Barrier([])
+        with self.table.lock:
+            self.journal.put(barrier)
+        return barrier.wait(timeout_s) is Code.OK
+
+    def journal_bytes(self) -> int:
+        """What the journal's files take."""
+        end, mark = self.storage.journal.written, self.storage.store.mark
+        return (end.file_id - mark.file_id + 1) * self.settings.journal_file_bytes
+
+    # Streams
+
+    def open_stream(self) -> AppendStream | None:
+        """A new append stream; None if there are too many."""
+        with self._streams_lock:
+            if len(self._streams) >= self.settings.streams_max:
+                return None
+            stream = AppendStream(self.append)
+            self._streams.add(stream)
+            self.metrics.streams.set(len(self._streams))
+            return stream
+
+    def stream_ended(self, stream: AppendStream) -> None:
+        """The stream's handler ended."""
+        with self._streams_lock:
+            self._streams.discard(stream)
+            self.metrics.streams.set(len(self._streams))
+
+    def open_stream_list(self) -> list[AppendStream]:
+        """The streams that are open."""
+        with self._streams_lock:
+            return list(self._streams)
+
+    @property
+    def open_streams(self) -> int:
+        """How many there are."""
+        return len(self._streams)
+
+    # Space
+
+    def _look_at_space(self) -> list[Usage]:
+        """Journal and store; what LMDB's file can reuse counts as free, since it never shrinks (rule 30)."""
+        journal = _file_system("journal", self.settings.journal_dir.__fspath__())
+        store = _file_system("store", self.settings.store_dir.__fspath__())
+        space = self.storage.store.space()
+        capacity = min(store.capacity_bytes, self.settings.store_map_bytes)
+        return [journal, Usage("store", capacity, min(capacity, space.free))]
+
+    def _state_changed(self) -> None:
+        """Space or an administrator's word changed: streams, registration and metrics follow."""
+        with self.table.lock:
+            self.table.space = self.disk_watch.state
+        self.metrics.server_status.set(1 if self.is_writable else 0)
+        if self._info is not None:
+            self.link.update(self._current_info())
+
+    def _current_info(self) -> BookieInfo:
+        assert self._info is not None
+        fullest = self.disk_watch.fullest
+        return BookieInfo(
+            bookie=self._info.bookie,
+            address=self._info.address,
+            region=self._info.region,
+            zone=self._info.zone,
+            rack=self._info.rack,
+            node=self._info.node,
+            writable=self.is_writable,
+            free_bytes=fullest.free_bytes,
+            capacity_bytes=fullest.capacity_bytes,
+            boot_id=self.boot_id,
+        )
+
+    def _watch_gauges(self) -> None:
+        """Gauges that are read when somebody scrapes."""
+        metrics = self.metrics
+        metrics.journal_queue_bytes.set_function(lambda: self.budget.taken_bytes)
+        metrics.journal_bytes.set_function(self.journal_bytes)
+        metrics.write_cache_bytes.set_function(lambda: self.storage.cache.size_bytes)
+        metrics.ledgers.set_function(lambda: len(self.table.known_ids()))
+        metrics.limbo_ledgers.set_function(lambda: len(self.table.limbo_marks()))
+        for index, usage in enumerate(self.disk_watch.usages):
+            metrics.disk_used_ratio.labels(usage.name).set_function(partial(self._used_ratio, index))
+
+    def _used_ratio(self, index: int) -> float:
+        return self.disk_watch.usages[index].ratio
+
+
+def _file_system(name: str, path: str) -> Usage:
+    """As `df` counts: what is reserved for root is no capacity."""
+    stat = os.statvfs(path)
+    used = stat.f_blocks - stat.f_bfree
+    return Usage(name, (used + stat.f_bavail) * stat.f_frsize, stat.f_bavail * stat.f_frsize)

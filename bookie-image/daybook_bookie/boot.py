@@ -1,0 +1,198 @@
+"""From directories and ZooKeeper to storage that may be served: cookies first, everything else after.
+
+Rule 29 in its order. A normal start needs every cookie to be there and of one incarnation. A first start or an
+authorised replacement says durably what it is about, creates journal and store, marks every ledger whose metadata names
+the bookie as limbo, durably, and only then stamps directories and ZooKeeper; killed anywhere, it is begun again.
+"""
+
+import fcntl
+import os
+import secrets
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from daybook.metadata import bookies as metadata_bookies
+from daybook.metadata.instance import read_instance
+from daybook.metadata.store import Versioned
+from daybook.runtime.logs import get_logger
+from daybook_bookie.cookies import (
+    Cookie,
+    Found,
+    Start,
+    begin_creation,
+    check_cookies,
+    finish_creation,
+    look,
+    write_cookie,
+)
+from daybook_bookie.disk import Disk, RealDisk
+from daybook_bookie.metadata_link import MetadataLink
+from daybook_bookie.records import NONCE_BYTES, limbo_record
+from daybook_bookie.settings import BookieSettings
+from daybook_bookie.storage import Storage
+from daybook_bookie.storage_errors import CookieError
+from daybook_bookie.storage_settings import StorageSettings
+
+_LOG: Final = get_logger(__name__)
+_MARKS_AT_ONCE: Final = 10_000
+
+
+class DirectoryLock:
+    """Keeps a second process of the same bookie out of its directories; ends with the process."""
+
+    def __init__(self, *directories: Path) -> None:
+        """Make the directories if they are missing, and lock them. Raises CookieError if another process holds one."""
+        self._descriptors: list[int] = []
+        for directory in dict.fromkeys(directories):
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError as error:
+                self.close()
+                msg = f"{directory} cannot be used as a directory ({error.strerror}): check the path and its owner"
+                raise CookieError(msg) from error
+            self._descriptors.append(descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                self.close()
+                msg = f"another process uses {directory}: does this bookie run already? Stop it first"
+                raise CookieError(msg) from error
+
+    def close(self) -> None:
+        """Let others in."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+
+def open_storage(settings: BookieSettings, link: MetadataLink) -> Storage:
+    """Check who the directories belong to, and open them. Raises CookieError, StorageError, DaybookError, OSError."""
+    if settings.journal_dir.resolve() == settings.store_dir.resolve():
+        msg = f"journal_dir and store_dir are both {settings.store_dir}: give each a directory of its own"
+        raise CookieError(msg)
+    return _Boot(settings, link).open()
+
+
+class _Boot:
+    """One start."""
+
+    def __init__(self, settings: BookieSettings, link: MetadataLink) -> None:
+        self._settings = settings
+        self._link = link
+        self._disks: dict[str, Disk] = {
+            "journal": RealDisk(settings.journal_dir),
+            "store": RealDisk(settings.store_dir),
+        }
+        instance = link.run(read_instance(link.store, link.layout))
+        self._identity = Cookie(settings.bookie_id, instance.instance_id, settings.owner_uid)
+
+    def open(self) -> Storage:
+        link, bookie_id = self._link, self._settings.bookie_id
+        found = {role: look(disk, self._where(role)) for role, disk in self._disks.items()}
+        link.run(link.store.sync(link.layout.root))
+        registered = _from_metadata(link.run(link.bookies.cookie(bookie_id)))
+        authorised = link.run(link.bookies.replacement(bookie_id))
+        whole = registered is not None and all(each.cookie is not None for each in found.values())
+        start = check_cookies(
+            self._identity,
+            {role: _without_incarnation(each) for role, each in found.items()},
+            None if registered is None else replace(registered, incarnation=""),
+            authorised_replacement=authorised is not None,
+            named_by_ledgers=not whole and bool(link.ledgers_of(bookie_id)),
+        )
+        if start is Start.NORMAL and not self._is_one_incarnation(found, registered):
+            self._refuse_unless_replacing(found, authorised=authorised is not None)
+            start = Start.REPLACEMENT
+        _LOG.info("starting", how=start.name)
+        if start is Start.NORMAL:
+            storage = self._open_disks(new=False)
+            self._finish()
+            return storage
+        return self._create(start, authorised_version=authorised.version if authorised else None)
+
+    def _where(self, role: str) -> str:
+        return str(getattr(self._settings, f"{role}_dir"))
+
+    def _is_one_incarnation(self, found: dict[str, Found], registered: Cookie | None) -> bool:
+        cookies = [registered, *(each.cookie for each in found.values())]
+        return len({cookie.incarnation for cookie in cookies if cookie is not None}) == 1
+
+    def _refuse_unless_replacing(self, found: dict[str, Found], *, authorised: bool) -> None:
+        """Stamped directories that ZooKeeper does not know yet: a replacement that was killed just before its end."""
+        if authorised and all(each.creating is not None for each in found.values()):
+            return
+        msg = (
+            f"the directories of {self._settings.bookie_id} are from before or after a replacement that ZooKeeper "
+            "does not know: mount the right ones; if their data is lost, empty both and authorise a replacement "
+            f"(`daybook bookie replace {self._settings.bookie_id}`)"
+        )
+        raise CookieError(msg)
+
+    def _open_disks(self, *, new: bool) -> Storage:
+        settings = self._settings
+        sizes = StorageSettings(
+            journal_file_bytes=settings.journal_file_bytes, store_map_bytes=settings.store_map_bytes
+        )
+        return Storage.open(self._disks["journal"], self._disks["store"], settings.store_dir, sizes, new=new)
+
+    def _create(self, start: Start, *, authorised_version: int | None) -> Storage:
+        cookie = replace(self._identity, incarnation=uuid.uuid4().hex)
+        for disk in self._disks.values():
+            begin_creation(disk, cookie)
+        storage = self._open_disks(new=True)
+        try:
+            if start is Start.REPLACEMENT:
+                self._mark_limbo(storage)
+            for disk in self._disks.values():
+                write_cookie(disk, cookie)
+            self._stamp(cookie, authorised_version)
+            self._finish()
+        except BaseException:
+            storage.close()
+            raise
+        return storage
+
+    def _mark_limbo(self, storage: Storage) -> None:
+        """Before cookies are stamped, durably: what this bookie may have lost, it must never deny (rule 29)."""
+        ledgers = self._link.ledgers_of(self._settings.bookie_id)
+        for begin in range(0, len(ledgers), _MARKS_AT_ONCE):
+            part = ledgers[begin : begin + _MARKS_AT_ONCE]
+            marks = [limbo_record(ledger_id, secrets.token_bytes(NONCE_BYTES)) for ledger_id in part]
+            storage.journal.append([storage.decide(mark) for mark in marks])
+            storage.journal.sync()
+        _LOG.warning(
+            "replacement: this bookie cannot vouch for these ledgers yet", limbo_ledgers=len(ledgers)
+        )
+
+    def _stamp(self, cookie: Cookie, authorised_version: int | None) -> None:
+        link = self._link
+        stamp = metadata_bookies.Cookie(
+            cookie.bookie_id, cookie.instance_id, cookie.incarnation, cookie.layout, cookie.pool_uid
+        )
+        if authorised_version is None:
+            link.run(link.bookies.create_cookie(stamp))
+        else:
+            link.run(link.bookies.use_replacement(stamp, authorised_version=authorised_version))
+
+    def _finish(self) -> None:
+        for disk in self._disks.values():
+            finish_creation(disk)
+
+
+def _from_metadata(node: Versioned[metadata_bookies.Cookie] | None) -> Cookie | None:
+    """The cookie in ZooKeeper as the directories spell it."""
+    if node is None:
+        return None
+    known = node.value
+    return Cookie(known.bookie, known.instance_id, known.pool_uid, known.directories, known.incarnation)
+
+
+def _without_incarnation(found: Found) -> Found:
+    """Incarnations are compared once it is clear that the bookie is the same."""
+    return found._replace(
+        cookie=None if found.cookie is None else replace(found.cookie, incarnation=""),
+        creating=None if found.creating is None else replace(found.creating, incarnation=""),
+    )

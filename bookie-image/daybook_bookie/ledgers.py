@@ -1,0 +1,247 @@
+"""The ledgers of a bookie, under the one lock that everything which decides about them holds.
+
+One lock for all is enough, because nothing under it waits or looks at entries, and it makes rule 43 plain: whoever
+checks a fence puts the frame into the write cache before anyone else can look. A ledger's object lives while a stream
+is attached to it or something about it is not durable; otherwise it is made anew from store and cache when needed, so
+that memory does not grow with the number of ledgers that were ever written to.
+"""
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from daybook.core.bookie import BookieLedger, LedgerRecord
+from daybook.core.errors import Code
+from daybook.core.frame import Buffer, FrameHeader
+from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from daybook.core.intervals import IntervalSet
+from daybook.runtime.clock import unix_ms
+from daybook_bookie.disk_watch import SpaceState
+from daybook_bookie.records import LedgerIntro, Record, intro_record
+from daybook_bookie.storage import Storage
+from daybook_bookie.store_write import add_block
+
+KEY_ONLY_MS = 0
+"""`first_seen_ms` of a ledger whose key is known, but which metadata never showed OPEN (rule 20)."""
+
+
+class _Index:
+    """What cache and store hold of one ledger; used with the table's lock held."""
+
+    def __init__(self, storage: Storage, ledger_id: LedgerId) -> None:
+        self._storage = storage
+        self._ledger_id = ledger_id
+
+    def contains(self, entry_id: EntryId) -> bool:
+        """See EntryIndex."""
+        hit = self._storage.cache.next_from(self._ledger_id, entry_id)
+        if hit is not None and hit[0] == entry_id:
+            return True
+        record = self._storage.store.ledger(self._ledger_id)
+        return record is not None and record.intervals.contains(entry_id)
+
+    def last(self) -> EntryId:
+        """See EntryIndex."""
+        record = self._storage.store.ledger(self._ledger_id)
+        stored = NO_ENTRY if record is None else record.intervals.last
+        pending = self._storage.cache.pending(self._ledger_id)
+        return max([stored, *(block.last for generation in pending for block in generation.blocks)])
+
+
+class LedgerTable:
+    """Methods are called with `lock` held, but for those that say that they take it."""
+
+    def __init__(self, storage: Storage, *, write_cache_bytes: int, flush_bytes: int) -> None:
+        """`write_cache_bytes` bounds the generation that takes frames; at `flush_bytes` a flush is asked for."""
+        self.lock = threading.Lock()
+        self.storage = storage
+        self.space = SpaceState.WRITABLE
+        self.read_only_reason = ""
+        """Why an administrator made the bookie read-only; empty if none did."""
+        self.flush_wanted = threading.Event()
+        self._write_cache_bytes = write_cache_bytes
+        self._flush_bytes = flush_bytes
+        self._room = threading.Condition(self.lock)
+        self._stopping = False
+        self._ledgers: dict[LedgerId, BookieLedger] = {}
+        self._ledgers_of_stream: defaultdict[int, set[LedgerId]] = defaultdict(set)
+        self._holds: Counter[LedgerId] = Counter()
+
+    # Objects
+
+    def find(self, ledger_id: LedgerId) -> BookieLedger | None:
+        """The ledger if it is known, to look at and no more (it may be a copy)."""
+        return self._ledgers.get(ledger_id) or self._restore(ledger_id)
+
+    def obtain(self, ledger_id: LedgerId) -> BookieLedger:
+        """The ledger's one object, made if it is unknown; `release` it when nothing came of it."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            ledger = self._restore(ledger_id) or BookieLedger(ledger_id, _Index(self.storage, ledger_id))
+            self._ledgers[ledger_id] = ledger
+        return ledger
+
+    def release(self, ledger_id: LedgerId) -> None:
+        """Forget the object if cache and store know all that it knows."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None or self._holds[ledger_id]:
+            return
+        if ledger.fenced and not ledger.is_fence_durable:
+            return
+        del self._holds[ledger_id]
+        del self._ledgers[ledger_id]
+
+    @contextmanager
+    def pinned(self, ledger_id: LedgerId) -> Iterator[BookieLedger]:
+        """Keep the object while something slow is asked. Takes the lock itself, at the beginning and at the end."""
+        with self.lock:
+            ledger = self.obtain(ledger_id)
+            self._holds[ledger_id] += 1
+        try:
+            yield ledger
+        finally:
+            with self.lock:
+                self._holds[ledger_id] -= 1
+                if self._ledgers.get(ledger_id) is ledger:
+                    self.release(ledger_id)
+
+    def forget(self, ledger_id: LedgerId) -> None:
+        """The ledger is deleted: whoever is attached must attach again, to a new object (rule 20)."""
+        ledger = self._ledgers.pop(ledger_id, None)
+        if ledger is not None:
+            ledger.forget()
+
+    def _restore(self, ledger_id: LedgerId) -> BookieLedger | None:
+        stored = self.storage.ledger(ledger_id)
+        if stored is None:
+            return None
+        record = LedgerRecord(
+            ledger_id,
+            stored.password_hash.decode() if stored.password_hash or stored.first_seen_ms else None,
+            introduced=stored.first_seen_ms > KEY_ONLY_MS,
+            fenced=stored.fenced,
+            limbo_nonce=stored.limbo.hex() if stored.limbo else None,
+            last_add_confirmed=stored.last_add_confirmed,
+            length_at_lac=stored.length_at_lac,
+        )
+        return BookieLedger.restored(record, _Index(self.storage, ledger_id))
+
+    # What is known. These take the lock themselves, and only for what is in the cache.
+
+    def known_ids(self) -> list[LedgerId]:
+        """Every ledger that store or cache knows, rising."""
+        found = set(self.storage.store.ledgers())
+        with self.lock:
+            for generation in self.storage.cache.generations:
+                for ledger_id, pending in generation.ledgers.items():
+                    (found.discard if pending.deleted else found.add)(ledger_id)
+        return sorted(found)
+
+    def limbo_marks(self) -> dict[LedgerId, str]:
+        """The nonces of the ledgers that this bookie cannot vouch for (rule 29)."""
+        stored = self.storage.store.ledgers().items()
+        maybe = {ledger_id for ledger_id, record in stored if record.limbo is not None}
+        marks = {}
+        with self.lock:
+            for generation in self.storage.cache.generations:
+                maybe |= {ledger_id for ledger_id, pending in generation.ledgers.items() if pending.limbo}
+            for ledger_id in maybe:
+                record = self.storage.ledger(ledger_id)
+                if record is not None and record.limbo is not None:
+                    marks[ledger_id] = record.limbo.hex()
+        return marks
+
+    def intervals(self, ledger_id: LedgerId) -> IntervalSet:
+        """Which entries of the ledger are here."""
+        with self.lock:
+            if self.storage.ledger(ledger_id) is None:
+                return IntervalSet()
+            blocks = [block for pending in self.storage.cache.pending(ledger_id) for block in pending.blocks]
+            record = self.storage.store.ledger(ledger_id)
+        held = IntervalSet() if record is None else record.intervals.copy()
+        for block in blocks:
+            add_block(held, block)
+        return held
+
+    # Streams
+
+    def attached(self, stream_id: int, ledger_id: LedgerId) -> None:
+        """Hold the ledger for the stream."""
+        ledgers = self._ledgers_of_stream[stream_id]
+        if ledger_id not in ledgers:
+            ledgers.add(ledger_id)
+            self._holds[ledger_id] += 1
+
+    def detach(self, stream_id: int) -> None:
+        """The stream ended. Takes the lock itself."""
+        with self.lock:
+            self.detach_locked(stream_id)
+
+    def detach_locked(self, stream_id: int) -> None:
+        """As `detach`, with the lock held."""
+        for ledger_id in self._ledgers_of_stream.pop(stream_id, set()):
+            self._holds[ledger_id] -= 1
+            ledger = self._ledgers.get(ledger_id)
+            if ledger is not None:
+                ledger.detach(stream_id)
+                self.release(ledger_id)
+
+    # Frames
+
+    def accept(self, stream_id: int, header: FrameHeader) -> tuple[BookieLedger | None, Code]:
+        """Decide over a frame: fence, limbo, attachment, space (rule 30)."""
+        ledger = self._ledgers.get(header.ledger_id)
+        if ledger is None:
+            return None, Code.NOT_ATTACHED
+        if self.space is not SpaceState.WRITABLE or self.read_only_reason:
+            code = self._refuses_for_space(header)
+            if code is not Code.OK:
+                return ledger, code
+        return ledger, ledger.accept(stream_id, header)
+
+    def _refuses_for_space(self, header: FrameHeader) -> Code:
+        """Read-only keeps a reserve that recovery may use (rule 30)."""
+        if header.is_recovery and self.space is not SpaceState.EXHAUSTED:
+            return Code.OK
+        return Code.READ_ONLY
+
+    def cache_frame(self, header: FrameHeader, frame: Buffer) -> Record:
+        """Make an accepted frame visible, in the same hold of the lock that accepted it (rule 43).
+
+        The record is to be journalled next.
+        """
+        record = self.storage.accept(frame, header)
+        if self.storage.cache.active_bytes >= self._flush_bytes:
+            self.flush_wanted.set()
+        return record
+
+    def changed_records(self, ledger: BookieLedger) -> list[Record]:
+        """What must be journalled before the ledger's next frame: its key, and whether it may be written (rule 20)."""
+        seen_ms = unix_ms() if ledger.introduced else KEY_ONLY_MS
+        intro = LedgerIntro(ledger.ledger_id, seen_ms, (ledger.key or "").encode())
+        ledger.record_is_journalled()
+        return [self.storage.decide(intro_record(intro))]
+
+    def wait_for_room(self, size_bytes: int) -> None:
+        """Wait until the write cache has room for a message, or the bookie stops. Takes the lock itself."""
+        if self.storage.cache.active_bytes + size_bytes <= self._write_cache_bytes:
+            return
+        with self.lock:
+            while (
+                self.storage.cache.active_bytes
+                and self.storage.cache.active_bytes + size_bytes > self._write_cache_bytes
+                and not self._stopping
+            ):
+                self.flush_wanted.set()
+                self._room.wait()
+
+    def room_made(self) -> None:
+        """The cache was swapped."""
+        self._room.notify_all()
+
+    def stop_waiting(self) -> None:
+        """Nobody will make room any more. Takes the lock itself."""
+        with self.lock:
+            self._stopping = True
+            self._room.notify_all()

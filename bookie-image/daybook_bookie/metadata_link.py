@@ -1,0 +1,182 @@
+"""The metadata store for a process made of threads: an event loop in a thread of its own, and calls that wait for it.
+
+Also where the bookie's own entries in ZooKeeper are kept: its registration follows the bookie's state and comes back
+after a session expiry. Nothing on the way of an entry waits for this: a bookie serves on while ZooKeeper is away
+(rule 46); only what the protocol decides by metadata waits (rules 20, 28 and 29).
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Final, TypeVar
+
+from daybook.core.errors import DaybookError, MetadataUnavailableError, NoSuchLedgerError
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import LedgerMetadata
+from daybook.core.placement import BookieInfo
+from daybook.metadata.bookies import BookieDirectory
+from daybook.metadata.layout import Layout
+from daybook.metadata.ledgers import LedgerManager
+from daybook.metadata.registration import Registration
+from daybook.metadata.store import MetadataStore
+from daybook.runtime.logs import get_logger
+
+T = TypeVar("T")
+
+_LOG: Final = get_logger(__name__)
+CALL_TIMEOUT_S: Final = 20.0
+"""A little more than the store's own time-out: this one only guards against a loop that is stuck."""
+
+
+class MetadataLink:
+    """A store on a loop of its own. Calls raise what the store raises; MetadataUnavailableError if nothing answers."""
+
+    def __init__(self, open_store: Callable[[], Awaitable[MetadataStore]], cluster: str) -> None:
+        """Open the store; raises what `open_store` raises."""
+        self.layout = Layout(cluster)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="metadata", daemon=True)
+        self._thread.start()
+        self._keeper: Future[None] | None = None
+        self._registration: Registration | None = None
+        self._wanted: BookieInfo | None = None
+        self._updates: set[asyncio.Task[None]] = set()  # a loop keeps no strong reference to its tasks
+        self._closed = False
+        try:
+            self.store: MetadataStore = self.run(_await(open_store), timeout_s=None)
+        except BaseException:
+            self._stop_loop()
+            raise
+        self.ledgers = LedgerManager(self.store, self.layout)
+        self.bookies = BookieDirectory(self.store, self.layout)
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = CALL_TIMEOUT_S) -> T:
+        """Run `work` on the loop and wait for it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except FutureTimeoutError as error:
+            if future.done():
+                raise
+            future.cancel()
+            msg = f"the metadata store gave no answer within {timeout_s} s"
+            raise MetadataUnavailableError(msg) from error
+
+    # Ledgers
+
+    def read_ledger(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        """The metadata after a sync (rule 20); None if the ledger does not exist, which is then certain."""
+        try:
+            return self.run(self.ledgers.read(ledger_id, sync=True)).value
+        except NoSuchLedgerError:
+            return None
+
+    def ledger_ids(self) -> frozenset[LedgerId]:
+        """All ledgers that exist. An error is raised, never a shorter answer (rule 28)."""
+
+        async def collect() -> frozenset[LedgerId]:
+            await self.store.sync(self.layout.root)
+            return frozenset([ledger_id async for ledger_id in self.ledgers.ids()])
+
+        return self.run(collect(), timeout_s=None)
+
+    def ledgers_of(self, bookie: BookieId) -> list[LedgerId]:
+        """All ledgers whose metadata names `bookie`, after a sync (rule 29)."""
+
+        async def collect() -> list[LedgerId]:
+            await self.store.sync(self.layout.root)
+            return [
+                found.value.ledger_id
+                async for found in self.ledgers.read_all()
+                if bookie in found.value.bookies()
+            ]
+
+        return self.run(collect(), timeout_s=None)
+
+    # Registration
+
+    def register(
+        self, info: BookieInfo, *, wait_for_topology: bool, on_registered: Callable[[], None]
+    ) -> None:
+        """Register in the background, and stay registered; `on_registered` is called once, when it is done."""
+        self._wanted = info
+        self._keeper = asyncio.run_coroutine_threadsafe(
+            self._register(wait_for_topology=wait_for_topology, on_registered=on_registered), self._loop
+        )
+
+    def update(self, info: BookieInfo) -> None:
+        """Say something new about the bookie; does not wait for the store."""
+        self._wanted = info
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._spawn_update)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the first registration is done (a session may have expired since: that is being mended)."""
+        return self._registration is not None
+
+    async def _register(self, *, wait_for_topology: bool, on_registered: Callable[[], None]) -> None:
+        assert self._wanted is not None
+        if wait_for_topology:
+            await _first(self.bookies.watch_location(self._wanted.bookie))
+        while self._registration is None:
+            try:
+                self._registration = await Registration.register(self.store, self.layout, self._wanted)
+            except DaybookError as error:
+                _LOG.warning("not registered yet", reason=str(error))
+                await asyncio.sleep(1)
+        on_registered()
+        await self._update()
+
+    def _spawn_update(self) -> None:
+        task = self._loop.create_task(self._update())
+        self._updates.add(task)
+        task.add_done_callback(self._updates.discard)
+
+    async def _update(self) -> None:
+        """Bring the registration to what is wanted now."""
+        registration = self._registration
+        if registration is None or self._wanted is None or registration.info == self._wanted:
+            return
+        try:
+            await registration.update(self._wanted)
+        except DaybookError as error:
+            _LOG.warning("the registration could not be changed; it will be", reason=str(error))
+
+    def unregister(self) -> None:
+        """Take the bookie off the list, so that no new ensemble names it."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+        registration, self._registration = self._registration, None
+        if registration is not None:
+            try:
+                self.run(registration.close())
+            except DaybookError as error:
+                _LOG.warning("the registration stays until its session ends", reason=str(error))
+
+    def close(self) -> None:
+        """End the session and the loop."""
+        self._closed = True
+        try:
+            self.run(self.store.close())
+        except DaybookError as error:
+            _LOG.warning("the session ends by itself", reason=str(error))
+        self._stop_loop()
+
+    def _stop_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _await(make: Callable[[], Awaitable[T]]) -> T:
+    return await make()
+
+
+async def _first(places: AsyncIterator[object | None]) -> None:
+    """Wait until there is something."""
+    async for place in places:
+        if place is not None:
+            return

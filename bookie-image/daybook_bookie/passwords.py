@@ -1,0 +1,47 @@
+"""Is this the ledger's password? Mostly the bookie knows; now and then only the metadata does.
+
+A key that a fence brought to an unknown ledger was never checked (rules 3 and 46), so before it refuses another one
+the bookie asks. Without an answer the request is refused as unavailable, not as unauthorised.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from daybook.core.bookie import AttachVerdict
+from daybook.core.errors import Code, DaybookError
+from daybook.core.ids import LedgerId
+from daybook.core.metadata import LedgerMetadata
+from daybook.runtime.logs import get_logger
+from daybook_bookie.ledgers import LedgerTable
+
+_LOG: Final = get_logger(__name__)
+
+
+class Passwords:
+    """Judges the keys that calls present; takes the table's lock itself."""
+
+    def __init__(
+        self, table: LedgerTable, read_metadata: Callable[[LedgerId], LedgerMetadata | None]
+    ) -> None:
+        """`read_metadata` syncs first; it raises DaybookError when the store does not answer."""
+        self._table = table
+        self._read_metadata = read_metadata
+
+    def check(self, ledger_id: LedgerId, key: str) -> Code:
+        """OK, UNAUTHORIZED, UNAVAILABLE or NO_SUCH_LEDGER. A ledger that is not known here has nothing to hide."""
+        with self._table.lock:
+            ledger = self._table.find(ledger_id)
+            verdict = AttachVerdict.OK if ledger is None else ledger.authorize(key)
+        if verdict is AttachVerdict.NEEDS_METADATA:
+            verdict = self._ask(ledger_id, key)
+        return verdict.code
+
+    def _ask(self, ledger_id: LedgerId, key: str) -> AttachVerdict:
+        with self._table.pinned(ledger_id) as ledger:
+            try:
+                metadata = self._read_metadata(ledger_id)
+            except DaybookError as error:
+                _LOG.warning("a ledger's metadata cannot be read", ledger_id=ledger_id, reason=str(error))
+                return AttachVerdict.NEEDS_METADATA
+            with self._table.lock:
+                return ledger.authorize_with_metadata(key, metadata)

@@ -1,0 +1,138 @@
+"""The one thread that writes the store: flushes the cache, trims the journal, removes what was deleted.
+
+A flush begins when enough has gathered or the oldest of it is old enough. The cache lets go of a generation, and the
+journal of its files, only after the store's commit (rule 24). A commit that fails stops the bookie (rule 23); a full
+store makes it read-only, and the flush is tried again until there is room (rule 30).
+"""
+
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+from daybook.runtime.health import Progress
+from daybook.runtime.logs import get_logger
+from daybook_bookie.ledgers import LedgerTable
+from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.storage_errors import StorageError, StorageFullError
+from daybook_bookie.store_write import delete_some
+from daybook_bookie.write_cache import Generation
+
+_LOG: Final = get_logger(__name__)
+_FULL_RETRY_S: Final = 1.0
+
+
+class StoreThread:
+    """Owns the store's writing side from `start` to `close`."""
+
+    def __init__(
+        self,
+        table: LedgerTable,
+        metrics: BookieMetrics,
+        *,
+        interval_ms: int,
+        stuck_after_ms: int,
+        on_full: Callable[[], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """`on_full`: the disk is full, the bookie should become read-only. `on_failure`: it must stop (rule 23)."""
+        self.progress = Progress("the store thread", stuck_after_ms)
+        self._table = table
+        self._metrics = metrics
+        self._interval_s = interval_ms / 1000
+        self._on_full = on_full
+        self._on_failure = on_failure
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self._rounds = 0
+        self._round_done = threading.Condition()
+        self._ended = False
+
+    def start(self) -> None:
+        """Begin to flush."""
+        self._thread.start()
+
+    def flush_now(self, timeout_s: float) -> bool:
+        """Flush everything that is in the cache now and wait for it; False if that did not end in time."""
+        with self._round_done:
+            wanted = self._rounds + 2  # the round under way may have begun before what is wanted came
+            self._table.flush_wanted.set()
+            return (
+                self._round_done.wait_for(lambda: self._again(wanted) or self._ended, timeout_s)
+                and not self._ended
+            )
+
+    def _again(self, wanted: int) -> bool:
+        if self._rounds < wanted:
+            self._table.flush_wanted.set()
+        return self._rounds >= wanted
+
+    def close(self) -> None:
+        """Flush what is in the cache, then stop. Nothing is lost if that fails: the journal has it."""
+        self._closing.set()
+        self._table.flush_wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self._table.flush_wanted.wait(self._interval_s)
+                self._table.flush_wanted.clear()
+                self._round()
+            self._round()
+        except StorageError as error:
+            self._on_failure(f"the store failed: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the bookie must stop
+            _LOG.exception("the store thread met an error that it does not know")
+            self._on_failure(f"the store failed: {type(error).__name__}: {error}")
+        finally:
+            with self._round_done:
+                self._ended = True
+                self._round_done.notify_all()
+
+    def _round(self) -> None:
+        self.progress.stamp()
+        table = self._table
+        with table.lock:
+            generation = table.storage.begin_flush() if table.storage.cache.has_changes else None
+            table.room_made()
+        if generation is not None:
+            started = perf_counter()
+            if not self._flush(generation):
+                return
+            with table.lock:
+                table.storage.end_flush()
+            self._metrics.flush_seconds.observe(perf_counter() - started)
+            self._metrics.flushed_bytes.inc(generation.size_bytes)
+        self._remove_deleted()
+        self.progress.rest()
+        with self._round_done:
+            self._rounds += 1
+            self._round_done.notify_all()
+
+    def _flush(self, generation: Generation) -> bool:
+        """Store the generation; False if there is no room and the bookie stops (the journal still has it)."""
+        while True:
+            try:
+                self._table.storage.flush(generation)
+            except StorageFullError as error:
+                _LOG.warning("a flush has no room", reason=str(error))
+                self._on_full()
+                self._remove_deleted()
+                self.progress.rest()
+                if self._closing.wait(_FULL_RETRY_S):
+                    return False
+                self.progress.stamp()
+            else:
+                return True
+
+    def _remove_deleted(self) -> None:
+        """Remove the blocks of deleted ledgers, in bounded transactions; needs no room that is not reserved."""
+        store = self._table.storage.store
+        for ledger_id in store.deletions():
+            try:
+                while not delete_some(store, ledger_id):
+                    self.progress.stamp()
+            except StorageFullError as error:
+                _LOG.warning("a deletion has no room yet", ledger_id=ledger_id, reason=str(error))
+                return

@@ -1,0 +1,336 @@
+"""A whole bookie in this process, with real sockets and files, over a metadata store in memory; and a plain client."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+from daybook_bookie.bookie import Bookie
+from daybook_bookie.boot import open_storage
+from daybook_bookie.disk_watch import Usage
+from daybook_bookie.metadata_link import MetadataLink
+from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.server import BookieServer
+from daybook_bookie.settings import BookieSettings
+from prometheus_client import CollectorRegistry
+
+from daybook.core.errors import Code
+from daybook.core.frame import Entry, decode_entries, encode_frame, entry_crcs, split_message
+from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState, hash_password
+from daybook.core.placement import BookieInfo
+from daybook.core.quorum import DENSE, Quorum, Stripe
+from daybook.core.stream import StreamAnswer
+from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.memory import MemoryServer, MemoryStore
+from daybook.metadata.store import Versioned
+from daybook.runtime.ports import Address
+from daybook.wire import bookie_pb2 as pb
+from daybook.wire.channel import open_channel
+from daybook.wire.messages import ReadHeader, decode_from_bookie, decode_read, encode_client_control
+from daybook.wire.service import BookieStub
+
+KEY = hash_password(b"secret", b"salt")
+WAIT_S = 10.0
+MIB = 1024 * 1024
+ROOMY = [Usage("journal", 100, 90), Usage("store", 100, 90)]
+
+
+def settings_for(directory: Path, **changes: Any) -> BookieSettings:
+    """Settings of a small bookie under `directory`; nothing happens by itself unless a test asks for it."""
+    values: dict[str, Any] = {
+        "bookie_id": "b0",
+        "zookeeper": "memory",
+        "cluster": "test",
+        "journal_dir": directory / "journal",
+        "store_dir": directory / "store",
+        "journal_file_bytes": 32 * MIB,
+        "store_map_bytes": 256 * MIB,
+        "write_cache_bytes": 32 * MIB,
+        "flush_bytes": 16 * MIB,
+        "flush_interval_ms": 3_600_000,
+        "gc_interval_ms": 3_600_000,
+        "scrub_interval_ms": 3_600_000,
+        "streams_max": 8,
+        "drain_ms": 500,
+    }
+    return BookieSettings(**{**values, **changes})
+
+
+def formatted_store(server: MemoryServer) -> Callable[[], Any]:
+    """Opens a store of its own on `server`, in a cluster that is there."""
+
+    async def open_store() -> MemoryStore:
+        store = MemoryStore(server, operation_timeout_s=1.0)
+        from daybook.metadata.layout import Layout
+
+        await ensure_cluster(store, Layout("test"), created_at_ms=0)
+        return store
+
+    return open_store
+
+
+class RunningBookie:
+    """A bookie that serves; `stop` or `crash` ends it, `restart` starts it again on the same directories."""
+
+    def __init__(
+        self,
+        directory: Path,
+        server: MemoryServer | None = None,
+        *,
+        usages: list[Usage] | None = None,
+        credentials: grpc.ServerCredentials | None = None,
+        **changes: Any,
+    ) -> None:
+        """Start. `usages`: what the disk watch sees."""
+        self.directory = directory
+        self.metadata = server or MemoryServer()
+        self.usages = usages or ROOMY
+        self.failures: list[str] = []
+        self.failed = threading.Event()
+        self._changes = changes
+        self._credentials = credentials
+        for name in ("journal", "store"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+        self._start()
+
+    def _start(self) -> None:
+        settings = settings_for(self.directory, **self._changes)
+        self.link = MetadataLink(formatted_store(self.metadata), settings.cluster)
+        try:
+            storage = open_storage(settings, self.link)
+        except BaseException:
+            self.link.close()
+            raise
+        self.registry = CollectorRegistry()
+        self.bookie = Bookie(
+            settings,
+            storage,
+            self.link,
+            BookieMetrics(self.registry),
+            on_failure=self._on_failure,
+            look_at_space=lambda: self.usages,
+        )
+        self.server = BookieServer(self.bookie, Address("127.0.0.1", 0), self._credentials)
+        self.bookie.start()
+        self.server.start()
+        self.address = str(self.server.address)
+        self.channel = open_channel(self.address)
+        self.stub = BookieStub(self.channel)
+
+    def _on_failure(self, reason: str) -> None:
+        self.failures.append(reason)
+        self.failed.set()
+
+    def register(self) -> None:
+        """Register, and wait for it."""
+        done = threading.Event()
+        self.bookie.register(BookieInfo("b0", self.address), done.set)
+        assert done.wait(WAIT_S)
+
+    def stop(self) -> None:
+        """Stop gracefully."""
+        self.channel.close()
+        self.link.unregister()
+        self.server.stop(0.5)
+        self.bookie.stop()
+
+    def restart(self) -> None:
+        """Stop and start again."""
+        self.stop()
+        self._start()
+
+    # Metadata
+
+    def create_ledger(
+        self,
+        ledger_id: int = 1,
+        *,
+        state: LedgerState = LedgerState.OPEN,
+        bookies: Sequence[str] = ("b0",),
+        key: str = KEY,
+    ) -> None:
+        """Put a ledger into the metadata."""
+
+        async def create() -> None:
+            manager = self.link.ledgers
+            while True:
+                made: Versioned[LedgerMetadata] = await manager.create_ledger(
+                    lambda number: LedgerMetadata(
+                        number,
+                        Quorum(len(bookies), len(bookies), 1),
+                        (Fragment(0, 0, tuple(bookies)),),
+                        state,
+                        password_hash=key,
+                    )
+                )
+                if made.value.ledger_id >= ledger_id:
+                    assert made.value.ledger_id == ledger_id
+                    return
+
+        self.link.run(create())
+
+    def delete_ledger(self, ledger_id: int) -> None:
+        """Take it out again."""
+
+        async def delete() -> None:
+            current = await self.link.ledgers.read(ledger_id)
+            await self.link.ledgers.delete(ledger_id, current.version)
+
+        self.link.run(delete())
+
+    # Calls
+
+    def open_stream(self) -> "Stream":
+        """A new append stream, past its hello."""
+        return Stream(self.stub)
+
+    def read(
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        *,
+        key: str = KEY,
+        fence: bool = False,
+        bytes_max: int = MIB,
+    ) -> tuple[ReadHeader, list[Entry], list[int]]:
+        """The last header, the entries, and the damaged ids of a read."""
+        request = pb.ReadRequest(
+            ledger_id=ledger_id, first_entry=first, last_entry=last, bytes_max=bytes_max, key=key, fence=fence
+        )
+        entries: list[Entry] = []
+        damaged: list[int] = []
+        header = ReadHeader(Code.UNAVAILABLE)
+        for message in self.stub.read(request, timeout=WAIT_S):
+            header, frames = decode_read(message)
+            damaged += [entry for a, b in header.damaged for entry in range(a, b + 1)]
+            for frame, offset in split_message(frames):
+                good, bad = decode_entries(frames, frame, offset)
+                entries += good
+                damaged += bad
+        return header, entries, damaged
+
+    def fence(self, ledger_id: int, key: str = KEY) -> pb.FenceResponse:
+        """Fence a ledger."""
+        answer: pb.FenceResponse = self.stub.fence(
+            pb.FenceRequest(ledger_id=ledger_id, key=key), timeout=WAIT_S
+        )
+        return answer
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A sample's value; 0 if there is none yet."""
+        return self.registry.get_sample_value(f"daybook_bookie_{name}", labels) or 0.0
+
+
+class Stream:
+    """A client's end of an append stream, one message at a time."""
+
+    def __init__(self, stub: BookieStub, name: str = "test") -> None:
+        """Open it and take the hello."""
+        self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+        self.call = stub.append(self._messages())
+        self._incoming: SimpleQueue[Any] = SimpleQueue()
+        threading.Thread(target=self._receive, daemon=True).start()
+        self.sent = 0
+        self.say(pb.ClientControl(hello=pb.ClientHello(client=name)))
+        hello = self.take()
+        assert isinstance(hello, pb.ServerControl)
+        self.hello = hello.hello
+
+    def _messages(self) -> Iterator[bytes]:
+        while (message := self._outgoing.get()) is not None:
+            yield message
+
+    def _receive(self) -> None:
+        try:
+            for message in self.call:
+                self._incoming.put(decode_from_bookie(message))
+            self._incoming.put(EOFError("the bookie ended the stream"))
+        except grpc.RpcError as error:
+            self._incoming.put(error)
+
+    def say(self, control: pb.ClientControl) -> None:
+        """Send a control message."""
+        self._outgoing.put(encode_client_control(control))
+
+    def take(self, timeout_s: float = WAIT_S) -> Any:
+        """The next message; raises what ended the stream, and queue.Empty."""
+        message = self._incoming.get(timeout=timeout_s)
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    def is_quiet(self, for_s: float) -> bool:
+        """Whether nothing comes for a while."""
+        try:
+            message = self._incoming.get(timeout=for_s)
+        except Exception:  # noqa: BLE001 - queue.Empty is private to the C module's class
+            return True
+        self._incoming.put(message)
+        return False
+
+    def attach(self, ledger_id: int, *, key: str = KEY, recovery: bool = False) -> Code:
+        """Attach and take the answer."""
+        purpose = pb.PURPOSE_RECOVERY if recovery else pb.PURPOSE_WRITE
+        self.say(pb.ClientControl(attach=pb.Attach(ledger_id=ledger_id, key=key, purpose=purpose)))
+        answer = self.take()
+        assert answer.attached.ledger_id == ledger_id
+        return Code(answer.attached.code)
+
+    def send(self, *frames: bytes) -> int:
+        """Send a message of frames; its number."""
+        self.sent += 1
+        self._outgoing.put(b"".join(frames))
+        return self.sent
+
+    def settle(self, message: int) -> dict[int, Code]:
+        """Wait until `message` is decided; the codes of its frames that failed."""
+        failed: dict[int, Code] = {}
+        through = -1
+        while through < message:
+            answer = self.take()
+            assert isinstance(answer, StreamAnswer)
+            failed |= {f.frame: f.code for f in answer.failures if f.message == message}
+            through = answer.through
+        return failed
+
+    def add(self, *frames: bytes) -> dict[int, Code]:
+        """Send a message and wait for its outcome."""
+        return self.settle(self.send(*frames))
+
+    def close(self) -> None:
+        """End it from this side, and wait for the other."""
+        self._outgoing.put(None)
+        while True:
+            try:
+                self.take()
+            except (EOFError, grpc.RpcError):
+                return
+
+
+def frame_of(
+    ledger_id: int,
+    first: int,
+    payloads: Sequence[bytes],
+    *,
+    lac: int = -1,
+    length: int = 0,
+    flags: int = 0,
+    stripe: Stripe = DENSE,
+    entry_ids: Sequence[int] | None = None,
+) -> bytes:
+    """A frame as a writer makes it."""
+    ids = entry_ids or range(first, first + len(payloads))
+    return encode_frame(
+        ledger_id,
+        first,
+        payloads,
+        entry_crcs(ledger_id, ids, payloads),
+        last_add_confirmed=lac,
+        length_at_lac=length,
+        flags=flags,
+        stripe=stripe,
+        entry_ids=entry_ids,
+    )
