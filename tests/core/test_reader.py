@@ -1,0 +1,501 @@
+"""Reading: every entry once, in order, from whichever replica has it; and never beyond what may be shown."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from daybook.core.errors import (
+    Code,
+    CorruptEntryError,
+    DaybookError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    NotEnoughReplicasError,
+    UnauthorizedError,
+)
+from daybook.core.events import (
+    BookieFailed,
+    Consumed,
+    Deliver,
+    Effect,
+    LacAnswered,
+    LacKnown,
+    MetadataRead,
+    MetadataUnreadable,
+    ReadAnswered,
+    ReadFailed,
+    ReadFinished,
+    ReadMetadata,
+    SendLacRead,
+    SendRead,
+    Tick,
+)
+from daybook.core.frame import Entry
+from daybook.core.ids import EntryId
+from daybook.core.lac import LacReader, LacTail, TailPolicy
+from daybook.core.metadata import Fragment
+from daybook.core.placement import BookieInfo
+from daybook.core.reader import LedgerReader, ReadPolicy, nearness
+from tests.core.small_cluster import ENTRY_BYTES, Cluster, Run, entry, failed
+
+SMALL = ReadPolicy(
+    piece_bytes=8 * ENTRY_BYTES, read_ahead_bytes=64 * ENTRY_BYTES, entry_bytes_guess=ENTRY_BYTES
+)
+
+
+class Reading(Run):
+    """A reader whose user takes what it gets at once, unless `consumes` is off."""
+
+    def __init__(self, cluster: Cluster, reader: LedgerReader, *, consumes: bool = True) -> None:
+        super().__init__(cluster, reader.step, reader.start())
+        self.reader = reader
+        self.consumes = consumes
+        self.asked: list[SendRead] = [e for e in self.queue if isinstance(e, SendRead)]
+
+    def feed(self, event: object) -> None:
+        effects = self.step(event)  # type: ignore[arg-type]  # it is an Event
+        self.asked += [e for e in effects if isinstance(e, SendRead)]
+        self.queue.extend(effects)
+
+    def one(self) -> Effect:
+        effect = super().one()
+        if isinstance(effect, Deliver) and self.consumes:
+            self.feed(Consumed(sum(len(e.data) for e in effect.entries)))
+        return effect
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [e for result in self.results if isinstance(result, Deliver) for e in result.entries]
+
+    @property
+    def error(self) -> DaybookError:
+        result = self.results[-1]
+        assert isinstance(result, ReadFailed), result
+        return result.error
+
+
+def closed_cluster(
+    ensemble: int = 3, write: int = 3, ack: int = 2, last: EntryId = 99, *, spares: int = 0
+) -> Cluster:
+    cluster = Cluster(ensemble, write, ack, spares=spares)
+    cluster.write_everywhere(0, last)
+    cluster.metadata = cluster.meta.closed(last, ENTRY_BYTES * (last + 1))
+    return cluster
+
+
+def read(
+    cluster: Cluster, first: EntryId = 0, last: EntryId | None = None, policy: ReadPolicy = SMALL
+) -> Reading:
+    """Read as far as it goes."""
+    end = cluster.meta.last_entry if last is None else last
+    reading = Reading(cluster, LedgerReader(cluster.meta, first, end, policy=policy))
+    reading.finish()
+    return reading
+
+
+def expected(first: EntryId, last: EntryId) -> list[Entry]:
+    return [Entry(i, entry(i)) for i in range(first, last + 1)]
+
+
+SHAPES = [(3, 3, 2), (3, 2, 2), (5, 3, 2), (4, 3, 2), (6, 3, 2), (5, 2, 1), (1, 1, 1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("first", "last"), [(0, 99), (0, 0), (99, 99), (13, 57), (5, 6)])
+def test_entries_come_once_in_order(shape: tuple[int, int, int], first: EntryId, last: EntryId) -> None:
+    reading = read(closed_cluster(*shape), first, last)
+    assert reading.entries == expected(first, last)
+    assert isinstance(reading.results[-1], ReadFinished)
+
+
+def test_an_empty_range_is_finished_at_once() -> None:
+    assert read(closed_cluster(), 5, 4).results == [ReadFinished()]
+
+
+def test_whole_answers_are_delivered_as_they_came() -> None:
+    cluster = closed_cluster()
+    reader = LedgerReader(cluster.meta, 0, 7, policy=SMALL)
+    (ask,) = reader.start()
+    assert isinstance(ask, SendRead)
+    entries = tuple(expected(0, 7))
+    deliver, finished = reader.step(ReadAnswered(ask.bookie, ask.request_id, Code.OK, entries, (), 7))
+    assert isinstance(deliver, Deliver)
+    assert deliver.entries is entries
+    assert isinstance(finished, ReadFinished)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_read_asks_for_little_more_than_it_needs(shape: tuple[int, int, int]) -> None:
+    """The fewest bookies that hold every entry: one without striping."""
+    ensemble, write, _ = shape
+    reading = read(closed_cluster(*shape), 0, 47)
+    pieces = {(ask.first, ask.last) for ask in reading.asked}
+    assert len(reading.asked) == len(pieces) * -(-ensemble // write)
+
+
+def test_fragments_are_read_from_their_own_bookies() -> None:
+    cluster = closed_cluster(spares=1)
+    for entry_id in range(50, 100):
+        cluster.bookies["b4"].entries[entry_id] = cluster.bookies["b1"].entries.pop(entry_id)
+    meta = cluster.meta
+    cluster.metadata = replace(meta, fragments=(*meta.fragments, Fragment(50, 150, ("b4", "b2", "b3"))))
+    cluster.down = {"b2", "b3"}
+    reading = read(cluster)
+    assert reading.entries == expected(0, 99)
+    assert all(ask.last < 50 for ask in reading.asked if ask.bookie == "b1")
+
+
+def test_answers_in_any_order_are_delivered_in_order() -> None:
+    cluster = closed_cluster()
+    for backwards in (False, True):
+        reading = Reading(cluster, LedgerReader(cluster.meta, 0, 99, policy=SMALL))
+        while reading.queue:
+            if backwards and all(isinstance(effect, SendRead) for effect in reading.queue):
+                reading.queue.rotate(1)
+            reading.one()
+            delivered = [e.entry_id for e in reading.entries]
+            assert delivered == list(range(len(delivered)))
+        assert reading.entries == expected(0, 99)
+
+
+# Failing over
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 2), (5, 3, 2), (4, 3, 2), (3, 2, 2), (5, 2, 1)])
+def test_what_one_replica_lacks_or_cannot_read_another_has(shape: tuple[int, int, int]) -> None:
+    """Holes and damage all over, as long as one replica of each entry is whole."""
+    cluster = closed_cluster(*shape, last=59)
+    for entry_id in range(60):
+        holders = cluster.holders(entry_id)
+        spared = holders[(entry_id * 7) % len(holders)]
+        for i, name in enumerate(holders):
+            if name != spared:
+                if (entry_id + i) % 2:
+                    del cluster.bookies[name].entries[entry_id]
+                else:
+                    cluster.bookies[name].damaged.add(entry_id)
+    reading = read(cluster)
+    assert reading.entries == expected(0, 59)
+
+
+def test_every_single_failure_of_a_piece_is_survived() -> None:
+    for shape, bad in product([(3, 3, 2), (5, 3, 2), (3, 2, 2)], range(5)):
+        cluster = closed_cluster(*shape, last=30)
+        name = f"b{bad + 1}"
+        if name in cluster.bookies:
+            cluster.down = {name}
+            reading = read(cluster)
+            assert reading.entries == expected(0, 30), (shape, bad)
+
+
+def test_a_failed_bookie_is_asked_last_from_then_on() -> None:
+    cluster = closed_cluster(last=399)
+    cluster.down = {"b2"}
+    reading = read(cluster)
+    assert reading.entries == expected(0, 399)
+    asked_b2 = [ask for ask in reading.asked if ask.bookie == "b2"]
+    assert len(asked_b2) <= 4  # those that were in flight when it failed
+
+
+def test_an_answer_that_is_cut_short_is_continued() -> None:
+    cluster = closed_cluster(last=40)
+    policy = ReadPolicy(piece_bytes=2 * ENTRY_BYTES, read_ahead_bytes=10**6, entry_bytes_guess=1)
+    assert read(cluster, policy=policy).entries == expected(0, 40)
+
+
+def test_a_silent_replica_is_overtaken_by_a_second_read() -> None:
+    for shape in [(3, 3, 2), (5, 3, 2)]:
+        for silent in range(shape[0]):
+            cluster = closed_cluster(*shape)
+            cluster.silent = {f"b{silent + 1}"}
+            reading = Reading(cluster, LedgerReader(cluster.meta, 0, 99, policy=SMALL))
+            reading.finish()
+            for now_ms in range(0, 20_000, 500):
+                reading.feed(Tick(now_ms))
+                reading.finish()
+            assert reading.entries == expected(0, 99)
+            late = [e for e in cluster.held if isinstance(e, SendRead)]
+            assert late
+            for effect in late:
+                assert reading.step(failed(effect, Code.TIMEOUT)) == []
+
+
+def test_a_lost_channel_is_a_failure_of_all_its_reads() -> None:
+    cluster = closed_cluster()
+    cluster.silent = {"b1"}
+    reading = Reading(cluster, LedgerReader(cluster.meta, 0, 99, policy=SMALL))
+    reading.finish()
+    reading.feed(BookieFailed("b1"))
+    reading.finish()
+    assert reading.entries == expected(0, 99)
+
+
+def test_the_nearest_replica_is_read() -> None:
+    infos = {
+        "b1": BookieInfo("b1", zone="z1", rack="r1"),
+        "b2": BookieInfo("b2", zone="z2", rack="r2"),
+        "b3": BookieInfo("b3", zone="z2", rack="r3"),
+    }
+    rank = nearness("z2", "r3", infos)
+    assert [rank(name) for name in ("b3", "b2", "b1", "b9")] == [0, 1, 2, 3]
+    cluster = closed_cluster()
+    reading = Reading(cluster, LedgerReader(cluster.meta, 0, 99, policy=SMALL, rank=rank))
+    reading.finish()
+    assert {ask.bookie for ask in reading.asked} == {"b3"}
+
+
+# What ends a read
+
+
+def broken(answers: Sequence[str]) -> Cluster:
+    """A closed ledger whose entry 5 is what `answers` say on its three replicas."""
+    cluster = closed_cluster(last=9)
+    for name, answer in zip(cluster.bookies, answers, strict=True):
+        if answer == "lost":
+            del cluster.bookies[name].entries[5]
+        elif answer == "damaged":
+            cluster.bookies[name].damaged.add(5)
+        elif answer == "down":
+            cluster.down.add(name)
+        elif answer == "limbo":
+            del cluster.bookies[name].entries[5]
+            cluster.bookies[name].ledger.enter_limbo("n")
+    return cluster
+
+
+def test_the_error_says_what_the_replicas_said() -> None:
+    for answers in product(("lost", "damaged", "down", "limbo", "found"), repeat=3):
+        reading = read(broken(answers))
+        if "found" in answers:
+            assert reading.entries == expected(0, 9), answers
+        elif "damaged" in answers or set(answers) == {"lost"}:
+            assert isinstance(reading.error, CorruptEntryError), answers
+        else:
+            assert isinstance(reading.error, NotEnoughReplicasError), answers
+        if "found" not in answers and set(answers) != {"down"}:
+            assert reading.entries == expected(0, 4), answers
+
+
+def test_an_open_ledger_is_read_up_to_the_lac_and_no_further() -> None:
+    cluster = Cluster()
+    cluster.write_everywhere(0, 9)
+    assert Reading(cluster, LedgerReader(cluster.meta, 0, 6, last_add_confirmed=6)).finish()
+    reading = Reading(cluster, LedgerReader(cluster.meta, 0, 7, last_add_confirmed=6))
+    reading.finish()
+    assert isinstance(reading.error, NoSuchEntryError)
+    assert reading.entries == []
+
+
+def test_past_the_lac_a_read_ends_where_a_quorum_denies() -> None:
+    cluster = Cluster()
+    cluster.write_everywhere(0, 9)
+    reading = Reading(cluster, LedgerReader(cluster.meta, 0, 30, last_add_confirmed=4, unconfirmed=True))
+    reading.finish()
+    assert reading.entries == expected(0, 9)
+    assert isinstance(reading.error, NoSuchEntryError)
+
+
+def test_a_closed_ledger_is_never_read_past_its_end() -> None:
+    cluster = closed_cluster(last=9)
+    cluster.write(10, [])
+    reading = Reading(cluster, LedgerReader(cluster.meta, 0, 10, unconfirmed=True))
+    reading.finish()
+    assert isinstance(reading.error, NoSuchEntryError)
+
+
+def test_entries_that_moved_are_found_with_the_metadata_of_now() -> None:
+    """A repair put b4 in the place of b1, b2 and b3 died; the reader's metadata is from before."""
+    cluster = closed_cluster(spares=1)
+    cluster.bookies["b4"].entries.update(cluster.bookies["b1"].entries)
+    stale = cluster.meta
+    cluster.metadata = stale.with_replica(0, "b1", "b4")
+    cluster.down = {"b1", "b2", "b3"}
+    reading = Reading(cluster, LedgerReader(stale, 0, 99, policy=SMALL))
+    reading.finish()
+    assert reading.entries == expected(0, 99)
+
+
+def test_a_reader_that_is_behind_a_close_does_not_pass_it() -> None:
+    cluster = Cluster()
+    cluster.write_everywhere(0, 4)
+    stale = cluster.meta
+    cluster.metadata = stale.closed(4, 15)
+    reading = Reading(cluster, LedgerReader(stale, 0, 8, unconfirmed=True))
+    reading.finish()
+    assert reading.entries == expected(0, 4)
+    assert isinstance(reading.error, NoSuchEntryError)
+
+
+def test_a_deleted_ledger_is_told_as_such() -> None:
+    cluster = closed_cluster()
+    reader = LedgerReader(cluster.meta, 0, 99)
+    cluster.metadata = None
+    for bookie in cluster.bookies.values():
+        bookie.entries.clear()
+    reading = Reading(cluster, reader)
+    reading.finish()
+    assert isinstance(reading.error, NoSuchLedgerError)
+
+
+def test_unreadable_metadata_is_asked_for_some_times_before_the_read_fails() -> None:
+    cluster = closed_cluster()
+    cluster.down = {"b1", "b2", "b3"}
+    reading = Reading(cluster, LedgerReader(cluster.meta, 0, 99, policy=SMALL))
+    asked = 0
+    for now_ms in range(0, 10_000, 500):
+        reading.feed(Tick(now_ms))
+        while reading.queue:
+            effect = reading.queue[0]
+            if isinstance(effect, ReadMetadata):
+                asked += 1
+                reading.queue.popleft()
+                reading.feed(MetadataUnreadable(effect.request_id))
+            else:
+                reading.one()
+    assert asked == SMALL.metadata_reads_max
+    assert isinstance(reading.error, NotEnoughReplicasError)
+
+
+# Room
+
+
+def test_no_more_is_fetched_than_the_user_makes_room_for() -> None:
+    cluster = closed_cluster(last=399)
+    reading = Reading(cluster, LedgerReader(cluster.meta, 0, 399, policy=SMALL), consumes=False)
+    reading.finish()
+    ahead = len(reading.entries) * ENTRY_BYTES
+    assert SMALL.read_ahead_bytes <= ahead < SMALL.read_ahead_bytes + 2 * SMALL.piece_bytes
+    reading.feed(Consumed(ahead))
+    reading.finish()
+    assert len(reading.entries) * ENTRY_BYTES >= 2 * SMALL.read_ahead_bytes
+    assert [e.entry_id for e in reading.entries] == list(range(len(reading.entries)))
+
+
+def test_several_pieces_are_in_flight_at_once() -> None:
+    cluster = closed_cluster(last=399)
+    reader = LedgerReader(cluster.meta, 0, 399, policy=SMALL)
+    assert len(reader.start()) == SMALL.read_ahead_bytes // SMALL.piece_bytes
+
+
+def test_pieces_grow_and_shrink_with_the_entries() -> None:
+    cluster = closed_cluster(last=399)
+    policy = replace(SMALL, entry_bytes_guess=8 * ENTRY_BYTES)
+    reading = read(cluster, policy=policy)
+    spans = [ask.last - ask.first + 1 for ask in reading.asked]
+    assert spans[0] == 1
+    assert max(spans) == 8
+
+
+# The LAC
+
+
+def lac_answer(
+    effect: SendLacRead, lac: EntryId, *, limbo: bool = False, fenced: bool = False
+) -> LacAnswered:
+    return LacAnswered(effect.bookie, effect.request_id, Code.OK, lac, limbo, fenced)
+
+
+def polls(effects: Sequence[Effect]) -> list[SendLacRead]:
+    return [e for e in effects if isinstance(e, SendLacRead)]
+
+
+def test_the_lac_is_the_highest_of_answers_that_meet_every_ack_quorum() -> None:
+    reader = LacReader(Cluster(3, 3, 2).meta)
+    first, second, third = polls(reader.start())
+    assert reader.step(lac_answer(first, 4)) == []
+    assert reader.step(lac_answer(second, 7)) == [LacKnown(7)]
+    assert reader.step(lac_answer(third, 9)) == []
+
+
+def test_a_lac_from_too_few_or_from_limbo_is_no_lac() -> None:
+    for lenient in (False, True):
+        reader = LacReader(Cluster(3, 3, 2).meta, lenient=lenient)
+        first, second, third = polls(reader.start())
+        assert reader.step(lac_answer(first, 4)) == []
+        assert reader.step(lac_answer(second, 9, limbo=True)) == []
+        (result,) = reader.step(BookieFailed(third.bookie))
+        if lenient:
+            assert result == LacKnown(4)
+        else:
+            assert isinstance(result, ReadFailed)
+            assert isinstance(result.error, NotEnoughReplicasError)
+
+
+def test_the_lac_is_never_before_the_last_fragment_and_a_close_is_final() -> None:
+    cluster = Cluster(start=(10, 30))
+    reader = LacReader(cluster.meta)
+    first, second, _ = polls(reader.start())
+    reader.step(lac_answer(first, -1))
+    assert reader.step(lac_answer(second, -1)) == [LacKnown(9)]
+    closed = cluster.meta.closed(12, 36)
+    assert LacReader(closed).start() == [LacKnown(12, closed)]
+
+
+def test_a_tail_tells_every_rise_and_never_goes_back() -> None:
+    tail = LacTail(Cluster().meta)
+    (poll,) = tail.start()
+    assert isinstance(poll, SendLacRead)
+    told: list[EntryId] = []
+    for lac in [0, 3, 2, 3, 7, 1]:
+        effects = tail.step(lac_answer(poll, lac))
+        told += [e.last_add_confirmed for e in effects if isinstance(e, LacKnown)]
+        (poll,) = polls(effects)
+        assert poll.known_lac == max(told)
+    assert told == [0, 3, 7]
+
+
+def test_a_tail_ends_with_the_metadata_of_the_close() -> None:
+    cluster = Cluster()
+    tail = LacTail(cluster.meta)
+    (poll,) = polls(tail.start())
+    effects = tail.step(lac_answer(poll, 3, fenced=True))
+    (ask,) = [e for e in effects if isinstance(e, ReadMetadata)]
+    assert polls(effects)[0].known_fenced
+    closed = cluster.meta.closed(5, 18)
+    assert tail.step(MetadataRead(ask.request_id, closed)) == [LacKnown(5, closed)]
+    assert tail.step(Tick(10**6)) == []
+
+
+def test_a_tail_follows_the_writer_into_a_new_fragment() -> None:
+    cluster = Cluster(spares=1)
+    tail = LacTail(cluster.meta, policy=TailPolicy(metadata_ms=1000))
+    (poll,) = polls(tail.start())
+    assert tail.step(Tick(999)) == []
+    (ask,) = tail.step(Tick(1000))
+    assert isinstance(ask, ReadMetadata)
+    moved = cluster.meta.with_ensemble(6, 18, ("b4", "b2", "b3"))
+    effects = tail.step(MetadataRead(ask.request_id, moved))
+    assert effects[0] == LacKnown(5)
+    assert polls(effects)[0].bookie in moved.last_fragment.bookies
+    assert tail.step(lac_answer(poll, 9)) == []  # the poll of the old ensemble was given up
+
+
+def test_a_tail_goes_round_the_bookies_and_pauses_when_all_fail() -> None:
+    tail = LacTail(Cluster().meta)
+    (poll,) = polls(tail.start())
+    asked = [poll.bookie]
+    for _ in range(2):
+        (poll,) = polls(tail.step(BookieFailed(poll.bookie)))
+        asked.append(poll.bookie)
+    assert sorted(asked) == ["b1", "b2", "b3"]
+    effects = tail.step(lac_answer(poll, 3, limbo=True))
+    assert polls(effects) == []
+    assert [type(e) for e in effects] == [ReadMetadata]
+    assert len(polls(tail.step(Tick(200)))) == 1
+
+
+def test_a_tail_of_a_deleted_ledger_or_with_a_wrong_password_fails() -> None:
+    tail = LacTail(Cluster().meta)
+    tail.start()
+    (ask,) = tail.step(Tick(1000))
+    assert isinstance(ask, ReadMetadata)
+    (result,) = tail.step(MetadataRead(ask.request_id, None))
+    assert isinstance(result, ReadFailed)
+    assert isinstance(result.error, NoSuchLedgerError)
+    tail = LacTail(Cluster().meta)
+    (poll,) = polls(tail.start())
+    (result,) = tail.step(LacAnswered(poll.bookie, poll.request_id, Code.UNAUTHORIZED))
+    assert isinstance(result, ReadFailed)
+    assert isinstance(result.error, UnauthorizedError)
