@@ -1,8 +1,9 @@
 """Journal, write cache and store together: the order in which things must happen, and nothing else.
 
-A passive piece: the server calls it from its own threads. With `lock` held, under which it also checks the fence:
-`accept`, `decide`, `begin_flush`, `end_flush`, `ledger`. On the journal's thread: `journal.append`, `journal.sync`. On
-the store's thread: `flush`, `delete_some`. Reads from anywhere; they take the lock for their looks into the cache.
+A passive piece: the server calls it from its own threads. Under one lock of its own, under which it also checks the
+fence: `accept`, `decide`, `begin_flush`, `end_flush`, `ledger`, every look into the cache. On the journal's thread:
+`journal.append`, `journal.sync`. On the store's thread: `flush`, `delete_some`. From anywhere: reads of the store; a
+reader asks the cache first, since a generation is dropped only after its commit.
 
 A frame is in the cache before it is in the journal, and is answered after the journal's fsync (rules 23 and 43); a
 duplicate goes the same way as the first, so it is answered only when it is durable itself (rule 54). A flush takes the
@@ -10,14 +11,12 @@ journal's durable position together with the generation: everything before it is
 the flush has committed, the journal before it may go (rule 24).
 """
 
-import threading
 from pathlib import Path
 from typing import Self
 
-from daybook.core.block import Block, decode_block, is_dense_block
 from daybook.core.errors import DaybookError
 from daybook.core.frame import Buffer, FrameHeader
-from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from daybook.core.ids import LedgerId
 from daybook_bookie import store_write
 from daybook_bookie.disk import Disk
 from daybook_bookie.journal import Journal
@@ -37,7 +36,6 @@ class Storage:
         self.journal = journal
         self.cache = cache
         self.store = store
-        self.lock = threading.Lock()
         self._flush_mark = store.mark
 
     @classmethod
@@ -109,8 +107,6 @@ class Storage:
         self.journal.trim(self.store.mark)
         return self.store.mark
 
-    # -- reads -----------------------------------------------------------------------------------------------------
-
     def ledger(self, ledger_id: LedgerId) -> LedgerRecord | None:
         """What is known of a ledger, cached or stored, entries of the cache not included; None if nothing is.
 
@@ -124,42 +120,3 @@ class Storage:
         for newer in pending:
             record = store_write.with_pending(record, newer)
         return None if record.deleting else record
-
-    def read(self, ledger_id: LedgerId, first: EntryId, last: EntryId, max_bytes: int) -> list[Buffer]:
-        """Frames that hold the entries of first … last that this bookie has, rising, about `max_bytes` of them.
-
-        They may hold more than was asked for, and an entry twice after a resend. The cache is asked before the store at every step: a generation is
-        dropped only after its commit, so what is no longer in the first is in the second (rule 43). Raises
-        CorruptStoreError.
-        """
-        frames: list[Buffer] = []
-        room = max_bytes
-        at = first
-        shown: Block | None = None
-        while at <= last and room > 0:
-            with self.lock:
-                cached = self.cache.next_from(ledger_id, at)
-                alone = cached is not None and self.cache.is_alone(ledger_id, cached[1])
-            record = self.store.ledger(ledger_id)
-            stored = record.intervals.next_from(at) if record is not None else NO_ENTRY
-            if cached is not None and not NO_ENTRY < stored < cached[0]:
-                entry, block = cached
-                if entry > last:
-                    break
-                if block is not shown:
-                    frames.append(block.data)
-                    room -= len(block.data)
-                    shown = block
-                alone = alone and (record is None or not record.intervals.count_between(entry, block.last))
-                at = block.last + 1 if alone or is_dense_block(block) else entry + 1
-            elif NO_ENTRY < stored <= last:
-                end = last if cached is None else min(last, cached[0] - 1)
-                found = self.store.read_blocks(ledger_id, stored, end, room)
-                if not found:
-                    break  # deleted meanwhile
-                frames += found
-                room -= sum(map(len, found))
-                at = min(decode_block(found[-1]).last, end) + 1
-            else:
-                break
-        return frames
