@@ -23,14 +23,6 @@ STOP_TIMEOUT_MS: Final = 30_000
 _READY_POLL_MS: Final = 20
 _LOG_TAIL_BYTES: Final = 2000
 
-MALLOC: Final = {
-    # Frames are as large as glibc's limit for mapping memory anew: without these every message costs page faults.
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "268435456",
-    "MALLOC_ARENA_MAX": "2",
-}
-"""Environment of a bookie process (docs/architecture.md, "The data path")."""
-
 
 def write_settings(directory: Path, values: Mapping[str, object]) -> None:
     """Write a bookie's settings under `directory`, once; a bookie that was here before keeps its own."""
@@ -68,7 +60,6 @@ def start_bookie(bookie_id: str, rack: str, directory: Path, zookeeper: str) -> 
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **MALLOC},
             start_new_session=True,
         )
     _await_ready(process, bookie_id, ready, directory / "bookie.log")

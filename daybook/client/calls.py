@@ -16,7 +16,9 @@ from daybook.core.events import (
     ForceAnswered,
     LacAnswered,
     LimboCleared,
+    LimboRead,
     ReadAnswered,
+    ReadLimbo,
     SendLacRead,
     SendRead,
 )
@@ -112,6 +114,19 @@ class BookieCalls:
         except grpc.aio.AioRpcError as error:
             return ForceAnswered(self.bookie, request_id, code_of(error))
         return ForceAnswered(self.bookie, request_id, Code(answer.code), answer.boot_id)
+
+    async def read_limbo(self, of: HasKey, request: ReadLimbo) -> LimboRead:
+        """The nonce of the ledger's limbo mark, if it has one, and the bookie's boot id (rule 29)."""
+        page = pb.ListLimboRequest(after_ledger=of.ledger_id - 1, limit=1)
+        try:
+            listed = await self.stub.list_limbo(page, timeout=CALL_TIMEOUT_S)
+            info = await self.stub.get_info(pb.GetInfoRequest(), timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return LimboRead(self.bookie, request.request_id, code_of(error))
+        nonces = {mark.ledger_id: mark.nonce for mark in listed.ledgers}
+        return LimboRead(
+            self.bookie, request.request_id, Code.OK, nonces.get(of.ledger_id), boot_id=info.boot_id
+        )
 
     async def clear_limbo(self, of: HasKey, request: ClearLimbo) -> LimboCleared:
         """Clear the limbo mark if it still carries the nonce (rule 29)."""

@@ -29,6 +29,7 @@ from daybook.core.metadata import (
 from daybook.core.placement import BookieInfo, PlacementPolicy
 from daybook.core.placement_policies import make_policy
 from daybook.core.quorum import check_quorum
+from daybook.core.reader import Rank, nearness
 from daybook.core.writer import LedgerWriter
 from daybook.core.writer_policy import WriterPolicy
 from daybook.metadata.bookies import BookieDirectory
@@ -42,7 +43,7 @@ from daybook.runtime.logs import get_logger
 
 log = get_logger(__name__)
 
-TICK_S: Final = 0.025
+TICK_S: Final = 0.05
 DELETE_ATTEMPTS: Final = 10
 
 
@@ -53,11 +54,14 @@ def connect(
     placement: PlacementPolicy | None = None,
     writer_policy: WriterPolicy | None = None,
     credentials: Callable[[], grpc.ChannelCredentials | None] = lambda: None,
+    zone: str = "",
+    rack: str = "",
     name: str | None = None,
 ) -> "Client":
     """A client of `cluster`, whose metadata is in the ZooKeeper at `zookeeper` ("host:port,…"); use `async with`.
 
-    `credentials` is asked for the TLS credentials of each new connection to a bookie; None means plaintext.
+    `credentials` is asked for the TLS credentials of each new connection to a bookie; None means plaintext. `zone` and
+    `rack` say where this process is, so that it reads from near bookies first.
     """
     return Client(
         lambda: ZooKeeperStore.open(zookeeper),
@@ -65,6 +69,8 @@ def connect(
         placement=placement or make_policy(),
         writer_policy=writer_policy or WriterPolicy(),
         credentials=credentials,
+        zone=zone,
+        rack=rack,
         name=name or f"{socket.gethostname()}-{os.getpid()}",
     )
 
@@ -80,6 +86,8 @@ class Client:
         placement: PlacementPolicy,
         writer_policy: WriterPolicy,
         credentials: Callable[[], grpc.ChannelCredentials | None],
+        zone: str,
+        rack: str,
         name: str,
     ) -> None:
         """See `connect`; tests pass a store of their own."""
@@ -88,7 +96,7 @@ class Client:
         self.placement = placement
         self._writer_policy = writer_policy
         self.rng = random.Random(secrets.randbits(64))
-        self._name = name
+        self._place = (zone, rack)
         self.channels = ChannelPool(name, credentials)
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self._quarantine: dict[BookieId, int] = {}
@@ -264,6 +272,10 @@ class Client:
     def bookies(self) -> Mapping[BookieId, BookieInfo]:
         """The bookies that are registered now, writable and read-only."""
         return self._bookies
+
+    def rank(self) -> Rank:
+        """How near each bookie is to this process."""
+        return nearness(*self._place, self._bookies)
 
     # What goes on behind
 

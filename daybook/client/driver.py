@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from daybook.client.channels import ChannelPool
 from daybook.client.sink import FrameSink
-from daybook.core.errors import Code, MetadataUnavailableError, NoSuchLedgerError
+from daybook.core.errors import Code, DaybookError, MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.events import (
     BookieFailed,
     CasAnswered,
@@ -26,9 +26,11 @@ from daybook.core.events import (
     FrameFailed,
     LacAnswered,
     LimboCleared,
+    LimboRead,
     MetadataRead,
     MetadataUnreadable,
     ReadAnswered,
+    ReadLimbo,
     ReadMetadata,
     SendFence,
     SendForce,
@@ -40,6 +42,9 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store import BadVersionError, Versioned
+from daybook.runtime.logs import get_logger
+
+log = get_logger(__name__)
 
 
 class Machine(Protocol):
@@ -67,8 +72,13 @@ class MachineDriver(FrameSink):
         handle: Callable[[Effect], None],
         current: Versioned[LedgerMetadata] | None = None,
         after_step: Callable[[], None] = lambda: None,
+        crashed: Callable[[DaybookError], None],
     ) -> None:
-        """`current` is the metadata that the machine was made with; `after_step` runs after each event, when its effects are carried out."""
+        """`current` is the metadata that the machine was made with.
+
+        `after_step` runs after each event, when its effects are carried out. `crashed` is told of an error that the
+        machine raised: a violated invariant, after which nothing it says counts.
+        """
         super().__init__(ledger_id, key, recovery=recovery)
         self._machine = machine
         self._channels = channels
@@ -76,14 +86,22 @@ class MachineDriver(FrameSink):
         self._handle = handle
         self._current = current
         self._after_step = after_step
+        self._crashed = crashed
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     def step(self, event: Event) -> None:
-        """Feed `event` to the machine and carry out what it asks for."""
-        if not self._stopped:
+        """Feed `event` to the machine and carry out what it asks for.
+
+        Called from streams that serve other ledgers too, so an error of this one's machine ends here.
+        """
+        if self._stopped:
+            return
+        try:
             self.carry_out(self._machine.step(event))
             self._after_step()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the machine is not to be trusted any more
+            self._crash(error)
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Carry out `effects` in order."""
@@ -103,6 +121,8 @@ class MachineDriver(FrameSink):
                     self._spawn(self._cas(effect))
                 case ReadMetadata(request_id):
                     self._spawn(self._read_metadata(request_id))
+                case ReadLimbo():
+                    self._spawn(self._read_limbo(effect))
                 case ClearLimbo():
                     self._spawn(self._clear_limbo(effect))
                 case _:
@@ -173,6 +193,14 @@ class MachineDriver(FrameSink):
             ForceAnswered(bookie, request_id, Code.CONNECTION_LOST)
             if calls is None
             else await calls.force(self, request_id)
+        )
+
+    async def _read_limbo(self, request: ReadLimbo) -> None:
+        calls = self._channels.calls(request.bookie)
+        self.step(
+            LimboRead(request.bookie, request.request_id, Code.CONNECTION_LOST)
+            if calls is None
+            else await calls.read_limbo(self, request)
         )
 
     async def _clear_limbo(self, request: ClearLimbo) -> None:

@@ -84,6 +84,7 @@ class Ledger:
             handle=self._handle,
             current=Versioned(writer.metadata, writer.version),
             after_step=self._after_step,
+            crashed=self._end,
         )
         self.ensemble_changes = 0
         """How often the ensemble changed while this handle wrote."""

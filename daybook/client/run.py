@@ -1,12 +1,15 @@
-"""Runs a machine of the core from start to result, when there is one result to wait for (recovery, repair)."""
+"""Runs a machine of the core from its start to its end, and hands over its results as they come."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 from daybook.client.channels import ChannelPool
 from daybook.client.driver import Machine, MachineDriver
-from daybook.core.events import BookiesChanged, Effect, Tick
+from daybook.core.errors import DaybookError
+from daybook.core.events import BookiesChanged, Effect, Event, Tick
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo
@@ -27,11 +30,94 @@ class Startable(Machine, Protocol):
 class Surroundings(Protocol):
     """What a machine needs around it: the client."""
 
-    channels: ChannelPool
-    ledgers: LedgerManager
+    @property
+    def channels(self) -> ChannelPool:
+        """Channels to the bookies."""
+
+    @property
+    def ledgers(self) -> LedgerManager:
+        """The ledgers' metadata."""
 
     def bookies(self) -> Mapping[BookieId, BookieInfo]:
-        """The bookies that are registered now."""
+        """The bookies that are registered now; another mapping whenever they changed."""
+
+
+class Running:
+    """A machine at work inside a `with` block; leaving it gives up whatever is still under way.
+
+    `tell_bookies`: the machine wants to know which bookies come and go (recovery and repair do).
+    """
+
+    def __init__(
+        self,
+        machine: Startable,
+        ledger_id: LedgerId,
+        key: str,
+        surroundings: Surroundings,
+        *,
+        tell_bookies: bool = False,
+        current: Versioned[LedgerMetadata] | None = None,
+    ) -> None:
+        """`current` is the metadata that the machine was made with, if it will change it."""
+        self._machine = machine
+        self._surroundings = surroundings
+        self._tell_bookies = tell_bookies
+        self._results: deque[Effect] = deque()
+        self._wake = asyncio.Event()
+        self._failure: DaybookError | None = None
+        self._driver = MachineDriver(
+            machine,
+            ledger_id,
+            key,
+            recovery=True,
+            channels=surroundings.channels,
+            ledgers=surroundings.ledgers,
+            handle=self._take,
+            current=current,
+            crashed=self._crash,
+        )
+
+    def _take(self, result: Effect) -> None:
+        self._results.append(result)
+        self._wake.set()
+
+    def _crash(self, error: DaybookError) -> None:
+        self._failure = error
+        self._wake.set()
+
+    def step(self, event: Event) -> None:
+        """Tell the machine something that only its user knows."""
+        self._driver.step(event)
+
+    async def results(self) -> AsyncIterator[Effect]:
+        """What the machine gives, for as long as it is asked; time passes for it meanwhile."""
+        seen = self._surroundings.bookies()
+        while True:
+            while self._results:
+                yield self._results.popleft()
+            if self._failure is not None:
+                raise self._failure
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(TICK_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._driver.step(Tick(monotonic_ms()))
+                bookies = self._surroundings.bookies()
+                if self._tell_bookies and bookies is not seen:
+                    seen = bookies
+                    self._driver.step(BookiesChanged(bookies))
+
+    def __enter__(self) -> Self:
+        """Start the machine."""
+        self._driver.carry_out(self._machine.start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give up what is still under way."""
+        self._driver.stop()
 
 
 async def run_to_end(
@@ -44,38 +130,10 @@ async def run_to_end(
     current: Versioned[LedgerMetadata] | None = None,
     on_effect: Callable[[Effect], None] = lambda _: None,
 ) -> Effect:
-    """Run `machine` until an effect `is_end`, and return that; other results go to `on_effect`.
-
-    The machine is told of time and of bookies that come and go while it runs.
-    """
-    ended: asyncio.Future[Effect] = asyncio.get_running_loop().create_future()
-
-    def handle(effect: Effect) -> None:
-        if not is_end(effect):
+    """Run `machine` until an effect `is_end`, and return that; other results go to `on_effect`."""
+    with Running(machine, ledger_id, key, surroundings, tell_bookies=True, current=current) as running:
+        async for effect in running.results():
+            if is_end(effect):
+                return effect
             on_effect(effect)
-        elif not ended.done():
-            ended.set_result(effect)
-
-    driver = MachineDriver(
-        machine,
-        ledger_id,
-        key,
-        recovery=True,
-        channels=surroundings.channels,
-        ledgers=surroundings.ledgers,
-        handle=handle,
-        current=current,
-    )
-    driver.carry_out(machine.start())
-    try:
-        seen = surroundings.bookies()
-        while not ended.done():
-            await asyncio.wait([ended], timeout=TICK_S)
-            now = surroundings.bookies()
-            if now is not seen:
-                seen = now
-                driver.step(BookiesChanged(now))
-            driver.step(Tick(monotonic_ms()))
-        return ended.result()
-    finally:
-        driver.stop()
+    raise AssertionError("results never end by themselves")

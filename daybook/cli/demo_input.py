@@ -1,0 +1,40 @@
+"""What the demo writes: real text, line by line, by default the source of the running Python's standard library."""
+
+import sysconfig
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from daybook.cli.cluster_file import ClusterError
+
+BATCH_LINES: Final = 200
+_SKIP: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
+
+
+def input_files(source: Path | None) -> list[Path]:
+    """The files to write, in order: one file, all files below a directory, or the standard library's sources."""
+    if source is None:
+        library = Path(sysconfig.get_path("stdlib"))
+        return sorted(path for path in library.rglob("*.py") if not _SKIP.intersection(path.parts))
+    if source.is_file():
+        return [source]
+    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else []
+    if not files:
+        msg = f"{source} is no file, and no directory with files: give the path of something to write"
+        raise ClusterError(msg)
+    return files
+
+
+def lines(files: list[Path]) -> Iterator[bytes]:
+    """Every line of every file, with its end; a line over the largest entry is cut."""
+    for path in files:
+        with path.open("rb") as file:
+            while line := file.readline(1 << 20):
+                yield line
+
+
+def batches(source: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Lines in lists of BATCH_LINES."""
+    while batch := list(islice(source, BATCH_LINES)):
+        yield batch

@@ -1,0 +1,159 @@
+"""A ledger open for reading: entries in order, checked, and never one that may still be lost.
+
+The protocol is `daybook.core.reader` (ranges) and `daybook.core.lac` (how far one may read); here they become
+asynchronous iterators. What the consumer has not taken yet bounds what is read ahead.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from daybook.client.run import Running, Startable, Surroundings
+from daybook.core.errors import NoSuchEntryError
+from daybook.core.events import Consumed, Deliver, LacKnown, ReadFailed, ReadFinished
+from daybook.core.frame import Entry
+from daybook.core.ids import EntryId, LedgerId
+from daybook.core.lac import LacReader, LacTail
+from daybook.core.metadata import LedgerMetadata
+from daybook.core.reader import LedgerReader, Rank
+from daybook.runtime.clock import monotonic_ms
+
+
+class ReaderSurroundings(Surroundings, Protocol):
+    """What a reader needs around it: the client."""
+
+    def rank(self) -> Rank:
+        """Which bookies are near."""
+
+
+class Reader:
+    """Reads a ledger. Made by `Client.open_ledger`; holds nothing that must be closed."""
+
+    def __init__(self, metadata: LedgerMetadata, surroundings: ReaderSurroundings) -> None:
+        """Know as much as `metadata` says; `refresh` asks the bookies."""
+        self.metadata = metadata
+        """The metadata as this reader knows it; final once the ledger is closed."""
+        self.last_add_confirmed: EntryId = (
+            metadata.last_entry if metadata.is_closed else metadata.last_fragment.first_entry - 1
+        )
+        """The last entry that may be read, −1 when there is none; it never goes back."""
+        self._surroundings = surroundings
+
+    @property
+    def id(self) -> LedgerId:
+        """The ledger's id."""
+        return self.metadata.ledger_id
+
+    async def refresh(self, *, lenient: bool = True) -> EntryId:
+        """Ask the bookies for the LAC of a ledger that is still written, and return it.
+
+        `lenient`: be content with any bookie's answer, which may be too low; otherwise with nothing less than a
+        quorum's (NotEnoughReplicasError). Raises UnauthorizedError.
+        """
+        with self._running(LacReader(self.metadata, lenient=lenient)) as running:
+            async for effect in running.results():
+                match effect:
+                    case LacKnown():
+                        self._learn(effect)
+                        break
+                    case ReadFailed(error):
+                        raise error
+        return self.last_add_confirmed
+
+    def read(self, first: EntryId = 0, last: EntryId | None = None) -> AsyncIterator[Entry]:
+        """The entries first … last (default: all that are confirmed), each exactly once; see `read_batches`."""
+        return _flatten(self.read_batches(first, last))
+
+    def read_batches(
+        self, first: EntryId = 0, last: EntryId | None = None
+    ) -> AsyncIterator[tuple[Entry, ...]]:
+        """As `read`, in the batches in which they arrive: the fast way.
+
+        Raises NoSuchEntryError beyond `last_add_confirmed`, CorruptEntryError, NotEnoughReplicasError.
+        """
+        end = self.last_add_confirmed if last is None else last
+        if last is None and first > end:
+            return _nothing()
+        return self._read(first, end, unconfirmed=False)
+
+    def read_unconfirmed(self, first: EntryId, last: EntryId) -> AsyncIterator[Entry]:
+        """As `read`, past the last confirmed entry too: what it gives may be lost, and change, until it is confirmed."""
+        return _flatten(self._read(first, last, unconfirmed=True))
+
+    async def tail(self, from_entry: EntryId = 0) -> AsyncIterator[Entry]:
+        """The entries from `from_entry` on, as they are confirmed; ends when the ledger is closed and all was read."""
+        following = from_entry
+        async for _ in self._follow():
+            while following <= self.last_add_confirmed:
+                async for batch in self.read_batches(following, self.last_add_confirmed):
+                    for entry in batch:
+                        yield entry
+                    following = batch[-1].entry_id + 1
+
+    # Machines
+
+    async def _read(
+        self, first: EntryId, last: EntryId, *, unconfirmed: bool
+    ) -> AsyncIterator[tuple[Entry, ...]]:
+        if first < 0 or first > last:
+            msg = f"entries {first} to {last}: the first must be at least 0 and not beyond the last"
+            raise NoSuchEntryError(msg)
+        machine = LedgerReader(
+            self.metadata,
+            first,
+            last,
+            last_add_confirmed=self.last_add_confirmed,
+            unconfirmed=unconfirmed,
+            rank=self._surroundings.rank(),
+            now_ms=monotonic_ms(),
+        )
+        with self._running(machine) as running:
+            async for effect in running.results():
+                match effect:
+                    case Deliver(entries):
+                        yield entries
+                        running.step(Consumed(sum([len(entry.data) for entry in entries])))
+                    case ReadFinished():
+                        return
+                    case ReadFailed(error):
+                        raise error
+
+    async def _follow(self) -> AsyncIterator[None]:
+        """Yield at once, and then whenever the LAC has risen; end at the close."""
+        machine = LacTail(
+            self.metadata,
+            last_add_confirmed=self.last_add_confirmed,
+            rank=self._surroundings.rank(),
+            now_ms=monotonic_ms(),
+        )
+        yield
+        with self._running(machine) as running:
+            async for effect in running.results():
+                match effect:
+                    case LacKnown(closed=closed):
+                        self._learn(effect)
+                        yield
+                        if closed is not None:
+                            return
+                    case ReadFailed(error):
+                        raise error
+
+    def _running(self, machine: Startable) -> Running:
+        return Running(machine, self.id, self.metadata.password_hash, self._surroundings)
+
+    def _learn(self, known: LacKnown) -> None:
+        assert known.last_add_confirmed >= self.last_add_confirmed or known.closed is None
+        self.last_add_confirmed = max(self.last_add_confirmed, known.last_add_confirmed)
+        if known.closed is not None:
+            self.metadata = known.closed
+
+
+async def _flatten(batches: AsyncIterator[tuple[Entry, ...]]) -> AsyncIterator[Entry]:
+    async for batch in batches:
+        for entry in batch:
+            yield entry
+
+
+async def _nothing() -> AsyncIterator[tuple[Entry, ...]]:
+    none: tuple[tuple[Entry, ...], ...] = ()
+    for batch in none:
+        yield batch
