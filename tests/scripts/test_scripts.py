@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripts import writer_machine
+from tests.scripts import recovery_machine, writer_machine
 from tests.scripts.harness import MACHINES, ScriptError, run, scripts
 
-assert writer_machine.NAME in MACHINES
+assert {recovery_machine.NAME, writer_machine.NAME} <= MACHINES.keys()
 
 
 @pytest.mark.parametrize("path", scripts(), ids=lambda path: path.stem)
