@@ -78,13 +78,7 @@ class StorageMachine(RuleBasedStateMachine):
         ledger_id = self.base + number
         return ledger_id, self.model.setdefault(ledger_id, Ledger())
 
-    @rule(
-        number=LEDGERS,
-        first=st.integers(0, 40),
-        count=st.integers(1, 12),
-        stripe=STRIPES,
-        size=st.integers(0, 200),
-    )
+    @rule(number=LEDGERS, first=st.integers(0, 40), count=st.integers(1, 12), stripe=STRIPES)
     def accept(self, number: int, first: int, count: int, stripe: Stripe) -> None:
         ledger_id, model = self.ledger(number)
         ids = [n for n in range(first, first + count) if stripe.holds(n)]
