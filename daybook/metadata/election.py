@@ -9,7 +9,7 @@ import math
 from contextlib import suppress
 
 from daybook.core.errors import MetadataUnavailableError
-from daybook.metadata.lease import Lease, lease_data
+from daybook.metadata.lease import Lease, holder_of, lease_data
 from daybook.metadata.store import MetadataStore, NoNodeError, SessionExpiredError
 
 _SEQUENCE_DIGITS = 10
@@ -74,12 +74,15 @@ class Election:
         finally:
             watch.close()
 
-    async def leader(self) -> bytes | None:
-        """What the present leader wrote about himself, or None while there is none."""
-        candidates = sorted(await self._store.children(self._path), key=_sequence_of)
+    async def leader(self) -> str | None:
+        """Who the present leader says he is, or None while there is none."""
+        try:
+            candidates = sorted(await self._store.children(self._path), key=_sequence_of)
+        except NoNodeError:
+            return None
         for name in candidates:
             try:
-                return (await self._store.get(f"{self._path}/{name}")).value
+                return holder_of((await self._store.get(f"{self._path}/{name}")).value)
             except NoNodeError:
                 continue
         return None

@@ -108,6 +108,11 @@ def lease_data(holder: str) -> bytes:
     return json.dumps({"holder": holder, "token": uuid.uuid4().hex}).encode()
 
 
+def holder_of(data: bytes) -> str:
+    """Who took a lease, from what its node holds."""
+    return str(json.loads(data)["holder"])
+
+
 async def first_of(*waits: Coroutine[Any, Any, None]) -> None:
     """Return when the first of `waits` does, and cancel the others; raise what it raises."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]

@@ -235,6 +235,8 @@ class ResolvingStore(MetadataStore):
         except NodeExistsError:
             return
         except NoNodeError:
+            if path == "/":
+                raise  # the connect string names a root whose own parent is missing
             await self._make_node(parent_of(path))
             await self._make_node(path)
 

@@ -7,13 +7,14 @@ given time and blocks no other (rule 35).
 
 import json
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.metadata.layout import Layout
-from daybook.metadata.lease import Lease, acquire
+from daybook.metadata.lease import Lease, acquire, holder_of
 from daybook.metadata.store import (
     BadVersionError,
     MetadataStore,
@@ -151,9 +152,14 @@ class RepairTasks:
         """The lock on a ledger's repair, or None while another worker has it."""
         return await acquire(self._store, self._layout.task_lock(ledger_id), worker)
 
-    async def locked(self) -> tuple[LedgerId, ...]:
-        """The ledgers under repair now."""
-        return tuple(int(name) for name in await list_directory(self._store, self._layout.task_locks))
+    async def locked(self) -> dict[LedgerId, str]:
+        """The ledgers under repair now, and the workers that hold their locks."""
+        held: dict[LedgerId, str] = {}
+        for name in await list_directory(self._store, self._layout.task_locks):
+            with suppress(NoNodeError):  # released since
+                node = await self._store.get(self._layout.task_lock(int(name)))
+                held[int(name)] = holder_of(node.value)
+        return held
 
     # News and switches.
 

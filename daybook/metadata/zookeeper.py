@@ -124,11 +124,10 @@ class ZooKeeperTransport(Transport):
             async with asyncio.timeout(timeout_s):
                 while not (now := self.session).connected:
                     await self.session_changed(now)
-        except StoreClosedError:
+        except BaseException as error:
             await self.close()
-            raise
-        except TimeoutError as error:
-            await self.close()
+            if not isinstance(error, TimeoutError):
+                raise
             msg = (
                 f"no ZooKeeper answers at {self._hosts} within {timeout_s:g} s: "
                 "check the address, that a server runs there, and TLS settings"

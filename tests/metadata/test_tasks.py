@@ -75,17 +75,17 @@ async def test_a_ledger_is_locked_by_one_worker_and_free_when_its_session_ends()
         first, second = RepairTasks(one, layout), RepairTasks(two, layout)
         lease = await first.lock(7, "one")
         assert lease is not None
-        assert await second.locked() == (7,)
+        assert await second.locked() == {7: "one"}
         assert await second.lock(7, "two") is None
         server.expire(one.session.session_id)
         assert not lease.is_certain
         taken = await second.lock(7, "two")
         assert taken is not None
         await lease.release()
-        assert await first.locked() == (7,)
+        assert await first.locked() == {7: "two"}
         async with taken:
             assert taken.is_certain
-        assert await first.locked() == ()
+        assert await first.locked() == {}
 
 
 async def test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be() -> None:
