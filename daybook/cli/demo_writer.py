@@ -6,7 +6,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -36,56 +37,56 @@ class Written:
         return cls(**json.loads(line))
 
 
-async def write_lines(
-    client: daybook.Client, source: Iterator[bytes], on_progress: Callable[[Written], None]
-) -> Written:
-    """Write `source` into ledgers of LEDGER_ENTRIES each; every one is closed before the next begins."""
-    written = Written()
-    latencies: list[float] = []
-    begin = told = time.perf_counter()
+class LineWriter:
+    """Writes lines into ledgers of LEDGER_ENTRIES each; every one is closed before the next begins."""
 
-    def report() -> None:
-        ordered = sorted(latencies)
-        if ordered:
-            written.p50_ms = 1e3 * ordered[len(ordered) // 2]
-            written.p99_ms = 1e3 * ordered[int(len(ordered) * 0.99)]
-        written.seconds = time.perf_counter() - begin
-        on_progress(written)
+    def __init__(self, client: daybook.Client, on_progress: Callable[[Written], None]) -> None:
+        """`on_progress` is told about every REPORT_S what is acknowledged, and at the end."""
+        self.written = Written()
+        self._client = client
+        self._on_progress = on_progress
+        self._latencies_s: list[float] = []
+        self._begin = self._told = time.perf_counter()
 
-    for first in source:
-        ledger = await client.create_ledger()
-        written.ledgers.append(ledger.id)
-        changes = written.ensemble_changes
+    async def write(self, source: Iterator[bytes]) -> Written:
+        """Write all of `source`."""
+        for first in source:
+            await self._write_ledger(chain([first], islice(source, LEDGER_ENTRIES - 1)))
+        self._report()
+        return self.written
+
+    async def _write_ledger(self, source: Iterator[bytes]) -> None:
+        ledger = await self._client.create_ledger()
+        self.written.ledgers.append(ledger.id)
+        changes_before = self.written.ensemble_changes
         room = asyncio.Semaphore(BATCHES_IN_FLIGHT)
-
-        def done(
-            future: asyncio.Future[Any], batch: list[bytes], sent: float, room: asyncio.Semaphore = room
-        ) -> None:
-            room.release()
-            if not future.cancelled() and future.exception() is None:
-                latencies.append(time.perf_counter() - sent)
-                written.entries += len(batch)
-                written.payload_bytes += sum(map(len, batch))
-
-        for batch in batches(_chain(first, islice(source, LEDGER_ENTRIES - 1))):
+        for batch in batches(source):
             await room.acquire()
             sent = time.perf_counter()
             future = await ledger.submit(batch)
-            future.add_done_callback(
-                lambda future, batch=batch, sent=sent, done=done: done(future, batch, sent)
-            )
-            written.ensemble_changes = changes + ledger.ensemble_changes
-            if sent - told >= REPORT_S:
-                told = sent
-                report()
+            future.add_done_callback(partial(self._acknowledged, batch, sent, room))
+            self.written.ensemble_changes = changes_before + ledger.ensemble_changes
+            if sent - self._told >= REPORT_S:
+                self._told = sent
+                self._report()
         await ledger.close()
-    report()
-    return written
 
+    def _acknowledged(
+        self, batch: list[bytes], sent: float, room: asyncio.Semaphore, future: asyncio.Future[Any]
+    ) -> None:
+        room.release()
+        if not future.cancelled() and future.exception() is None:
+            self._latencies_s.append(time.perf_counter() - sent)
+            self.written.entries += len(batch)
+            self.written.payload_bytes += sum(map(len, batch))
 
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
+    def _report(self) -> None:
+        ordered = sorted(self._latencies_s)
+        if ordered:
+            self.written.p50_ms = 1e3 * ordered[len(ordered) // 2]
+            self.written.p99_ms = 1e3 * ordered[int(len(ordered) * 0.99)]
+        self.written.seconds = time.perf_counter() - self._begin
+        self._on_progress(self.written)
 
 
 async def main() -> None:
@@ -96,7 +97,7 @@ async def main() -> None:
         print(json.dumps(asdict(written)), flush=True)
 
     async with daybook.connect(zookeeper, cluster=cluster) as client:
-        await write_lines(client, lines(input_files(Path(rest[0]) if rest else None)), tell)
+        await LineWriter(client, tell).write(lines(input_files(Path(rest[0]) if rest else None)))
 
 
 if __name__ == "__main__":

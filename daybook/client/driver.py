@@ -143,12 +143,17 @@ class MachineDriver(FrameSink):
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            asyncio.get_running_loop().call_exception_handler(
-                {
-                    "message": f"a request of ledger {self.ledger_id} failed in an unforeseen way",
-                    "exception": error,
-                }
+            self._crash(error)
+
+    def _crash(self, error: BaseException) -> None:
+        log.error("ledger machine failed", ledger_id=self.ledger_id, exc_info=error)
+        self.stop()
+        self._crashed(
+            DaybookError(
+                f"ledger {self.ledger_id} met an internal error ({type(error).__name__}: {error}); nothing more is done "
+                "through this handle: recover the ledger, and report the log"
             )
+        )
 
     # FrameSink: the channels report here.
 
