@@ -232,7 +232,7 @@ class LedgerReader:
 
     def _answered(self, event: ReadAnswered) -> None:
         request = self._requests.pop(event.request_id, None)
-        if request is None or request.round != request.piece.round:
+        if request is None or request.round != request.piece.round or request.piece.is_complete:
             return
         piece = request.piece
         if event.code is not Code.OK:
