@@ -118,8 +118,6 @@ class Auditor:
         """Nothing observed yet."""
         self.policy = AuditorPolicy() if policy is None else policy
         self.bookies = LostBookies(self.policy.lost_delay_ms)
-        self.leaving: set[BookieId] = set()
-        """Bookies to be decommissioned."""
         self._judge = LedgerAuditor(placement, rng)
         self._grace = GracePeriods(self.policy.open_grace_ms)
         self._reads = PacedReads(self.policy.reads_per_second, self.policy.reads_in_flight_max)
@@ -145,7 +143,7 @@ class Auditor:
             self._unread.add(ledger_id)
 
     def judge(self, metadata: LedgerMetadata, findings: Findings, now_ms: int) -> LedgerAudit:
-        """Judge a ledger that `next_reads` named. Who is lost or leaving is added to `findings` by its owner."""
+        """Judge a ledger that `next_reads` named; `findings.lost` is `bookies.lost()`."""
         self._reads.answered()
         first = metadata.last_fragment.first_entry
         audit = self._judge.audit(metadata, findings, grace_is_over=False)

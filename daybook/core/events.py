@@ -226,6 +226,11 @@ class MetadataConnection:
     connected: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LockLost:
+    """The worker's lock on the ledger is gone, or may be by its own monotonic clock (rule 34)."""
+
+
 Event: TypeAlias = (
     AppendRequested
     | FlushRequested
@@ -247,6 +252,7 @@ Event: TypeAlias = (
     | MetadataRead
     | MetadataUnreadable
     | MetadataConnection
+    | LockLost
 )
 
 

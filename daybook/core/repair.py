@@ -33,6 +33,7 @@ from daybook.core.events import (
     FrameFailed,
     LimboCleared,
     LimboRead,
+    LockLost,
     MetadataRead,
     MetadataUnreadable,
     ReadAnswered,
@@ -138,6 +139,8 @@ class LedgerRepair:
                 return self._tick()
             case ReadAnswered() | FrameAcked() | FrameFailed():
                 return self._copying(event)
+            case LockLost():
+                return self._lock_lost()
             case BookieFailed(bookie, code):
                 return self._bookie_failed(bookie, code)
             case LimboRead() if event.request_id == self._request:
@@ -402,6 +405,14 @@ class LedgerRepair:
             _Phase.VERIFY: self._round.unverified[0][0].target if self._round.unverified else None,
         }
         return self._no_answer(bookie, code) if waits_for.get(self._phase) == bookie else []
+
+    def _lock_lost(self) -> list[Effect]:
+        """Another worker may have the ledger now: stop at once (rule 34). What was sent does no harm."""
+        msg = (
+            f"ledger {self.metadata.ledger_id}: this worker's lock is gone with its session; another worker, or this one "
+            "with a new session, starts the repair again"
+        )
+        return self._fail(RepairError(msg))
 
     def _no_answer(self, bookie: BookieId, code: Code) -> list[Effect]:
         msg = f"ledger {self.metadata.ledger_id}: {bookie} does not answer ({code.name}); the repair is tried again"

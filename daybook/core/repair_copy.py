@@ -116,7 +116,7 @@ class PositionCopy:
         if read is None or (event.bookie, event.request_id) != (read.bookie, read.request_id):
             return []
         if event.code is not Code.OK or event.through < read.first:
-            return self.read_failed(event.bookie, event.code)
+            return self.read_failed(event.bookie, Code.IO_ERROR if event.code is Code.OK else event.code)
         self._read = None
         asked = [e for e in self._window if read.first <= e <= min(read.last, event.through)]
         found = {entry.entry_id: entry.data for entry in event.entries}

@@ -241,6 +241,16 @@ def test_settings_without_sense_are_refused(values: dict[str, object], why: str)
         PlacementSettings(**values)  # type: ignore[arg-type]  # wrong on purpose
 
 
+def test_the_first_bookie_is_given_up_where_it_spoils_the_rest() -> None:
+    bookies = cluster(
+        BookieInfo("a", rack="r2", node="n1"),
+        BookieInfo("b", rack="r1", node="n1"),
+        BookieInfo("c", rack="r1"),
+    )
+    for seed in range(20):
+        assert set(make_policy().choose(check_quorum(2, 2, 2), bookies, rng(seed))) == {"a", "c"}
+
+
 # Against brute force: the best seating there is.
 
 NAMES = st.sampled_from(["", "1", "2", "3"])

@@ -1,6 +1,8 @@
 """Repair: what it copies, in which order it does what, and what it does when the world changes under it."""
 
+import itertools
 from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from daybook.core.events import (
     Effect,
     Event,
     FrameAcked,
+    LockLost,
     MetadataUnreadable,
     ReadLimbo,
     ReadMetadata,
@@ -33,6 +36,7 @@ from daybook.core.repair_copy import RepairPolicy
 from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan, limbo_plan
 from tests.core.repair_model import Cluster, closed_ledger, open_ledger, payload
 
+Todo: TypeAlias = list[tuple[int, str]]
 SMALL = RepairPolicy(read_bytes_max=60, bytes_in_flight_max=200)
 
 
@@ -45,10 +49,12 @@ def repair_of(
     return LedgerRepair(cluster.metadata, cluster.version, plan, policy=policy, unavailable=frozenset(lost))
 
 
-def limbo_repair(cluster: Cluster, bookie: str) -> LedgerRepair:
+def limbo_repair(cluster: Cluster, bookie: str, policy: RepairPolicy = SMALL) -> LedgerRepair:
     """The repair that ends the limbo of `bookie`."""
     assert cluster.metadata is not None
-    return LedgerRepair(cluster.metadata, cluster.version, limbo_plan(cluster.metadata, bookie), policy=SMALL)
+    return LedgerRepair(
+        cluster.metadata, cluster.version, limbo_plan(cluster.metadata, bookie), policy=policy
+    )
 
 
 def one(
@@ -397,6 +403,31 @@ def test_late_answers_of_an_earlier_request_are_ignored() -> None:
     assert [effect for effect in sent if isinstance(effect, SendFrame)]
 
 
+@pytest.mark.parametrize("limbo", [False, True])
+def test_rule_34_a_worker_whose_lock_is_lost_stops_at_once(limbo: bool) -> None:
+    verdicts: list[Effect] = []
+    stop_at = 0
+    while not verdicts or isinstance(verdicts[-1], RepairFailed):
+        cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 20), "e")
+        if limbo:
+            in_limbo(cluster, "b", "n1")
+        repair = limbo_repair(cluster, "b") if limbo else repair_of(cluster, one(0, 1, "b", "e"))
+        todo = repair.start()
+        for _ in range(stop_at):
+            if todo:
+                todo += [more for event in cluster.perform(todo.pop(0)) for more in repair.step(event)]
+                todo = [effect for effect in todo if not isinstance(effect, RepairFinished)]
+        version, mark = cluster.version, cluster.bookies["b"].limbo
+        verdicts += repair.step(LockLost()) or [RepairFinished(repair.metadata)]
+        for effect in todo:
+            if not isinstance(effect, CasMetadata | ClearLimbo):
+                assert [repair.step(event) for event in cluster.perform(effect)] == [[]]
+        assert (cluster.version, cluster.bookies["b"].limbo) == (version, mark)
+        stop_at += 1
+    assert len(verdicts) > 8
+    assert "lock is gone" in str(verdicts[0])
+
+
 # The successor's disk.
 
 
@@ -514,3 +545,63 @@ def test_rule_29_limbo_without_a_debt_ends_and_without_a_mark_nothing_is_done() 
     cluster.log.clear()
     assert isinstance(cluster.run(limbo_repair(cluster, "z")), RepairFinished)
     assert not [effect for effect in cluster.log if isinstance(effect, ClearLimbo)]
+
+
+# All of it at once.
+
+FAULTS = ("wipe", "restart", "raise", "unknown", "applied", "failed", "other")
+
+
+def fault(cluster: Cluster, kind: str, effect: Effect) -> list[Event] | None:
+    """Let something happen before `effect` is carried out; the answer, if it is not carried out at all."""
+    assert cluster.metadata is not None
+    if kind == "wipe":
+        cluster.bookies["e"].wipe(named="e" in cluster.metadata.bookies(), nonce=f"n{len(cluster.log)}")
+    elif kind == "restart":
+        cluster.bookies["e"].boot += "+"
+    elif kind == "raise":
+        cluster.change(cluster.metadata)
+        if "e" not in cluster.metadata.bookies():
+            cluster.bookies["e"].entries.clear()  # the bookie's own removal (rule 47)
+    elif kind in {"unknown", "applied"} and isinstance(effect, CasMetadata):
+        if kind == "applied":
+            cluster.perform(effect)
+        return [CasAnswered(effect.request_id, CasOutcome.UNKNOWN)]
+    elif kind == "failed" and isinstance(effect, SendRead | SendFrame | ReadLimbo | ClearLimbo):
+        return [BookieFailed(effect.bookie)]
+    elif kind == "other" and named(cluster)[0][2] == "c":
+        cluster.change(cluster.metadata.with_replica(0, "c", "f"))
+    return None
+
+
+@pytest.mark.parametrize("limbo", [False, True])
+def test_a_finished_repair_has_everything_in_place_whatever_happened_meanwhile(limbo: bool) -> None:
+    """Every pair of faults, before every pair of steps."""
+    finished = 0
+    moments = list(itertools.product(range(9), FAULTS))
+    for faults in itertools.combinations_with_replacement(moments, 2):
+        cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abe" if limbo else "abc")], 9), "ef")
+        cluster.bookies["f"].entries.update(cluster.bookies["a"].entries)
+        if limbo:
+            in_limbo(cluster, "e", "n")
+        todo = list(faults)
+
+        def before(effect: Effect, cluster: Cluster = cluster, todo: Todo = todo) -> list[Event] | None:
+            answer = None
+            while todo and todo[0][0] < len(cluster.log):
+                answer = fault(cluster, todo.pop(0)[1], effect)
+            return answer
+
+        cluster.before = before
+        if limbo:
+            repair = limbo_repair(cluster, "e", policy=RepairPolicy())
+        else:
+            repair = repair_of(cluster, one(0, 1, "b", "e"), policy=RepairPolicy())
+        verdict = cluster.run(repair)
+        if isinstance(verdict, RepairFinished):
+            finished += 1
+            assert "".join(named(cluster)).count("e") == 1, faults
+            assert cluster.bookies["e"].limbo is None or not limbo, faults
+        if isinstance(verdict, RepairFinished) or (limbo and cluster.bookies["e"].limbo is None):
+            assert cluster.bookies["e"].limbo or not cluster.lacks("e"), faults
+    assert finished > 1000, "most faults are got over"

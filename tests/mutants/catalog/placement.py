@@ -23,7 +23,7 @@ def misplaced_ensembles_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @mutant(
     rule=36,
-    caught_by="tests/core/test_placement.py::test_every_write_set_keeps_the_constraint_wherever_it_can",
+    caught_by="tests/core/test_placement.py::test_the_first_bookie_is_given_up_where_it_spoils_the_rest",
 )
 def placement_takes_the_first_seating(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search picks greedily: with overlapping write sets it misses seatings that keep the constraint."""

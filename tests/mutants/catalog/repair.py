@@ -43,6 +43,12 @@ def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair_module, "why_obsolete", lambda metadata, repair: None)
 
 
+@mutant(rule=34, caught_by=f"{_TESTS}::test_rule_34_a_worker_whose_lock_is_lost_stops_at_once")
+def workers_go_on_without_their_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair does not stop when its worker's session is over."""
+    monkeypatch.setattr(LedgerRepair, "_lock_lost", lambda self: [])
+
+
 @mutant(
     rule=56,
     caught_by=f"{_TESTS}::test_rule_56_another_repair_of_the_same_fragment_wins_and_this_one_stops",
