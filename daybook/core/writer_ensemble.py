@@ -102,7 +102,9 @@ class EnsembleKeeper(WriterState):
         """End the handle if writes have waited for a quorum too long."""
         if self._stuck_since_ms is None or not self._is_connected or self._update.is_pending:
             return
-        if self._tokens and self._now_ms - self._stuck_since_ms >= self._policy.quorum_wait_ms:
+        if not self._tokens:
+            self._stuck_since_ms = self._now_ms
+        elif self._now_ms - self._stuck_since_ms >= self._policy.quorum_wait_ms:
             self._end(no_spare(self.metadata.ledger_id, self._reported_missing), close=True)
 
     def _report_missing(self) -> None:

@@ -3,7 +3,7 @@
 The judge knows what the writer cannot: which bookie was told what, and what metadata is really stored. After each step
 it holds the writer to what must be true of any history:
 
-- a frame goes to no bookie that stored metadata does not name in the last fragment (rule 16);
+- an entry goes to no bookie that stored metadata does not name in the last fragment (rule 16);
 - an entry that the LAC reaches is with Qa bookies of its write set in the stored ensemble (rules 14 and 15);
 - the LAC never goes back, and does not move while a metadata change is undecided (rule 15);
 - appends complete in order, each once.
@@ -144,6 +144,9 @@ class WriterWorld:
             explicit_ids=explicit_ids,
             deferred_sync=deferred_sync,
         )
+        self.boots = {bookie: info.boot_id for bookie, info in self.registry.items()}
+        self.lost_cas: list[CasMetadata] = []
+        """Compare-and-sets without an answer that were not applied, so far."""
         self.now_ms = 0
         self.log: list[Effect] = []
         """Every effect so far."""
@@ -229,7 +232,7 @@ class WriterWorld:
             self.unanswered.remove(sent)
         for entry in sent.entries:
             self.holders.setdefault(entry, set()).add(sent.bookie)
-        return self.step(FrameAcked(sent.bookie, sent.send_id, self.registry[sent.bookie].boot_id))
+        return self.step(FrameAcked(sent.bookie, sent.send_id, self.boots[sent.bookie]))
 
     def fail(self, names: str, code: Code, first: EntryId | None = None) -> list[Effect]:
         """The bookies of `names` answer the oldest frame they owe, or the one that begins at `first`, with `code`."""
@@ -251,12 +254,14 @@ class WriterWorld:
             known = self.registry.get(bookie)
             registry[bookie] = known or BookieInfo(bookie, boot_id=f"{bookie}-{len(self.log)}")
         self.registry = registry
+        self.boots |= {bookie: info.boot_id for bookie, info in registry.items()}
         return self.step(BookiesChanged(dict(registry)))
 
     def restart(self, bookie: BookieId) -> list[Effect]:
         """`bookie` runs again, with a new boot id."""
         boot_id = f"{bookie}-restarted-{len(self.log)}"
         self.registry[bookie] = replace(self.registry[bookie], boot_id=boot_id)
+        self.boots[bookie] = boot_id
         return self.step(BookiesChanged(dict(self.registry)))
 
     def answer_force(self, names: str, code: Code = Code.OK) -> list[Effect]:
@@ -264,7 +269,7 @@ class WriterWorld:
         effects: list[Effect] = []
         for bookie in names.split():
             request_id = self.forces.pop(bookie)
-            effects += self.step(ForceAnswered(bookie, request_id, code, self.registry[bookie].boot_id))
+            effects += self.step(ForceAnswered(bookie, request_id, code, self.boots[bookie]))
         return effects
 
     # What the metadata store does.
@@ -278,11 +283,30 @@ class WriterWorld:
         if outcome is CasOutcome.UNKNOWN:
             if applied and fits:
                 self.store(cas.metadata)
+            else:
+                self.lost_cas.append(cas)
             return self.step(CasAnswered(cas.request_id, CasOutcome.UNKNOWN))
         if not fits:
             return self.step(CasAnswered(cas.request_id, CasOutcome.CONFLICT))
         self.store(cas.metadata)
         return self.step(CasAnswered(cas.request_id, CasOutcome.DONE, self.version))
+
+    def lost_cas_arrives(self) -> None:
+        """A compare-and-set whose answer was lost long ago reaches the store now."""
+        cas = self.lost_cas.pop(0)
+        if cas.expected_version == self.version:
+            self.store(cas.metadata)
+
+    def repair(self, index: int, old: BookieId, new: BookieId) -> None:
+        """A repair copies what `old` owes of fragment `index` to `new`, and names it so."""
+        metadata = self.current
+        fragment, end = metadata.fragments[index], metadata.fragment_end(index)
+        assert end is not None, "the last fragment of an open ledger is never repaired (rule 31)"
+        position = fragment.bookies.index(old)
+        for entry in range(fragment.first_entry, end + 1):
+            if position in write_set(self.quorum, entry):
+                self.holders.setdefault(entry, set()).add(new)
+        self.store(metadata.with_replica(fragment.first_entry, old, new))
 
     def store(self, metadata: LedgerMetadata | None) -> None:
         """Metadata changes: by the writer's CAS, or by someone else."""
@@ -364,9 +388,8 @@ class WriterWorld:
                 assert send_id not in {other.send_id for other in self.all_sent}
                 self.unanswered.append(sent)
                 self.all_sent.append(sent)
-                if self.stored is not None and self.writer.metadata == self.stored:
-                    assert bookie in self.current.last_fragment.bookies
-                assert bookie in self.writer.metadata.last_fragment.bookies
+                if self.stored is not None and sent.entries:
+                    assert bookie in self.stored.last_fragment.bookies, f"{bookie} is not named by metadata"
                 assert header.last_add_confirmed <= self.lac
             case CasMetadata():
                 assert self.pending_cas is None
@@ -404,7 +427,11 @@ class WriterWorld:
             return
         if was_pending:
             assert isinstance(event, CasAnswered | MetadataRead), "the LAC moved while a change was undecided"
-        for entry in range(before + 1, lac + 1):
+        self.check_copies(before + 1)
+
+    def check_copies(self, first: EntryId = 0) -> None:
+        """Every entry from `first` up to the LAC is with Qa of the bookies that stored metadata names for it."""
+        for entry in range(first, self.lac + 1):
             ensemble = self.current.fragment_of(entry).bookies
             placed = {ensemble[position] for position in write_set(self.quorum, entry)}
             have = self.holders.get(entry, set()) & placed

@@ -1,0 +1,491 @@
+"""How the writer changes its ensemble, and how it goes on where it cannot."""
+
+import pytest
+
+from daybook.core.errors import Code, LedgerFencedError, NoSuchLedgerError, NotEnoughBookiesError
+from daybook.core.events import CasAnswered, CasOutcome, Closed, EnsembleChanged, MetadataRead, SendFrame
+from daybook.core.metadata import Fragment
+from daybook.core.writer_policy import WriterPolicy
+from tests.core.writer_world import WriterWorld
+
+
+def _striped() -> WriterWorld:
+    """Six bookies, each entry on two of them: the schedules of bk#4651 and bk#4097."""
+    return WriterWorld("a b c d e f", "g h", quorum=(6, 2, 2))
+
+
+def test_rule_15_nothing_completes_while_the_change_is_undecided() -> None:
+    world = WriterWorld()
+    token = world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    world.ack("a b")
+    assert world.completed == []
+    world.write("y")
+    world.ack("a b")
+    assert world.completed == []
+    world.cas()
+    assert world.completed[0] == token
+    assert world.lac == 1
+
+
+def test_rule_15_a_later_append_sealed_meanwhile_reaches_the_new_bookie_too() -> None:
+    world = WriterWorld()
+    world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    world.write("y")
+    world.cas()
+    assert world.sent_to("d") == [(0,), (1,)]
+    assert world.sent_to("c") == [(0,)]
+
+
+def test_rule_15_acks_of_a_removed_bookie_are_dropped_for_what_is_not_confirmed() -> None:
+    world = _striped()
+    world.write("0")
+    world.write("1", "2", "3", "4", "5")
+    world.ack("a b c d e f", 1)
+    world.ack("a", 5)
+    world.fail("a", Code.CONNECTION_LOST, 0)
+    world.cas()
+    assert world.current.last_fragment.bookies == ("g", "b", "c", "d", "e", "f")
+    world.ack("g", 0)
+    world.ack("b c d e f")
+    assert world.lac == 0, "entry 5 is on f and on a, which is no longer in its ensemble"
+    world.ack("g", 5)
+    assert world.lac == 5
+
+
+def test_rule_15_the_fragment_begins_at_the_lac_that_holds_when_it_is_proposed() -> None:
+    world = WriterWorld()
+    for data in ("x", "yy", "zzz"):
+        world.write(data)
+    world.ack("a b", 0)
+    world.ack("a b", 1)
+    world.down("c")
+    world.cas()
+    assert world.current.last_fragment == Fragment(2, 3, ("a", "b", "d"))
+    assert world.sent_to("d") == [(2,)]
+
+
+def test_rule_16_a_new_bookie_is_sent_nothing_before_metadata_names_it() -> None:
+    world = WriterWorld()
+    world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    world.write("y")
+    world.tick(5000)
+    world.cas(CasOutcome.UNKNOWN, applied=False)
+    world.read(fails=True)
+    world.tick(5000)
+    assert world.sent_to("d") == []
+    world.read()
+    assert world.sent_to("d") == []
+    world.cas()
+    assert world.sent_to("d") == [(0,), (1,)]
+
+
+def test_rule_17_a_change_from_the_same_entry_replaces_the_fragment() -> None:
+    world = WriterWorld()
+    world.write("x")
+    world.ack("a b c")
+    world.write("y")
+    world.fail("c", Code.TIMEOUT)
+    world.cas()
+    world.fail("b", Code.TIMEOUT)
+    world.cas()
+    assert world.current.fragments == (Fragment(0, 0, ("a", "b", "c")), Fragment(1, 1, ("a", "e", "d")))
+    world.ack("a d")
+    assert world.lac == 1
+
+
+def test_rule_17_a_change_to_the_same_bookies_sends_again() -> None:
+    """bk#4459: the set is the same, and yet the bookie that was away lacks what was sent meanwhile."""
+    world = WriterWorld(spares="")
+    world.write("x")
+    world.fail("c", Code.CONNECTION_LOST)
+    world.fail("b", Code.CONNECTION_LOST)
+    world.write("y")
+    world.tick(600)
+    world.ack("c")
+    world.cas()
+    assert world.current.fragments == (Fragment(0, 0, ("a", "b", "c")),)
+    assert world.sent_to("c") == [(0,), (), (0,), (1,)]
+    world.ack("a c")
+    assert world.lac == 1
+
+
+def test_rule_19_a_repair_of_an_older_fragment_is_kept() -> None:
+    world = WriterWorld(spares="d e f")
+    world.write("x")
+    world.ack("a b c")
+    world.down("c")
+    world.write("y")
+    world.cas()
+    world.ack("a b d")
+    world.store(world.current.with_replica(0, "a", "f"))
+    world.down("b")
+    world.write("z")
+    world.cas()
+    world.read()
+    world.cas()
+    assert [fragment.bookies for fragment in world.current.fragments] == [
+        ("f", "b", "c"),
+        ("a", "b", "d"),
+        ("a", "e", "d"),
+    ]
+    world.ack("a d")
+    assert world.lac == 2
+
+
+@pytest.mark.parametrize(
+    "failed_code", [Code.TIMEOUT, Code.CONNECTION_LOST, Code.READ_ONLY, Code.LIMBO, Code.IO_ERROR]
+)
+def test_rule_45_without_a_spare_a_quorum_goes_on_and_says_so(failed_code: Code) -> None:
+    world = WriterWorld(spares="")
+    token = world.write("x")
+    world.fail("c", failed_code)
+    world.ack("a b")
+    assert world.completed == [token]
+    assert world.degraded == ("c",)
+    assert world.writer.is_degraded
+    assert world.pending_cas is None
+    world.write("y")
+    assert world.sent_to("c") == [(0,)]
+
+
+def test_rule_45_a_bookie_that_returns_begins_a_new_fragment_with_the_same_ensemble() -> None:
+    world = WriterWorld(spares="")
+    world.write("x")
+    world.fail("c", Code.CONNECTION_LOST)
+    world.ack("a b")
+    world.write("y")
+    world.ack("a b")
+    world.write("z")
+    world.tick(600)
+    assert world.sent_to("c")[-1] == ()
+    world.ack("c")
+    assert world.current.fragments == (Fragment(0, 0, ("a", "b", "c")),)
+    world.ack("a b")
+    assert world.lac == 1, "a change is undecided"
+    world.cas()
+    assert world.current.last_fragment == Fragment(2, 2, ("a", "b", "c"))
+    assert world.sent_to("c")[-1] == (2,)
+    assert world.degraded == ()
+    assert not world.writer.is_degraded
+    assert world.lac == 2
+
+
+def test_rule_45_a_missing_bookie_is_asked_again_until_it_answers() -> None:
+    world = WriterWorld(spares="", policy=WriterPolicy(probe_ms=100))
+    world.write("x")
+    world.fail("c", Code.CONNECTION_LOST)
+    world.ack("a b")
+    for _ in range(3):
+        world.tick(100)
+        world.fail("c", Code.CONNECTION_LOST)
+        assert world.pending_cas is None
+    world.tick(100)
+    world.tick(100)
+    assert len(world.owed("c")) == 1, "one question at a time"
+    world.ack("c")
+    assert world.pending_cas is not None
+
+
+def test_rule_45_a_bookie_that_is_lost_again_before_the_change_is_still_missing() -> None:
+    world = WriterWorld(spares="")
+    world.write("x")
+    world.fail("c", Code.CONNECTION_LOST)
+    world.ack("a b")
+    world.tick(600)
+    world.ack("c")
+    world.down("c")
+    world.cas()
+    assert world.degraded == ("c",)
+    world.write("y")
+    assert (1,) not in world.sent_to("c")
+    world.ack("a b")
+    assert world.lac == 1
+
+
+def test_rule_45_a_new_bookie_takes_the_place_of_the_missing_one() -> None:
+    world = WriterWorld(spares="")
+    world.write("x")
+    world.fail("c", Code.CONNECTION_LOST)
+    world.ack("a b")
+    world.register("a b n")
+    world.cas()
+    assert world.current.last_fragment == Fragment(1, 1, ("a", "b", "n"))
+    assert world.degraded == ()
+
+
+def test_rule_45_two_lost_and_one_spare_replaces_one_and_goes_on_without_the_other() -> None:
+    world = WriterWorld("a b c d e", "x", quorum=(5, 5, 3))
+    world.write("1")
+    world.metadata_away()
+    world.down("d e")
+    world.metadata_back()
+    world.cas()
+    assert world.current.last_fragment.bookies == ("a", "b", "c", "x", "e")
+    assert world.degraded == ("e",)
+    world.ack("a b x")
+    assert world.lac == 0
+
+
+def test_rule_45_the_policy_may_forbid_it() -> None:
+    world = WriterWorld(spares="", policy=WriterPolicy(go_on_without_spare=False))
+    done = world.write("x")
+    world.ack("a b c")
+    token = world.write("y")
+    world.fail("c", Code.TIMEOUT)
+    assert isinstance(world.end, NotEnoughBookiesError)
+    assert isinstance(world.errors[token], NotEnoughBookiesError)
+    world.cas()
+    assert (world.completed, world.current.last_entry) == ([done], 0)
+
+
+def test_without_a_quorum_writes_wait_and_go_on_when_a_bookie_returns() -> None:
+    world = WriterWorld(spares="", policy=WriterPolicy(quorum_wait_ms=5000))
+    token = world.write("x")
+    world.down("b c")
+    world.tick(4000)
+    world.ack("a b")
+    world.cas()
+    world.ack("b")
+    assert world.completed == [token]
+    world.tick(4000)
+    assert world.end is None, "the wait is over"
+
+
+def test_without_a_quorum_an_idle_handle_does_not_end_and_each_write_waits_its_full_time() -> None:
+    world = WriterWorld(spares="", policy=WriterPolicy(quorum_wait_ms=5000))
+    world.write("x")
+    world.down("b c")
+    world.ack("a")
+    world.tick(2000)
+    assert world.end is None
+    world.tick(3000)
+    assert isinstance(world.end, NotEnoughBookiesError)
+
+
+def test_a_quarantined_bookie_is_taken_where_no_quorum_is_left_without_it() -> None:
+    world = WriterWorld(spares="d")
+    world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    world.cas()
+    world.fail("b", Code.TIMEOUT)
+    assert world.degraded == ("b",), "a and d are enough; c failed just now"
+    world.fail("d", Code.TIMEOUT)
+    assert world.pending_cas is not None
+    world.cas()
+    assert "c" in world.current.last_fragment.bookies
+
+
+def test_a_quarantine_ends_with_time() -> None:
+    world = WriterWorld(spares="d", policy=WriterPolicy(quarantine_ms=1000))
+    world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    world.cas()
+    world.fail("b", Code.TIMEOUT)
+    assert world.pending_cas is None
+    world.tick(1000)
+    world.cas()
+    assert world.current.last_fragment.bookies == ("a", "c", "d")
+
+
+@pytest.mark.parametrize("spares", ["", "d"])
+def test_rule_46_without_zookeeper_writes_go_on_without_a_failed_bookie(spares: str) -> None:
+    world = WriterWorld(spares=spares)
+    world.metadata_away()
+    first = world.write("x")
+    world.fail("c", Code.CONNECTION_LOST)
+    world.ack("a b")
+    second = world.write("y")
+    world.tick(30_000)
+    world.ack("a b")
+    assert world.completed == [first, second]
+    assert world.pending_cas is None
+    assert world.degraded == ("c",)
+    world.metadata_back()
+    assert (world.pending_cas is not None) == bool(spares)
+    if spares:
+        world.cas()
+        assert world.current.last_fragment == Fragment(2, 2, ("a", "b", "d"))
+
+
+def test_rule_46_once_a_change_was_sent_completions_wait_until_its_outcome_is_known() -> None:
+    world = WriterWorld()
+    token = world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    world.cas(CasOutcome.UNKNOWN, applied=True)
+    world.metadata_away()
+    world.ack("a b")
+    world.read(fails=True)
+    world.tick(10_000)
+    assert world.completed == []
+    world.read(fails=True)
+    world.metadata_back()
+    world.read()
+    assert world.completed == [token]
+    assert world.sent_to("d") == [(0,)]
+
+
+def test_rule_46_an_attempt_that_may_still_arrive_is_overtaken_before_anything_completes() -> None:
+    """The answer is lost and the read finds the old version: the first attempt could land after all."""
+    world = WriterWorld(spares="d")
+    token = world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    lost = world.pending_cas
+    assert lost is not None
+    world.cas(CasOutcome.UNKNOWN, applied=False)
+    world.register("a b c")
+    world.ack("a b")
+    world.read()
+    assert world.completed == [], "d is gone, so there is nothing to change; and yet"
+    world.store(lost.metadata)
+    world.cas()
+    world.read()
+    assert world.current.last_fragment.bookies == ("a", "b", "d")
+    assert world.writer.metadata.last_fragment.bookies == ("a", "b", "d"), "it did land"
+    assert world.completed == [token]
+
+
+def test_a_fragment_that_an_earlier_attempt_made_is_adopted() -> None:
+    world = WriterWorld(spares="d e")
+    world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    lost = world.pending_cas
+    assert lost is not None
+    world.cas(CasOutcome.UNKNOWN, applied=False)
+    world.register("a b c e")
+    world.read()
+    assert world.pending_cas is not None
+    assert world.pending_cas.metadata.last_fragment.bookies == ("a", "b", "e")
+    world.store(lost.metadata)
+    world.cas()
+    world.read()
+    assert world.sent_to("d") == [(0,)]
+    assert world.sent_to("e") == []
+    world.ack("a d")
+    assert world.lac == 0
+
+
+def test_a_ledger_recovered_by_another_is_found_out_by_a_change() -> None:
+    world = WriterWorld()
+    token = world.write("x")
+    world.store(world.current.in_recovery())
+    world.fail("c", Code.TIMEOUT)
+    world.ack("a b")
+    world.cas()
+    world.read()
+    assert isinstance(world.end, LedgerFencedError)
+    assert isinstance(world.errors[token], LedgerFencedError)
+
+
+def test_a_ledger_deleted_by_another_is_found_out_by_a_change() -> None:
+    world = WriterWorld()
+    token = world.write("x")
+    world.store(None)
+    world.fail("c", Code.TIMEOUT)
+    world.cas()
+    world.read()
+    assert isinstance(world.errors[token], NoSuchLedgerError)
+
+
+def test_answers_to_no_question_change_nothing() -> None:
+    world = WriterWorld()
+    world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    cas = world.pending_cas
+    assert cas is not None
+    assert world.step(CasAnswered(cas.request_id + 7, CasOutcome.DONE, 9)) == []
+    assert world.step(MetadataRead(cas.request_id, world.stored, 9)) == []
+    world.cas()
+    assert world.step(CasAnswered(cas.request_id, CasOutcome.DONE, 9)) == []
+    assert world.writer.version == 1
+
+
+def test_a_change_waits_for_the_next_append_if_no_entry_needs_the_bookie() -> None:
+    world = WriterWorld()
+    world.write("x")
+    world.ack("a b")
+    world.fail("c", Code.TIMEOUT)
+    assert world.pending_cas is None
+    world.append("y")
+    assert world.pending_cas is not None
+    world.cas()
+    assert world.current.last_fragment == Fragment(1, 1, ("a", "b", "d"))
+    world.flush()
+    assert world.sent_to("d") == [(1,)]
+
+
+def test_a_failure_during_a_change_leads_to_another_one() -> None:
+    world = WriterWorld()
+    world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    world.fail("b", Code.TIMEOUT)
+    world.ack("a")
+    world.cas()
+    world.cas()
+    assert world.current.last_fragment.bookies == ("a", "e", "d")
+    world.ack("e")
+    assert world.lac == 0
+    assert len(world.of_kind(EnsembleChanged)) == 2
+
+
+def test_rule_21_ensemble_changes_are_capped() -> None:
+    world = WriterWorld(spares="d e f g h", policy=WriterPolicy(ensemble_changes_max=2))
+    token = world.write("x")
+    for bookie in ("c", "d"):
+        world.fail(bookie, Code.READ_ONLY)
+        world.cas()
+    world.fail("e", Code.READ_ONLY)
+    assert isinstance(world.end, NotEnoughBookiesError)
+    assert isinstance(world.errors[token], NotEnoughBookiesError)
+    world.cas()
+    assert world.of_kind(Closed) == [Closed(None, world.current)]
+    assert world.current.last_entry == -1
+
+
+@pytest.mark.parametrize(
+    ("policy", "wait_ms"),
+    [
+        (WriterPolicy(lag_ms_max=1000), 1001),
+        (WriterPolicy(lag_bytes_max=9), 1),
+    ],
+)
+def test_a_slow_bookie_is_declared_failed_and_quarantined(policy: WriterPolicy, wait_ms: int) -> None:
+    world = WriterWorld(policy=policy)
+    world.write("12345")
+    world.write("67890")
+    world.ack("a b")
+    world.tick(wait_ms)
+    assert world.quarantined == ["c"]
+    assert world.writer.pending_bytes == 0
+    world.write("x")
+    world.cas()
+    assert world.current.last_fragment.bookies == ("a", "b", "d")
+
+
+def test_a_bookie_that_keeps_up_is_never_declared_slow() -> None:
+    world = WriterWorld(policy=WriterPolicy(lag_ms_max=1000, lag_bytes_max=10))
+    for _ in range(50):
+        world.write("12345")
+        world.ack("a b")
+        world.tick(500)
+        world.ack("c")
+    assert world.quarantined == []
+
+
+def test_all_bookies_slow_is_no_bookie_slow() -> None:
+    """Entries that nobody acknowledges wait for the driver's time-out, not for the breaker."""
+    world = WriterWorld(policy=WriterPolicy(lag_ms_max=1000))
+    world.write("x")
+    world.tick(60_000)
+    assert world.quarantined == []
+
+
+def test_resent_frames_are_the_same_bytes() -> None:
+    world = WriterWorld()
+    world.write("x", "y")
+    world.fail("c", Code.TIMEOUT)
+    effects = world.cas()
+    (resent,) = (effect for effect in effects if isinstance(effect, SendFrame))
+    assert resent.frame is world.all_sent[0].frame
