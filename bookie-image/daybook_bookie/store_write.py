@@ -84,17 +84,13 @@ def _change(
 
 def with_pending(record: LedgerRecord, pending: PendingLedger) -> LedgerRecord:
     """The record after the decisions of a generation; entries are not looked at."""
-    limbo = record.limbo
-    if limbo in pending.cleared:
-        limbo = None
-    if pending.limbo is not None:
-        limbo = pending.limbo
+    known = None if record.limbo in pending.cleared else record.limbo
     newer = pending.last_add_confirmed > record.last_add_confirmed
     intro = pending.intro
     return replace(
         record,
         fenced=record.fenced or pending.fenced,
-        limbo=limbo,
+        limbo=pending.limbo if pending.marked else known,
         deleting=record.deleting or pending.deleted,
         last_add_confirmed=pending.last_add_confirmed if newer else record.last_add_confirmed,
         length_at_lac=pending.length_at_lac if newer else record.length_at_lac,

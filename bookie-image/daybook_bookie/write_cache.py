@@ -35,6 +35,7 @@ class PendingLedger:
         "last_add_confirmed",
         "length_at_lac",
         "limbo",
+        "marked",
         "rising",
     )
 
@@ -44,7 +45,10 @@ class PendingLedger:
         self.rising = True
         self.fenced = False
         self.limbo: bytes | None = None
+        self.marked = False
+        """Whether `limbo` stands for whatever was known before, also when it is None again."""
         self.cleared: set[bytes] = set()
+        """The nonces whose marks no longer stand, if one of them is what was known before."""
         self.deleted = False
         self.intro: LedgerIntro | None = None
         self.last_add_confirmed = NO_ENTRY
@@ -154,11 +158,12 @@ class WriteCache:
         elif record.kind is RecordKind.LEDGER_INTRO:
             pending.intro = record_intro(record)
         elif record.kind is RecordKind.LIMBO:
-            pending.limbo = record_nonce(record)
+            pending.limbo, pending.marked = record_nonce(record), True
         elif record.kind is RecordKind.LIMBO_CLEAR:
             nonce = record_nonce(record)
-            pending.cleared.add(nonce)
-            if pending.limbo == nonce:
+            if not pending.marked:
+                pending.cleared.add(nonce)
+            elif pending.limbo == nonce:
                 pending.limbo = None
         else:
             assert record.kind is RecordKind.DELETION
