@@ -1,11 +1,13 @@
 """The clients that recover and delete ledgers, each a driver around its machine."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from daybook.core import events as ev
-from daybook.core.ids import LedgerId
+from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerState
+from daybook.core.placement import BookieInfo
 from daybook.core.recovery import LedgerRecovery, RecoveryPolicy
 from tests.sim.clients import KEY, Activity, Driver
 from tests.sim.metadata_model import LOST, Versioned
@@ -40,6 +42,10 @@ class RecoveryClient(Driver):
         machine = make_recovery(self)
         self.adopt(machine)
         self.perform(machine.start())
+
+    def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
+        """Placement chooses among these."""
+        self.feed(ev.BookiesChanged(registered))
 
     def _recovered(self, effect: ev.Recovered) -> None:
         self.cluster.checkers.ended(self.ledger_id, effect.metadata)

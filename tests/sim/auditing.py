@@ -5,7 +5,7 @@ do around them: read metadata, ask bookies what they hold, keep tasks and epheme
 (rule 34).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -284,6 +284,11 @@ class WorkerClient(Inspector):
         machine = make_recovery(self)
         self.adopt(machine)
         self.perform(machine.start())
+
+    def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
+        """Only a recovery replaces bookies on its own; a repair has its plan."""
+        if self.activity is Activity.RECOVERY:
+            self.feed(ev.BookiesChanged(registered))
 
     def _recovered(self, effect: ev.Recovered) -> None:
         self.cluster.checkers.ended(self.ledger_id, effect.metadata)

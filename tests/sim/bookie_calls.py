@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 from daybook.core.bookie import AttachVerdict, BookieLedger, compose_range
 from daybook.core.errors import Code
-from daybook.core.events import FenceAnswered, ForceAnswered, LimboCleared, LimboRead, ReadAnswered
+from daybook.core.events import (
+    FenceAnswered,
+    ForceAnswered,
+    LacAnswered,
+    LimboCleared,
+    LimboRead,
+    ReadAnswered,
+    SendLacRead,
+)
 from daybook.core.frame import Entry
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from daybook.core.placement import BookieInfo
 from daybook.core.stream import StreamAnswers
+from tests.sim.bookie_polls import LacPolls
 from tests.sim.disk import Disk, FrameWritten, LedgerDropped, RecordWritten, Written
 from tests.sim.metadata_model import LOST, Session
 from tests.sim.network import Stream
@@ -60,6 +69,7 @@ class BookieCalls(Process):
         self.ledgers: dict[LedgerId, BookieLedger] = {}
         self.caches: dict[LedgerId, Cache] = {}
         self.streams: dict[int, tuple[Stream, StreamAnswers]] = {}
+        self.polls = LacPolls(self)
         self.serving = False
         self._syncing = False
         self._fencers: dict[LedgerId, list[Callable[[], None]]] = {}
@@ -149,6 +159,7 @@ class BookieCalls(Process):
             return verdict.verdict.code
         if verdict.journal:
             self._journal_record(ledger)
+            self.polls.wake(ledger)
         if verdict.wait:
             self._fencers.setdefault(ledger_id, []).append(done)
             self._sync_soon()
@@ -223,6 +234,13 @@ class BookieCalls(Process):
                 lac.length_at_lac,
             )
         )
+
+    def read_lac(self, ledger_id: LedgerId, request: SendLacRead, reply: Callable[..., None]) -> None:
+        """Tell the LAC, now or when it is news."""
+        if self.serving:
+            self.polls.ask(self._ledger(ledger_id), request, reply)
+        else:
+            reply(LacAnswered(self.name, request.request_id, Code.UNAVAILABLE))
 
     def force(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
         """Answer once everything that was accepted deferred is synced (rule 22)."""
@@ -310,6 +328,7 @@ class BookieCalls(Process):
             return
         ledger_id = ledger.ledger_id
         ledger.forget()
+        self.polls.wake(ledger)
         del self.ledgers[ledger_id], self.caches[ledger_id]
         self._fencers.pop(ledger_id, None)
         self.note(f"collects ledger {ledger_id}")

@@ -213,6 +213,7 @@ class SimBookie(BookieCalls):
         assert not damaged, "the simulator damages no bytes on the way"
         entries: Entries = {entry.entry_id: entry.data for entry in found}
         self.caches[ledger.ledger_id].update(entries)
+        self.polls.wake(ledger)
         if ledger.record_changed:
             self._journal_record(ledger)
         early = ledger.may_ack_before_sync(header)

@@ -149,6 +149,12 @@ class Checkers:
             self._reaches_ack_quorum(ghost, metadata, entry)
         self.acked_entries_are_readable(ghost)
 
+    def reader_lac(self, ledger_id: LedgerId, before: EntryId, now: EntryId) -> None:
+        """What one reader was told, and what it is told now."""
+        if now < before:
+            self.fail("LAC never goes back", f"for a reader of ledger {ledger_id}, from {before} to {now}")
+        self.lac_seen(ledger_id, now)
+
     def writer_lac(self, ledger_id: LedgerId, before: EntryId, now: EntryId) -> None:
         """A machine's LAC after a step."""
         if now < before:
@@ -165,6 +171,8 @@ class Checkers:
                 "NoDivergenceBetweenClientAndMetaData",
                 f"ledger {ledger_id} is closed at {ghost.end}, a LAC says {lac}",
             )
+        for entry in range(ghost.seen_lac + 1, lac + 1):
+            self._reaches_ack_quorum(ghost, ghost.metadata, entry)
         ghost.seen_lac = lac
 
     def ended(self, ledger_id: LedgerId, metadata: LedgerMetadata) -> None:
@@ -178,14 +186,19 @@ class Checkers:
 
     # Readers
 
-    def delivered(self, ledger_id: LedgerId, entries: Iterable[Entry], after: EntryId) -> EntryId:
-        """A reader that had got everything up to `after` got `entries`; returns where it is now."""
+    def delivered(
+        self, ledger_id: LedgerId, entries: Iterable[Entry], after: EntryId, *, unconfirmed: bool
+    ) -> EntryId:
+        """A reader that had got everything up to `after` got `entries`; returns where it is now.
+
+        One that reads past the LAC on its own risk may see what is lost later, but never other bytes.
+        """
         ghost = self.ghosts[ledger_id]
         for entry_id, data in entries:
             if entry_id != after + 1:
                 self.fail("NoOutOfOrderEntries", f"ledger {ledger_id}: {entry_id} delivered after {after}")
             after = entry_id
-            if ghost.end is not None and entry_id > ghost.end:
+            if not unconfirmed and ghost.end is not None and entry_id > ghost.end:
                 self.fail(
                     "a reader sees nothing beyond the close",
                     f"ledger {ledger_id} ends at {ghost.end}, {entry_id} was read",
@@ -195,7 +208,8 @@ class Checkers:
                     "a reader never sees different bytes",
                     f"entry {entry_id} of ledger {ledger_id} is {ghost.content.get(entry_id)!r}, read {data!r}",
                 )
-        ghost.delivered = max(ghost.delivered, after)
+        if not unconfirmed:
+            ghost.delivered = max(ghost.delivered, after)
         return after
 
     # Bookies

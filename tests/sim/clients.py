@@ -6,7 +6,7 @@ which has to drop it (rule 18).
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
@@ -15,6 +15,7 @@ from daybook.core import events as ev
 from daybook.core.bookie import Purpose
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
+from daybook.core.placement import BookieInfo
 from daybook.core.stream import StreamAnswer, StreamWindow
 from tests.sim.checkers import PENDING_BYTES_MAX, REQUESTS_MAX
 from tests.sim.metadata_model import LOST, Versioned
@@ -87,6 +88,7 @@ class Driver(Process):
             ev.SendFence: self._send_fence,
             ev.SendRead: self._send_read,
             ev.SendForce: self._send_force,
+            ev.SendLacRead: self._send_lac_read,
             ev.ReadLimbo: self._read_limbo,
             ev.ClearLimbo: self._clear_limbo,
             ev.CasMetadata: self._cas,
@@ -173,6 +175,9 @@ class Driver(Process):
         self.cluster.expire_later(self.session)
         self._end_streams()
         self.stop()
+
+    def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
+        """A watch fired; for machines that choose bookies."""
 
     def metadata_connection(self, *, connected: bool) -> None:
         """ZooKeeper went away or is back; for machines that care."""
@@ -328,6 +333,14 @@ class Driver(Process):
         late = partial(ev.ForceAnswered, name, request_id, Code.TIMEOUT)
         bookie = self.cluster.bookies[name]
         self._call(name, request_id, late, bookie.force, self.ledger_id, request_id, self.reply_from(name))
+
+    def _send_lac_read(self, effect: ev.SendLacRead) -> None:
+        name = effect.bookie
+        late = partial(ev.LacAnswered, name, effect.request_id, Code.TIMEOUT)
+        bookie = self.cluster.bookies[name]
+        self._call(
+            name, effect.request_id, late, bookie.read_lac, self.ledger_id, effect, self.reply_from(name)
+        )
 
     def _read_limbo(self, effect: ev.ReadLimbo) -> None:
         name, request_id = effect.bookie, effect.request_id

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from daybook.core.events import BookiesChanged
 from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
 from daybook.core.placement_policies import make_policy
@@ -108,7 +107,7 @@ class Cluster:
         if self.store.is_away:
             self.world.at(self.store.away_until_us, client, self._tell_bookies, client)
             return
-        client.feed(BookiesChanged(self.store.bookies()))
+        client.bookies_changed(self.store.bookies())
 
     def store_away(self, until_us: int) -> None:
         """ZooKeeper does not answer until then; clients that care are told, a little later."""

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from traceback import format_exception
 from typing import Final
 
-from daybook.core.ids import LedgerId
+from daybook.core.ids import EntryId, LedgerId
 from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
 from tests.sim.actors import DeletionClient, RecoveryClient
 from tests.sim.auditing import AUDITOR_LOCK, AuditorClient, WorkerClient
-from tests.sim.clients import KEY
+from tests.sim.clients import KEY, Activity
 from tests.sim.cluster import Cluster
 from tests.sim.faults import Faults
+from tests.sim.readers import CatchUpClient, TailClient, start_final_read
 from tests.sim.swarm import Swarm
 from tests.sim.trace import Tally
 from tests.sim.world import MS, ViolationError
@@ -22,6 +23,7 @@ from tests.sim.writers import WriterClient
 
 _ORCHESTRATE_US: Final = 20 * MS
 _ROUND_US: Final = 40 * MS
+_FINAL_READ_US: Final = 200 * MS
 _ROUNDS_MAX: Final = 200
 
 
@@ -47,6 +49,7 @@ class Scenario:
         self.faults = Faults(cluster)
         self._rng = cluster.world.rng("scenario")
         self._names = 0
+        self._read: set[LedgerId] = set()
 
     def run(self) -> None:
         """Raise ViolationError, or whatever a machine raised, if something is wrong."""
@@ -58,6 +61,10 @@ class Scenario:
             self._some_time(self._recover)
         for _ in range(swarm.deleters):
             self._some_time(self._delete)
+        for _ in range(swarm.readers):
+            self._some_time(self._catch_up)
+        for _ in range(swarm.tails):
+            self._tail()
         self.faults.schedule()
         self.cluster.repair_started = self.faults.repair_started
         self._orchestrate()
@@ -120,6 +127,16 @@ class Scenario:
         if ledger is not None:
             DeletionClient(self.cluster, self.name("deletion"), ledger)
 
+    def _catch_up(self) -> None:
+        ledger = self._some_ledger()
+        if ledger is not None:
+            CatchUpClient(self.cluster, self.name("reader"), ledger)
+
+    def _tail(self) -> None:
+        ledger = self._some_ledger()
+        if ledger is not None:
+            TailClient(self.cluster, self.name("tail"), ledger)
+
     # Healing
 
     def _settle(self) -> None:
@@ -132,6 +149,7 @@ class Scenario:
         for _ in range(_ROUNDS_MAX):
             self.world.run(self.world.now_us + _ROUND_US)
             if not self._unsettled():
+                self._read_everything()
                 return
             self._help()
         msg = f"it does not heal after the faults have stopped: {'; '.join(self._unsettled())}"
@@ -148,10 +166,28 @@ class Scenario:
 
     def _help(self) -> None:
         """Recover what no one writes or recovers."""
-        busy = {client.ledger_id for client in self.cluster.live_clients()}
+        busy = {
+            client.ledger_id
+            for client in self.cluster.live_clients()
+            if isinstance(client, WriterClient) or client.activity is Activity.RECOVERY
+        }
         for ledger_id, found in list(self.cluster.store.ledgers.items()):
             if not found.metadata.is_closed and ledger_id not in busy:
                 RecoveryClient(self.cluster, self.name("recovery"), ledger_id)
+
+    def _read_everything(self) -> None:
+        """Every ledger, from its first to its last entry, by ordinary readers."""
+        for _, found in sorted(self.cluster.store.ledgers.items()):
+            start_final_read(self.cluster, self.name("final"), found.metadata, self._was_read)
+        self.world.run(self.world.now_us + _FINAL_READ_US)
+        unread = sorted(self.cluster.store.ledgers.keys() - self._read)
+        if unread:
+            msg = f"ledgers {unread} cannot be read to their end though all is well"
+            raise ViolationError(msg)
+
+    def _was_read(self, ledger_id: LedgerId, last: EntryId) -> None:
+        if last == self.cluster.store.ledgers[ledger_id].metadata.last_entry:
+            self._read.add(ledger_id)
 
 
 def run_seed(seed: int, *, tracing: bool = False, swarm: Swarm | None = None) -> Result:

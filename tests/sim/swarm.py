@@ -36,6 +36,7 @@ class Swarm:
     writers: int
     appends: int
     readers: int
+    tails: int
     recoverers: int
     deleters: int
     workers: int
@@ -95,6 +96,7 @@ def draw(rng: Random) -> Swarm:
         writers=rng.choice((1, 1, 2, 3)),
         appends=rng.choice((4, 8, 12, 20)),
         readers=rng.choice((0, 1, 1, 2)),
+        tails=rng.choice((0, 0, 1, 1, 2)),
         recoverers=rng.choice((0, 0, 1, 1, 2, 3)),
         deleters=rng.choice((0, 0, 0, 1)),
         workers=rng.choice((1, 1, 2)),

@@ -1,11 +1,13 @@
 """The writers of a run: users that append, force, close or die, and remember what they were promised."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from daybook.core import events as ev
 from daybook.core.bookie import Purpose
-from daybook.core.ids import NO_ENTRY, EntryId
+from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.metadata import LedgerMetadata
+from daybook.core.placement import BookieInfo
 from daybook.core.writer import LedgerWriter
 from daybook.core.writer_policy import WriterPolicy
 from tests.sim.clients import KEY, Driver
@@ -128,6 +130,10 @@ class WriterClient(Driver):
             idle = machine.last_add_confirmed == machine.last_add_pushed
             self._failed_idle = idle and event.bookie in machine.metadata.last_fragment.bookies
         super().feed(event)
+
+    def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
+        """Placement chooses among these."""
+        self.feed(ev.BookiesChanged(registered))
 
     def metadata_connection(self, *, connected: bool) -> None:
         """A writer goes on without ZooKeeper (rule 46)."""
