@@ -32,7 +32,11 @@ class WriterPolicy:
     lag_ms_max: int = 10_000
     """A bookie that owes an acknowledged entry for longer is declared failed."""
     lag_bytes_max: int = 32 * 1024 * 1024
-    """A bookie that owes more bytes of acknowledged entries is declared failed."""
+    lag_bytes_ms: int = 2_000
+    """A bookie that owes more bytes of acknowledged entries, the oldest for longer than this, is declared failed.
+
+    A disk that pauses for a moment under full load owes as much, and is not to be given up for it.
+    """
     quarantine_ms: int = 30_000
     """How long a failed or slow bookie is not chosen again, unless it restarts."""
     metadata_retry_ms: int = 500

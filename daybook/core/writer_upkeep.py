@@ -44,10 +44,11 @@ class Upkeep(Forcing):
         policy = self._policy
         for member in self._window.in_state(MemberState.LIVE):
             since_ms = self._window.lag_since_ms(member)
-            if since_ms is not None and (
-                self._now_ms - since_ms > policy.lag_ms_max
-                or self._window.lag_bytes(member) > policy.lag_bytes_max
-            ):
+            if since_ms is None:
+                continue
+            lag_ms = self._now_ms - since_ms
+            is_full = lag_ms > policy.lag_bytes_ms and self._window.lag_bytes(member) > policy.lag_bytes_max
+            if is_full or lag_ms > policy.lag_ms_max:
                 self._member_failed(member)
 
     def _probe_missing(self) -> None:

@@ -448,7 +448,8 @@ def test_rule_21_ensemble_changes_are_capped() -> None:
     ("policy", "wait_ms"),
     [
         (WriterPolicy(lag_ms_max=1000), 1001),
-        (WriterPolicy(lag_bytes_max=9), 1),
+        (WriterPolicy(lag_bytes_max=9, lag_bytes_ms=0), 1),
+        (WriterPolicy(lag_bytes_max=9, lag_bytes_ms=500), 501),
     ],
 )
 def test_a_slow_bookie_is_declared_failed_and_quarantined(policy: WriterPolicy, wait_ms: int) -> None:
@@ -465,7 +466,7 @@ def test_a_slow_bookie_is_declared_failed_and_quarantined(policy: WriterPolicy, 
 
 
 def test_a_bookie_that_keeps_up_is_never_declared_slow() -> None:
-    world = WriterWorld(policy=WriterPolicy(lag_ms_max=1000, lag_bytes_max=10))
+    world = WriterWorld(policy=WriterPolicy(lag_ms_max=1000, lag_bytes_max=10, lag_bytes_ms=0))
     for _ in range(50):
         world.write("12345")
         world.ack("a b")
