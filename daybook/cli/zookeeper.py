@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import time
 from importlib.util import find_spec
@@ -16,13 +17,19 @@ from types import TracebackType
 from typing import Final, Self
 
 from daybook.core.errors import DaybookError
+from daybook.runtime.ports import free_ports
 
 TICK_MS: Final = 500
 HEAP_MB: Final = 256
 START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 10.0
 _PROBE_PAUSE_S: Final = 0.02
+_PROBE_TIMEOUT_S: Final = 1.0
 _PORT_ATTEMPTS: Final = 5
+_CONNECT: Final = struct.pack(">iiqiqi16sB", 45, 0, 0, 1000, 0, 16, b"", 0)
+"""A client's first request: length, protocol, last transaction seen, time-out in ms, no session yet, not read-only."""
+_CLOSE: Final = struct.pack(">iii", 8, 1, -11)
+"""The request to end a session: length, request number, code."""
 _JARS: Final = (
     "zookeeper-*.jar",
     "slf4j-api-*.jar",
@@ -76,7 +83,7 @@ class EmbeddedZooKeeper:
         chosen = self.port != 0
         for attempt in range(_PORT_ATTEMPTS):
             if not chosen:
-                self.port = _free_port()
+                (self.port,) = free_ports(1)
             self._spawn(command)
             if self._wait_until_serving():
                 return self
@@ -148,7 +155,7 @@ class EmbeddedZooKeeper:
         """Ask until the server says that it serves; False when its process ended."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while self.pid is not None:
-            if _says_imok(self.port):
+            if _opens_session(self.port):
                 return True
             if time.monotonic() > deadline:
                 self.kill()
@@ -210,17 +217,14 @@ def find_java() -> str:
     raise EmbeddedZooKeeperError(msg)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _says_imok(port: int) -> bool:
+def _opens_session(port: int) -> bool:
+    """Whether a client would get a session now: `ruok` is answered before that."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(b"ruok")
-            return connection.recv(16) == b"imok"
+        with socket.create_connection(("127.0.0.1", port), timeout=_PROBE_TIMEOUT_S) as connection:
+            connection.sendall(_CONNECT)
+            if not connection.recv(4):
+                return False
+            connection.sendall(_CLOSE)
+            return True
     except OSError:
         return False

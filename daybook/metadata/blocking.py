@@ -9,13 +9,12 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import structlog
-
 from daybook.metadata.store import MetadataStore, StoreClosedError
+from daybook.runtime.logs import get_logger
 
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class BlockingStore:

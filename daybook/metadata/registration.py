@@ -9,8 +9,6 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 
-import structlog
-
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.placement import BookieInfo
 from daybook.metadata.bookies import info_from_json, info_to_json
@@ -26,8 +24,9 @@ from daybook.metadata.store import (
     StoreClosedError,
     StoreError,
 )
+from daybook.runtime.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class RegisteredElsewhereError(MetadataError):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, Self, TypeVar
 
-import structlog
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import TransactionRequest
 from kazoo.exceptions import KazooException
@@ -41,6 +40,7 @@ from daybook.metadata.store import (
     Versioned,
 )
 from daybook.metadata.transport import ConnectionLostError, Node, Transport
+from daybook.runtime.logs import get_logger
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ _ERRORS: Final[Mapping[type[Exception], type[StoreError]]] = {
     kazoo_errors.NotEmptyError: NotEmptyError,
 }
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
