@@ -20,6 +20,7 @@ from daybook.metadata.store import (
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
+    StoreClosedError,
 )
 
 
@@ -51,7 +52,8 @@ class Lease:
 
         From then on it counts as over, even if the session turns out to live.
         """
-        await first_of(self._store.session_doubtful(self._session_id), self._gone())
+        with suppress(StoreClosedError):
+            await first_of(self._store.session_doubtful(self._session_id), self._gone())
         self._ended = True
 
     async def _gone(self) -> None:

@@ -6,7 +6,6 @@ a request lost before, an operation held back, a session expired between two ste
 """
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -239,7 +238,7 @@ class MemoryTransport(Transport):
         self._session_timeout_s = session_timeout_s
         self._closed = False
         self._event = asyncio.Event()
-        self._alive_until = math.inf
+        self._alive_until = 0.0
         self._session_id = server.open_session(self)
         self._connected = True
 
@@ -353,6 +352,7 @@ class MemoryTransport(Transport):
             self._closed = True
             self._server.close_session(self)
             self._connected = False
+            self._alive_until = 0.0
             self._session_moved()
             self._server.release()
 

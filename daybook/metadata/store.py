@@ -264,7 +264,7 @@ class MetadataStore(ABC):
             await self.session_changed(seen)
 
     async def session_doubtful(self, session_id: int) -> None:
-        """Return at the first instant at which the session may have ended (rules 34 and 46)."""
+        """Return at the first instant at which the session may have ended (rules 34 and 46), also by `close`."""
         while True:
             now = self.session
             left_s = now.alive_until - time.monotonic()
@@ -275,6 +275,8 @@ class MetadataStore(ABC):
                     await self.session_changed(now)
             except TimeoutError:
                 continue
+            except StoreClosedError:
+                return
 
     async def watch_node(self, path: str) -> AsyncIterator[Versioned[bytes] | None]:
         """The node now (None: not there), and each time it has changed. States in between may be skipped."""

@@ -285,7 +285,7 @@ class ZooKeeperTransport(Transport):
         """See Transport."""
         session_id, connected = self._seen
         with self._client.session_lock:
-            current = session_id == self._client.granted_id
+            current = session_id == self._client.granted_id and not self._closed
             return Session(session_id, connected, self._client.alive_until if current else 0.0)
 
     async def session_changed(self, seen: Session) -> None:

@@ -219,6 +219,20 @@ async def test_a_withdrawn_candidate_leaves_no_node(opener: Opener) -> None:
         assert len(await one.children("/e")) == 1
 
 
+async def test_a_lease_is_over_as_soon_as_its_store_is_closed(opener: Opener) -> None:
+    async with stores(opener, 1) as (store,):
+        lease = await acquire(store, "/lock", "me")
+        assert lease is not None
+        losing = asyncio.create_task(lease.lost())
+        await asyncio.sleep(0)
+        assert lease.is_certain
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        assert not lease.is_certain, "from the first moment of closing on"
+        await soon(losing)
+        await closing
+
+
 async def test_a_closed_store_refuses_and_ends_what_waits(opener: Opener) -> None:
     async with stores(opener, 1) as (store,):
         values = store.watch_node("/n")
