@@ -69,7 +69,7 @@ class Ledger:
         self._channels = channels
         self._on_end = on_end
         self._on_quarantine = on_quarantine
-        self._pending_bytes_max = pending_bytes_max
+        self.pending_bytes_max = pending_bytes_max
         self._token = 0
         self._waiters: dict[int, Waiter] = {}
         self._blocked: deque[Waiter] = deque()
@@ -107,7 +107,12 @@ class Ledger:
     @property
     def length(self) -> int:
         """The payload bytes up to `last_add_confirmed`."""
-        return self._writer.length
+        return self._writer.length_at_lac
+
+    @property
+    def pending_bytes(self) -> int:
+        """Payload bytes that some bookie does not have yet; appends wait while it is over `pending_bytes_max`."""
+        return self._writer.pending_bytes
 
     @property
     def is_degraded(self) -> bool:
@@ -198,7 +203,7 @@ class Ledger:
             msg = "there is nothing to append: give at least one entry"
             raise ValueError(msg)
         check_payloads(entries)
-        if self._blocked or self._writer.pending_bytes >= self._pending_bytes_max:
+        if self._blocked or self._writer.pending_bytes >= self.pending_bytes_max:
             await self._room()
         return self._request(lambda token: AppendRequested(token, entries, entry_ids))
 
@@ -216,7 +221,7 @@ class Ledger:
 
     def _unblock(self) -> None:
         """Let the first of those who wait go on; its own append lets the next one."""
-        while self._blocked and (self._ended or self._writer.pending_bytes < self._pending_bytes_max):
+        while self._blocked and (self._ended or self._writer.pending_bytes < self.pending_bytes_max):
             waiter = self._blocked.popleft()
             if not waiter.done():
                 waiter.set_result(None)

@@ -1,0 +1,40 @@
+"""The blocking client: the same, for code without an event loop."""
+
+import threading
+from itertools import islice
+
+import pytest
+
+import daybook
+from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.client.blocking import connect_blocking
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_script_writes_reads_and_deletes(cluster: LocalCluster) -> None:
+    with connect_blocking(cluster.zookeeper.connect_string, cluster=CLUSTER_NAME) as client:
+        assert len(client.bookies()) == 4
+        with client.create_ledger(password=b"secret") as ledger:
+            assert ledger.append(b"a") == 0
+            assert ledger.append_many([b"b", b"c"]) == (1, 2)
+            assert ledger.last_add_confirmed == 2
+        with pytest.raises(daybook.UnauthorizedError):
+            client.open_ledger(ledger.id)
+        reader = client.open_ledger(ledger.id, password=b"secret")
+        assert [entry.data for entry in reader.read(0, 2)] == [b"a", b"b", b"c"]
+        assert [len(batch) for batch in reader.read_batches(1, 2)] == [2]
+        assert [entry.data for entry in islice(reader.tail(2), 1)] == [b"c"]
+        assert ledger.id in [found.ledger_id for found in client.list_ledgers()]
+        client.delete_ledger(ledger.id, password=b"secret")
+        with pytest.raises(daybook.NoSuchLedgerError):
+            client.open_ledger(ledger.id, password=b"secret")
+
+
+def test_a_failed_connection_leaves_no_thread(cluster: LocalCluster) -> None:
+    with (
+        pytest.raises(daybook.DaybookError),
+        connect_blocking(cluster.zookeeper.connect_string, cluster="other"),
+    ):
+        pass
+    assert "daybook-client" not in [thread.name for thread in threading.enumerate()]
