@@ -17,6 +17,7 @@ from typing import Self
 from daybook.core.errors import DaybookError
 from daybook.core.frame import Buffer, FrameHeader
 from daybook.core.ids import LedgerId
+from daybook.core.intervals import IntervalSet
 from daybook_bookie import store_write
 from daybook_bookie.disk import Disk
 from daybook_bookie.journal import Journal
@@ -86,6 +87,10 @@ class Storage:
         """Take a fence, limbo mark, intro or deletion; the record is to be journalled next."""
         self.cache.apply(record)
         return record
+
+    def remove(self, ledger_id: LedgerId, entries: IntervalSet) -> None:
+        """Take replicas out with the next flush; frames accepted after this call stay (see `WriteCache.remove`)."""
+        self.cache.remove(ledger_id, entries)
 
     def begin_flush(self) -> Generation:
         """Swap the cache's generations, and note the journal position that the flush will cover."""

@@ -61,11 +61,11 @@ class BlockReader:
         """The ledger's next block; raises CorruptStoreError."""
         return self._current() if self._cursor.next() else None
 
-    def overlapping(self, first: EntryId, last: EntryId) -> list[Block]:
-        """The blocks whose range overlaps first … last; raises CorruptStoreError."""
-        found = []
+    def overlapping(self, first: EntryId, last: EntryId, limit: int | None = None) -> list[Block]:
+        """The blocks whose range overlaps first … last, up to `limit` of them; raises CorruptStoreError."""
+        found: list[Block] = []
         block = self.seek(first)
-        while block is not None and block.first <= last:
+        while block is not None and block.first <= last and len(found) != limit:
             if block.last >= first:
                 found.append(block)
             block = self.next()

@@ -13,14 +13,15 @@ import lmdb
 from daybook.core.block import (
     Block,
     block_entry_ids,
+    cut_rows,
     is_regular,
     merge_small,
     regular_stripe,
     sound_parts,
     untangle,
 )
-from daybook.core.ids import EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
+from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from daybook.core.intervals import Interval, IntervalSet, clip
 from daybook_bookie.journal_format import Position
 from daybook_bookie.ledger_record import LedgerRecord
 from daybook_bookie.storage_errors import CorruptStoreError
@@ -35,6 +36,12 @@ def flush(store: Store, generation: Generation, mark: Position) -> None:
     May be repeated after StorageFullError: what was stored by then is trimmed off. Raises StorageFullError and
     BookieMustStopError.
     """
+    for ledger_id in sorted(generation.ledgers):
+        pending = generation.ledgers[ledger_id]
+        record = store.stored(ledger_id)
+        if pending.removed is not None and record is not None and not record.deleting:
+            for change in _removals(store, ledger_id, record, pending.removed):
+                store.commit([change], store.mark)
     batch: list[LedgerChange] = []
     size = 0
     limit = store.settings.flush_transaction_bytes
@@ -205,6 +212,49 @@ def _readable(reader: BlockReader, first: EntryId, last: EntryId) -> list[Block]
 
 
 # -- taking out ----------------------------------------------------------------------------------------------------
+
+
+def _removals(
+    store: Store, ledger_id: LedgerId, record: LedgerRecord, removed: IntervalSet
+) -> Iterator[LedgerChange]:
+    """Take `removed` out of the stored blocks, a bounded number of them at a time; the last change has all of it."""
+    limit = store.settings.delete_transaction_blocks
+    at = removed.next_from(0)
+    while at != NO_ENTRY:
+        with store.snapshot() as transaction:
+            blocks = store.reader(transaction, ledger_id).overlapping(at, removed.last, limit)
+            kept = [
+                part for block in blocks for sound in sound_parts(block) for part in _without(sound, removed)
+            ]
+            puts = [block._replace(data=bytes(block.data)) for block in kept]
+        end = blocks[-1].last if len(blocks) == limit else removed.last
+        gone = IntervalSet(part for each in removed if (part := _up_to(each, end)) is not None)
+        record = replace(record, intervals=_minus(record.intervals, gone))
+        yield _change(ledger_id, puts, [block_key(ledger_id, block.first) for block in blocks], record)
+        at = removed.next_from(end + 1)
+
+
+def _up_to(interval: Interval, last: EntryId) -> Interval | None:
+    return clip(interval.first, min(interval.last, last), interval.stripe) if interval.first <= last else None
+
+
+def _minus(intervals: IntervalSet, gone: IntervalSet) -> IntervalSet:
+    return IntervalSet(part for interval in intervals for part in gone.missing(*interval))
+
+
+def _without(block: Block, gone: IntervalSet) -> Iterator[Block]:
+    """The runs of the block's rows whose entries are not in `gone`."""
+    begin = 0
+    ids = block_entry_ids(block)
+    for row, entry in enumerate(ids):
+        if gone.contains(entry):
+            part = cut_rows(block, begin, row)
+            if part is not None:
+                yield part
+            begin = row + 1
+    part = cut_rows(block, begin, len(ids))
+    if part is not None:
+        yield part
 
 
 def delete_some(store: Store, ledger_id: LedgerId) -> bool:

@@ -16,6 +16,7 @@ from typing import Final
 from daybook.core.block import Block, block_entry_ids, is_dense_block
 from daybook.core.frame import Buffer, FrameHeader, decode_header, last_entry
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from daybook.core.intervals import IntervalSet
 from daybook_bookie.records import LedgerIntro, Record, RecordKind, record_intro, record_ledger, record_nonce
 
 _FIRST: Final = attrgetter("first")
@@ -36,6 +37,7 @@ class PendingLedger:
         "length_at_lac",
         "limbo",
         "marked",
+        "removed",
         "rising",
     )
 
@@ -50,6 +52,8 @@ class PendingLedger:
         self.cleared: set[bytes] = set()
         """The nonces whose marks no longer stand, if one of them is what was known before."""
         self.deleted = False
+        self.removed: IntervalSet | None = None
+        """Replicas to take out of the store before this generation's frames are put into it."""
         self.intro: LedgerIntro | None = None
         self.last_add_confirmed = NO_ENTRY
         self.length_at_lac = 0
@@ -169,6 +173,19 @@ class WriteCache:
             assert record.kind is RecordKind.DELETION
             pending.deleted = True
             pending.blocks.clear()
+
+    def remove(self, ledger_id: LedgerId, entries: IntervalSet) -> None:
+        """Take replicas that metadata no longer places here out of the store, with the next flush (rule 47).
+
+        Frames that are accepted after this call stay, whatever they hold. Not journalled: a removal that a crash
+        forgets is found necessary again.
+        """
+        pending = self._active.ledger(ledger_id)
+        self._active.size_bytes += _FRAME_OVERHEAD_BYTES
+        if pending.removed is None:
+            pending.removed = IntervalSet()
+        for interval in entries:
+            pending.removed.add(*interval)
 
     def pending(self, ledger_id: LedgerId) -> list[PendingLedger]:
         """What the generations know of a ledger, older first."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import lmdb
 from daybook_bookie.disk import RealDisk
@@ -29,6 +30,12 @@ SMALL = replace(
     read_overshoot_bytes=100,
 )
 JOURNAL_FILE_BYTES = 64 * PAGE_BYTES
+
+
+def memory_directory() -> TemporaryDirectory[str]:
+    """In memory where there is such a place: a test that commits thousands of times pays for every sync elsewhere."""
+    memory = Path("/dev/shm")
+    return TemporaryDirectory(dir=memory if memory.is_dir() else None)
 
 
 def open_storage(

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 import pytest
 from daybook_bookie import store_write
@@ -19,16 +18,15 @@ from daybook_bookie.write_cache import WriteCache
 from daybook.core.frame import decode_header
 from tests.bookie.flip_worker import ENTRIES, LEDGERS
 from tests.bookie.samples import frame
-from tests.bookie.storage_kit import SMALL
+from tests.bookie.storage_kit import SMALL, memory_directory
 
 FLIPS = 700
 
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """In memory where there is such a directory: hundreds of stores are opened, and each start syncs."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+    """Hundreds of stores are opened, and each start syncs."""
+    with memory_directory() as name:
         yield Path(name)
 
 

@@ -1,6 +1,5 @@
 """Journal, cache and store against a dictionary, through crashes anywhere: what was synced is there, and only that."""
 
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from daybook.core.intervals import IntervalSet
 from daybook.core.quorum import DENSE, Stripe
 from tests.bookie.samples import entries, frame
 from tests.bookie.sim_disk import SimDisk
-from tests.bookie.storage_kit import open_storage, read_all
+from tests.bookie.storage_kit import memory_directory, open_storage, read_all
 
 LEDGERS = st.integers(1, 3)
 STRIPES = st.sampled_from([DENSE, Stripe(3, 0b011), Stripe(3, 0b110), Stripe(5, 0b10011)])
@@ -52,7 +51,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = tempfile.TemporaryDirectory()
+        self.directory = memory_directory()
         self.disk = SimDisk()
         self.model: dict[int, Ledger] = {}
         self.deleted: set[int] = set()
@@ -155,6 +154,20 @@ class StorageMachine(RuleBasedStateMachine):
         for _ in range(steps):
             for leftover in self.storage.store.deletions():
                 store_write.delete_some(self.storage.store, leftover)
+
+    @rule(number=LEDGERS, first=st.integers(0, 40), count=st.integers(1, 20), stripe=STRIPES)
+    def remove(self, number: int, first: int, count: int, stripe: Stripe) -> None:
+        """All is stored first, so that nothing of it comes back; then it is gone with the next flush."""
+        ledger_id, model = self.ledger(number)
+        self.sync()
+        self.flush()
+        removed = IntervalSet()
+        removed.add(first, first + count, stripe)
+        self.storage.remove(ledger_id, removed)
+        self.flush()
+        gone = {n for n in model.may if removed.contains(n)}
+        model.must -= gone
+        model.may -= gone
 
     @rule()
     def kill(self) -> None:

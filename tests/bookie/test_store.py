@@ -34,7 +34,7 @@ from daybook_bookie.store_read import block_key
 from daybook_bookie.write_cache import Generation, WriteCache
 
 from daybook.core.frame import FLAG_RECOVERY, decode_header, encode_frame, entry_crcs, ledger_seed
-from daybook.core.intervals import Interval
+from daybook.core.intervals import Interval, IntervalSet
 from daybook.core.quorum import DENSE, Stripe
 from tests.bookie.samples import entries, frame, payload
 from tests.bookie.sim_disk import SimDisk
@@ -518,3 +518,30 @@ def test_rule_54_a_resend_is_journalled_although_the_first_is_in_the_cache(tmp_p
     storage = open_storage(tmp_path, disk.power_cut(lambda *_: False))
     assert read_all(storage, 7) == entries(range(3))
     storage.close()
+
+
+# -- rule 47
+
+
+@pytest.mark.parametrize("removed", [range(10), range(3, 27), range(0, 30, 3), [5], range(30)])
+def test_rule_47_removed_replicas_are_gone_and_what_was_added_since_stays(
+    tmp_path: Path, removed: range | list[int]
+) -> None:
+    disk = SimDisk()
+    storage = open_storage(tmp_path, disk, new=True)
+    add(storage, *[frame(7, range(at, at + 5), size=300) for at in range(0, 30, 5)])
+    flush(storage)
+    entries_removed = IntervalSet()
+    entries_removed.add_ids(removed)
+    storage.remove(7, entries_removed)
+    add(storage, frame(7, [5], size=300))  # a repair names the bookie again
+    flush(storage)
+    left = sorted(set(range(30)) - set(removed) | {5})
+    assert read_all(storage, 7) == entries(left, 300)
+    storage.store.close()
+    storage = open_storage(tmp_path, disk.power_cut(lambda *_: False))
+    assert read_all(storage, 7) == entries(left, 300)
+    record = storage.store.ledger(7)
+    assert record is not None
+    assert [n for n in range(40) if record.intervals.contains(n)] == left
+    storage.store.close()
