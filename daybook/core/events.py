@@ -349,7 +349,10 @@ class ReadMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The entries first … last of the append `token` are acknowledged: the promise holds from here on."""
+    """The entries first … last of the append `token` are acknowledged: the promise holds from here on.
+
+    With deferred sync they are only accepted: there the promise is `Forced` (rule 22).
+    """
 
     token: int
     first: EntryId

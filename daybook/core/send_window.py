@@ -25,7 +25,7 @@ class MemberState(Enum):
 class Member:
     """A position of the ensemble and its bookie."""
 
-    __slots__ = ("bookie", "outstanding", "position", "state")
+    __slots__ = ("absences", "bookie", "next_probe_ms", "outstanding", "position", "state")
 
     def __init__(self, position: int, bookie: BookieId) -> None:
         self.position = position
@@ -33,6 +33,9 @@ class Member:
         self.state = MemberState.LIVE
         self.outstanding: dict[int, Batch | None] = {}
         """Sends without an answer, oldest first; None for frames without entries."""
+        self.absences = 0
+        """How often it went missing."""
+        self.next_probe_ms = 0
 
     @property
     def bit(self) -> int:
@@ -82,6 +85,7 @@ class SendWindow:
     def set_state(self, member: Member, state: MemberState) -> None:
         """`member` is now thought of as `state`."""
         member.state = state
+        member.absences += state is MemberState.MISSING
         self._note_failed()
 
     def _note_failed(self) -> None:
@@ -163,6 +167,8 @@ class SendWindow:
         del self.by_bookie[old.bookie]
         assert bookie not in self.by_bookie
         member = self.members[position] = self.by_bookie[bookie] = Member(position, bookie)
+        if old.bookie == bookie:
+            member.absences = old.absences
         self._note_failed()
         for batch in self.uncompleted.values():
             batch.acked &= ~member.bit

@@ -7,6 +7,7 @@ answers again, a new fragment with the same bookies begins (rule 45). While ZooK
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from daybook.core.events import Degraded, EnsembleChanged, Quarantined
 from daybook.core.ids import BookieId
@@ -15,6 +16,8 @@ from daybook.core.quorum import can_still_ack
 from daybook.core.send_window import Member, MemberState
 from daybook.core.writer_errors import no_spare, too_many_changes
 from daybook.core.writer_state import WriterState
+
+_PROBE_DOUBLINGS_MAX: Final = 6
 
 
 class EnsembleKeeper(WriterState):
@@ -87,7 +90,7 @@ class EnsembleKeeper(WriterState):
         window = self._window
         for member in failed:
             window.set_state(member, MemberState.MISSING)
-            self._next_probe_ms = self._now_ms + self._policy.probe_ms
+            self._schedule_probe(member)
         self._report_missing()
         has_quorum = can_still_ack(self._quorum, window.live)
         if self._is_connected and not self._policy.go_on_without_spare:
@@ -97,6 +100,10 @@ class EnsembleKeeper(WriterState):
         elif self._stuck_since_ms is None:
             self._stuck_since_ms = self._now_ms
             self._check_stuck()
+
+    def _schedule_probe(self, member: Member) -> None:
+        doublings = min(member.absences - 1, _PROBE_DOUBLINGS_MAX)
+        member.next_probe_ms = self._now_ms + (self._policy.probe_ms << doublings)
 
     def _check_stuck(self) -> None:
         """End the handle if writes have waited for a quorum too long."""

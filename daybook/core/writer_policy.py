@@ -24,7 +24,8 @@ class WriterPolicy:
     go_on_without_spare: bool = True
     """Whether to go on with Qa bookies where no replacement exists (rule 45); otherwise the handle ends."""
     probe_ms: int = 500
-    """How often a bookie that the writer goes on without is asked whether it is back."""
+    """How often a bookie that the writer goes on without is asked whether it is back; twice as long each time it
+    went missing again, up to 64 times."""
     quorum_wait_ms: int = 10_000
     """How long writes wait for Qa bookies before the handle ends; 0: not at all."""
     ensemble_changes_max: int = 100

@@ -69,7 +69,6 @@ class WriterState(ABC):
         self._completed_length = 0
         self._published: EntryId = NO_ENTRY
         self._unpublished_since_ms: int | None = None
-        self._next_probe_ms = 0
         self._stuck_since_ms: int | None = None
         self._reported_missing: tuple[BookieId, ...] = ()
         self._ensemble_changes = 0

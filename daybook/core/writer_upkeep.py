@@ -52,14 +52,17 @@ class Upkeep(Forcing):
                 self._member_failed(member)
 
     def _probe_missing(self) -> None:
-        """Ask the bookies that the writer goes on without whether they are back."""
-        if self._now_ms < self._next_probe_ms:
-            return
+        """Ask the bookies that the writer goes on without whether they are back.
+
+        Only those that could take entries: registered and writable. One that keeps failing is asked less and less,
+        because each return costs an ensemble change.
+        """
         for member in self._window.in_state(MemberState.MISSING):
-            self._probe(member)
-            self._next_probe_ms = self._now_ms + self._policy.probe_ms
+            if self._now_ms >= member.next_probe_ms and _is_writable(self._bookies, member.bookie):
+                self._probe(member)
 
     def _probe(self, member: Member) -> None:
+        self._schedule_probe(member)
         if not member.outstanding:
             self._window.publish(member, self._lac_frame(), self._out)
 
@@ -74,15 +77,20 @@ class Upkeep(Forcing):
         if self._ended is not None:
             return
         for member in self._window.in_state(MemberState.MISSING):
-            if _has_restarted(member.bookie, before, self._bookies):
+            if _came_back(member.bookie, before, self._bookies):
                 self._probe(member)
         if self.is_degraded:
             self._advance()
 
 
-def _has_restarted(
+def _is_writable(bookies: Mapping[BookieId, BookieInfo], bookie: BookieId) -> bool:
+    return bookie in bookies and bookies[bookie].writable
+
+
+def _came_back(
     bookie: BookieId, before: Mapping[BookieId, BookieInfo], now: Mapping[BookieId, BookieInfo]
 ) -> bool:
-    if bookie not in now:
+    """Whether `bookie` is writable now and was not, or runs anew."""
+    if not _is_writable(now, bookie):
         return False
-    return bookie not in before or before[bookie].boot_id != now[bookie].boot_id
+    return not _is_writable(before, bookie) or before[bookie].boot_id != now[bookie].boot_id

@@ -1,9 +1,19 @@
 """How the writer changes its ensemble, and how it goes on where it cannot."""
 
+from dataclasses import replace
+
 import pytest
 
 from daybook.core.errors import Code, LedgerFencedError, NoSuchLedgerError, NotEnoughBookiesError
-from daybook.core.events import CasAnswered, CasOutcome, Closed, EnsembleChanged, MetadataRead, SendFrame
+from daybook.core.events import (
+    BookiesChanged,
+    CasAnswered,
+    CasOutcome,
+    Closed,
+    EnsembleChanged,
+    MetadataRead,
+    SendFrame,
+)
 from daybook.core.metadata import Fragment
 from daybook.core.writer_policy import WriterPolicy
 from tests.core.writer_world import WriterWorld
@@ -187,6 +197,41 @@ def test_rule_45_a_missing_bookie_is_asked_again_until_it_answers() -> None:
     assert len(world.owed("c")) == 1, "one question at a time"
     world.ack("c")
     assert world.pending_cas is not None
+
+
+def test_a_bookie_that_keeps_going_missing_is_asked_less_and_less() -> None:
+    world = WriterWorld(spares="", policy=WriterPolicy(probe_ms=100, lac_publish_ms=10**9))
+    pauses = []
+    for _ in range(4):
+        world.write("x")
+        world.fail("c", Code.CONNECTION_LOST)
+        world.ack("a b")
+        asked_at = world.now_ms
+        while not world.owed("c"):
+            world.tick(100)
+        pauses.append(world.now_ms - asked_at)
+        world.fail("c", Code.TIMEOUT)
+        asked_at = world.now_ms
+        while not world.owed("c"):
+            world.tick(100)
+        pauses.append(world.now_ms - asked_at)
+        world.ack("c")
+        world.cas()
+    assert pauses == [100, 100, 200, 200, 400, 400, 800, 800]
+
+
+def test_a_missing_bookie_that_cannot_take_entries_is_not_asked() -> None:
+    world = WriterWorld(spares="")
+    world.write("x")
+    world.fail("c", Code.READ_ONLY)
+    world.ack("a b")
+    world.registry["c"] = replace(world.registry["c"], writable=False)
+    world.step(BookiesChanged(dict(world.registry)))
+    world.tick(600)
+    assert world.owed("c") == []
+    world.registry["c"] = replace(world.registry["c"], writable=True)
+    world.step(BookiesChanged(dict(world.registry)))
+    assert len(world.owed("c")) == 1
 
 
 def test_rule_45_a_bookie_that_is_lost_again_before_the_change_is_still_missing() -> None:
