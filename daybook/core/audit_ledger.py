@@ -269,6 +269,10 @@ class LedgerAuditor:
         if not leaves:
             return OpenAction.NONE
         if not self._has_replacement(metadata.quorum, fragment.bookies, leaves, findings):
+            draft.blocked.append(
+                f"ledger {metadata.ledger_id}, entry {fragment.first_entry}: open, and no bookie could take the place of "
+                f"{', '.join(sorted(fragment.bookies[position] for position in leaves))}: start more bookies"
+            )
             return OpenAction.LEAVE
         return OpenAction.RECOVER if grace_is_over else OpenAction.WAIT
 

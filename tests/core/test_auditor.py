@@ -287,6 +287,9 @@ def test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone() -
     found = audit(metadata, Findings(up("ab"), lost=frozenset("c")), grace_is_over=True)
     assert found.open_action is OpenAction.LEAVE
     assert not found.needs_task
+    assert found.blocked == (
+        "ledger 7, entry 0: open, and no bookie could take the place of c: start more bookies",
+    )
     only_leaving = Findings(up("abd"), lost=frozenset("c"), leaving=frozenset("d"))
     assert audit(metadata, only_leaving, grace_is_over=True).open_action is OpenAction.LEAVE
 

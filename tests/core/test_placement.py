@@ -408,6 +408,15 @@ def test_large_striped_ensembles_are_placed_within_the_step_limit(monkeypatch: p
         assert not list(policy.problems(quorum, chosen, bookies))
 
 
+def test_the_best_seating_so_far_is_taken_when_the_steps_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement_search, "SEARCH_STEPS_MAX", 6)
+    bookies = in_racks(**{f"b{i}": f"r{i}" for i in range(3)}) | cluster(BookieInfo("x"), BookieInfo("y"))
+    quorum = check_quorum(5, 2, 2)
+    chosen = make_policy().choose(quorum, bookies, rng())
+    assert set(chosen) == set(bookies)
+    assert list(make_policy().problems(quorum, chosen, bookies)), "five seats have no seating without a flaw"
+
+
 # Rule 36.
 
 

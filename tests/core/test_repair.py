@@ -18,8 +18,11 @@ from daybook.core.events import (
     Effect,
     Event,
     FrameAcked,
+    LimboCleared,
+    LimboRead,
     LockLost,
     MetadataUnreadable,
+    ReadAnswered,
     ReadLimbo,
     ReadMetadata,
     RepairAbandoned,
@@ -238,6 +241,37 @@ def test_a_lost_channel_fails_over_and_a_lost_target_ends_the_repair() -> None:
     assert isinstance(verdict, RepairFailed)
     assert not verdict.unrecoverable
     assert cluster.version == 3
+
+
+def test_a_target_that_refuses_ends_the_repair_for_now() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "e")
+    cluster.bookies["e"].refuses = Code.READ_ONLY
+    verdict = cluster.run(repair_of(cluster, one(0, 1, "b", "e")))
+    assert isinstance(verdict, RepairFailed)
+    assert not verdict.unrecoverable
+    assert "e does not take the copies (READ_ONLY)" in str(verdict.error)
+
+
+def test_an_answer_that_speaks_for_nothing_is_taken_for_unreadable() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "e")
+    repair = repair_of(cluster, one(0, 1, "b", "e"))
+    (read,) = repair.start()
+    assert isinstance(read, SendRead)
+    (next_read,) = repair.step(ReadAnswered(read.bookie, read.request_id, Code.OK, through=-1))
+    assert isinstance(next_read, SendRead)
+    assert next_read.bookie != read.bookie
+
+
+def test_entries_far_apart_are_not_read_with_everything_between() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 3000))
+    gap = IntervalSet()
+    for entry in (1, 2, 2900):
+        del cluster.bookies["b"].entries[entry]
+        gap.add(entry, entry)
+    repair = repair_of(cluster, one(0, 1, "b", "b", gap), policy=RepairPolicy())
+    assert isinstance(cluster.run(repair), RepairFinished)
+    reads = [(effect.first, effect.last) for effect in cluster.log if isinstance(effect, SendRead)]
+    assert reads == [(1, 2), (2900, 2900)]
 
 
 # Throttling.
@@ -489,6 +523,26 @@ def test_rule_29_the_nonce_is_read_before_the_first_copy() -> None:
     cluster.run(limbo_repair(cluster, "b"))
     kinds = [type(effect) for effect in cluster.log]
     assert kinds.index(ReadLimbo) < kinds.index(SendRead)
+
+
+@pytest.mark.parametrize("request_kind", [ReadLimbo, ClearLimbo])
+def test_rule_29_limbo_stays_where_the_bookie_gives_no_answer(request_kind: type) -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9))
+    in_limbo(cluster, "b", "n1")
+
+    def before(effect: Effect) -> list[Event] | None:
+        if not isinstance(effect, request_kind):
+            return None
+        if isinstance(effect, ReadLimbo):
+            return [LimboRead("b", effect.request_id, Code.UNAVAILABLE)]
+        assert isinstance(effect, ClearLimbo)
+        return [LimboCleared("b", effect.request_id, Code.UNAVAILABLE)]
+
+    cluster.before = before
+    verdict = cluster.run(limbo_repair(cluster, "b"))
+    assert isinstance(verdict, RepairFailed)
+    assert "b does not answer (UNAVAILABLE)" in str(verdict.error)
+    assert cluster.bookies["b"].limbo == "n1"
 
 
 @pytest.mark.parametrize("moment", [SendRead, SendFrame, ReadMetadata, ClearLimbo])
