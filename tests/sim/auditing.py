@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 AUDITOR_LOCK: Final = "auditor"
 _LISTING_TIMEOUT_US: Final = 15 * MS
-_CYCLE_PAUSE_US: Final = 40 * MS
+_CYCLE_PAUSE_US: Final = 90 * MS
 _ROUNDS_MAX: Final = 8
 
 

@@ -5,6 +5,7 @@ every acknowledged entry is read back through an ordinary reader and compared.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from traceback import format_exception
 from typing import Final
 
@@ -66,7 +67,7 @@ class Scenario:
         for _ in range(swarm.tails):
             self._tail()
         self.faults.schedule()
-        self.cluster.repair_started = self.faults.repair_started
+        self.cluster.repair_started = self._repair_started
         self._orchestrate()
         self.world.run(self.world.now_us + swarm.fault_window_us)
         self.world.note("faults", "stop")
@@ -122,6 +123,17 @@ class Scenario:
         if ledger is not None:
             RecoveryClient(self.cluster, self.name("recovery"), ledger)
 
+    def _repair_started(self, worker: WorkerClient) -> None:
+        """Now is when a deletion, a recovery and a repair could hurt each other (rule 56)."""
+        self.faults.repair_started(worker)
+        cluster = self.cluster
+        if cluster.is_faulty and self._rng.random() < cluster.swarm.delete_at_repair:
+            now = self.world.now_us
+            deletion = partial(DeletionClient, cluster, self.name("deletion"), worker.ledger_id)
+            recovery = partial(RecoveryClient, cluster, self.name("recovery"), worker.ledger_id)
+            self.world.at(now, None, deletion)
+            self.world.at(now + int(8 * MS * self._rng.random()), None, recovery)
+
     def _delete(self) -> None:
         ledger = self._some_ledger()
         if ledger is not None:
@@ -162,6 +174,7 @@ class Scenario:
             for ledger_id, found in cluster.store.ledgers.items()
             if found.metadata.state is not LedgerState.CLOSED
         ]
+        left += [f"{c.name} has not ended" for c in cluster.live_clients() if isinstance(c, DeletionClient)]
         return left or cluster.checkers.under_replicated()
 
     def _help(self) -> None:

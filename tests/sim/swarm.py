@@ -55,6 +55,7 @@ class Swarm:
     short_listing: float
     keep_unsynced: float
     wipe_again: float
+    delete_at_repair: float
 
     faults: int
     fault_weights: dict[str, float]
@@ -86,6 +87,7 @@ def draw(rng: Random) -> Swarm:
     quorum = check_quorum(*rng.choice(_QUORUMS))
     spare = rng.choice((0, 0, 1, 1, 2, 3))
     weights = {kind: rng.random() ** 2 if rng.random() < 0.5 else 0.0 for kind in FAULT_KINDS}
+    weights["wipe bookie"] *= 3  # the atlas forbids most of them
     if not any(weights.values()):
         weights[rng.choice(FAULT_KINDS)] = 1.0
     deferred_sync = rng.random() < 0.08
@@ -97,12 +99,12 @@ def draw(rng: Random) -> Swarm:
         appends=rng.choice((4, 8, 12, 20)),
         readers=rng.choice((0, 1, 1, 2)),
         tails=rng.choice((0, 0, 1, 1, 2)),
-        recoverers=rng.choice((0, 0, 1, 1, 2, 3)),
-        deleters=rng.choice((0, 0, 0, 1)),
+        recoverers=rng.choice((0, 1, 1, 2, 3)),
+        deleters=rng.choice((0, 0, 0, 1, 2)),
         workers=rng.choice((1, 1, 2)),
         explicit_ids=not deferred_sync and rng.random() < 0.08,
         deferred_sync=deferred_sync,
-        loss=ratio(0.15),
+        loss=ratio(0.4),
         duplicate=ratio(0.3),
         reorder=ratio(0.5),
         slow=ratio(0.08),
@@ -113,8 +115,9 @@ def draw(rng: Random) -> Swarm:
         read_error=ratio(0.2),
         short_listing=ratio(0.5),
         keep_unsynced=rng.choice((0.0, 0.2, 0.5, 0.8, 1.0)),
-        wipe_again=rng.choice((0.0, 0.3, 0.6)),
-        faults=rng.choice((0, 1, 2, 3, 5, 8)),
+        wipe_again=rng.choice((0.0, 0.5, 1.0)),
+        delete_at_repair=rng.choice((0.0, 0.0, 0.0, 0.2)),
+        faults=rng.choice((0, 1, 2, 4, 8, 12)),
         fault_weights=weights,
         fault_window_us=rng.choice((300, 600, 1200)) * MS,
     )

@@ -45,7 +45,7 @@ class Process:
     def session_expired(self) -> None:
         """Its ZooKeeper session is gone."""
 
-    def later(self, delay_us: int, call: Callable[..., None], *args: Any) -> None:
+    def later(self, delay_us: int, call: Callable[..., object], *args: Any) -> None:
         """Call back after `delay_us`, unless this incarnation has ended by then."""
         self.world.at(self.world.now_us + delay_us, self, call, *args)
 
@@ -55,7 +55,7 @@ class Process:
             self.world.trace.add(self.world.now_us, self.name, what)
 
 
-_Event: TypeAlias = tuple[int, int, Process | None, int, Callable[..., None], tuple[Any, ...]]
+_Event: TypeAlias = tuple[int, int, Process | None, int, Callable[..., object], tuple[Any, ...]]
 
 
 class World:
@@ -80,7 +80,7 @@ class World:
         """A random source of its own for each part, so that a change in one does not shift the draws of another."""
         return Random(f"{self.seed}/{branch}")
 
-    def at(self, time_us: int, process: Process | None, call: Callable[..., None], *args: Any) -> None:
+    def at(self, time_us: int, process: Process | None, call: Callable[..., object], *args: Any) -> None:
         """Call `call(*args)` at `time_us`, if `process` still is the same incarnation then."""
         assert time_us >= self.now_us
         self._sequence += 1
