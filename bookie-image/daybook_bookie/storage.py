@@ -70,8 +70,10 @@ class Storage:
 
     def close(self) -> None:
         """Close journal and store; the caller has ended reads and flushes. Nothing has to be flushed first."""
-        self.journal.close()
-        self.store.close()
+        try:
+            self.journal.close()
+        finally:
+            self.store.close()
 
     # -- under the caller's lock -----------------------------------------------------------------------------------
 

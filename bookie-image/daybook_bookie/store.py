@@ -37,6 +37,7 @@ from daybook_bookie.ledger_record import (
 from daybook_bookie.storage_errors import (
     BookieMustStopError,
     CorruptStoreError,
+    StorageError,
     StorageFullError,
     StoreRefusedError,
 )
@@ -48,6 +49,10 @@ Transaction: TypeAlias = Any
 
 _ROOT_KEY: Final = b"root"
 _DATA_FILE: Final = "data.mdb"
+
+
+def _unreadable(directory: Path, error: lmdb.Error) -> str:
+    return f"LMDB cannot read the store in {directory} ({error}): {WHAT_TO_DO}"
 
 
 class Space(NamedTuple):
@@ -100,17 +105,22 @@ class Store:
                 max_dbs=3,
                 max_spare_txns=16,
                 max_readers=512,
-                readahead=True,
             )
+        except lmdb.Error as error:
+            raise StoreRefusedError(_unreadable(directory, error)) from error
+        try:
             self._blocks = self._environment.open_db(b"blocks")
             self._ledgers = self._environment.open_db(b"ledgers")
             self._meta = self._environment.open_db(b"meta")
             disk.sync_directory()
             self.root = self._load()
+            self._checkpoint = self._open_checkpoint()
         except lmdb.Error as error:
-            msg = f"LMDB cannot read the store in {directory} ({error}): {WHAT_TO_DO}"
-            raise StoreRefusedError(msg) from error
-        self._checkpoint = self._open_checkpoint()
+            self._environment.close()
+            raise StoreRefusedError(_unreadable(directory, error)) from error
+        except (StorageError, OSError):
+            self._environment.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -160,18 +170,21 @@ class Store:
 
     def _open_checkpoint(self) -> Checkpoint:
         """Compare with the checkpoint, and heal its older slot; create both at the very first start."""
-        known = CHECKPOINT in self._disk.names()
         if self.root == Root():
-            if known:
-                refuse_unless_current(self.root, Checkpoint(self._disk).read())
+            if CHECKPOINT in self._disk.names():
                 msg = f"the store is empty, although it has a checkpoint: {WHAT_TO_DO}"
                 raise StoreRefusedError(msg)
             self._commit([], self.root.mark)
-        refuse_unless_current(self.root, Checkpoint(self._disk).read() if known else None)
-        if not known:
+        if CHECKPOINT not in self._disk.names():
+            refuse_unless_current(self.root, None)
             Checkpoint.create(self._disk, self.root)
         checkpoint = Checkpoint(self._disk)
-        checkpoint.write(self.root)
+        try:
+            refuse_unless_current(self.root, checkpoint.read())
+            checkpoint.write(self.root)
+        except (StorageError, OSError):
+            checkpoint.close()
+            raise
         return checkpoint
 
     # -- reading ---------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from daybook_bookie.storage import Storage
 from daybook_bookie.storage_errors import CorruptStoreError
 from daybook_bookie.store import Space, Store
 from daybook_bookie.store_read import BlockReader
+from daybook_bookie.write_cache import WriteCache
 
 from daybook.core.frame import FrameHeader
 from tests.mutants.registry import mutant
@@ -150,3 +151,26 @@ def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
         return record if known is None else fence_record(10**9)
 
     monkeypatch.setattr(Storage, "accept", accept)
+
+
+@mutant(
+    rule=43,
+    caught_by="tests/bookie/test_write_cache.py::test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_and_after",
+)
+def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A generation that is being flushed is no longer readable."
+    monkeypatch.setattr(
+        WriteCache,
+        "pending",
+        lambda cache, ledger_id: [
+            generation.ledgers[ledger_id]
+            for generation in cache.generations[-1:]
+            if ledger_id in generation.ledgers
+        ],
+    )
+
+
+@mutant(rule=47, caught_by=STORE + "test_rule_47_removed_replicas_are_gone_and_what_was_added_since_stays")
+def a_removal_forgets_what_shares_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Whole blocks go, with entries that metadata still places here."
+    monkeypatch.setattr(store_write, "_without", lambda *_: [])
