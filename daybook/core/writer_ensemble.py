@@ -57,11 +57,11 @@ class EnsembleKeeper(WriterState):
         is_urgent = any(map(self._is_needed, failed))
         if not (is_urgent or missing or returned or must_settle):
             return
-        if self._ensemble_changes >= self._policy.ensemble_changes_max and not must_settle:
-            if is_urgent:
-                self._end(too_many_changes(self.metadata.ledger_id, self._ensemble_changes), close=True)
+        is_spent = self._ensemble_changes >= self._policy.ensemble_changes_max
+        may_change = must_settle or (self._is_connected and not is_spent)
+        if is_urgent and is_spent and self._is_connected and not must_settle:
+            self._end(too_many_changes(self.metadata.ledger_id, self._ensemble_changes), close=True)
             return
-        may_change = self._is_connected or must_settle
         bookies = self._replacements([*failed, *missing]) if may_change else window.bookies
         if bookies != window.bookies or must_settle or (returned and may_change):
             self._propose(bookies)

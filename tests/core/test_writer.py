@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from daybook.core.append_queue import ENTRY_ID_MAX
 from daybook.core.errors import (
     Code,
     EntryIdError,
@@ -177,6 +178,15 @@ def test_an_event_of_another_machine_is_refused() -> None:
     world = WriterWorld()
     with pytest.raises(TypeError, match="FenceAnswered is no event of a writer"):
         world.writer.step(FenceAnswered("a", 1, Code.OK))
+
+
+def test_a_ledger_runs_out_of_ids_before_frames_do() -> None:
+    world = WriterWorld()
+    world.writer._queue.next_entry = ENTRY_ID_MAX - 1
+    assert world.append("the last") not in world.errors
+    token = world.append("one too many")
+    assert isinstance(world.errors[token], EntryIdError)
+    assert "go on in a new one" in str(world.errors[token])
 
 
 # Rules.

@@ -535,3 +535,41 @@ def test_resent_frames_are_the_same_bytes() -> None:
     effects = world.cas()
     (resent,) = (effect for effect in effects if isinstance(effect, SendFrame))
     assert resent.frame is world.all_sent[0].frame
+
+
+def test_without_a_quorum_the_policy_may_forbid_to_wait() -> None:
+    world = WriterWorld(spares="", policy=WriterPolicy(quorum_wait_ms=0))
+    token = world.write("x")
+    world.down("b c")
+    assert isinstance(world.errors[token], NotEnoughBookiesError)
+
+
+def test_at_the_cap_a_missing_bookie_stays_missing_and_writes_go_on() -> None:
+    """A return costs a change as well, but it is no reason to end a handle that can write."""
+    world = WriterWorld(spares="", policy=WriterPolicy(ensemble_changes_max=0))
+    world.write("x")
+    world.metadata_away()
+    world.down("c")
+    world.metadata_back()
+    world.ack("a b")
+    world.tick(600)
+    world.ack("c")
+    assert world.pending_cas is None
+    assert world.end is None
+    token = world.write("y")
+    world.ack("a b")
+    assert world.completed[-1] == token
+
+
+def test_fragments_that_the_writer_did_not_make_end_its_handle() -> None:
+    """Only a second writer could have made them; there must be none (rule 53), so nothing is risked."""
+    world = WriterWorld()
+    world.write("x")
+    world.ack("a b c")
+    world.write("y")
+    world.store(world.current.with_ensemble(1, 1, ("a", "b", "d")))
+    world.store(world.current.with_ensemble(2, 2, ("a", "b", "e")))
+    world.fail("c", Code.TIMEOUT)
+    world.cas()
+    world.read()
+    assert isinstance(world.end, LedgerFencedError)

@@ -19,7 +19,7 @@ from tests.core.writer_world import Sent, WriterWorld
 _QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (3, 3, 1), (4, 2, 1), (5, 3, 2), (6, 2, 2), (5, 5, 3)]
 _FAILURES = sorted(code for code, reaction in REACTIONS.items() if reaction is Reaction.BOOKIE_FAILURE)
 _SETTINGS = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
