@@ -146,6 +146,15 @@ class RepairTasks:
         except (BadVersionError, NoNodeError):
             return
 
+    async def set_free(self, task: Versioned[RepairTask]) -> None:
+        """Make a task that was set aside due again: what kept it from repair may be over. A changed task stays."""
+        free = replace(task.value, not_before_ms=0)
+        try:
+            await self._store.put(self._layout.task(free.ledger_id), free.to_json(), task.version)
+        except (BadVersionError, NoNodeError):
+            return
+        await self._signal()
+
     # Locks.
 
     async def lock(self, ledger_id: LedgerId, worker: str) -> Lease | None:

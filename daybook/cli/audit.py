@@ -1,0 +1,357 @@
+"""`daybook audit`, `daybook recover` and `daybook autorecovery`: what finds under-replicated ledgers and mends them.
+
+They are processes for people, for scripts and for Kubernetes: progress goes to standard error, `--json` prints one
+object on standard output, SIGTERM ends the copy under way and then the process, and exit code 0 means that everything
+that was asked for is done.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import daybook
+from daybook.cli.connection import (
+    Cluster,
+    Directory,
+    Json,
+    Where,
+    ZooKeeper,
+    err,
+    explain_errors,
+    find_cluster,
+    out,
+    with_client,
+)
+from daybook.client.autorecovery.auditor import LedgerAudits
+from daybook.client.autorecovery.elected import AuditorProcess
+from daybook.client.autorecovery.metrics import AuditorMetrics, WorkerMetrics
+from daybook.client.autorecovery.pool import WorkProgress, WorkReport
+from daybook.client.autorecovery.report import AuditReport
+from daybook.client.autorecovery.serving import Serving
+from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.client.autorecovery.worker import RepairWorker
+from daybook.metadata.tasks import RepairTask, RepairTasks
+from daybook.runtime.settings import SettingsError, load_settings
+from daybook.runtime.signals import stop_on_signals
+
+T = TypeVar("T")
+
+HealthAddress = Annotated[
+    str | None, typer.Option("--health-address", help="host:port of grpc.health.v1; port 0 takes a free one")
+]
+MetricsAddress = Annotated[
+    str | None, typer.Option("--metrics-address", help="host:port of the Prometheus endpoint")
+]
+Delay = Annotated[
+    float | None,
+    typer.Option(
+        "--delay", min=0, help="seconds a bookie must be away to be lost; default: the cluster's setting"
+    ),
+]
+Grace = Annotated[
+    float | None, typer.Option("--grace", min=0, help="seconds that open ledgers in need are left to writers")
+]
+
+
+@explain_errors
+def audit(
+    once: Annotated[bool, typer.Option("--once", help="one round now, instead of serving")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="with --once: from metadata, without asking for every entry")
+    ] = False,
+    list_tasks: Annotated[
+        bool, typer.Option("--list", help="show the under-replicated ledgers that are marked")
+    ] = False,
+    delay: Delay = None,
+    grace: Grace = None,
+    directory: Directory = None,
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
+    health_address: HealthAddress = None,
+    metrics_address: MetricsAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Find ledgers that lack replicas and mark them for workers; by default for ever, as the elected auditor.
+
+    --once exits with 1 unless every entry has all its replicas (with --quick: unless nothing is under-replicated).
+    """
+    where = find_cluster(directory, zookeeper, cluster)
+    settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
+    if list_tasks:
+        _print_tasks(with_client(where, _tasks), as_json=as_json)
+    elif once:
+        report = _run(where, lambda client, stop: _audit_once(client, stop, settings, delay, full=not quick))
+        _print_report(report, as_json=as_json)
+        if not (report.is_fully_replicated or (quick and not report.under_replicated)):
+            raise typer.Exit(1)
+    else:
+        _run(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=False))
+
+
+@explain_errors
+def recover(
+    ledgers: Annotated[
+        list[int] | None, typer.Argument(metavar="[LEDGER]...", help="ledgers to mend")
+    ] = None,
+    bookie: Annotated[str | None, typer.Option(help="mend every ledger that names this bookie")] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="mend what is marked until nothing is left")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="mend what is marked, for ever")] = False,
+    delay: Delay = None,
+    grace: Grace = None,
+    directory: Directory = None,
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
+    health_address: HealthAddress = None,
+    metrics_address: MetricsAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Give ledgers back the replicas that they lack; safe to run twice and beside other workers.
+
+    Exit code 0 means that everything that was asked for is repaired; 1 comes with the list of what is not.
+    """
+    if sum((bool(ledgers), bookie is not None, drain, serve)) != 1:
+        msg = "what is to be mended? Give ledgers, or --bookie ID, or --drain, or --serve"
+        raise typer.BadParameter(msg)
+    where = find_cluster(directory, zookeeper, cluster)
+    settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
+    if serve:
+        _run(where, lambda client, stop: _serve(client, stop, settings, auditor=False, worker=True))
+        return
+
+    async def work(client: daybook.Client, stop: asyncio.Event) -> WorkReport:
+        with progress_bar() as tell:
+            worker = RepairWorker(client, settings, name=worker_name(), on_progress=tell)
+            async with stopping(stop, worker):
+                if bookie is not None:
+                    return await worker.repair_bookie(bookie, lost_delay_s=delay)
+                return await (worker.drain() if drain else worker.repair(ledgers or (), lost_delay_s=delay))
+
+    report = _run(where, work)
+    print_work(report, as_json=as_json)
+    if not report.is_complete:
+        raise typer.Exit(1)
+
+
+@explain_errors
+def autorecovery(
+    grace: Grace = None,
+    directory: Directory = None,
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
+    health_address: HealthAddress = None,
+    metrics_address: MetricsAddress = None,
+) -> None:
+    """Be auditor and worker in one process, for ever: all that a small cluster needs to heal itself."""
+    where = find_cluster(directory, zookeeper, cluster)
+    settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
+    _run(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=True))
+
+
+def worker_name() -> str:
+    """Who holds a lock or leads, for people."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _settings(*, grace: float | None, **flags: str | None) -> AutoRecoverySettings:
+    """Flags over environment over defaults."""
+    grace_ms = None if grace is None else round(grace * 1000)
+    try:
+        return load_settings(AutoRecoverySettings, flags={"open_grace_ms": grace_ms, **flags})
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _run(where: Where, work: Callable[[daybook.Client, asyncio.Event], Awaitable[T]]) -> T:
+    """Run `work` with a client, and an event that SIGTERM sets."""
+
+    async def run() -> T:
+        stop = asyncio.Event()
+        signalled = asyncio.ensure_future(signals.wait_async())
+        signalled.add_done_callback(lambda _: stop.set())
+        try:
+            async with where.connect() as client:
+                return await work(client, stop)
+        finally:
+            signalled.cancel()
+            await asyncio.gather(signalled, return_exceptions=True)
+
+    with stop_on_signals() as signals:
+        return asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def stopping(stop: asyncio.Event, worker: RepairWorker) -> AsyncIterator[None]:
+    """Stop `worker` when `stop` is set."""
+
+    async def pass_on() -> None:
+        await stop.wait()
+        worker.stop.set()
+
+    passing = asyncio.ensure_future(pass_on())
+    try:
+        yield
+    finally:
+        passing.cancel()
+        await asyncio.gather(passing, return_exceptions=True)
+
+
+async def _audit_once(
+    client: daybook.Client,
+    stop: asyncio.Event,
+    settings: AutoRecoverySettings,
+    delay: float | None,
+    *,
+    full: bool,
+) -> AuditReport:
+    with err.status("auditing") as status:
+        audits = LedgerAudits(
+            client,
+            settings,
+            lost_delay_s=delay,
+            on_progress=lambda done, total: status.update(f"auditing: {done} of {total} ledgers"),
+        )
+        return await audits.once(stop, full=full)
+
+
+async def _serve(
+    client: daybook.Client,
+    stop: asyncio.Event,
+    settings: AutoRecoverySettings,
+    *,
+    auditor: bool,
+    worker: bool,
+) -> None:
+    """Serve until the stop, with health and metrics."""
+    with Serving(client.store, settings) as serving:
+        err.print(f"health at {serving.health_address}, metrics at http://{serving.metrics_address}/metrics")
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(serving.stamp(stop))
+            if auditor:
+                process = AuditorProcess(
+                    client, settings, name=worker_name(), metrics=AuditorMetrics(serving.registry)
+                )
+                parts.create_task(process.run(stop))
+            if worker:
+                mending = RepairWorker(
+                    client, settings, name=worker_name(), metrics=WorkerMetrics(serving.registry)
+                )
+                parts.create_task(_serve_worker(mending, stop))
+
+
+async def _serve_worker(worker: RepairWorker, stop: asyncio.Event) -> None:
+    async with stopping(stop, worker):
+        await worker.serve()
+
+
+async def _tasks(client: daybook.Client) -> list[tuple[RepairTask, bool]]:
+    """The marked ledgers, and whether a worker has each."""
+    tasks = RepairTasks(client.store, client.layout)
+    locked = set(await tasks.locked())
+    found = []
+    async for ledger_id in tasks.ids():
+        task = await tasks.read(ledger_id)
+        if task is not None:
+            found.append((task.value, ledger_id in locked))
+    return found
+
+
+# What people and scripts see.
+
+
+def _print_tasks(tasks: list[tuple[RepairTask, bool]], *, as_json: bool) -> None:
+    if as_json:
+        records = [
+            {
+                "ledger_id": task.ledger_id,
+                "reasons": task.reasons,
+                "bookies": task.bookies,
+                "since_ms": task.since_ms,
+                "attempts": task.attempts,
+                "not_before_ms": task.not_before_ms,
+                "why_not": task.why_not,
+                "under_repair": locked,
+            }
+            for task, locked in tasks
+        ]
+        out.print_json(json.dumps(records))
+        return
+    table = Table("ledger", "reasons", "under repair", "failed", "why not")
+    for task, locked in tasks:
+        reasons = ", ".join(task.reasons)
+        table.add_row(
+            str(task.ledger_id), reasons, "yes" if locked else "", str(task.attempts or ""), task.why_not
+        )
+    out.print(table)
+
+
+def _print_report(report: AuditReport, *, as_json: bool) -> None:
+    if as_json:
+        out.print_json(json.dumps(report.record()))
+        return
+    table = Table(show_header=False, title="audit")
+    verdict = "yes" if report.is_fully_replicated else ("no" if report.full else "not looked for (--quick)")
+    table.add_row("fully replicated", verdict)
+    table.add_row("ledgers", f"{report.ledgers:,}")
+    table.add_row("under-replicated", f"{len(report.under_replicated):,}")
+    for reason, ledgers in report.by_reason.items():
+        table.add_row(f"  {reason}", f"{len(ledgers):,}: {_some(ledgers)}")
+    rows: dict[str, Any] = {
+        "lost bookies": report.lost_bookies,
+        "missing bookies": report.missing_bookies,
+        "silent bookies": tuple(report.silent_bookies),
+        "unrecoverable": report.unrecoverable,
+        "could not be read": report.unread,
+    }
+    for name, values in rows.items():
+        if values:
+            table.add_row(name, _some(values))
+    out.print(table)
+    for why in report.blocked:
+        err.print(f"[yellow]blocked:[/] {why}", soft_wrap=True)
+
+
+def _some(values: tuple[object, ...]) -> str:
+    shown = ", ".join(map(str, values[:10]))
+    return f"{shown}, …" if len(values) > 10 else shown
+
+
+def print_work(report: WorkReport, *, as_json: bool) -> None:
+    """The summary of a worker on standard output, what is not done on standard error."""
+    if as_json:
+        out.print_json(json.dumps(report.record()))
+    else:
+        done = sum(result.is_done for result in report.results.values())
+        copied = sum(result.copied_entries for result in report.results.values())
+        out.print(f"{done:,} of {len(report.results):,} ledgers are repaired, {copied:,} entries were copied")
+    for result in report.not_done:
+        text = f"ledger {result.ledger_id}: {result.outcome.value}: {result.why}"
+        err.print(text, style="red", markup=False, soft_wrap=True)
+    if report.disabled:
+        err.print("repair is switched off for this cluster: marked ledgers are left as they are", style="red")
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Callable[[WorkProgress], None]]:
+    """A bar on standard error for a worker's progress."""
+    columns = (
+        TextColumn("repairing"),
+        BarColumn(),
+        TextColumn("{task.completed} of {task.total} ledgers, {task.fields[copied]} copied"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("repair", total=None, copied="0 MB")
+
+        def tell(progress: WorkProgress) -> None:
+            copied = f"{progress.copied_bytes / 1e6:,.1f} MB"
+            bar.update(task, total=progress.total, completed=progress.done + progress.failed, copied=copied)
+
+        yield tell

@@ -1,0 +1,175 @@
+"""Takes a bookie out of the cluster without losing a replica: no new ledgers, drain, then forget it.
+
+The steps are facts in the cluster, not in this process: read-only, tasks that say the bookie leaves, ledgers that name
+it. So it can be interrupted at any point and run again, and workers anywhere share the work. Nothing is called drained
+but by a listing of all ledgers after a `sync`, and the cookie goes only when the process is gone as well, so that a
+drained bookie cannot come back under its name and be trusted (rule 29).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import grpc.aio
+
+from daybook.client.autorecovery.cluster import Cluster, is_set_within
+from daybook.client.autorecovery.words import leaving_word
+from daybook.client.calls import CALL_TIMEOUT_S
+from daybook.core.errors import DaybookError
+from daybook.core.ids import BookieId, LedgerId
+from daybook.metadata.tasks import RepairTasks
+from daybook.runtime.clock import unix_ms
+from daybook.runtime.logs import get_logger
+from daybook.wire import bookie_pb2 as pb
+
+_LOG: Final = get_logger(__name__)
+REASON: Final = "decommission"
+LOOK_MS: Final = 30_000
+"""How often ledgers that still name the bookie are looked at and marked again."""
+
+
+class NotDrainedError(DaybookError):
+    """The bookie is still needed; the message says by what."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainProgress:
+    """How many ledgers named the bookie at first, and how many still do."""
+
+    ledgers: int
+    left: int
+
+
+class Decommission:
+    """Takes `bookie` out of `cluster`; see the module's opening."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        bookie: BookieId,
+        on_progress: Callable[[DrainProgress], None] = lambda _: None,
+    ) -> None:
+        """Nothing happens yet."""
+        self._cluster = cluster
+        self._bookie = bookie
+        self._on_progress = on_progress
+        self._tasks = RepairTasks(cluster.store, cluster.layout)
+
+    async def drain(self, stop: asyncio.Event) -> bool:
+        """Return True once no ledger and no task names the bookie; False if `stop` was set before.
+
+        Workers do the copying. Raises MetadataUnavailableError, NotDrainedError if it cannot be made read-only.
+        """
+        at_first = 0
+        while not stop.is_set():
+            await self.make_read_only()
+            left = await self.naming()
+            at_first = max(at_first, len(left))
+            self._on_progress(DrainProgress(at_first, len(left)))
+            if not left:
+                await self._drop_tasks()
+                return True
+            for ledger_id in left:
+                await self._tasks.mark(
+                    ledger_id, reasons=[leaving_word(self._bookie)], bookies=[self._bookie], now_ms=unix_ms()
+                )
+            await self._wait_until_left(left, at_first, stop)
+        return False
+
+    async def make_read_only(self) -> None:
+        """Keep new ledgers from the bookie, if it is there to be told, and return once everybody can know."""
+        info = (await self._cluster.directory.bookies()).get(self._bookie)
+        if info is None or not info.writable:
+            return
+        self._cluster.channels.bookies_changed({self._bookie: info})
+        calls = self._cluster.channels.calls(self._bookie)
+        assert calls is not None
+        try:
+            request = pb.SetReadOnlyRequest(read_only=True, reason=REASON)
+            await calls.stub.set_read_only(request, timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            msg = (
+                f"bookie {self._bookie} is registered but cannot be made read-only ({error.code().name}): "
+                "start it, or stop it for good, and run this again"
+            )
+            raise NotDrainedError(msg) from error
+        async for bookies in self._cluster.directory.watch_bookies():
+            now = bookies.get(self._bookie)
+            if now is None or not now.writable:
+                return
+
+    async def naming(self) -> list[LedgerId]:
+        """The ledgers that name the bookie, from a listing after a `sync`."""
+        await self._cluster.store.sync(self._cluster.layout.ledgers)
+        return [
+            found.value.ledger_id
+            async for found in self._cluster.ledgers.read_all()
+            if self._bookie in found.value.bookies()
+        ]
+
+    async def forget(self) -> None:
+        """Delete the cookie of a bookie that is drained and stopped; once more is no error.
+
+        Raises NotDrainedError while it is registered or a ledger names it.
+        """
+        await self._cluster.store.sync(self._cluster.layout.root)
+        if self._bookie in await self._cluster.directory.bookies():
+            msg = f"bookie {self._bookie} still runs: stop it for good, then run this again to delete its cookie"
+            raise NotDrainedError(msg)
+        if left := await self.naming():
+            msg = f"{len(left)} ledgers name bookie {self._bookie}, ledger {left[0]} for one: drain it first"
+            raise NotDrainedError(msg)
+        cookie = await self._cluster.directory.cookie(self._bookie)
+        if cookie is not None:
+            await self._cluster.directory.delete_cookie(self._bookie, cookie.version)
+            _LOG.info("cookie deleted", bookie=self._bookie)
+
+    async def wait_until_stopped(self, stop: asyncio.Event) -> bool:
+        """Return True once the bookie is not registered; False if `stop` was set before."""
+        gone = asyncio.Event()
+        watching = asyncio.ensure_future(self._watch_until_gone(gone))
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+            return gone.is_set()
+        finally:
+            watching.cancel()
+            stopped.cancel()
+            await asyncio.gather(watching, stopped, return_exceptions=True)
+
+    async def _watch_until_gone(self, gone: asyncio.Event) -> None:
+        async for bookies in self._cluster.directory.watch_bookies():
+            if self._bookie not in bookies:
+                gone.set()
+                return
+
+    async def _drop_tasks(self) -> None:
+        """Delete the tasks that say nothing but that the bookie leaves: no ledger names it any more."""
+        async for ledger_id in self._tasks.ids():
+            task = await self._tasks.read(ledger_id)
+            if task is not None and task.value.reasons == (leaving_word(self._bookie),):
+                await self._tasks.done(ledger_id, task.version)
+
+    async def _wait_until_left(self, left: list[LedgerId], at_first: int, stop: asyncio.Event) -> None:
+        """Wait until no ledger of `left` names the bookie, at most `LOOK_MS`."""
+        waiting = asyncio.ensure_future(self._follow(left, at_first))
+        stopped = asyncio.ensure_future(is_set_within(stop, LOOK_MS))
+        try:
+            await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                waiting.result()
+        finally:
+            waiting.cancel()
+            stopped.cancel()
+            await asyncio.gather(waiting, stopped, return_exceptions=True)
+
+    async def _follow(self, left: list[LedgerId], at_first: int) -> None:
+        """Wait for one ledger after the other; those that were quicker are passed at once."""
+        for number, ledger_id in enumerate(left, 1):
+            async for found in self._cluster.ledgers.watch(ledger_id):
+                if found is None or self._bookie not in found.value.bookies():
+                    break
+            self._on_progress(DrainProgress(at_first, len(left) - number))

@@ -1,0 +1,48 @@
+"""Keeps a machine of a worker that may have lost its lock from changing anything (rule 34).
+
+A worker that was paused beyond its session runs on with its next instruction, before anybody can tell it. So the
+certain life of its lease is asked at the last moment, where a machine's decision to commit leaves the machine; what
+was sent before that is harmless, because every commit is a compare-and-set against the version it started from.
+"""
+
+from collections.abc import Callable
+
+from daybook.client.autorecovery.cluster import LeaseLostError
+from daybook.client.run import Startable
+from daybook.core.events import CasMetadata, ClearLimbo, Effect, Event, FrameAcked, RepairFailed, SendFrame
+
+
+class Guarded:
+    """`machine`, which ends with RepairFailed instead of committing without `may_commit`."""
+
+    def __init__(
+        self, machine: Startable, may_commit: Callable[[], bool], on_copied: Callable[[int], None]
+    ) -> None:
+        """`on_copied` is told the bytes of each frame that its target acknowledged."""
+        self._machine = machine
+        self._may_commit = may_commit
+        self._on_copied = on_copied
+        self._in_flight: dict[int, int] = {}
+        self._ended = False
+
+    def start(self) -> list[Effect]:
+        """The machine's first effects."""
+        return self._checked(self._machine.start())
+
+    def step(self, event: Event) -> list[Effect]:
+        """The machine's step."""
+        if self._ended:
+            return []
+        if isinstance(event, FrameAcked) and event.send_id in self._in_flight:
+            self._on_copied(self._in_flight.pop(event.send_id))
+        return self._checked(self._machine.step(event))
+
+    def _checked(self, effects: list[Effect]) -> list[Effect]:
+        for effect in effects:
+            if isinstance(effect, SendFrame):
+                self._in_flight[effect.send_id] = len(effect.frame)
+        if any(isinstance(effect, CasMetadata | ClearLimbo) for effect in effects) and not self._may_commit():
+            self._ended = True
+            msg = "the lock may belong to another worker by now: nothing is committed without it"
+            return [RepairFailed(LeaseLostError(msg))]
+        return effects
