@@ -32,6 +32,9 @@ class DiskFile(Protocol):
     def read(self, offset: int, size_bytes: int) -> bytes:
         """Up to `size_bytes` from `offset`; fewer only at the end of the file."""
 
+    def written_ranges(self, offset: int) -> list[tuple[int, int]]:
+        """The ranges (begin, end) from `offset` on that may have been written; all the rest reads as zeros."""
+
     def preallocate(self, size_bytes: int) -> None:
         """Reserve the space, so that later writes within it cannot fail for lack of it; it reads as zeros."""
 
@@ -99,6 +102,19 @@ class _RealFile:
             offset += len(part)
             size_bytes -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def written_ranges(self, offset: int) -> list[tuple[int, int]]:
+        ranges: list[tuple[int, int]] = []
+        end = offset
+        while True:
+            try:
+                begin = os.lseek(self._descriptor, end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # nothing written from here on
+                    raise
+                return ranges
+            end = os.lseek(self._descriptor, begin, os.SEEK_HOLE)
+            ranges.append((begin, end))
 
     def preallocate(self, size_bytes: int) -> None:
         os.posix_fallocate(self._descriptor, 0, size_bytes)

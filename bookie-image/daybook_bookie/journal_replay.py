@@ -13,7 +13,6 @@ from daybook_bookie.journal_format import (
     DATA_START,
     FILE_HEADER_BYTES,
     GROUP_HEADER_BYTES,
-    GROUP_MAGIC,
     PAGE_BYTES,
     START,
     DamagedGroupError,
@@ -30,7 +29,6 @@ from daybook_bookie.journal_format import (
 from daybook_bookie.records import Record
 from daybook_bookie.storage_errors import JournalCorruptError
 
-_SCAN_BYTES = 1024 * PAGE_BYTES
 _WHAT_TO_DO = (
     "entries that this bookie acknowledged are missing: do not start it on this journal; "
     "replace the bookie (`daybook bookie replace`), so that its entries are copied from other replicas"
@@ -139,15 +137,10 @@ class JournalReplay:
             return Position(place.file_id, following.previous_end)
         highest = None
         salt = self.headers[place.file_id].salt
-        end = file.size_bytes()
-        for begin in range(place.offset, end, _SCAN_BYTES):
-            data = file.read(begin, _SCAN_BYTES)
-            for at in range(0, len(data), PAGE_BYTES):
-                if data[at : at + 4] != GROUP_MAGIC:
-                    continue
-                found = unpack_group_header(
-                    data[at : at + GROUP_HEADER_BYTES], Position(place.file_id, begin + at), salt
-                )
+        for begin, end in file.written_ranges(place.offset):
+            for at in range(begin // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
+                data = file.read(at, GROUP_HEADER_BYTES)
+                found = unpack_group_header(data, Position(place.file_id, at), salt)
                 if found is not None and (highest is None or found.durable > highest):
                     highest = found.durable
         return highest

@@ -39,6 +39,9 @@ class SimFile:
         self.disk.check("read")
         return bytes(self.seen[offset : offset + size_bytes])
 
+    def written_ranges(self, offset: int) -> list[tuple[int, int]]:
+        return [(offset, len(self.seen))] if offset < len(self.seen) else []
+
     def preallocate(self, size_bytes: int) -> None:
         self.disk.check("preallocate")
         for content in (self.seen, self.platter):

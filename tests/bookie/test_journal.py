@@ -27,7 +27,7 @@ from daybook_bookie.storage_errors import BookieMustStopError, JournalCorruptErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.bookie.samples import frame
+from tests.bookie.samples import frame, payload
 from tests.bookie.sim_disk import SimDisk
 
 FILE_BYTES = 16 * PAGE_BYTES
@@ -210,6 +210,26 @@ def test_rule_25_damage_before_a_durable_position_is_refused() -> None:
         file.seen[place] ^= 0x40
     file.seen[groups[2][0] + 70] ^= 1
     assert reopen(disk)[1] == groups[0][1] + groups[1][1], "the last group is where a torn tail may be"
+
+
+def test_rule_25_damage_is_told_from_a_torn_tail_on_a_real_disk_too(tmp_path: Path) -> None:
+    """Where the file system says which parts of a preallocated file were written."""
+    disk = RealDisk(tmp_path)
+    replay = JournalReplay(disk, START, new=True)
+    assert list(replay) == []
+    journal = Journal(disk, replay, file_bytes=4096 * PAGE_BYTES)
+    append_each(journal, range(1, 3))
+    journal.append([frame_record(frame(7, range(5000), size=1000))])
+    journal.sync()
+    append_each(journal, range(3, 5))
+    path = tmp_path / file_name(1)
+    sound = path.read_bytes()
+    at = sound.index(payload(2500, 1000))
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"?")
+    with pytest.raises(JournalCorruptError, match="acknowledged are missing"):
+        list(JournalReplay(disk, START))
 
 
 def test_rule_25_a_clean_close_makes_damage_of_the_last_group_known() -> None:

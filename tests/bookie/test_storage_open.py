@@ -74,6 +74,10 @@ def test_more_buffers_than_one_call_takes_and_a_read_beyond_the_end(tmp_path: Pa
     file.pwritev(buffers, 11)
     assert file.read(11, 10**6) == b"".join(buffers)
     assert file.read(0, 11) == bytes(11)
+    file.preallocate(8 * MIB)
+    file.pwritev([b"x"], 5 * MIB)
+    assert any(begin <= 5 * MIB < end for begin, end in file.written_ranges(MIB))
+    assert file.written_ranges(file.size_bytes()) == []
     file.close()
     with pytest.raises(FileExistsError):
         disk.open("file", create=True)
