@@ -21,7 +21,9 @@ def measure_limits(scale: float, directory: Path) -> list[Result]:
     total_bytes = max(64 << 20, int(TOTAL_BYTES * scale))
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         return [
-            _row("pwritev + fdatasync, 256 KiB groups", total_bytes, lambda: _raw(Path(scratch), total_bytes)),
+            _row(
+                "pwritev + fdatasync, 256 KiB groups", total_bytes, lambda: _raw(Path(scratch), total_bytes)
+            ),
             _row("LMDB alone, sync on", total_bytes, lambda: _lmdb(Path(scratch), total_bytes)),
         ]
 

@@ -1,6 +1,7 @@
 """A client process of the bench: runs one workload against a running cluster and prints one line of JSON.
 
-The mirror image of bench/peer/PeerBench.java: a tenth of the work in a ledger of its own warms up, untimed.
+The mirror image of bench/peer/PeerBench.java: a tenth of the work in a ledger of its own warms up, and where there are
+many ledgers a first entry in each, untimed.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import daybook
@@ -41,6 +43,8 @@ async def write(
     async with await create() as warm:
         await run([warm], size, max(1000, count // 10), window, rate)
     handles = await asyncio.gather(*(create() for _ in range(ledgers)))
+    if ledgers > 1:
+        await asyncio.gather(*(handle.append(b"first") for handle in handles))
     begin = time.perf_counter()
     latencies = sorted(await run(handles, size, count, window, rate))
     seconds = time.perf_counter() - begin
@@ -66,11 +70,6 @@ async def run_each(
     room = asyncio.Semaphore(window)
     latencies: list[float] = []
 
-    def done(sent: float, future: asyncio.Future[Any]) -> None:
-        future.result()
-        latencies.append(time.perf_counter() - sent)
-        room.release()
-
     begin = time.perf_counter()
     for i in range(count):
         if rate:
@@ -78,7 +77,7 @@ async def run_each(
         await room.acquire()
         sent = time.perf_counter()
         future = await handles[i % len(handles)].submit((data,))
-        future.add_done_callback(lambda future, sent=sent: done(sent, future))
+        future.add_done_callback(partial(_done, latencies, room, sent))
     for _ in range(window):
         await room.acquire()
     return latencies
@@ -93,19 +92,22 @@ async def run_many(
     room = asyncio.Semaphore(max(1, window // BATCH_ENTRIES))
     latencies: list[float] = []
 
-    def done(sent: float, future: asyncio.Future[Any]) -> None:
-        future.result()
-        latencies.append(time.perf_counter() - sent)
-        room.release()
-
     for i in range(0, count, BATCH_ENTRIES):
         await room.acquire()
         sent = time.perf_counter()
         future = await handles[i % len(handles)].submit(entries[: count - i])
-        future.add_done_callback(lambda future, sent=sent: done(sent, future))
+        future.add_done_callback(partial(_done, latencies, room, sent))
     for _ in range(max(1, window // BATCH_ENTRIES)):
         await room.acquire()
     return latencies
+
+
+def _done(
+    latencies: list[float], room: asyncio.Semaphore, sent: float, future: asyncio.Future[tuple[int, int]]
+) -> None:
+    future.result()
+    latencies.append(time.perf_counter() - sent)
+    room.release()
 
 
 async def until(instant: float) -> None:

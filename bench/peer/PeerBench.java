@@ -16,7 +16,8 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *
  * <p>write ZK SIZE COUNT WINDOW RATE LEDGERS E QW QA CLOSE | read ZK LEDGER COUNT | recover ZK LEDGER
  *
- * <p>A write warms the JVM up with a tenth of the work in a ledger of its own, which is not timed. CLOSE 0 leaves the
+ * <p>A write warms the JVM up with a tenth of the work in a ledger of its own, and with a
+ * first entry in each of many ledgers, which is not timed. CLOSE 0 leaves the
  * ledger open, as a writer that died does. RATE 0 sends as fast as WINDOW (entries under way) allows.
  */
 public class PeerBench {
@@ -55,6 +56,9 @@ public class PeerBench {
     LedgerHandle[] handles = new LedgerHandle[ledgers];
     for (int i = 0; i < ledgers; i++) {
       handles[i] = create(bk, quorum);
+    }
+    if (ledgers > 1) {
+      run(handles, size, ledgers, ledgers, 0);
     }
     long[] latencies = new long[count];
     double seconds = run(handles, size, count, window, rate, latencies);

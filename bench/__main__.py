@@ -1,0 +1,61 @@
+"""`python -m bench`: measure, then print and write the report."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from bench.bookkeeper import BookKeeperSide, MissingToolError
+from bench.limits import measure_limits
+from bench.report import write_report
+from bench.result import Result
+from bench.runner import run_side
+from bench.sides import DaybookSide
+from bench.workloads import workloads
+
+CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "daybook" / "bench"
+
+
+def main(
+    peer: Annotated[bool, typer.Option("--peer", help="also measure Apache BookKeeper")] = False,
+    scale: Annotated[float, typer.Option(min=0.001, help="how much of the full counts to run")] = 1.0,
+    only: Annotated[str, typer.Option(help="only workloads whose name contains this")] = "",
+    out: Annotated[Path, typer.Option(help="where the report goes")] = Path("bench/out"),
+    data: Annotated[
+        Path | None, typer.Option(help="where the data goes; default: a temporary folder")
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="where the peer's jars are kept")] = CACHE,
+) -> None:
+    """Measure Daybook, and with --peer Apache BookKeeper beside it, on this machine."""
+    console = Console()
+    work = [each for each in workloads(scale) if only in each.name]
+    with tempfile.TemporaryDirectory(dir=data, prefix="daybook-bench-") as scratch:
+        directory = Path(scratch)
+        try:
+            sides = [DaybookSide(directory), *([BookKeeperSide(directory, cache)] if peer else [])]
+        except MissingToolError as error:
+            console.print(f"[red]{error}[/]")
+            raise typer.Exit(1) from error
+        rows: list[Result] = []
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task("the machine's own limits", total=None)
+            if not only:
+                rows += measure_limits(scale, directory)
+            for side in sides:
+                steps = run_side(
+                    side,
+                    work,
+                    lambda step: progress.update(task, description=step),
+                    is_peer=isinstance(side, BookKeeperSide),
+                )
+                rows += steps
+    write_report(rows, out, scale, console)
+
+
+if __name__ == "__main__":
+    typer.run(main)

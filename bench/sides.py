@@ -1,0 +1,162 @@
+"""The two sides of the comparison: a cluster of each, and how a workload runs against it.
+
+Both restart their bookies after every write that is read back, and both count the drain of their store: the time that
+stopping the bookies takes beyond what stopping idle ones takes.
+"""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from bench.workloads import Workload
+from daybook.cli.bookie_process import reap
+from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+
+PEER: Final = Path(__file__).parent / "peer"
+WORKLOAD_TIMEOUT_S: Final = 1200
+
+
+class Side(ABC):
+    """A system under test with `bookies` bookie processes."""
+
+    name: str
+
+    @abstractmethod
+    def start(self, bookies: int) -> None:
+        """Start everything."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop everything."""
+
+    @abstractmethod
+    def stop_bookies(self) -> float:
+        """Stop the bookies gracefully; the seconds it took."""
+
+    @abstractmethod
+    def start_bookies(self) -> None:
+        """Start the bookies again."""
+
+    @abstractmethod
+    def write(self, work: Workload) -> dict[str, Any]:
+        """Run the writes of `work` in a client process."""
+
+    @abstractmethod
+    def read(self, ledger: int, work: Workload) -> dict[str, Any]:
+        """Read the ledger back in a client process."""
+
+    @abstractmethod
+    def recover(self, ledger: int) -> dict[str, Any]:
+        """Recover a ledger that was left open, in a client process."""
+
+    @abstractmethod
+    def bookie_pids(self) -> list[int]:
+        """The processes of the bookies."""
+
+
+class DaybookSide(Side):
+    """This project."""
+
+    name = "Daybook"
+
+    def __init__(self, directory: Path) -> None:
+        """Keep data under `directory`."""
+        self._directory = directory
+        self._cluster: LocalCluster | None = None
+
+    @property
+    def cluster(self) -> LocalCluster:
+        """The running cluster."""
+        assert self._cluster is not None
+        return self._cluster
+
+    def start(self, bookies: int) -> None:
+        """Start ZooKeeper and the bookies on empty directories, with the settings they have by default."""
+        directory = self._directory / f"daybook-{bookies}"
+        shutil.rmtree(directory, ignore_errors=True)
+        self._cluster = LocalCluster(directory, bookies=bookies)
+        self._cluster.start()
+
+    def stop(self) -> None:
+        """Stop the cluster."""
+        self.cluster.stop()
+
+    def stop_bookies(self) -> float:
+        """Stop the bookies: they drain their write caches into the store."""
+        begin = time.perf_counter()
+        self.cluster.stop_bookies()
+        return time.perf_counter() - begin
+
+    def start_bookies(self) -> None:
+        """Start them again, on the same data."""
+        for bookie in self.cluster.bookies:
+            self.cluster.start_bookie(bookie.id)
+
+    def write(self, work: Workload) -> dict[str, Any]:
+        """See bench/worker.py."""
+        return self._run(
+            work="write",
+            size=work.entry_bytes,
+            count=work.count,
+            window=work.window,
+            rate=work.rate_per_s,
+            ledgers=work.ledgers,
+            quorums=list(asdict(work.quorums).values()),
+            close=work.close,
+            api=work.api,
+        )
+
+    def read(self, ledger: int, work: Workload) -> dict[str, Any]:
+        """See bench/worker.py."""
+        return self._run(work="read", ledger_id=ledger, count=work.count)
+
+    def recover(self, ledger: int) -> dict[str, Any]:
+        """See bench/worker.py."""
+        return self._run(work="recover", ledger_id=ledger)
+
+    def bookie_pids(self) -> list[int]:
+        """The processes of the bookies."""
+        return [bookie.pid for bookie in self.cluster.bookies]
+
+    def _run(self, **job: Any) -> dict[str, Any]:
+        zookeeper = self.cluster.zookeeper.connect_string
+        command = [sys.executable, "-m", "bench.worker", zookeeper, CLUSTER_NAME, json.dumps(job)]
+        return run_client(command)
+
+
+def run_client(command: Sequence[str]) -> dict[str, Any]:
+    """Run a client process; its last line of output is its result."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=WORKLOAD_TIMEOUT_S)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def signal_and_wait(processes: Sequence[subprocess.Popen[bytes]], number: signal.Signals) -> None:
+    """Send a signal to processes and wait until they are gone."""
+    for process in processes:
+        process.send_signal(number)
+    for process in processes:
+        process.wait(WORKLOAD_TIMEOUT_S)
+    reap()
+
+
+def rss_anon_mib(pids: Sequence[int]) -> float:
+    """The largest anonymous memory of the processes."""
+    largest = 0
+    for pid in pids:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        largest = max(
+            [largest, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))]
+        )
+    return largest / 1024
