@@ -94,7 +94,7 @@ def draw(rng: Random) -> Swarm:
     return Swarm(
         quorum=quorum,
         bookies=quorum.ensemble_size + spare,
-        racks=rng.choice((1, 2, 3)),
+        racks=rng.choice((1, 1, 2, 3)),
         writers=rng.choice((1, 1, 2, 3)),
         appends=rng.choice((4, 8, 12, 20)),
         readers=rng.choice((0, 1, 1, 2)),
@@ -116,7 +116,7 @@ def draw(rng: Random) -> Swarm:
         short_listing=ratio(0.5),
         keep_unsynced=rng.choice((0.0, 0.2, 0.5, 0.8, 1.0)),
         wipe_again=rng.choice((0.0, 0.5, 1.0)),
-        delete_at_repair=rng.choice((0.0, 0.0, 0.0, 0.2)),
+        delete_at_repair=rng.choice((0.0, 0.0, 0.2, 0.6)),
         faults=rng.choice((0, 1, 2, 4, 8, 12)),
         fault_weights=weights,
         fault_window_us=rng.choice((300, 600, 1200)) * MS,

@@ -1,0 +1,20 @@
+"""Seeds that once failed, and why. They pass now; a change that brings the defect back may turn them red again.
+
+Seeds are bound to what the simulator draws, so an old one may no longer meet its defect: each defect has a test of its
+own beside the code that had it, or is told here with enough detail to write one.
+"""
+
+import pytest
+
+from tests.sim.run import replay_command
+from tests.sim.scenario import run_seed
+
+SEEDS = {
+    471: "a reader met a second answer for a piece that was complete (rule 18)",
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=str)
+def test_a_seed_that_once_failed(seed: int) -> None:
+    result = run_seed(seed)
+    assert result.failure is None, f"{SEEDS[seed]}: {result.failure}\n  {replay_command(seed)}"
