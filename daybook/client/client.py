@@ -37,7 +37,7 @@ from daybook.metadata.instance import read_instance
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store import BadVersionError, MetadataStore, Versioned
-from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 
@@ -56,6 +56,7 @@ def connect(
     credentials: Callable[[], grpc.ChannelCredentials | None] = lambda: None,
     zone: str = "",
     rack: str = "",
+    zookeeper_options: ZooKeeperOptions | None = None,
     name: str | None = None,
 ) -> "Client":
     """A client of `cluster`, whose metadata is in the ZooKeeper at `zookeeper` ("host:port,…"); use `async with`.
@@ -64,7 +65,7 @@ def connect(
     `rack` say where this process is, so that it reads from near bookies first.
     """
     return Client(
-        lambda: ZooKeeperStore.open(zookeeper),
+        lambda: ZooKeeperStore.open(zookeeper, zookeeper_options),
         cluster=cluster,
         placement=placement or make_policy(),
         writer_policy=writer_policy or WriterPolicy(),

@@ -6,6 +6,7 @@ import pytest
 
 import daybook
 from daybook.metadata.instance import UnknownClusterError
+from daybook.metadata.zookeeper import ZooKeeperOptions
 from tests.fixtures.cluster import Connect, abandon
 
 pytestmark = pytest.mark.integration
@@ -72,7 +73,7 @@ def test_an_unknown_cluster_and_no_zookeeper(zookeeper: str) -> None:
             pass
 
     async def absent() -> None:
-        async with daybook.connect("127.0.0.1:1"):
+        async with daybook.connect("127.0.0.1:1", zookeeper_options=ZooKeeperOptions(connect_timeout_s=0.5)):
             pass
 
     with pytest.raises(UnknownClusterError, match="check the cluster's name"):

@@ -1,0 +1,249 @@
+"""`daybook demo`: real text through real processes that are killed on the way, and proof that nothing was lost.
+
+Four bookies in three racks. A process writes; half-way one bookie is killed, later the writer itself. This process
+then recovers what the writer left open, writes the rest, restores the lost copies, reads everything back and compares.
+"""
+
+import asyncio
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.panel import Panel
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+import daybook
+from daybook.cli.connection import explain_errors, out
+from daybook.cli.demo_input import input_files, lines
+from daybook.cli.demo_writer import LineWriter, Written
+from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.client.autorecovery.worker import RepairWorker
+from daybook.client.verify import verify_ledger
+
+KILL_BOOKIE_AT: Final = 0.5
+KILL_WRITER_AT: Final = 0.8
+
+
+@dataclass(slots=True)
+class Story:
+    """What happened, for the table at the end."""
+
+    total: int
+    first: Written = field(default_factory=Written)
+    rest: Written = field(default_factory=Written)
+    killed_bookie: str = ""
+    recovery_ms: float = 0.0
+    recovered: int = 0
+    repaired_ledgers: int = 0
+    repair_s: float = 0.0
+    compared: int = 0
+    lost: int = 0
+    changed: int = 0
+    copies: int = 0
+    broken_copies: int = 0
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every line came back as it went in, and every copy is whole."""
+        return not (self.lost or self.changed or self.broken_copies) and self.compared == self.total
+
+
+class Stage:
+    """Progress bars, one for each step of the story."""
+
+    def __init__(self, progress: Progress) -> None:
+        """Draw on `progress`."""
+        self._progress = progress
+
+    @contextmanager
+    def step(self, what: str, total: int | None = None) -> Iterator[int]:
+        """A step of the story, with a bar if `total` is known."""
+        task = self._progress.add_task(what, total=total)
+        yield task
+        done = self._progress.tasks[task].total or 1
+        self._progress.update(task, total=done, completed=done)
+
+    def at(self, task: int, completed: int) -> None:
+        """How far a step is."""
+        self._progress.update(task, completed=completed)
+
+    def say(self, text: str) -> None:
+        """A line above the bars."""
+        self._progress.console.print(text)
+
+
+@explain_errors
+def demo(
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", help="file or directory to write; default: Python's standard library"),
+    ] = None,
+    directory: Annotated[Path | None, typer.Option("--dir", help="keep the cluster's data here")] = None,
+) -> None:
+    """Write real text, kill a bookie and the writer on the way, and prove that nothing was lost."""
+    files = input_files(source)
+    total = sum(1 for _ in lines(files))
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with tempfile.TemporaryDirectory(prefix="daybook-demo-") as scratch:
+        cluster = LocalCluster(directory or Path(scratch), bookies=4, racks=["rack-1", "rack-2", "rack-3"])
+        with Progress(*columns, TimeElapsedColumn(), console=out) as progress:
+            stage = Stage(progress)
+            with stage.step("start ZooKeeper and 4 bookies in 3 racks"):
+                cluster.start()
+            try:
+                story = play(cluster, source, files, total, stage)
+            finally:
+                with stage.step("stop"):
+                    cluster.stop()
+    out.print(summary(story))
+    if not story.is_good:
+        raise typer.Exit(1)
+
+
+def play(cluster: LocalCluster, source: Path | None, files: list[Path], total: int, stage: Stage) -> Story:
+    """The whole story."""
+    story = Story(total)
+    story.first = write_and_kill(cluster, source, story, stage)
+    asyncio.run(bring_back(cluster, files, story, stage))
+    return story
+
+
+def write_and_kill(cluster: LocalCluster, source: Path | None, story: Story, stage: Stage) -> Written:
+    """Write in a process of its own; kill a bookie half-way and the writer later. Returns what it had acknowledged."""
+    command = [
+        *(sys.executable, "-m", "daybook.cli.demo_writer", cluster.zookeeper.connect_string, CLUSTER_NAME),
+        *([str(source)] if source else []),
+    ]
+    written = Written()
+    with (
+        stage.step("write, E=3 Qw=3 Qa=2", story.total) as task,
+        subprocess.Popen(command, stdout=subprocess.PIPE) as writer,  # noqa: S603 - our own program
+    ):
+        assert writer.stdout is not None
+        for line in writer.stdout:
+            written = Written.from_line(line)
+            stage.at(task, written.entries)
+            if not story.killed_bookie and written.entries >= KILL_BOOKIE_AT * story.total:
+                story.killed_bookie = cluster.bookies[0].id
+                cluster.kill_bookie(story.killed_bookie)
+                stage.say(f"[red]SIGKILL[/] {story.killed_bookie}; the writer goes on")
+            if written.entries >= KILL_WRITER_AT * story.total and writer.poll() is None:
+                os.kill(writer.pid, signal.SIGKILL)
+                stage.say("[red]SIGKILL[/] the writer")
+        if writer.wait() not in {0, -signal.SIGKILL}:
+            msg = f"the writing process ended with exit code {writer.returncode}"
+            raise daybook.DaybookError(msg)
+        stage.at(task, written.entries)
+    return written
+
+
+async def bring_back(cluster: LocalCluster, files: list[Path], story: Story, stage: Stage) -> None:
+    """Recover, write the rest, restore copies, read back, compare."""
+    async with daybook.connect(cluster.zookeeper.connect_string, cluster=CLUSTER_NAME) as client:
+        with stage.step("recover and close what the writer left open"):
+            await recover(client, story)
+        stage.say(
+            f"recovered {story.recovered:,} entries, {story.first.entries:,} of them known to be acknowledged"
+        )
+        with stage.step("write the rest", story.total - story.recovered) as task:
+            writer = LineWriter(client, lambda written: stage.at(task, written.entries))
+            story.rest = await writer.write(islice(lines(files), story.recovered, None))
+        ledgers = [found.value.ledger_id async for found in client.list_ledgers()]
+        with stage.step("restore the copies of the killed bookie", len(ledgers)) as task:
+            await repair(client, ledgers, story)
+        with stage.step("read back and compare", story.total) as task:
+            await compare(client, ledgers, files, story, stage, task)
+        with stage.step("check every copy", len(ledgers)) as task:
+            for number, ledger in enumerate(ledgers):
+                report = await verify_ledger(client, ledger)
+                story.copies += sum(copy.found for copy in report.copies)
+                story.broken_copies += sum(not copy.is_whole for copy in report.copies)
+                stage.at(task, number + 1)
+
+
+async def recover(client: daybook.Client, story: Story) -> None:
+    """Open every ledger, which recovers those that are not closed."""
+    begin = time.perf_counter()
+    async for found in client.list_ledgers():
+        reader = await client.open_ledger(found.value.ledger_id)
+        story.recovered += reader.last_add_confirmed + 1
+    story.recovery_ms = 1e3 * (time.perf_counter() - begin)
+    story.lost = max(0, story.first.entries - story.recovered)
+
+
+async def repair(client: daybook.Client, ledgers: list[int], story: Story) -> None:
+    """Copy what the killed bookie held to another one."""
+    begin = time.perf_counter()
+    worker = RepairWorker(client, AutoRecoverySettings(bytes_per_second=0), name="demo")
+    report = await worker.repair(ledgers, lost_delay_s=0)
+    story.repair_s = time.perf_counter() - begin
+    story.repaired_ledgers = sum(result.fragments > 0 for result in report.results.values())
+
+
+async def compare(
+    client: daybook.Client, ledgers: list[int], files: list[Path], story: Story, stage: Stage, task: int
+) -> None:
+    """Read every ledger in order beside the input; both sides' bytes must be the same."""
+    wanted = lines(files)
+    ours, theirs = hashlib.sha256(), hashlib.sha256()
+    for ledger in ledgers:
+        async for batch in (await client.open_ledger(ledger)).read_batches():
+            for entry in batch:
+                line = next(wanted, None)
+                if line is not None:
+                    theirs.update(line)
+                ours.update(entry.data)
+                story.changed += entry.data != line
+            story.compared += len(batch)
+            stage.at(task, story.compared)
+    story.changed += sum(1 for _ in wanted)
+    assert (ours.digest() == theirs.digest()) is not bool(story.changed)
+
+
+def summary(story: Story) -> Panel:
+    """The table at the end."""
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    first = story.first
+    rows = (
+        ("entries", f"{story.total:,}"),
+        ("written before the kill", f"{first.entries:,} entries, {first.payload_bytes / 1e6:,.1f} MB"),
+        (
+            "rate",
+            f"{_rate(first.entries, first):,.0f} entries/s, {_rate(first.payload_bytes, first) / 1e6:,.1f} MB/s",
+        ),
+        ("write p50 / p99", f"{first.p50_ms:.1f} ms / {first.p99_ms:.1f} ms (batches of lines)"),
+        ("ensemble changes", f"{first.ensemble_changes + story.rest.ensemble_changes}"),
+        ("recovery", f"{story.recovery_ms:,.0f} ms"),
+        ("copies restored", f"{story.repaired_ledgers} ledgers in {story.repair_s:.1f} s"),
+        ("copies checked", f"{story.copies:,}, {story.broken_copies} bookies with a gap"),
+        ("compared with the input", f"{story.compared:,} entries, {story.changed} different"),
+        ("acknowledged entries lost", f"[bold {'red' if story.lost else 'green'}]{story.lost}[/]"),
+    )
+    for row in rows:
+        table.add_row(*row)
+    verdict = "[green]nothing lost, nothing changed[/]" if story.is_good else "[red]DATA DIFFERS[/]"
+    return Panel(table, title=verdict, expand=False)
+
+
+def _rate(amount: int, written: Written) -> float:
+    return amount / written.seconds if written.seconds else 0.0
