@@ -41,8 +41,9 @@ class DeferredHistory(RuleBasedStateMachine):
     @precondition(has(lambda world: world.unanswered))
     @rule(data=st.data())
     def accept(self, data: st.DataObject) -> None:
-        bookie = data.draw(st.sampled_from(sorted({sent.bookie for sent in self.world.unanswered})))
-        self._accept_all(bookie)
+        owing = sorted({sent.bookie for sent in self.world.unanswered})
+        for bookie in data.draw(st.lists(st.sampled_from(owing), min_size=1, unique=True)):
+            self._accept_all(bookie)
 
     def _accept_all(self, bookie: BookieId) -> None:
         for sent in self.world.owed(bookie):
@@ -59,16 +60,19 @@ class DeferredHistory(RuleBasedStateMachine):
         self.volatile[bookie] = set()
         self.world.answer_force(bookie)
 
-    @rule(data=st.data())
-    def restart(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), chance=st.integers(0, 3))
+    def restart(self, data: st.DataObject, chance: int) -> None:
+        if chance:
+            return
         bookie = data.draw(st.sampled_from(sorted(self.volatile)))
         self.volatile[bookie] = set()
         self.world.restart(bookie)
 
     @precondition(has(lambda world: len(world.unanswered) > 3))
-    @rule(code=st.sampled_from([Code.TIMEOUT, Code.BAD_FRAME]))
-    def fail(self, code: Code) -> None:
-        self.world.fail(self.world.unanswered[0].bookie, code)
+    @rule(code=st.sampled_from([Code.TIMEOUT, Code.BAD_FRAME]), chance=st.integers(0, 5))
+    def fail(self, code: Code, chance: int) -> None:
+        if chance == 0:
+            self.world.fail(self.world.unanswered[0].bookie, code)
 
     @invariant()
     def what_is_confirmed_survives_every_restart(self) -> None:

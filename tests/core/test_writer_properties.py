@@ -19,7 +19,7 @@ from tests.core.writer_world import Sent, WriterWorld
 _QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (3, 3, 1), (4, 2, 1), (5, 3, 2), (6, 2, 2), (5, 5, 3)]
 _FAILURES = sorted(code for code, reaction in REACTIONS.items() if reaction is Reaction.BOOKIE_FAILURE)
 _SETTINGS = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -56,17 +56,19 @@ class WriterHistory(RuleBasedStateMachine):
 
     # The user.
 
-    @rule(sizes=st.lists(st.integers(0, 2), min_size=1, max_size=4), order=st.randoms(use_true_random=False))
-    def append(self, sizes: list[int], order: object) -> None:
+    @rule(
+        sizes=st.lists(st.integers(0, 2), min_size=1, max_size=4),
+        order=st.randoms(use_true_random=False),
+        flush=st.sampled_from([True, True, True, False]),
+    )
+    def append(self, sizes: list[int], order: object, flush: bool) -> None:
         ids = list(range(self.next_id, self.next_id + len(sizes)))
         self.next_id += len(sizes)
         order.shuffle(ids)  # type: ignore[attr-defined]  # a random.Random
         payloads = [bytes(size) for size in sizes]
         self.tokens.append(self.world.append_bytes(*payloads, ids=ids if self.explicit else None))
-
-    @rule()
-    def flush(self) -> None:
-        self.world.flush()
+        if flush:
+            self.world.flush()
 
     @rule()
     def force(self) -> None:
@@ -87,10 +89,11 @@ class WriterHistory(RuleBasedStateMachine):
 
     @precondition(has(lambda world: world.unanswered))
     @rule(data=st.data())
-    def ack_all_of_one(self, data: st.DataObject) -> None:
-        bookie = data.draw(st.sampled_from(sorted({sent.bookie for sent in self.world.unanswered})))
-        for sent in self.world.owed(bookie):
-            self._answer(sent)
+    def ack_all_of_some(self, data: st.DataObject) -> None:
+        owing = sorted({sent.bookie for sent in self.world.unanswered})
+        for bookie in data.draw(st.lists(st.sampled_from(owing), min_size=1, unique=True)):
+            for sent in self.world.owed(bookie):
+                self._answer(sent)
 
     @precondition(has(lambda world: world.all_sent))
     @rule(data=st.data())
@@ -114,8 +117,8 @@ class WriterHistory(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def registry_changes(self, data: st.DataObject) -> None:
-        registered = data.draw(st.sets(st.sampled_from(sorted(self.world.boots)), min_size=1))
-        self.world.register(" ".join(sorted(registered)))
+        gone = data.draw(st.sets(st.sampled_from(sorted(self.world.boots)), max_size=2))
+        self.world.register(" ".join(sorted(set(self.world.boots) - gone)))
 
     # The metadata store.
 
@@ -139,9 +142,9 @@ class WriterHistory(RuleBasedStateMachine):
     def read_is_answered(self, fails: bool) -> None:
         self.world.read(fails=fails)
 
-    @rule(away=st.booleans())
-    def metadata_connection(self, away: bool) -> None:
-        if away:
+    @rule(away=st.integers(0, 3))
+    def metadata_connection(self, away: int) -> None:
+        if away == 0:
             self.world.metadata_away()
         else:
             self.world.metadata_back()
