@@ -111,7 +111,7 @@ class AppendStream:
             yield message
 
     def run(self, incoming: Iterator[bytes]) -> str | None:
-        """Take messages until there are no more, then end; why the client broke the rules, if it did."""
+        """Take messages until there are no more; why the client broke the rules, if it did. Then close the stream."""
         try:
             for message in incoming:
                 if is_frames(message):
@@ -122,8 +122,6 @@ class AppendStream:
                     break
         except StreamError as error:
             return str(error)
-        finally:
-            self.close()
         return None
 
     def close(self) -> None:

@@ -4,12 +4,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from time import monotonic
+from typing import Any, Self
 
 import grpc
 from daybook_bookie.bookie import Bookie
 from daybook_bookie.boot import open_storage
 from daybook_bookie.disk_watch import Usage
+from daybook_bookie.journal_format import Position
 from daybook_bookie.metadata_link import MetadataLink
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.server import BookieServer
@@ -23,6 +25,7 @@ from daybook.core.placement import BookieInfo
 from daybook.core.quorum import DENSE, Quorum, Stripe
 from daybook.core.stream import StreamAnswer
 from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.layout import Layout
 from daybook.metadata.memory import MemoryServer, MemoryStore
 from daybook.metadata.store import Versioned
 from daybook.runtime.ports import Address
@@ -63,12 +66,21 @@ def formatted_store(server: MemoryServer) -> Callable[[], Any]:
 
     async def open_store() -> MemoryStore:
         store = MemoryStore(server, operation_timeout_s=1.0)
-        from daybook.metadata.layout import Layout
-
         await ensure_cluster(store, Layout("test"), created_at_ms=0)
         return store
 
     return open_store
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether `condition` comes to hold within WAIT_S, for what tells nobody that it happened."""
+    deadline = monotonic() + WAIT_S
+    pause = threading.Event()
+    while not condition():
+        if monotonic() > deadline:
+            return False
+        pause.wait(0.01)
+    return True
 
 
 class RunningBookie:
@@ -91,6 +103,7 @@ class RunningBookie:
         self.failed = threading.Event()
         self._changes = changes
         self._credentials = credentials
+        self._runs = False
         for name in ("journal", "store"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         self._start()
@@ -115,6 +128,7 @@ class RunningBookie:
         self.server = BookieServer(self.bookie, Address("127.0.0.1", 0), self._credentials)
         self.bookie.start()
         self.server.start()
+        self._runs = True
         self.address = str(self.server.address)
         self.channel = open_channel(self.address)
         self.stub = BookieStub(self.channel)
@@ -130,7 +144,10 @@ class RunningBookie:
         assert done.wait(WAIT_S)
 
     def stop(self) -> None:
-        """Stop gracefully."""
+        """Stop gracefully, if it runs."""
+        if not self._runs:
+            return
+        self._runs = False
         self.channel.close()
         self.link.unregister()
         self.server.stop(0.5)
@@ -153,6 +170,8 @@ class RunningBookie:
     ) -> None:
         """Put a ledger into the metadata."""
 
+        filler = tuple(f"elsewhere-{n}" for n in range(len(bookies)))  # ids are given out in order
+
         async def create() -> None:
             manager = self.link.ledgers
             while True:
@@ -160,7 +179,7 @@ class RunningBookie:
                     lambda number: LedgerMetadata(
                         number,
                         Quorum(len(bookies), len(bookies), 1),
-                        (Fragment(0, 0, tuple(bookies)),),
+                        (Fragment(0, 0, tuple(bookies) if number == ledger_id else filler),),
                         state,
                         password_hash=key,
                     )
@@ -196,7 +215,7 @@ class RunningBookie:
         fence: bool = False,
         bytes_max: int = MIB,
     ) -> tuple[ReadHeader, list[Entry], list[int]]:
-        """The last header, the entries, and the damaged ids of a read."""
+        """The last header, the entries of first … last, and the damaged ids of a read."""
         request = pb.ReadRequest(
             ledger_id=ledger_id, first_entry=first, last_entry=last, bytes_max=bytes_max, key=key, fence=fence
         )
@@ -210,7 +229,7 @@ class RunningBookie:
                 good, bad = decode_entries(frames, frame, offset)
                 entries += good
                 damaged += bad
-        return header, entries, damaged
+        return header, [entry for entry in entries if first <= entry.entry_id <= last], damaged
 
     def fence(self, ledger_id: int, key: str = KEY) -> pb.FenceResponse:
         """Fence a ledger."""
@@ -222,6 +241,32 @@ class RunningBookie:
     def metric(self, name: str, **labels: str) -> float:
         """A sample's value; 0 if there is none yet."""
         return self.registry.get_sample_value(f"daybook_bookie_{name}", labels) or 0.0
+
+
+class StalledJournal:
+    """While it is entered, no sync of the journal ends. `reached` is set once one has begun."""
+
+    def __init__(self, running: RunningBookie) -> None:
+        """Of this bookie."""
+        self._journal = running.bookie.storage.journal
+        self._sync = self._journal.sync
+        self._release = threading.Event()
+        self.reached = threading.Event()
+
+    def __enter__(self) -> Self:
+        """Stall it."""
+        self._journal.sync = self._wait  # type: ignore[method-assign]  # a disk that hangs
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let it go on."""
+        self._journal.sync = self._sync  # type: ignore[method-assign]  # see above
+        self._release.set()
+
+    def _wait(self) -> Position:
+        self.reached.set()
+        assert self._release.wait(WAIT_S)
+        return self._sync()
 
 
 class Stream:

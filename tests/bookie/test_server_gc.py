@@ -1,0 +1,115 @@
+"""Deleted ledgers go, and no other ever does."""
+
+from collections.abc import Callable
+
+import pytest
+
+from daybook.core.errors import Code, MetadataUnavailableError
+from daybook.core.frame import FLAG_RECOVERY
+from daybook.wire import bookie_pb2 as pb
+from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
+
+StartBookie = Callable[..., RunningBookie]
+
+
+def fill(bookie: RunningBookie, *ledger_ids: int) -> None:
+    """Put an entry into each ledger, stored."""
+    stream = bookie.open_stream()
+    for ledger_id in ledger_ids:
+        assert stream.attach(ledger_id) is Code.OK
+        assert stream.add(frame_of(ledger_id, 0, [b"x"])) == {}
+    stream.close()
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+
+
+def collect(bookie: RunningBookie) -> pb.CollectGarbageResponse:
+    """One round."""
+    answer: pb.CollectGarbageResponse = bookie.stub.collect_garbage(
+        pb.CollectGarbageRequest(), timeout=WAIT_S
+    )
+    return answer
+
+
+def held(bookie: RunningBookie) -> list[int]:
+    """The ledgers that the bookie has."""
+    return list(bookie.stub.list_ledgers(pb.ListLedgersRequest(after_ledger=-1), timeout=WAIT_S).ledger_ids)
+
+
+def test_a_deleted_ledger_goes_for_good_and_the_others_stay(bookie: RunningBookie) -> None:
+    bookie.create_ledger(2)
+    fill(bookie, 1, 2)
+    bookie.delete_ledger(1)
+    answer = collect(bookie)
+    assert (Code(answer.code), list(answer.deleted)) == (Code.OK, [1])
+    assert held(bookie) == [2]
+    assert bookie.read(1, 0, 0)[1] == []
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.bookie.storage.store.stored(1) is None, "its blocks are gone, too"
+    bookie.restart()
+    assert held(bookie) == [2]
+    assert bookie.read(2, 0, 0)[1] == [(0, b"x")]
+    assert list(collect(bookie).deleted) == []
+
+
+def test_rule_20_a_writer_of_a_deleted_and_collected_ledger_writes_no_more(bookie: RunningBookie) -> None:
+    stream = bookie.open_stream()
+    stream.attach(1)
+    stream.add(frame_of(1, 0, [b"x"]))
+    bookie.delete_ledger(1)
+    assert list(collect(bookie).deleted) == [1]
+    assert stream.add(frame_of(1, 1, [b"y"])) == {0: Code.NOT_ATTACHED}
+    assert stream.attach(1) is Code.NO_SUCH_LEDGER
+    bookie.restart()
+    assert bookie.open_stream().attach(1) is Code.NO_SUCH_LEDGER
+    assert bookie.read(1, 0, 9)[1] == []
+
+
+def test_rule_28_a_listing_that_leaves_a_ledger_out_deletes_nothing(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(bookie, 1)
+    monkeypatch.setattr(bookie.link, "ledger_ids", frozenset)
+    answer = collect(bookie)
+    assert (Code(answer.code), list(answer.deleted)) == (Code.OK, [])
+    assert bookie.read(1, 0, 0)[1] == [(0, b"x")]
+
+
+def test_rule_28_without_a_listing_or_a_direct_read_nothing_is_deleted(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(bookie, 1)
+    bookie.delete_ledger(1)
+
+    def fail(*_: object) -> None:
+        raise MetadataUnavailableError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bookie.link, "ledger_ids", fail)
+        answer = collect(bookie)
+    assert (Code(answer.code), list(answer.deleted)) == (Code.UNAVAILABLE, [])
+    assert "could not be listed" in answer.detail
+    with monkeypatch.context() as patch:
+        patch.setattr(bookie.link, "read_ledger", fail)
+        answer = collect(bookie)
+    assert (Code(answer.code), list(answer.deleted)) == (Code.UNAVAILABLE, [])
+    assert held(bookie) == [1]
+    assert list(collect(bookie).deleted) == [1]
+
+
+def test_collection_runs_by_itself(start_bookie: StartBookie) -> None:
+    bookie = start_bookie(gc_interval_ms=20)
+    bookie.create_ledger(1)
+    fill(bookie, 1)
+    bookie.delete_ledger(1)
+    assert eventually(lambda: bookie.metric("gc_deleted_ledgers_total") == 1)
+    assert held(bookie) == []
+
+
+def test_recovery_frames_do_not_make_a_ledger_writable(bookie: RunningBookie) -> None:
+    bookie.create_ledger(2)
+    stream = bookie.open_stream()
+    assert stream.attach(2, recovery=True) is Code.OK
+    assert stream.add(frame_of(2, 0, [b"x"], flags=FLAG_RECOVERY)) == {}
+    bookie.delete_ledger(2)
+    bookie.restart()
+    assert bookie.open_stream().attach(2) is Code.NO_SUCH_LEDGER

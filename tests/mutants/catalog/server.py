@@ -1,0 +1,218 @@
+"""Mutants of the bookie's server: what rests on the order in which its parts are called."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from daybook_bookie import boot, disk_watch, gc
+from daybook_bookie.append import AppendStream, MessageItem
+from daybook_bookie.fencing import Fencer
+from daybook_bookie.journal import Journal
+from daybook_bookie.journal_thread import Barrier, JournalThread
+from daybook_bookie.ledgers import LedgerTable
+from daybook_bookie.reads import Reads
+from daybook_bookie.records import Record, RecordKind, frame_record
+
+from daybook.core.bookie import LacAnswer
+from daybook.core.errors import Code
+from daybook.core.frame import Buffer, FrameHeader, decode_header
+from tests.mutants.registry import mutant
+
+APPEND = "tests/bookie/test_server_append.py::"
+FENCE = "tests/bookie/test_server_fence.py::"
+READS = "tests/bookie/test_server_reads.py::"
+GC = "tests/bookie/test_server_gc.py::"
+BOOT = "tests/bookie/test_server_boot.py::"
+SPACE = "tests/bookie/test_server_space.py::"
+
+
+@mutant(rule=2, caught_by=FENCE + "test_rule_02_a_recovery_read_fences", slow=True)
+def recovery_reads_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery read is served like any other."""
+    admit = Reads._admit
+
+    def without_fence(self: Reads, request: Any) -> Code:
+        request.fence = False
+        return admit(self, request)
+
+    monkeypatch.setattr(Reads, "_admit", without_fence)
+
+
+@mutant(
+    rule=3, caught_by=FENCE + "test_rule_03_a_ledger_that_was_never_seen_is_created_and_fenced", slow=True
+)
+def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fence of a ledger that the bookie does not know is answered and forgotten."""
+    fence = Fencer._fence
+
+    def only_known(self: Fencer, ledger_id: int, key: str) -> Any:
+        with self._table.lock:
+            known = self._table.find(ledger_id)
+        if known is None:
+            return Code.OK, LacAnswer(-1, 0, limbo=False, fenced=True)
+        return fence(self, ledger_id, key)
+
+    monkeypatch.setattr(Fencer, "_fence", only_known)
+
+
+@mutant(rule=4, caught_by=FENCE + "test_rule_04_a_fence_is_answered_only_when_it_is_durable", slow=True)
+def fences_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fence is answered while its record is still queued."""
+    monkeypatch.setattr(Barrier, "wait", lambda self, timeout_s: Code.OK)
+
+
+@mutant(
+    rule=20,
+    caught_by=GC + "test_rule_20_a_writer_of_a_deleted_and_collected_ledger_writes_no_more",
+    slow=True,
+)
+def writers_stay_attached_to_deleted_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collection leaves the ledger's object, and with it the attachments, in place."""
+    monkeypatch.setattr(LedgerTable, "forget", lambda self, ledger_id: None)
+
+
+@mutant(
+    rule=22,
+    caught_by=APPEND + "test_rule_22_deferred_frames_are_answered_at_once_and_a_force_after_the_sync",
+    slow=True,
+)
+def forces_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A force is answered while deferred frames are still queued."""
+    monkeypatch.setattr(Barrier, "wait", lambda self, timeout_s: Code.OK)
+
+
+@mutant(rule=23, caught_by=APPEND + "test_rule_23_nothing_is_answered_before_the_sync", slow=True)
+def answers_come_when_a_message_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame is answered as soon as the journal thread may see it."""
+    put = JournalThread.put
+
+    def put_and_answer(self: JournalThread, item: Any) -> None:
+        put(self, item)
+        if isinstance(item, MessageItem):
+            stream, frames, item.frames = item._stream, item.frames, []
+            stream.decide(item.message, frames, Code.OK)
+            stream.send_answers()
+
+    monkeypatch.setattr(JournalThread, "put", put_and_answer)
+
+
+@mutant(
+    rule=23, caught_by=APPEND + "test_rule_23_a_failed_sync_stops_the_bookie_without_an_answer", slow=True
+)
+def failed_syncs_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal goes on after a failed fsync."""
+    monkeypatch.setattr(Journal, "_fail", lambda self, what, error: None)
+
+
+@mutant(rule=26, caught_by=READS + "test_rule_26_a_damaged_entry_is_named_and_never_left_out", slow=True)
+def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged entry is answered as if it had never been stored."""
+    monkeypatch.setattr("daybook_bookie.reads._add_damaged", lambda ranges, entry: None)
+
+
+@mutant(rule=28, caught_by=GC + "test_rule_28_a_listing_that_leaves_a_ledger_out_deletes_nothing", slow=True)
+def listings_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a listing leaves out is deleted without a direct read."""
+    monkeypatch.setattr(gc.Collector, "_is_certainly_gone", lambda self, ledger_id: True)
+
+
+@mutant(
+    rule=29,
+    caught_by=BOOT + "test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it",
+    slow=True,
+)
+def replacements_vouch_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replaced bookie starts without limbo marks."""
+    monkeypatch.setattr(boot._Boot, "_mark_limbo", lambda self, storage: None)
+
+
+@mutant(
+    rule=29,
+    caught_by=BOOT + "test_rule_29_an_old_copy_of_the_directories_is_refused_after_a_replacement",
+    slow=True,
+)
+def incarnations_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any directory with the right name fits, however old."""
+    monkeypatch.setattr(boot._Boot, "_is_one_incarnation", lambda self, found, registered: True)
+
+
+@mutant(rule=30, caught_by=SPACE + "test_rule_30_hysteresis")
+def space_has_no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writable again as soon as usage falls below the full mark."""
+    monkeypatch.setattr(disk_watch, "_may_become_writable", lambda ratio, limits: ratio < limits.full)
+
+
+@mutant(
+    rule=30,
+    caught_by=SPACE + "test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions",
+    slow=True,
+)
+def space_keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read-only bookie refuses recovery's frames, too."""
+    monkeypatch.setattr(LedgerTable, "_refuses_for_space", lambda self, header: Code.READ_ONLY)
+
+
+@mutant(
+    rule=43,
+    caught_by=FENCE + "test_rule_43_an_add_in_the_journal_queue_is_found_by_whoever_comes_later",
+    slow=True,
+)
+def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An accepted frame becomes readable only after its sync."""
+    cache: Callable[[LedgerTable, FrameHeader, Buffer], Record] = LedgerTable.cache_frame
+    settle = MessageItem.settle
+
+    def later(self: LedgerTable, header: FrameHeader, frame: Buffer) -> Record:
+        return frame_record(frame)
+
+    def settle_and_cache(self: MessageItem, code: Code) -> AppendStream:
+        table = self._stream.shared.table
+        with table.lock:
+            for record in self.records:
+                if record.kind is RecordKind.FRAME:
+                    cache(table, decode_header(record.body), record.body)
+        return settle(self, code)
+
+    monkeypatch.setattr(LedgerTable, "cache_frame", later)
+    monkeypatch.setattr(MessageItem, "settle", settle_and_cache)
+
+
+@mutant(rule=49, caught_by=APPEND + "test_rule_49_mixed_success_and_error_in_one_message", slow=True)
+def refusals_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused frame counts as decided, but its error is never sent."""
+    decide = AppendStream.decide
+
+    def always_ok(self: AppendStream, message: int, frames: list[int], code: Code) -> None:
+        decide(self, message, frames, Code.OK)
+
+    monkeypatch.setattr(AppendStream, "decide", always_ok)
+
+
+@mutant(rule=54, caught_by=APPEND + "test_rule_54_a_resend_is_answered_only_when_it_is_durable", slow=True)
+def resends_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame whose entries are in the cache already is answered without a sync."""
+    accept = AppendStream._accept
+
+    def skip_duplicates(
+        self: AppendStream, item: MessageItem, message: bytes, frames: Any, refused: Any
+    ) -> None:
+        cache = self.shared.table.storage.cache
+        with self.shared.table.lock:
+            known = [
+                index
+                for index, (header, _) in enumerate(frames)
+                if (hit := cache.next_from(header.ledger_id, header.first_entry)) is not None
+                and hit[0] == header.first_entry
+            ]
+        if len(known) == len(frames):
+            self.decide(item.message, known, Code.OK)
+            self.send_answers()
+            self.shared.budget.give_back(item.size_bytes)
+            # in order: what was sent before counts as durable as well
+            for number in list(self._answers._undecided):
+                self.decide(number, [0], Code.OK)
+            self.send_answers()
+        else:
+            accept(self, item, message, frames, refused)
+
+    monkeypatch.setattr(AppendStream, "_accept", skip_duplicates)
