@@ -96,7 +96,7 @@ def plot(rows: Sequence[Result], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of back end
+    from matplotlib import pyplot as plt
 
     panels: list[tuple[str, Callable[[Result], float | None]]] = [
         ("write, entries/s (drain counted)", lambda row: row.entries_per_s if row.p50_ms is None else None),

@@ -26,6 +26,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
 )
@@ -76,14 +77,14 @@ class Stage:
         self._progress = progress
 
     @contextmanager
-    def step(self, what: str, total: int | None = None) -> Iterator[int]:
+    def step(self, what: str, total: int | None = None) -> Iterator[TaskID]:
         """A step of the story, with a bar if `total` is known."""
         task = self._progress.add_task(what, total=total)
         yield task
         done = self._progress.tasks[task].total or 1
         self._progress.update(task, total=done, completed=done)
 
-    def at(self, task: int, completed: int) -> None:
+    def at(self, task: TaskID, completed: int) -> None:
         """How far a step is."""
         self._progress.update(task, completed=completed)
 
@@ -197,11 +198,11 @@ async def repair(client: daybook.Client, ledgers: list[int], story: Story) -> No
     worker = RepairWorker(client, AutoRecoverySettings(bytes_per_second=0), name="demo")
     report = await worker.repair(ledgers, lost_delay_s=0)
     story.repair_s = time.perf_counter() - begin
-    story.repaired_ledgers = sum(result.fragments > 0 for result in report.results.values())
+    story.repaired_ledgers = sum(result.plans > 0 for result in report.results.values())
 
 
 async def compare(
-    client: daybook.Client, ledgers: list[int], files: list[Path], story: Story, stage: Stage, task: int
+    client: daybook.Client, ledgers: list[int], files: list[Path], story: Story, stage: Stage, task: TaskID
 ) -> None:
     """Read every ledger in order beside the input; both sides' bytes must be the same."""
     wanted = lines(files)
