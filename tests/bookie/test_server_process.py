@@ -89,7 +89,7 @@ def test_it_stops_on_request_and_is_ready_and_alive_until_then(make_bookie: Make
     bookie.stub.set_read_only(pb.SetReadOnlyRequest(read_only=True), timeout=WAIT_S)
     assert bookie.health(READINESS) == "SERVING", "a read-only bookie is ready"
     assert bookie.end(signal.SIGTERM) == 0
-    with pytest.raises(Exception, match="stream|UNAVAILABLE|CANCELLED"):
+    with pytest.raises(Exception, match=r"stream|UNAVAILABLE|CANCELLED"):
         stream.take()
     assert [line["reason"] for line in bookie.logged("stopping")] == ["SIGTERM"]
 

@@ -1,0 +1,168 @@
+"""The life of the process: everything started in order, a wait for the end, everything ended in order.
+
+The health server comes first, so that a long replay is seen to be alive and not ready; registration comes last, so
+that nobody is sent to a bookie that does not serve. After a failure of journal or store nothing is ended in order: no
+thread may answer anything any more (rule 23).
+"""
+
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Final
+
+from daybook.core.errors import DaybookError
+from daybook.core.placement import BookieInfo
+from daybook.metadata.store import MetadataStore
+from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
+from daybook.runtime.health import HealthServer
+from daybook.runtime.logs import get_logger
+from daybook.runtime.metrics import MetricsServer, new_registry
+from daybook.runtime.ports import Address, parse_address
+from daybook.runtime.signals import StopEvent, stop_on_signals
+from daybook.runtime.tls import TlsError, TlsFiles, server_credentials
+from daybook_bookie.bookie import Bookie
+from daybook_bookie.boot import DirectoryLock, open_storage
+from daybook_bookie.metadata_link import MetadataLink
+from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.server import BookieServer
+from daybook_bookie.settings import BookieSettings
+
+_LOG: Final = get_logger(__name__)
+
+EXIT_NOT_STARTED: Final = 1
+EXIT_STORAGE_FAILED: Final = 3
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long a thread keeps the interpreter from the others: they hand messages to each other all the time."""
+
+
+def run(settings: BookieSettings, open_store: Callable[[], Awaitable[MetadataStore]] | None = None) -> int:
+    """Serve until a signal or a failure; the exit code."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_on_signals())
+        try:
+            process = _Process(settings, stop, open_store or _zookeeper(settings), stack)
+        except (DaybookError, TlsError, OSError, ValueError) as error:
+            _LOG.error("the bookie cannot start", reason=str(error), kind=type(error).__name__)
+            return EXIT_NOT_STARTED
+        stop.wait()
+        return process.end()
+
+
+class _Process:
+    """A bookie with its sockets, from start to end."""
+
+    def __init__(
+        self,
+        settings: BookieSettings,
+        stop: StopEvent,
+        open_store: Callable[[], Awaitable[MetadataStore]],
+        stack: ExitStack,
+    ) -> None:
+        """Start everything; what was started is in `stack` or ended if something fails."""
+        self._settings = settings
+        self._stop = stop
+        self._failure = ""
+        self._bookie: Bookie | None = None
+        tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_ca)
+        credentials = server_credentials(tls) if settings.tls_certificate else None
+        stack.callback(DirectoryLock(settings.journal_dir, settings.store_dir).close)
+        registry = new_registry()
+        metrics = BookieMetrics(registry)
+        self._health = HealthServer(
+            parse_address(settings.health_address), liveness=[self._liveness], readiness=[self._readiness]
+        )
+        stack.callback(self._health.close)
+        self._metrics_server = MetricsServer(registry, parse_address(settings.metrics_address))
+        stack.callback(self._metrics_server.close)
+        link = MetadataLink(open_store, settings.cluster)
+        with ExitStack() as undo:
+            undo.callback(link.close)
+            storage = open_storage(settings, link)
+            undo.callback(storage.close)
+            bookie = Bookie(settings, storage, link, metrics, on_failure=self._fail)
+            self._server = BookieServer(bookie, parse_address(settings.address), credentials)
+            undo.pop_all()
+        bookie.start()
+        self._server.start()
+        self._bookie = bookie
+        _LOG.info("serving", address=str(self._server.address), boot_id=bookie.boot_id)
+        bookie.register(self._info(), self._write_ready_file)
+
+    def end(self) -> int:
+        """Stop in order; the exit code."""
+        assert self._bookie is not None
+        if self._failure:
+            _LOG.critical(
+                "the bookie stops: what is durable is unknown, the next start replays", reason=self._failure
+            )
+            sys.stderr.flush()
+            os._exit(EXIT_STORAGE_FAILED)  # no thread may answer anything any more
+        _LOG.info("stopping", reason=self._stop.reason)
+        self._bookie.link.unregister()
+        self._server.stop(self._settings.drain_ms / 1000)
+        self._bookie.stop()
+        return 0
+
+    def _fail(self, reason: str) -> None:
+        self._failure = self._failure or reason
+        self._stop.set(reason)
+
+    def _info(self) -> BookieInfo:
+        settings = self._settings
+        return BookieInfo(
+            bookie=settings.bookie_id,
+            address=settings.advertised_address or _reachable(self._server.address),
+            region=settings.region,
+            zone=settings.zone,
+            rack=settings.rack,
+            node=settings.node,
+        )
+
+    def _write_ready_file(self) -> None:
+        """Tell whoever started this process where it serves, in one step."""
+        file = self._settings.ready_file
+        if file is None:
+            return
+        record = {
+            "bookie_id": self._settings.bookie_id,
+            "pid": os.getpid(),
+            "address": self._settings.advertised_address or _reachable(self._server.address),
+            "health_address": _reachable(self._health.address),
+            "metrics_address": _reachable(self._metrics_server.address),
+        }
+        aside = file.with_name(f"{file.name}.tmp")
+        aside.write_text(json.dumps(record), encoding="utf-8")
+        aside.replace(file)
+
+    def _liveness(self) -> str | None:
+        """This process only: never ZooKeeper, never others."""
+        bookie = self._bookie
+        if bookie is None:
+            return None
+        return bookie.journal.progress() or bookie.store_thread.progress()
+
+    def _readiness(self) -> str | None:
+        """Replayed and registered; a read-only bookie is ready."""
+        if self._bookie is None:
+            return "the bookie starts: it reads its journal and store"
+        if not self._bookie.link.is_registered:
+            return "the bookie is not registered in ZooKeeper yet"
+        return None
+
+
+def _reachable(address: Address) -> str:
+    """The address as another process can use it, if it is one of this machine."""
+    wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
+    return str(Address(wildcards.get(address.host, address.host), address.port))
+
+
+def _zookeeper(settings: BookieSettings) -> Callable[[], Awaitable[MetadataStore]]:
+    async def connect() -> MetadataStore:
+        options = ZooKeeperOptions(session_timeout_s=settings.session_timeout_ms / 1000)
+        return await ZooKeeperStore.open(settings.zookeeper, options)
+
+    return connect
