@@ -171,6 +171,7 @@ class SendWindow:
             member.absences = old.absences
         self._note_failed()
         for batch in self.uncompleted.values():
+            batch.is_uncertain |= bool(batch.acked & member.bit)
             batch.acked &= ~member.bit
             batch.refused &= ~member.bit
             self.send(member, batch, out)

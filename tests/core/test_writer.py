@@ -360,6 +360,21 @@ def test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle() -> None:
     assert world.of_kind(Closed) == [Closed(None, world.current)]
 
 
+def test_rule_21_ids_that_a_removed_bookie_has_are_not_given_again() -> None:
+    """It may come back into the ensemble, with the first payload under that id."""
+    world = WriterWorld()
+    world.write("x")
+    world.write("y")
+    world.ack("c", 1)
+    world.fail("c", Code.TIMEOUT, 0)
+    world.cas()
+    world.ack("a b", 0)
+    for bookie in "abd":
+        world.fail(bookie, Code.TOO_LARGE, 1)
+    assert world.lac == 0
+    assert world.end is not None
+
+
 def test_rule_21_a_refused_frame_with_others_behind_it_ends_the_handle() -> None:
     world = WriterWorld()
     first, second = world.write("x"), world.write("y")
