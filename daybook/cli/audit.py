@@ -31,6 +31,7 @@ from daybook.cli.connection import (
     with_client,
 )
 from daybook.client.autorecovery.auditor import LedgerAudits
+from daybook.client.autorecovery.decommission import Decommission
 from daybook.client.autorecovery.elected import AuditorProcess
 from daybook.client.autorecovery.metrics import AuditorMetrics, WorkerMetrics
 from daybook.client.autorecovery.pool import WorkProgress, WorkReport
@@ -38,6 +39,8 @@ from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.serving import Serving
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.worker import RepairWorker
+from daybook.core.errors import DaybookError
+from daybook.core.ids import BookieId
 from daybook.metadata.tasks import RepairTask, RepairTasks
 from daybook.runtime.settings import SettingsError, load_settings
 from daybook.runtime.signals import stop_on_signals
@@ -88,12 +91,14 @@ def audit(
     if list_tasks:
         _print_tasks(with_client(where, _tasks), as_json=as_json)
     elif once:
-        report = _run(where, lambda client, stop: _audit_once(client, stop, settings, delay, full=not quick))
+        report = run_with_stop(
+            where, lambda client, stop: _audit_once(client, stop, settings, delay, full=not quick)
+        )
         _print_report(report, as_json=as_json)
         if not (report.is_fully_replicated or (quick and not report.under_replicated)):
             raise typer.Exit(1)
     else:
-        _run(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=False))
+        run_with_stop(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=False))
 
 
 @explain_errors
@@ -123,7 +128,7 @@ def recover(
     where = find_cluster(directory, zookeeper, cluster)
     settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
     if serve:
-        _run(where, lambda client, stop: _serve(client, stop, settings, auditor=False, worker=True))
+        run_with_stop(where, lambda client, stop: _serve(client, stop, settings, auditor=False, worker=True))
         return
 
     async def work(client: daybook.Client, stop: asyncio.Event) -> WorkReport:
@@ -134,7 +139,7 @@ def recover(
                     return await worker.repair_bookie(bookie, lost_delay_s=delay)
                 return await (worker.drain() if drain else worker.repair(ledgers or (), lost_delay_s=delay))
 
-    report = _run(where, work)
+    report = run_with_stop(where, work)
     print_work(report, as_json=as_json)
     if not report.is_complete:
         raise typer.Exit(1)
@@ -152,7 +157,7 @@ def autorecovery(
     """Be auditor and worker in one process, for ever: all that a small cluster needs to heal itself."""
     where = find_cluster(directory, zookeeper, cluster)
     settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
-    _run(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=True))
+    run_with_stop(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=True))
 
 
 def worker_name() -> str:
@@ -169,7 +174,7 @@ def _settings(*, grace: float | None, **flags: str | None) -> AutoRecoverySettin
         raise typer.BadParameter(str(error)) from error
 
 
-def _run(where: Where, work: Callable[[daybook.Client, asyncio.Event], Awaitable[T]]) -> T:
+def run_with_stop(where: Where, work: Callable[[daybook.Client, asyncio.Event], Awaitable[T]]) -> T:
     """Run `work` with a client, and an event that SIGTERM sets."""
 
     async def run() -> T:
@@ -249,6 +254,39 @@ async def _serve(
 async def _serve_worker(worker: RepairWorker, stop: asyncio.Event) -> None:
     async with stopping(stop, worker):
         await worker.serve()
+
+
+async def drain_and_forget(
+    client: daybook.Client, stop: asyncio.Event, bookie: BookieId, *, wait: bool
+) -> bool:
+    """Drain `bookie` with the help of a worker of this process; whether it is out of the cluster.
+
+    Raises NotDrainedError; DaybookError if stopped before it was drained.
+    """
+    with progress_bar("draining") as tell:
+        decommission = Decommission(
+            client,
+            bookie,
+            lambda progress: tell(WorkProgress(progress.ledgers, progress.ledgers - progress.left, 0, 0)),
+        )
+        worker = RepairWorker(client, AutoRecoverySettings(), name=worker_name())
+        helping = asyncio.ensure_future(worker.serve())
+        try:
+            drained = await decommission.drain(stop)
+        finally:
+            worker.stop.set()
+            await helping
+    if not drained:
+        msg = f"bookie {bookie} is not drained yet: run this again to go on"
+        raise DaybookError(msg)
+    if bookie in await client.directory.bookies():
+        if not wait:
+            return False
+        with err.status(f"bookie {bookie} is drained; waiting until it is stopped"):
+            if not await decommission.wait_until_stopped(stop):
+                return False
+    await decommission.forget()
+    return True
 
 
 async def _tasks(client: daybook.Client) -> list[tuple[RepairTask, bool]]:
@@ -339,16 +377,16 @@ def print_work(report: WorkReport, *, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def progress_bar() -> Iterator[Callable[[WorkProgress], None]]:
+def progress_bar(what: str = "repairing") -> Iterator[Callable[[WorkProgress], None]]:
     """A bar on standard error for a worker's progress."""
     columns = (
-        TextColumn("repairing"),
+        TextColumn(what),
         BarColumn(),
         TextColumn("{task.completed} of {task.total} ledgers, {task.fields[copied]} copied"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("repair", total=None, copied="0 MB")
+        task = bar.add_task(what, total=None, copied="0 MB")
 
         def tell(progress: WorkProgress) -> None:
             copied = f"{progress.copied_bytes / 1e6:,.1f} MB"

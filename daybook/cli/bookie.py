@@ -11,6 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from rich.table import Table
 
 import daybook
+from daybook.cli.audit import drain_and_forget, run_with_stop
 from daybook.cli.connection import (
     Cluster,
     Directory,
@@ -170,3 +171,30 @@ def scrub(
     if answer.damaged:
         err.print("the auditor replaces them from other copies: `daybook audit` does it now")
         raise typer.Exit(1)
+
+
+@app.command()
+@explain_errors
+def decommission(
+    bookie: BookieArgument,
+    directory: Directory = None,
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="once it is drained, wait until its process is stopped")
+    ] = False,
+) -> None:
+    """Take a bookie out of the cluster: read-only, copy its ledgers elsewhere, delete its cookie once it is stopped.
+
+    Can be interrupted and run again at any point. Stopping the process for good is yours to do, in the end.
+    """
+    gone = run_with_stop(
+        find_cluster(directory, zookeeper, cluster),
+        lambda client, stop: drain_and_forget(client, stop, bookie, wait=wait),
+    )
+    if gone:
+        out.print(f"bookie {bookie} is out of the cluster; its directories may be deleted")
+    else:
+        out.print(
+            f"no ledger names bookie {bookie} any more: stop it for good, then run this again to delete its cookie"
+        )

@@ -21,6 +21,7 @@ app.command()(up)
 app.command()(demo.demo)
 app.command()(audit.audit)
 app.command()(audit.recover)
+app.command()(audit.autorecovery)
 
 
 @app.callback()

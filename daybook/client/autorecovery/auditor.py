@@ -105,8 +105,9 @@ class LedgerAudits:
         self._core.bookies.observe(monotonic_ms(), writable, registered.keys() - writable)
         self._registered = registered
         self._cluster.channels.bookies_changed(registered)
-        self._returned |= registered.keys() - before
-        if registered.keys() - before or self._core.bookies.lost() != lost:
+        came = registered.keys() - before if before else frozenset()
+        self._returned |= came
+        if came or self._core.bookies.lost() != lost:
             self.news.set()
 
     def next_check_ms(self) -> int | None:
@@ -168,7 +169,7 @@ class LedgerAudits:
         never = asyncio.Event()
         done = total = 0
         try:
-            while not self._core.cycle_is_over:
+            while running or not self._core.cycle_is_over:
                 batch = self._core.next_reads(monotonic_ms())
                 total += len(batch)
                 running |= {asyncio.ensure_future(self._judge(ledger_id, this)) for ledger_id in batch}

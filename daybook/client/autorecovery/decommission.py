@@ -13,7 +13,7 @@ from typing import Final
 
 import grpc.aio
 
-from daybook.client.autorecovery.cluster import Cluster, is_set_within
+from daybook.client.autorecovery.cluster import Cluster
 from daybook.client.autorecovery.words import leaving_word
 from daybook.client.calls import CALL_TIMEOUT_S
 from daybook.core.errors import DaybookError
@@ -25,8 +25,11 @@ from daybook.wire import bookie_pb2 as pb
 
 _LOG: Final = get_logger(__name__)
 REASON: Final = "decommission"
-LOOK_MS: Final = 30_000
-"""How often ledgers that still name the bookie are looked at and marked again."""
+LIST_MS: Final = 60_000
+"""How often all ledgers are listed, and those that still name the bookie marked again."""
+LOOK_MS: Final = 2_000
+"""How often is looked whether workers have given up."""
+_LOOK_AT_MAX: Final = 100
 
 
 class NotDrainedError(DaybookError):
@@ -154,17 +157,45 @@ class Decommission:
                 await self._tasks.done(ledger_id, task.version)
 
     async def _wait_until_left(self, left: list[LedgerId], at_first: int, stop: asyncio.Event) -> None:
-        """Wait until no ledger of `left` names the bookie, at most `LOOK_MS`."""
-        waiting = asyncio.ensure_future(self._follow(left, at_first))
-        stopped = asyncio.ensure_future(is_set_within(stop, LOOK_MS))
+        """Wait until no ledger of `left` names the bookie, at most `LIST_MS`.
+
+        Raises NotDrainedError when workers have given up on all that are left.
+        """
+        following = asyncio.ensure_future(self._follow(left, at_first))
+        stopped = asyncio.ensure_future(stop.wait())
         try:
-            await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if waiting.done():
-                waiting.result()
+            for _ in range(LIST_MS // LOOK_MS):
+                await asyncio.wait(
+                    {following, stopped}, timeout=LOOK_MS / 1000, return_when=asyncio.FIRST_COMPLETED
+                )
+                if following.done() or stopped.done():
+                    break
+                await self._refuse_the_impossible(left)
+            if following.done():
+                following.result()
         finally:
-            waiting.cancel()
+            following.cancel()
             stopped.cancel()
-            await asyncio.gather(waiting, stopped, return_exceptions=True)
+            await asyncio.gather(following, stopped, return_exceptions=True)
+
+    async def _refuse_the_impossible(self, left: list[LedgerId]) -> None:
+        """Raise NotDrainedError if every ledger that is left was tried in vain."""
+        reasons = []
+        for ledger_id in left:
+            task = await self._tasks.read(ledger_id)
+            if task is None:
+                continue  # done, or about to be marked again
+            if not task.value.why_not:
+                return
+            reasons.append(f"ledger {ledger_id}: {task.value.why_not}")
+            if len(reasons) == _LOOK_AT_MAX:
+                break
+        if reasons:
+            msg = (
+                f"bookie {self._bookie} cannot be drained now, {len(reasons)} ledgers or more are stuck; it stays "
+                f"read-only, run this again when the reason is gone: {reasons[0]}"
+            )
+            raise NotDrainedError(msg)
 
     async def _follow(self, left: list[LedgerId], at_first: int) -> None:
         """Wait for one ledger after the other; those that were quicker are passed at once."""

@@ -60,7 +60,7 @@ def named_with(reason: Reason, words: Iterable[str]) -> frozenset[BookieId]:
 def still_lost(task: RepairTask, registered: AbstractSet[BookieId]) -> frozenset[BookieId]:
     """The bookies that the auditor found lost and that are not back (rule 33)."""
     lost = named_with(Reason.LOST, task.reasons)
-    return FoundTask(task.ledger_id, (Reason.LOST,), tuple(sorted(lost))).still_lost(registered)
+    return FoundTask(task.ledger_id, (Reason.LOST,), lost=tuple(sorted(lost))).still_lost(registered)
 
 
 def is_unrecoverable(task: RepairTask) -> bool:
