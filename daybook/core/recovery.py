@@ -299,6 +299,7 @@ class LedgerRecovery:
         self.phase = Phase.REPLAYING
         self._fences.clear()
         self.start_lac, length = self._starting_point()
+        self._lac_answers.clear()
         self._write_back = WriteBack(
             self.ledger_id,
             self.started_with.quorum,
