@@ -40,6 +40,7 @@ from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.worker import RepairWorker
 from daybook.client.verify import verify_ledger
+from daybook.runtime.logs import configure_logs
 
 KILL_BOOKIE_AT: Final = 0.5
 KILL_WRITER_AT: Final = 0.8
@@ -102,6 +103,7 @@ def demo(
     directory: Annotated[Path | None, typer.Option("--dir", help="keep the cluster's data here")] = None,
 ) -> None:
     """Write real text, kill a bookie and the writer on the way, and prove that nothing was lost."""
+    configure_logs("ERROR")  # the story tells what is killed; warnings about it would only hide it
     files = input_files(source)
     total = sum(1 for _ in lines(files))
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -170,7 +172,9 @@ async def bring_back(cluster: LocalCluster, files: list[Path], story: Story, sta
             writer = LineWriter(client, lambda written: stage.at(task, written.entries))
             story.rest = await writer.write(islice(lines(files), story.recovered, None))
         ledgers = [found.value.ledger_id async for found in client.list_ledgers()]
-        with stage.step("restore the copies of the killed bookie", len(ledgers)) as task:
+        with stage.step("wait until the killed bookie's session is over"):
+            await wait_until_gone(client, story.killed_bookie)
+        with stage.step("restore the copies that it held"):
             await repair(client, ledgers, story)
         with stage.step("read back and compare", story.total) as task:
             await compare(client, ledgers, files, story, stage, task)
@@ -190,6 +194,13 @@ async def recover(client: daybook.Client, story: Story) -> None:
         story.recovered += reader.last_add_confirmed + 1
     story.recovery_ms = 1e3 * (time.perf_counter() - begin)
     story.lost = max(0, story.first.entries - story.recovered)
+
+
+async def wait_until_gone(client: daybook.Client, bookie: str) -> None:
+    """Return once `bookie` is not registered any more: until then a repair would rely on it."""
+    async for bookies in client.directory.watch_bookies():
+        if bookie not in bookies:
+            return
 
 
 async def repair(client: daybook.Client, ledgers: list[int], story: Story) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 import daybook
 from daybook.cli.demo_input import batches, input_files, lines
+from daybook.runtime.logs import configure_logs
 
 LEDGER_ENTRIES: Final = 100_000
 BATCHES_IN_FLIGHT: Final = 16
@@ -91,6 +92,7 @@ class LineWriter:
 
 async def main() -> None:
     """`demo_writer ZOOKEEPER CLUSTER [INPUT]`: write everything, a line of JSON for each report on standard output."""
+    configure_logs("ERROR")
     zookeeper, cluster, *rest = sys.argv[1:]
 
     def tell(written: Written) -> None:
