@@ -214,3 +214,12 @@ def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -
         self._cas(self._closing)
 
     monkeypatch.setattr(LedgerRecovery, "_close_again", close_again)
+
+
+@mutant(
+    rule=56,
+    caught_by="tests/explore/test_metadata_races.py::test_rule_56_deletion_recovery_and_repair_notice_each_other",
+)
+def a_close_undoes_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, in a race with a repair of an older fragment."""
+    a_close_overwrites_what_changed_meanwhile(monkeypatch)
