@@ -116,6 +116,7 @@ class AuditorClient(Inspector):
         policy = AuditorPolicy(lost_delay_ms=120, open_grace_ms=60, reads_per_second=1_000_000)
         self._auditor = Auditor(cluster.placement, self.world.rng(name), policy)
         self._registered: dict[BookieId, BookieInfo] = {}
+        self._all_was_settled = False
         store = cluster.store
         store.request(self.session, self._elected, store.lock, self.session, AUDITOR_LOCK)
 
@@ -143,6 +144,9 @@ class AuditorClient(Inspector):
         if not isinstance(answer, dict):
             self.later(_CYCLE_PAUSE_US, self._begin)
             return
+        self._all_was_settled = not self.cluster.is_faulty and all(
+            found.metadata.is_closed for found in answer.values()
+        )
         self._auditor.begin(self.world.now_ms, sorted(answer))
         self._read_on()
 
@@ -171,6 +175,8 @@ class AuditorClient(Inspector):
             if ledger_id in store.tasks:
                 store.request(self.session, _ignore, store.remove_task, ledger_id)
         self.cluster.fully_replicated = report.is_fully_replicated and report.ledgers == len(store.ledgers)
+        if self.cluster.fully_replicated and self._all_was_settled:
+            self.cluster.checkers.nothing_is_under_replicated()
         self.later(_CYCLE_PAUSE_US, self._begin)
 
 

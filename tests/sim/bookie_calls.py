@@ -1,9 +1,10 @@
-"""What a simulated bookie holds, and the calls it answers: fence, read, force, listing, clearing limbo, collection.
+"""What a simulated bookie holds, and the calls it answers: fence, read, force, listing, clearing limbo.
 
 Nothing is answered that rests on the journal before the sync that covers it has returned (rules 4 and 23), and what
 was accepted is met by every later call at once (rule 43).
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -23,9 +24,10 @@ from daybook.core.frame import Entry
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from daybook.core.placement import BookieInfo
 from daybook.core.stream import StreamAnswers
+from tests.sim.bookie_gc import Collector
 from tests.sim.bookie_polls import LacPolls
-from tests.sim.disk import Disk, FrameWritten, LedgerDropped, RecordWritten, Written
-from tests.sim.metadata_model import LOST, Session
+from tests.sim.disk import Disk, FrameWritten, RecordWritten, Written
+from tests.sim.metadata_model import Session
 from tests.sim.network import Stream
 from tests.sim.world import MS, Process
 
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 _SYNC_MIN_US: Final = 300
 _SYNC_SPREAD_US: Final = 1500
 _STALL_US: Final = 150 * MS
-_COLLECT_EVERY_US: Final = 120 * MS
 
 
 class Cache(dict[EntryId, bytes]):
@@ -69,7 +70,9 @@ class BookieCalls(Process):
         self.ledgers: dict[LedgerId, BookieLedger] = {}
         self.caches: dict[LedgerId, Cache] = {}
         self.streams: dict[int, tuple[Stream, StreamAnswers]] = {}
+        self.adds: Counter[LedgerId] = Counter()
         self.polls = LacPolls(self)
+        self.collector = Collector(self)
         self.serving = False
         self._syncing = False
         self._fencers: dict[LedgerId, list[Callable[[], None]]] = {}
@@ -86,6 +89,14 @@ class BookieCalls(Process):
         """Whether the entry would survive a power cut now."""
         stored = self.disk.ledgers.get(ledger_id)
         return stored is not None and entry_id in stored.entries
+
+    def holds(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+        """Whether a read would find the entry."""
+        return self.serving and entry_id in self.caches.get(ledger_id, ())
+
+    def vouches(self, ledger_id: LedgerId) -> bool:
+        """Whether the bookie would say that it is in no limbo."""
+        return self.serving and ledger_id in self.ledgers and not self.ledgers[ledger_id].in_limbo
 
     def is_in_limbo(self, ledger_id: LedgerId) -> bool:
         """Whether the bookie lost this ledger and was not repaired yet; a disk that was just lost counts."""
@@ -128,6 +139,9 @@ class BookieCalls(Process):
         if self.cluster.is_faulty and stall and self._rng.random() < stall:
             self.world.tally.fault("fsync stall")
             delay += int(_STALL_US * self._rng.random())
+        crash = self.cluster.swarm.crash_in_sync
+        if self.cluster.is_faulty and crash and self._rng.random() < crash:
+            self.later(int(delay * self._rng.random()), self.cluster.crash_bookie, self)
         self.later(delay, self._synced, len(self.disk.unsynced))
 
     def _synced(self, count: int) -> None:
@@ -301,41 +315,18 @@ class BookieCalls(Process):
         self.disk.write(RecordWritten(record), partial(reply, answer))
         self._sync_soon()
 
-    # Collection of deleted ledgers (rule 28)
+    # For the collector
 
-    def _collect(self) -> None:
-        """List what metadata has; what is missing there may be deleted, or the listing may be short."""
-        self.later(_COLLECT_EVERY_US, self._collect)
-        if self.serving and not self.session.expired:
-            store = self.cluster.store
-            store.request(self.session, self._collect_missing, store.list_ledgers)
-
-    def _collect_missing(self, answer: object) -> None:
-        if answer is LOST or not isinstance(answer, dict):
-            return
-        store = self.cluster.store
-        for ledger_id in sorted(self.ledgers):
-            if self._looks_deleted(ledger_id, answer):
-                confirm = partial(self._collect_confirmed, self.ledgers[ledger_id])
-                store.request(self.session, confirm, store.read, ledger_id)
-
-    @staticmethod
-    def _looks_deleted(ledger_id: LedgerId, listed: dict[LedgerId, object]) -> bool:
-        return ledger_id not in listed
-
-    def _collect_confirmed(self, ledger: BookieLedger, answer: object) -> None:
-        if answer is not None or self.ledgers.get(ledger.ledger_id) is not ledger:
-            return
-        ledger_id = ledger.ledger_id
-        ledger.forget()
-        self.polls.wake(ledger)
+    def drop(self, ledger_id: LedgerId) -> None:
+        """Forget a ledger."""
         del self.ledgers[ledger_id], self.caches[ledger_id]
         self._fencers.pop(ledger_id, None)
-        self.note(f"collects ledger {ledger_id}")
-        self.cluster.checkers.collected(self.name, ledger_id)
-        self.disk.write(LedgerDropped(ledger_id), _nothing)
+
+    def journal(self, written: Written) -> None:
+        """Write what no one waits for."""
+        self.disk.write(written, _nothing)
         self._sync_soon()
 
 
 def _nothing() -> None:
-    """No one waits for a collection."""
+    """No one waits."""

@@ -22,7 +22,6 @@ from tests.sim.network import Stream
 from tests.sim.world import MS
 
 _RETRY_US: Final = 20 * MS
-_COLLECT_EVERY_US: Final = 120 * MS
 _SENTINEL: Final = -1
 
 
@@ -52,7 +51,7 @@ class SimBookie(BookieCalls):
             self._ask_what_it_owed()
         else:
             self._serve()
-        self.later(_COLLECT_EVERY_US, self._collect)
+        self.collector.start()
 
     def crash(self) -> None:
         """Power is lost; the session expires by itself some time later."""
@@ -213,6 +212,7 @@ class SimBookie(BookieCalls):
         assert not damaged, "the simulator damages no bytes on the way"
         entries: Entries = {entry.entry_id: entry.data for entry in found}
         self.caches[ledger.ledger_id].update(entries)
+        self.adds[ledger.ledger_id] += 1
         self.polls.wake(ledger)
         if ledger.record_changed:
             self._journal_record(ledger)

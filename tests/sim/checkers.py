@@ -28,6 +28,12 @@ class Disks(Protocol):
     def holds_durably(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
         """Whether the entry would survive a power cut now."""
 
+    def holds(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+        """Whether a read would find the entry."""
+
+    def vouches(self, ledger_id: LedgerId) -> bool:
+        """Whether the bookie would say that it is in no limbo."""
+
     def is_in_limbo(self, ledger_id: LedgerId) -> bool:
         """Whether the bookie lost this ledger and was not repaired yet."""
 
@@ -234,6 +240,19 @@ class Checkers:
             self.fail("only deleted ledgers are collected", f"ledger {ledger_id} on {bookie} (rule 28)")
         ghost.collected.add(bookie)
 
+    def removed(self, bookie: BookieId, ledger_id: LedgerId, entries: Collection[EntryId]) -> None:
+        """`bookie` removed replicas: none that it owes (rule 47)."""
+        ghost = self.ghosts[ledger_id]
+        if ghost.deleted:
+            return
+        if ghost.end is None:
+            self.fail("only of closed ledgers", f"{bookie} removed {entries} of ledger {ledger_id} (rule 47)")
+        owed = set(self.owed_by(ghost, bookie)).intersection(entries)
+        if owed:
+            self.fail("nothing that is owed is removed", f"{bookie}, ledger {ledger_id}: {owed} (rule 47)")
+        for entry in entries:
+            ghost.durable_ever.get(entry, set()).discard(bookie)
+
     def limbo_cleared(self, bookie: BookieId, ledger_id: LedgerId, held: Collection[EntryId]) -> None:
         """`bookie` vouches for the ledger again: it must hold everything it owes (rule 29)."""
         ghost = self.ghosts[ledger_id]
@@ -256,17 +275,27 @@ class Checkers:
             if stripe.holds(entry)
         ]
 
-    def under_replicated(self) -> list[str]:
-        """What some bookie owes of a closed ledger and does not hold durably, or cannot vouch for; in words."""
+    def nothing_is_under_replicated(self) -> None:
+        """An auditor said so, of ledgers that were all closed and after the last fault."""
+        left = self.under_replicated(durably=False)
+        if left:
+            self.fail("FullyReplicated is true when it is said", "; ".join(left))
+
+    def under_replicated(self, *, durably: bool = True) -> list[str]:
+        """What some bookie owes of a closed ledger and does not hold, or cannot vouch for; in words.
+
+        `durably` False: what a bookie has accepted and not synced yet counts, as it does in its listings.
+        """
         found = []
         for ledger_id, ghost in self.ghosts.items():
             if ghost.deleted or ghost.end is None:
                 continue
             for bookie in sorted(ghost.metadata.bookies()):
                 disk = self.bookies[bookie]
-                if disk.is_in_limbo(ledger_id):
+                holds = disk.holds_durably if durably else disk.holds
+                if disk.is_in_limbo(ledger_id) and (durably or not disk.vouches(ledger_id)):
                     found.append(f"{bookie} is in limbo for ledger {ledger_id}")
-                lacks = [e for e in self.owed_by(ghost, bookie) if not disk.holds_durably(ledger_id, e)]
+                lacks = [entry for entry in self.owed_by(ghost, bookie) if not holds(ledger_id, entry)]
                 if lacks:
                     found.append(f"{bookie} lacks {lacks} of ledger {ledger_id}")
         return found

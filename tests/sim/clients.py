@@ -5,33 +5,30 @@ is turned into a failure here, as the contract says; one that comes later still 
 which has to drop it (rule 18).
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from daybook.core import events as ev
-from daybook.core.bookie import Purpose
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement import BookieInfo
-from daybook.core.stream import StreamAnswer, StreamWindow
 from tests.sim.checkers import PENDING_BYTES_MAX, REQUESTS_MAX
 from tests.sim.metadata_model import LOST, Versioned
-from tests.sim.network import Stream
+from tests.sim.streams import REQUEST_TIMEOUT_US, StreamClient
 from tests.sim.trace import describe
-from tests.sim.world import MS, Process
+from tests.sim.world import MS
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
 
-REQUEST_TIMEOUT_US: Final = 60 * MS
 TICK_US: Final = 20 * MS
-_NOTICE_US: Final = 30 * MS
 
 
-CallAnswer: TypeAlias = ev.FenceAnswered | ev.ReadAnswered | ev.ForceAnswered | ev.LimboRead | ev.LimboCleared
+CallAnswer: TypeAlias = (
+    ev.FenceAnswered | ev.ReadAnswered | ev.ForceAnswered | ev.LacAnswered | ev.LimboRead | ev.LimboCleared
+)
 
 
 KEY: Final = "key"
@@ -53,35 +50,16 @@ class Machine(Protocol):
         """Take an event, return effects."""
 
 
-class Channel:
-    """This client's stream to one bookie: what waits for the attach, what waits for room, what is under way."""
-
-    __slots__ = ("attached", "queue", "stream", "window")
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.window: StreamWindow[int] = StreamWindow()
-        self.attached = False
-        self.queue: deque[tuple[int, bytes]] = deque()
-
-
-class Driver(Process):
+class Driver(StreamClient):
     """A client process that runs one machine on one ledger."""
 
-    purpose = Purpose.RECOVERY
-
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId, key: str) -> None:
-        super().__init__(cluster.world, name)
-        self.cluster = cluster
-        self.ledger_id = ledger_id
-        self.key = key
+        super().__init__(cluster, name, ledger_id, key)
         self.session = cluster.store.connect(self)
-        self.channels: dict[BookieId, Channel] = {}
         self.machine: Machine | None = None
         self.done = False
         self._activity = Activity.NONE
         self._generation = 0
-        self._frames: dict[int, tuple[int, BookieId]] = {}
         self._calls: dict[int, tuple[int, Callable[[], ev.Event], BookieId]] = {}
         self._carry_out: dict[type, Callable[..., None]] = {
             ev.SendFrame: self._send_frame,
@@ -186,100 +164,11 @@ class Driver(Process):
         """Connect again; what was asked in the old session has no answer or LOST."""
         self.session = self.cluster.store.connect(self)
 
-    # Streams
-
-    def _channel(self, bookie: BookieId) -> Channel:
-        channel = self.channels.get(bookie)
-        if channel is None:
-            target = self.cluster.bookies[bookie]
-            channel = self.channels[bookie] = Channel(self.cluster.network.open(self, target))
-            self._send(channel, target.attach, channel.stream, self.ledger_id, self.key, self.purpose)
-        return channel
-
-    def _send(self, channel: Channel, receive: Callable[..., None], *args: object) -> None:
-        stream = channel.stream
-        if not stream.send(stream.bookie, receive, *args):
-            self.cluster.stream_broke(stream)
-
-    def _send_frame(self, effect: ev.SendFrame) -> None:
-        self._frames[effect.send_id] = (self.world.now_us + REQUEST_TIMEOUT_US, effect.bookie)
-        channel = self._channel(effect.bookie)
-        channel.queue.append((effect.send_id, effect.frame))
-        self._pump(channel)
-
-    def _pump(self, channel: Channel) -> None:
-        """Send what waits as one message, if there is room (one small message under way at a time)."""
-        queue = channel.queue
-        size = sum(len(frame) for _, frame in queue)
-        if not channel.attached or not channel.window.may_send(size):
-            return
-        channel.window.send([send_id for send_id, _ in queue], size)
-        data = b"".join(frame for _, frame in queue)
-        queue.clear()
-        target = self.cluster.bookies[channel.stream.bookie.name]
-        self._send(channel, target.message, channel.stream, data)
-
-    def attached(self, stream: Stream, _ledger_id: LedgerId, _purpose: Purpose, code: Code) -> None:
-        """The bookie judged the password; if it refused, so it did with every frame that waited."""
-        channel = self.channels.get(stream.bookie.name)
-        if channel is None or channel.stream is not stream:
-            return
-        if code is Code.OK:
-            channel.attached = True
-            self._pump(channel)
-            return
-        self.channels.pop(stream.bookie.name)
-        self._end_stream(channel)
-        for send_id, _ in channel.queue:
-            self._frame_decided(stream.bookie.name, send_id, code, "")
-
-    def answered(self, stream: Stream, answer: StreamAnswer, boot_id: str) -> None:
-        """Cumulative answers on a stream; those of a closed one are dropped (rule 49)."""
-        channel = self.channels.get(stream.bookie.name)
-        if channel is None or channel.stream is not stream:
-            return
-        for send_id, code in channel.window.settle(answer):
-            self._frame_decided(stream.bookie.name, send_id, code, boot_id)
-        self._pump(channel)
-        self.room()
-
-    def room(self) -> None:
-        """A channel has room again."""
-
-    def _frame_decided(self, bookie: BookieId, send_id: int, code: Code, boot_id: str) -> None:
-        self._frames.pop(send_id, None)
-        if code is Code.OK:
-            self.feed(ev.FrameAcked(bookie, send_id, boot_id))
-        else:
-            self.feed(ev.FrameFailed(bookie, send_id, code))
-
-    def stream_lost(self, stream: Stream) -> None:
-        """The stream broke: everything under way to that bookie is unknown."""
-        channel = self.channels.get(stream.bookie.name)
-        if channel is None or channel.stream is not stream:
-            return
-        self._bookie_failed(stream.bookie.name, Code.CONNECTION_LOST)
-
-    def _bookie_failed(self, bookie: BookieId, code: Code) -> None:
-        channel = self.channels.pop(bookie, None)
-        if channel is not None:
-            self._end_stream(channel)
-        for send_id in [send_id for send_id, (_, name) in self._frames.items() if name == bookie]:
-            del self._frames[send_id]
+    def bookie_lost(self, bookie: BookieId) -> None:
+        """Everything that `bookie` was asked and has not answered is unknown."""
         for request_id in [name for name, (_, _, target) in self._calls.items() if target == bookie]:
             del self._calls[request_id]
-        self.feed(ev.BookieFailed(bookie, code))
-
-    def _end_streams(self) -> None:
-        for channel in self.channels.values():
-            self._end_stream(channel)
-        self.channels.clear()
-
-    def _end_stream(self, channel: Channel) -> None:
-        channel.window.close()
-        channel.stream.broken = True
-        bookie = self.cluster.bookies[channel.stream.bookie.name]
-        self.world.at(self.world.now_us + _NOTICE_US, bookie, bookie.stream_lost, channel.stream)
+        self.feed(ev.BookieFailed(bookie, Code.CONNECTION_LOST))
 
     # Calls
 

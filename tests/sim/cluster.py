@@ -36,6 +36,7 @@ class Cluster:
         self.setbacks = RetryBucket(first_ms=30, max_ms=120)
         self.fully_replicated = False
         """What the last complete audit said."""
+        self.crash_bookie: Callable[[SimBookie], None] = lambda _bookie: None
         self.repair_started: Callable[[WorkerClient], None] = lambda _worker: None
         self.clients: dict[str, Driver] = {}
         self.bookies: dict[BookieId, SimBookie] = {}

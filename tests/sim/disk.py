@@ -54,7 +54,15 @@ class LedgerDropped:
     ledger_id: LedgerId
 
 
-Written: TypeAlias = FrameWritten | RecordWritten | LedgerDropped
+@dataclass(frozen=True, slots=True)
+class EntriesRemoved:
+    """Replicas that metadata no longer places here were removed (rule 47)."""
+
+    ledger_id: LedgerId
+    entries: tuple[EntryId, ...]
+
+
+Written: TypeAlias = FrameWritten | RecordWritten | LedgerDropped | EntriesRemoved
 
 
 class Disk:
@@ -96,6 +104,10 @@ class Disk:
         stored = self.ledgers.get(written.ledger_id)
         if stored is None:
             stored = self.ledgers[written.ledger_id] = Stored(LedgerRecord(written.ledger_id))
+        if isinstance(written, EntriesRemoved):
+            for entry in written.entries:
+                stored.entries.pop(entry, None)
+            return
         if isinstance(written, RecordWritten):
             stored.record = written.record
             lac, length = written.record.last_add_confirmed, written.record.length_at_lac

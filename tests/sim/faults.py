@@ -60,11 +60,11 @@ class Faults:
     # Processes
 
     def _crash_bookie(self) -> None:
-        self._crash(self._bookie())
+        self.crash(self._bookie())
 
-    def _crash(self, bookie: SimBookie) -> None:
+    def crash(self, bookie: SimBookie) -> None:
         """Crash it now and start it again later; short and long absences, so that some are taken for lost."""
-        if bookie.alive:
+        if bookie.alive and self.cluster.is_faulty:
             self.world.tally.fault("bookie crash")
             bookie.crash()
             self.cluster.checkers.disks_changed()
@@ -82,7 +82,7 @@ class Faults:
     def _crash_all(self) -> None:
         """Simultaneous power loss: nothing that was acknowledged may be lost."""
         for bookie in self.cluster.bookies.values():
-            self._crash(bookie)
+            self.crash(bookie)
 
     def _wipe_bookie(self) -> None:
         self.wipe(self._bookie())
@@ -91,7 +91,7 @@ class Faults:
         """Lose a disk, if the atlas lets it be lost."""
         if not self.cluster.is_faulty:
             return
-        self._crash(bookie)
+        self.crash(bookie)
         if not bookie.alive and self.cluster.checkers.may_lose(bookie.name):
             self.cluster.note_wipe(bookie)
             bookie.wipe()

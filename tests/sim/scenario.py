@@ -68,6 +68,7 @@ class Scenario:
             self._tail()
         self.faults.schedule()
         self.cluster.repair_started = self._repair_started
+        self.cluster.crash_bookie = self.faults.crash
         self._orchestrate()
         self.world.run(self.world.now_us + swarm.fault_window_us)
         self.world.note("faults", "stop")
@@ -175,7 +176,8 @@ class Scenario:
             if found.metadata.state is not LedgerState.CLOSED
         ]
         left += [f"{c.name} has not ended" for c in cluster.live_clients() if isinstance(c, DeletionClient)]
-        return left or cluster.checkers.under_replicated()
+        left = left or cluster.checkers.under_replicated()
+        return left or ([] if cluster.fully_replicated else ["the auditor still finds something"])
 
     def _help(self) -> None:
         """Recover what no one writes or recovers."""

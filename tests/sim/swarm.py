@@ -51,6 +51,7 @@ class Swarm:
     zk_reply_loss: float
     zk_slow: float
     fsync_stall: float
+    crash_in_sync: float
     read_error: float
     short_listing: float
     keep_unsynced: float
@@ -112,6 +113,7 @@ def draw(rng: Random) -> Swarm:
         zk_reply_loss=ratio(0.3),
         zk_slow=ratio(0.2),
         fsync_stall=ratio(0.1),
+        crash_in_sync=ratio(0.15, 0.3),
         read_error=ratio(0.2),
         short_listing=ratio(0.5),
         keep_unsynced=rng.choice((0.0, 0.2, 0.5, 0.8, 1.0)),

@@ -20,6 +20,7 @@ from daybook.core.recovery import LedgerRecovery
 from daybook.core.send_window import Member, SendWindow
 from daybook.core.write_back import WriteBack
 from daybook.core.writer import LedgerWriter
+from tests.sim.bookie_gc import Collector
 from tests.sim.bookie_model import SimBookie
 from tests.sim.metadata_model import MetadataStore
 from tests.sim.run import run_chunk
@@ -149,8 +150,8 @@ def _adopt_without_sending(
 
 def listings_decide_what_is_deleted(patch: pytest.MonkeyPatch) -> None:
     """Rule 28: a ledger that a listing lacks is collected without a second look."""
-    confirmed = SimBookie._collect_confirmed
-    patch.setattr(SimBookie, "_collect_confirmed", lambda self, ledger, answer: confirmed(self, ledger, None))
+    confirmed = Collector._confirmed
+    patch.setattr(Collector, "_confirmed", lambda self, ledger, answer: confirmed(self, ledger, None))
 
 
 MUTANTS: Final[dict[Patch, int]] = {

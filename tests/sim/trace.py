@@ -24,6 +24,7 @@ STATES: Final[dict[str, str]] = {
     "limbo": "a bookie without its disk could not vouch for a ledger",
     "limbo cleared": "… and the ledger was copied back",
     "second wipe during repair": "a disk was lost again while it was being copied back",
+    "surplus removed": "a bookie removed replicas that metadata places elsewhere now",
     "cas conflict": "a compare-and-set met another version",
     "unknown cas": "a compare-and-set without an answer",
     "session expired": "a ZooKeeper session expired",

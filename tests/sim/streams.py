@@ -1,0 +1,141 @@
+"""A client's streams to bookies: attach, gather while a message is under way, send, take the answers (rule 49)."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from daybook.core import events as ev
+from daybook.core.bookie import Purpose
+from daybook.core.errors import Code
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.stream import StreamAnswer, StreamWindow
+from tests.sim.network import Stream
+from tests.sim.world import MS, Process
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+
+REQUEST_TIMEOUT_US: Final = 60 * MS
+_NOTICE_US: Final = 30 * MS
+
+
+class Channel:
+    """This client's stream to one bookie: what waits for the attach, what waits for room, what is under way."""
+
+    __slots__ = ("attached", "queue", "stream", "window")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.window: StreamWindow[int] = StreamWindow()
+        self.attached = False
+        self.queue: deque[tuple[int, bytes]] = deque()
+
+
+class StreamClient(Process):
+    """The streams of one client; a driver says what happens with what they bring."""
+
+    purpose = Purpose.RECOVERY
+
+    def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId, key: str) -> None:
+        super().__init__(cluster.world, name)
+        self.cluster = cluster
+        self.ledger_id = ledger_id
+        self.key = key
+        self.channels: dict[BookieId, Channel] = {}
+        self._frames: dict[int, tuple[int, BookieId]] = {}
+        """Frames without an answer: deadline and bookie."""
+
+    def feed(self, event: ev.Event) -> None:
+        """Give the machine an event."""
+        raise NotImplementedError
+
+    def bookie_lost(self, bookie: BookieId) -> None:
+        """The stream to `bookie` broke: what was asked of it has no answer."""
+        raise NotImplementedError
+
+    def _channel(self, bookie: BookieId) -> Channel:
+        channel = self.channels.get(bookie)
+        if channel is None:
+            target = self.cluster.bookies[bookie]
+            channel = self.channels[bookie] = Channel(self.cluster.network.open(self, target))
+            self._send(channel, target.attach, channel.stream, self.ledger_id, self.key, self.purpose)
+        return channel
+
+    def _send(self, channel: Channel, receive: Callable[..., None], *args: object) -> None:
+        stream = channel.stream
+        if not stream.send(stream.bookie, receive, *args):
+            self.cluster.stream_broke(stream)
+
+    def _send_frame(self, effect: ev.SendFrame) -> None:
+        self._frames[effect.send_id] = (self.world.now_us + REQUEST_TIMEOUT_US, effect.bookie)
+        channel = self._channel(effect.bookie)
+        channel.queue.append((effect.send_id, effect.frame))
+        self._pump(channel)
+
+    def _pump(self, channel: Channel) -> None:
+        """Send what waits as one message, if there is room (one small message under way at a time)."""
+        queue = channel.queue
+        size = sum(len(frame) for _, frame in queue)
+        if not channel.attached or not channel.window.may_send(size):
+            return
+        channel.window.send([send_id for send_id, _ in queue], size)
+        data = b"".join(frame for _, frame in queue)
+        queue.clear()
+        target = self.cluster.bookies[channel.stream.bookie.name]
+        self._send(channel, target.message, channel.stream, data)
+
+    def attached(self, stream: Stream, _ledger_id: LedgerId, _purpose: Purpose, code: Code) -> None:
+        """The bookie judged the password; if it refused, so it did with every frame that waited."""
+        channel = self.channels.get(stream.bookie.name)
+        if channel is None or channel.stream is not stream:
+            return
+        if code is Code.OK:
+            channel.attached = True
+            self._pump(channel)
+            return
+        self.channels.pop(stream.bookie.name)
+        self._end_stream(channel)
+        for send_id, _ in channel.queue:
+            self._frame_decided(stream.bookie.name, send_id, code, "")
+
+    def answered(self, stream: Stream, answer: StreamAnswer, boot_id: str) -> None:
+        """Cumulative answers on a stream; those of a closed one are dropped (rule 49)."""
+        channel = self.channels.get(stream.bookie.name)
+        if channel is None or channel.stream is not stream:
+            return
+        for send_id, code in channel.window.settle(answer):
+            self._frame_decided(stream.bookie.name, send_id, code, boot_id)
+        self._pump(channel)
+        self.room()
+
+    def room(self) -> None:
+        """A channel has room again."""
+
+    def _frame_decided(self, bookie: BookieId, send_id: int, code: Code, boot_id: str) -> None:
+        self._frames.pop(send_id, None)
+        if code is Code.OK:
+            self.feed(ev.FrameAcked(bookie, send_id, boot_id))
+        else:
+            self.feed(ev.FrameFailed(bookie, send_id, code))
+
+    def stream_lost(self, stream: Stream) -> None:
+        """The stream broke: everything under way to that bookie is unknown."""
+        channel = self.channels.get(stream.bookie.name)
+        if channel is None or channel.stream is not stream:
+            return
+        bookie = stream.bookie.name
+        self._end_stream(self.channels.pop(bookie))
+        for send_id in [send_id for send_id, (_, name) in self._frames.items() if name == bookie]:
+            del self._frames[send_id]
+        self.bookie_lost(bookie)
+
+    def _end_streams(self) -> None:
+        for channel in self.channels.values():
+            self._end_stream(channel)
+        self.channels.clear()
+
+    def _end_stream(self, channel: Channel) -> None:
+        channel.window.close()
+        channel.stream.broken = True
+        bookie = self.cluster.bookies[channel.stream.bookie.name]
+        self.world.at(self.world.now_us + _NOTICE_US, bookie, bookie.stream_lost, channel.stream)
