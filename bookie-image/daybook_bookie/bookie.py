@@ -32,6 +32,7 @@ from daybook_bookie.scrubber import Scrubber
 from daybook_bookie.settings import BookieSettings
 from daybook_bookie.storage import Storage
 from daybook_bookie.store_thread import StoreThread
+from daybook_bookie.surplus import SurplusCollector
 
 _LOG: Final = get_logger(__name__)
 ANSWER_TIMEOUT_S: Final = 30.0
@@ -111,6 +112,8 @@ class Bookie:
             self.link,
             metrics,
             interval_ms=settings.gc_interval_ms,
+            surplus=SurplusCollector(self.table, self.link, metrics, settings.bookie_id),
+            surplus_interval_ms=settings.gc_surplus_interval_ms,
             on_deleted=self.scrubber.forget,
         )
 

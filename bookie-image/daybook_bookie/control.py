@@ -221,7 +221,9 @@ class Control:
         """One round of garbage collection now."""
         result = self._bookie.collector.collect()
         code = Code.OK if result.complete else Code.UNAVAILABLE
-        return pb.CollectGarbageResponse(code=code, deleted=result.deleted, detail=result.detail)
+        return pb.CollectGarbageResponse(
+            code=code, deleted=result.deleted, detail=result.detail, surplus_entries=result.surplus_entries
+        )
 
 
 def _page(items: Iterable[T], limit: int) -> tuple[list[T], bool]:

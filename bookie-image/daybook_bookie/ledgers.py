@@ -67,6 +67,7 @@ class LedgerTable:
         self._ledgers: dict[LedgerId, BookieLedger] = {}
         self._ledgers_of_stream: defaultdict[int, set[LedgerId]] = defaultdict(set)
         self._holds: Counter[LedgerId] = Counter()
+        self._adds: dict[LedgerId, int] = {}
 
     # Objects
 
@@ -211,10 +212,24 @@ class LedgerTable:
 
         The record is to be journalled next.
         """
+        if header.ledger_id in self._adds:
+            self._adds[header.ledger_id] += 1
         record = self.storage.accept(frame, header)
         if self.storage.cache.active_bytes >= self._flush_bytes:
             self.flush_wanted.set()
         return record
+
+    def count_adds(self, ledger_id: LedgerId) -> None:
+        """Begin to count the frames that are accepted for the ledger (rule 47)."""
+        self._adds[ledger_id] = 0
+
+    def adds_counted(self, ledger_id: LedgerId) -> int:
+        """How many there were since `count_adds`."""
+        return self._adds[ledger_id]
+
+    def stop_counting_adds(self, ledger_id: LedgerId) -> None:
+        """Count no more."""
+        del self._adds[ledger_id]
 
     def changed_records(self, ledger: BookieLedger) -> list[Record]:
         """What must be journalled before the ledger's next frame: its key, and whether it may be written (rule 20)."""

@@ -20,7 +20,7 @@ from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.registration import Registration
-from daybook.metadata.store import MetadataStore
+from daybook.metadata.store import MetadataStore, Versioned
 from daybook.runtime.logs import get_logger
 
 T = TypeVar("T")
@@ -68,10 +68,19 @@ class MetadataLink:
 
     def read_ledger(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         """The metadata after a sync (rule 20); None if the ledger does not exist, which is then certain."""
+        found = self.read_version(ledger_id)
+        return None if found is None else found.value
+
+    def read_version(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
+        """The metadata with its version, after a sync; None if the ledger does not exist."""
         try:
-            return self.run(self.ledgers.read(ledger_id, sync=True)).value
+            return self.run(self.ledgers.read(ledger_id, sync=True))
         except NoSuchLedgerError:
             return None
+
+    def raise_version(self, current: Versioned[LedgerMetadata]) -> int:
+        """Write the same metadata back at its version; the new version (rule 47). Raises BadVersionError."""
+        return self.run(self.ledgers.cas(current, current.value)).version
 
     def ledger_ids(self) -> frozenset[LedgerId]:
         """All ledgers that exist. An error is raised, never a shorter answer (rule 28)."""

@@ -162,7 +162,10 @@ def _reachable(address: Address) -> str:
 
 def _zookeeper(settings: BookieSettings) -> Callable[[], Awaitable[MetadataStore]]:
     async def connect() -> MetadataStore:
-        options = ZooKeeperOptions(session_timeout_s=settings.session_timeout_ms / 1000)
+        options = ZooKeeperOptions(
+            session_timeout_s=settings.session_timeout_ms / 1000,
+            connect_timeout_s=settings.connect_timeout_ms / 1000,
+        )
         return await ZooKeeperStore.open(settings.zookeeper, options)
 
     return connect

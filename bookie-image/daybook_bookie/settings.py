@@ -81,12 +81,13 @@ class BookieSettings(Settings):
     disk_check_ms: int = Field(5_000, ge=10, description="how often usage is looked at")
 
     gc_interval_ms: int = Field(60_000, ge=10, description="pause between rounds of garbage collection")
-    gc_overreplicated: bool = Field(
-        default=True, description="remove replicas that metadata no longer places"
+    gc_surplus_interval_ms: int = Field(
+        3_600_000, ge=10, description="pause between looks for replicas that metadata no longer places here"
     )
     scrub_interval_ms: int = Field(86_400_000, ge=10, description="pause between rounds of the scrubber")
     scrub_bytes_per_second: int = Field(4 * MIB, ge=1, description="how fast the scrubber reads")
 
+    connect_timeout_ms: int = Field(10_000, ge=100, description="how long a start waits for ZooKeeper")
     session_timeout_ms: int = Field(5_000, ge=500, description="ZooKeeper session")
     stuck_after_ms: int = Field(
         30_000, ge=100, description="a thread without progress for so long is not alive"

@@ -327,11 +327,13 @@ class CollectGarbageRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class CollectGarbageResponse(_message.Message):
-    __slots__ = ("code", "deleted", "detail")
+    __slots__ = ("code", "deleted", "detail", "surplus_entries")
     CODE_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    SURPLUS_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     code: int
     deleted: _containers.RepeatedScalarFieldContainer[int]
     detail: str
-    def __init__(self, code: _Optional[int] = ..., deleted: _Optional[_Iterable[int]] = ..., detail: _Optional[str] = ...) -> None: ...
+    surplus_entries: int
+    def __init__(self, code: _Optional[int] = ..., deleted: _Optional[_Iterable[int]] = ..., detail: _Optional[str] = ..., surplus_entries: _Optional[int] = ...) -> None: ...

@@ -6,6 +6,8 @@ import pytest
 
 from daybook.core.errors import Code, MetadataUnavailableError
 from daybook.core.frame import FLAG_RECOVERY
+from daybook.core.metadata import LedgerMetadata
+from daybook.metadata.store import Versioned
 from daybook.wire import bookie_pb2 as pb
 from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
 
@@ -113,3 +115,63 @@ def test_recovery_frames_do_not_make_a_ledger_writable(bookie: RunningBookie) ->
     bookie.delete_ledger(2)
     bookie.restart()
     assert bookie.open_stream().attach(2) is Code.NO_SUCH_LEDGER
+
+
+def repaired_away(bookie: RunningBookie, ledger_id: int) -> None:
+    """Entries 0 and 1 of a ledger that is CLOSED and whose metadata names another bookie."""
+    bookie.create_ledger(ledger_id, bookies=("b9",))
+    stream = bookie.open_stream()
+    assert stream.attach(ledger_id, recovery=True) is Code.OK
+    assert stream.add(frame_of(ledger_id, 0, [b"x", b"y"], flags=FLAG_RECOVERY)) == {}
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+
+    async def close() -> None:
+        current = await bookie.link.ledgers.read(ledger_id)
+        await bookie.link.ledgers.cas(current, current.value.in_recovery().closed(1, 2))
+
+    bookie.link.run(close())
+
+
+def test_rule_47_replicas_that_metadata_places_elsewhere_are_removed(bookie: RunningBookie) -> None:
+    fill(bookie, 1)
+    repaired_away(bookie, 2)
+    before = bookie.link.read_version(2)
+    assert collect(bookie).surplus_entries == 2
+    after = bookie.link.read_version(2)
+    assert before is not None
+    assert after is not None
+    assert (after.value, after.version) == (before.value, before.version + 1), "a repair that planned notices"
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.read(2, 0, 9)[1] == []
+    assert bookie.read(1, 0, 9)[1] == [(0, b"x")]
+    bookie.restart()
+    assert bookie.read(2, 0, 9)[1] == []
+    assert collect(bookie).surplus_entries == 0
+
+
+def test_rule_47_nothing_is_removed_of_a_ledger_that_is_not_closed(bookie: RunningBookie) -> None:
+    bookie.create_ledger(2, bookies=("b9",))
+    stream = bookie.open_stream()
+    stream.attach(2, recovery=True)
+    stream.add(frame_of(2, 0, [b"x"], flags=FLAG_RECOVERY))
+    assert collect(bookie).surplus_entries == 0
+    assert bookie.read(2, 0, 9)[1] == [(0, b"x")]
+
+
+def test_rule_47_an_add_since_the_metadata_was_read_keeps_everything(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repaired_away(bookie, 2)
+    raise_version = bookie.link.raise_version
+
+    def repair_comes_back(current: Versioned[LedgerMetadata]) -> int:
+        version = raise_version(current)
+        stream = bookie.open_stream()
+        stream.attach(2, recovery=True)
+        assert stream.add(frame_of(2, 0, [b"x", b"y"], flags=FLAG_RECOVERY)) == {}
+        return version
+
+    monkeypatch.setattr(bookie.link, "raise_version", repair_comes_back)
+    assert collect(bookie).surplus_entries == 0
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.read(2, 0, 9)[1] == [(0, b"x"), (1, b"y")]

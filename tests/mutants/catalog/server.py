@@ -177,6 +177,12 @@ def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(MessageItem, "settle", settle_and_cache)
 
 
+@mutant(rule=47, caught_by=GC + "test_rule_47_an_add_since_the_metadata_was_read_keeps_everything", slow=True)
+def removals_do_not_look_for_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Surplus replicas go even if the ledger was added to since its metadata was read."""
+    monkeypatch.setattr(LedgerTable, "adds_counted", lambda self, ledger_id: 0)
+
+
 @mutant(rule=49, caught_by=APPEND + "test_rule_49_mixed_success_and_error_in_one_message", slow=True)
 def refusals_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused frame counts as decided, but its error is never sent."""
