@@ -51,12 +51,17 @@ class AppendStream:
         open_channel: Callable[[], grpc.aio.Channel],
         client_name: str,
         room: Callable[[], None],
+        tell_trouble: Callable[[str], None],
     ) -> None:
-        """`open_channel` makes a channel to where the bookie is now; `room` is called when more could be sent."""
+        """`open_channel` makes a channel to where the bookie is now; `room` is called when more could be sent.
+
+        `tell_trouble` is told why the bookie is not reached, and "" once it is.
+        """
         self.bookie = bookie
         self._open_channel = open_channel
         self._client_name = client_name
         self._room = room
+        self._tell_trouble = tell_trouble
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._controls: deque[bytes] = deque()
@@ -129,7 +134,9 @@ class AppendStream:
             OSError,
             asyncio.InvalidStateError,
         ) as group:
-            log.info("append stream lost", bookie=self.bookie, why=_reason(group))
+            code, details = _reason(group)
+            log.info("append stream lost", bookie=self.bookie, code=code, why=details)
+            self._tell_trouble(details)
         finally:
             self._end()
 
@@ -145,6 +152,7 @@ class AppendStream:
             msg = f"at the address of bookie {self.bookie} answers bookie {answer.hello.bookie_id}"
             raise StreamError(msg)
         self._boot_id = answer.hello.boot_id
+        self._tell_trouble("")
 
     async def _write(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
         while True:
@@ -239,10 +247,11 @@ async def _next_message(call: grpc.aio.StreamStreamCall[bytes, bytes]) -> bytes:
     return message
 
 
-def _reason(group: BaseExceptionGroup[BaseException]) -> str:
+def _reason(group: BaseExceptionGroup[BaseException]) -> tuple[str, str]:
+    """The kind of the first error, and what it says."""
     error = group.exceptions[0]
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name}: {error.details()}"
-    return f"{type(error).__name__}: {error}"
+        return error.code().name, error.details() or ""
+    return type(error).__name__, str(error) or type(error).__name__

@@ -4,6 +4,7 @@ Whatever keeps a bookie from answering (no address, no connection, a time-out, b
 that proves nothing (rule 6); nothing here retries or chooses another bookie, which is the machine's part.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 import grpc
@@ -65,10 +66,20 @@ def code_of(error: grpc.aio.AioRpcError) -> Code:
 class BookieCalls:
     """The calls of one bookie besides Append."""
 
-    def __init__(self, bookie: BookieId, channel: grpc.aio.Channel) -> None:
-        """`channel` is closed by whoever opened it."""
+    def __init__(
+        self,
+        bookie: BookieId,
+        channel: grpc.aio.Channel,
+        tell_trouble: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`channel` is closed by whoever opened it; `tell_trouble` is told why a call got no answer."""
         self.bookie = bookie
         self.stub = BookieStub(channel)
+        self._tell_trouble = tell_trouble
+
+    def _failed(self, error: grpc.aio.AioRpcError) -> Code:
+        self._tell_trouble(error.details() or "")
+        return code_of(error)
 
     async def read(self, of: HasKey, request: SendRead) -> ReadAnswered:
         """Read a range; entries come with their checksums verified, those that fail are `damaged` (rule 44)."""
@@ -86,7 +97,7 @@ class BookieCalls:
         try:
             return await _gather(call, self.bookie, of.ledger_id, request)
         except grpc.aio.AioRpcError as error:
-            return ReadAnswered(self.bookie, request.request_id, code_of(error))
+            return ReadAnswered(self.bookie, request.request_id, self._failed(error))
         except (FrameError, StreamError):
             return ReadAnswered(self.bookie, request.request_id, Code.IO_ERROR)
 
@@ -97,7 +108,7 @@ class BookieCalls:
                 pb.FenceRequest(ledger_id=of.ledger_id, key=of.key), timeout=CALL_TIMEOUT_S
             )
         except grpc.aio.AioRpcError as error:
-            return FenceAnswered(self.bookie, request_id, code_of(error))
+            return FenceAnswered(self.bookie, request_id, self._failed(error))
         return FenceAnswered(
             self.bookie,
             request_id,
@@ -112,7 +123,7 @@ class BookieCalls:
         try:
             answer = await self.stub.force(pb.ForceRequest(ledger_id=of.ledger_id), timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
-            return ForceAnswered(self.bookie, request_id, code_of(error))
+            return ForceAnswered(self.bookie, request_id, self._failed(error))
         return ForceAnswered(self.bookie, request_id, Code(answer.code), answer.boot_id)
 
     async def read_limbo(self, of: HasKey, request: ReadLimbo) -> LimboRead:
@@ -122,7 +133,7 @@ class BookieCalls:
             listed = await self.stub.list_limbo(page, timeout=CALL_TIMEOUT_S)
             info = await self.stub.get_info(pb.GetInfoRequest(), timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
-            return LimboRead(self.bookie, request.request_id, code_of(error))
+            return LimboRead(self.bookie, request.request_id, self._failed(error))
         nonces = {mark.ledger_id: mark.nonce for mark in listed.ledgers}
         return LimboRead(
             self.bookie, request.request_id, Code.OK, nonces.get(of.ledger_id), boot_id=info.boot_id
@@ -135,7 +146,7 @@ class BookieCalls:
                 pb.ClearLimboRequest(ledger_id=of.ledger_id, nonce=request.nonce), timeout=CALL_TIMEOUT_S
             )
         except grpc.aio.AioRpcError as error:
-            return LimboCleared(self.bookie, request.request_id, code_of(error))
+            return LimboCleared(self.bookie, request.request_id, self._failed(error))
         return LimboCleared(self.bookie, request.request_id, Code(answer.code), cleared=answer.cleared)
 
     async def read_lac(self, of: HasKey, request: SendLacRead) -> LacAnswered:
@@ -151,7 +162,7 @@ class BookieCalls:
                 timeout=CALL_TIMEOUT_S + request.wait_ms / 1000,
             )
         except grpc.aio.AioRpcError as error:
-            return LacAnswered(self.bookie, request.request_id, code_of(error))
+            return LacAnswered(self.bookie, request.request_id, self._failed(error))
         return LacAnswered(
             self.bookie,
             request.request_id,

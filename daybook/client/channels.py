@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 import grpc
 import grpc.aio
@@ -10,6 +11,7 @@ import grpc.aio
 from daybook.client.append_stream import AppendStream
 from daybook.client.calls import BookieCalls
 from daybook.client.sink import FrameSink
+from daybook.client.trouble import Troubles
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
@@ -26,10 +28,25 @@ class Flushable(Protocol):
         """Seal what gathered and send it."""
 
 
+RETIRE_GRACE_S: Final = 120.0
+"""How long the calls of a channel that was replaced may take to end; above the longest poll."""
+
+
+class _Open(NamedTuple):
+    """A channel for calls, and what it was opened with."""
+
+    address: str
+    credentials: grpc.ChannelCredentials | None
+    channel: grpc.aio.Channel
+    calls: BookieCalls
+
+
 class ChannelPool:
     """Channels to bookies by id, opened when first needed.
 
-    `credentials` is asked each time a channel is opened, so that renewed certificates are used without a restart.
+    `credentials` is asked for each connection, so that renewed certificates are used without a restart: new calls
+    leave a channel of the old ones, which ends with its last call. An append stream under way goes on, as the bookie's
+    side of it does; it has a channel of its own, and the next stream takes the new certificates.
     """
 
     def __init__(
@@ -40,7 +57,9 @@ class ChannelPool:
         self._credentials = credentials
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self._streams: dict[BookieId, AppendStream] = {}
-        self._calls: dict[BookieId, tuple[str, grpc.aio.Channel, BookieCalls]] = {}
+        self._calls: dict[BookieId, _Open] = {}
+        self._retired: set[grpc.aio.Channel] = set()
+        self.troubles = Troubles()
         self._unsealed: dict[Flushable, None] = {}
         self._flush_is_due = False
         self._closing: set[asyncio.Task[None]] = set()
@@ -57,7 +76,11 @@ class ChannelPool:
         stream = self._streams.get(bookie)
         if stream is None:
             stream = self._streams[bookie] = AppendStream(
-                bookie, lambda: self._open(bookie), self._client_name, self.flush_soon
+                bookie,
+                lambda: open_aio_channel(self._bookies[bookie].address, self._credentials()),
+                self._client_name,
+                self.flush_soon,
+                partial(self._note, bookie),
             )
         stream.send(sink, send_id, frame)
 
@@ -78,13 +101,14 @@ class ChannelPool:
         if info is None:
             return None
         known = self._calls.get(bookie)
-        if known is not None and known[0] == info.address:
-            return known[2]
+        credentials = self._credentials()
         if known is not None:
-            self._close_soon(known[1])
-        channel = self._open(bookie)
-        calls = BookieCalls(bookie, channel)
-        self._calls[bookie] = (info.address, channel, calls)
+            if known.address == info.address and known.credentials is credentials:
+                return known.calls
+            self._retire(known.channel)
+        channel = open_aio_channel(info.address, credentials)
+        calls = BookieCalls(bookie, channel, partial(self._note, bookie))
+        self._calls[bookie] = _Open(info.address, credentials, channel, calls)
         return calls
 
     def forget(self, sink: FrameSink) -> None:
@@ -96,18 +120,25 @@ class ChannelPool:
         """Close every channel."""
         for stream in list(self._streams.values()):
             await stream.close()
-        for _, channel, _ in self._calls.values():
+        for known in self._calls.values():
+            await known.channel.close()
+        for channel in list(self._retired):
             await channel.close()
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _open(self, bookie: BookieId) -> grpc.aio.Channel:
-        return open_aio_channel(self._bookies[bookie].address, self._credentials())
+    def _note(self, bookie: BookieId, details: str) -> None:
+        secure = self._credentials() is not None
+        self.troubles.note(bookie, self._bookies[bookie].address, details, secure=secure)
 
-    def _close_soon(self, channel: grpc.aio.Channel) -> None:
+    def _retire(self, channel: grpc.aio.Channel) -> None:
+        """Close `channel` once its calls have ended: closing it at once would cancel them, and who awaits them."""
+
         async def close() -> None:
-            await channel.close()
+            await channel.close(RETIRE_GRACE_S)
+            self._retired.discard(channel)
 
+        self._retired.add(channel)
         task = asyncio.get_running_loop().create_task(close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -249,7 +249,7 @@ class Ledger:
             case Complete(token, first, last):
                 self._resolve(token, (first, last))
             case Fail(token, error):
-                self._reject(token, error)
+                self._reject(token, self._channels.troubles.explain(error))
             case Forced(token, lac):
                 self._resolve(token, lac)
             case Closed(token, metadata):
@@ -257,8 +257,9 @@ class Ledger:
                     self._resolve(token, metadata)
                 self._end(LedgerClosedError(f"ledger {self.id} is closed: create a new one to write on"))
             case HandleEnded(error):
-                log.warning("ledger handle ended", ledger_id=self.id, why=str(error))
-                self._end(error)
+                explained = self._channels.troubles.explain(error)
+                log.warning("ledger handle ended", ledger_id=self.id, why=str(explained))
+                self._end(explained)
             case Degraded(missing):
                 log.warning(
                     "ledger degraded" if missing else "ledger no longer degraded",

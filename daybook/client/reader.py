@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from daybook.client.run import Running, Startable, Surroundings
-from daybook.core.errors import NoSuchEntryError
+from daybook.core.errors import DaybookError, NoSuchEntryError
 from daybook.core.events import Consumed, Deliver, LacKnown, ReadFailed, ReadFinished
 from daybook.core.frame import Entry
 from daybook.core.ids import EntryId, LedgerId
@@ -56,7 +56,7 @@ class Reader:
                         self._learn(effect)
                         break
                     case ReadFailed(error):
-                        raise error
+                        raise self._explained(error)
         return self.last_add_confirmed
 
     def read(self, first: EntryId = 0, last: EntryId | None = None) -> AsyncIterator[Entry]:
@@ -115,7 +115,7 @@ class Reader:
                     case ReadFinished():
                         return
                     case ReadFailed(error):
-                        raise error
+                        raise self._explained(error)
 
     async def _follow(self) -> AsyncIterator[None]:
         """Yield at once, and then whenever the LAC has risen; end at the close."""
@@ -135,10 +135,13 @@ class Reader:
                         if closed is not None:
                             return
                     case ReadFailed(error):
-                        raise error
+                        raise self._explained(error)
 
     def _running(self, machine: Startable) -> Running:
         return Running(machine, self.id, self.metadata.password_hash, self._surroundings)
+
+    def _explained(self, error: DaybookError) -> DaybookError:
+        return self._surroundings.channels.troubles.explain(error)
 
     def _learn(self, known: LacKnown) -> None:
         assert known.last_add_confirmed >= self.last_add_confirmed or known.closed is None

@@ -28,6 +28,6 @@ async def recover_ledger(
         machine, ledger_id, key, surroundings, lambda effect: isinstance(effect, Recovered | RecoveryFailed)
     )
     if isinstance(result, RecoveryFailed):
-        raise result.error
+        raise surroundings.channels.troubles.explain(result.error)
     assert isinstance(result, Recovered)
     return result.metadata

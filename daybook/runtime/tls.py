@@ -1,12 +1,14 @@
 """TLS from files that may be replaced at any time, as a certificate manager does.
 
 A server takes new certificates for new connections without a restart. A channel cannot: its owner asks
-`ClientTls.is_stale` now and then and builds a new one. Files are read as one consistent set and checked before use, so
+`client_credentials` again for each connection and leaves channels that were opened with others. Files are read as one consistent set and checked before use, so
 that a rotation that is half done keeps the old certificate instead of breaking the next connection.
 """
 
 import ssl
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -17,6 +19,7 @@ from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
 _READ_ATTEMPTS: Final = 5
+RENEWAL_LOOK_S: Final = 1.0
 
 Fingerprint: TypeAlias = tuple[tuple[int, int, int], ...]
 
@@ -94,6 +97,34 @@ class ClientTls:
                 self._reason = str(error)
                 _LOG.error("new TLS files cannot be used; the old ones stay in use", reason=self._reason)
             return False
+
+    def renewed(self) -> "ClientTls":
+        """New ones if they are stale, else these."""
+        try:
+            return ClientTls(self._files) if self.is_stale() else self
+        except TlsError:
+            return self  # replaced once more since they were looked at: the next look tells
+
+
+def client_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials]:
+    """What `daybook.connect(credentials=…)` takes: gives the credentials as the files are now.
+
+    They are the same object until the files have changed, which is looked at once in `RENEWAL_LOOK_S`. Raises TlsError
+    if the files cannot be used now; later a set that cannot be used is logged once, and the last good one stays in use.
+    """
+    tls, looked = ClientTls(files), time.monotonic()
+    lock = threading.Lock()
+
+    def current() -> grpc.ChannelCredentials:
+        nonlocal tls, looked
+        with lock:
+            now = time.monotonic()
+            if now - looked >= RENEWAL_LOOK_S:
+                looked = now
+                tls = tls.renewed()
+            return tls.credentials
+
+    return current
 
 
 class _Rotation:

@@ -1,0 +1,72 @@
+"""Why bookies do not answer, for the person who reads an error.
+
+The machines know only that a connection was lost, and that is all they need. A person who is told that there are not
+enough bookies needs to know that it is a certificate, so what is known about each bookie is added to such errors.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from daybook.core.errors import (
+    DaybookError,
+    NotEnoughBookiesError,
+    NotEnoughReplicasError,
+    RecoveryFailedError,
+)
+from daybook.core.ids import BookieId
+from daybook.runtime.clock import monotonic_ms
+from daybook.runtime.logs import get_logger
+from daybook.wire.trouble import TLS, why_unreachable
+
+log = get_logger(__name__)
+
+RECENT_MS: Final = 60_000
+"""What is older says nothing about an error of now."""
+_SHOWN_MAX: Final = 3
+_ABOUT_BOOKIES: Final = (NotEnoughBookiesError, NotEnoughReplicasError, RecoveryFailedError)
+
+
+class _Trouble(NamedTuple):
+    """What went wrong last with a bookie."""
+
+    address: str
+    why: str
+    since_ms: int
+
+
+class Troubles:
+    """What went wrong last with each bookie."""
+
+    def __init__(self, now_ms: Callable[[], int] = monotonic_ms) -> None:
+        """Know of none."""
+        self._now_ms = now_ms
+        self._known: dict[BookieId, _Trouble] = {}
+        self._warned: set[tuple[BookieId, str]] = set()
+
+    def note(self, bookie: BookieId, address: str, details: str, *, secure: bool) -> None:
+        """Remember that a call to `bookie` failed with `details`; "" forgets what was."""
+        if not details:
+            self._known.pop(bookie, None)
+            self._warned = {(other, why) for other, why in self._warned if other != bookie}
+            return
+        why = why_unreachable(details, address, secure=secure)
+        self._known[bookie] = _Trouble(address, why, self._now_ms())
+        if TLS in why and (bookie, why) not in self._warned:
+            self._warned.add((bookie, why))
+            log.warning("bookie cannot be reached", bookie=bookie, address=address, why=why)
+
+    def explain(self, error: DaybookError) -> DaybookError:
+        """`error`, and what is known of the bookies if it is about too few of them."""
+        if not isinstance(error, _ABOUT_BOOKIES):
+            return error
+        now_ms = self._now_ms()
+        by_reason: dict[str, list[str]] = {}
+        for bookie, trouble in sorted(self._known.items()):
+            if now_ms - trouble.since_ms <= RECENT_MS:
+                by_reason.setdefault(trouble.why, []).append(f"{bookie} at {trouble.address}")
+        if not by_reason:
+            return error
+        shown = [f"{', '.join(bookies)}: {why}" for why, bookies in list(by_reason.items())[:_SHOWN_MAX]]
+        explained = type(error)(f"{error} (last heard of {'; of '.join(shown)})")
+        explained.__cause__ = error.__cause__
+        return explained
