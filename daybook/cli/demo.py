@@ -147,7 +147,7 @@ def write_and_kill(cluster: LocalCluster, source: Path | None, story: Story, sta
             written = Written.from_line(line)
             stage.at(task, written.entries)
             if not story.killed_bookie and written.entries >= KILL_BOOKIE_AT * story.total:
-                story.killed_bookie = cluster.bookies[0].id
+                story.killed_bookie = asyncio.run(written_to(cluster, written.ledgers[-1]))
                 cluster.kill_bookie(story.killed_bookie)
                 stage.say(f"[red]SIGKILL[/] {story.killed_bookie}; the writer goes on")
             if written.entries >= KILL_WRITER_AT * story.total and writer.poll() is None:
@@ -158,6 +158,12 @@ def write_and_kill(cluster: LocalCluster, source: Path | None, story: Story, sta
             raise daybook.DaybookError(msg)
         stage.at(task, written.entries)
     return written
+
+
+async def written_to(cluster: LocalCluster, ledger: int) -> str:
+    """A bookie that the ledger is being written to."""
+    async with daybook.connect(cluster.zookeeper.connect_string, cluster=CLUSTER_NAME) as client:
+        return (await client.ledgers.read(ledger)).value.last_fragment.bookies[0]
 
 
 async def bring_back(cluster: LocalCluster, files: list[Path], story: Story, stage: Stage) -> None:

@@ -16,7 +16,7 @@ from daybook.cli.demo_input import batches, input_files, lines
 from daybook.runtime.logs import configure_logs
 
 LEDGER_ENTRIES: Final = 100_000
-BATCHES_IN_FLIGHT: Final = 16
+BATCHES_IN_FLIGHT: Final = 64
 REPORT_S: Final = 0.05
 
 
