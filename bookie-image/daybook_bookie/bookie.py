@@ -266,8 +266,7 @@ class Bookie:
 
     def _state_changed(self) -> None:
         """Space or an administrator's word changed: streams, registration and metrics follow."""
-        with self.table.lock:
-            self.table.space = self.disk_watch.state
+        self.table.set_space(self.disk_watch.state)
         self.metrics.server_status.set(1 if self.is_writable else 0)
         if self._info is not None:
             self.link.update(self._current_info())

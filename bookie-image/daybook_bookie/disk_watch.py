@@ -77,6 +77,8 @@ class DiskWatch:
         self._wake = threading.Event()
         self._closing = False
         self._warned = False
+        self._refused: dict[str, int] = {}
+        """What was free, by directory, when a write was refused for want of space."""
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.state = SpaceState.WRITABLE
@@ -95,6 +97,8 @@ class DiskWatch:
             self.usages = self._look()
             fullest = self.fullest
             before, self.state = self.state, next_state(self.state, fullest.ratio, self._limits)
+            if self._is_still_refused():
+                self.state = max(self.state, SpaceState.READ_ONLY, key=_severity)
             now = self.state
         if now is not before:
             _LOG.warning("space", state=now.name, **fullest._asdict(), used=round(fullest.ratio, 4))
@@ -106,14 +110,20 @@ class DiskWatch:
         return now
 
     def refuse_writes(self) -> None:
-        """The disk itself said that it is full: read-only until a look finds space again."""
+        """The disk itself said that it is full: read-only until a look finds more space than now."""
         with self._lock:
+            self._refused = {usage.name: usage.free_bytes for usage in self._look()}
             before, self.state = self.state, max(self.state, SpaceState.READ_ONLY, key=_severity)
             changed = self.state is not before
         if changed:
             _LOG.warning("the disk is full: read-only until there is space", state=self.state.name)
             self.on_change()
-        self._wake.set()
+
+    def _is_still_refused(self) -> bool:
+        """Whether no directory has more room than when a write was refused, whatever the ratio says."""
+        if any(usage.free_bytes > self._refused.get(usage.name, 0) for usage in self.usages):
+            self._refused = {}
+        return bool(self._refused)
 
     def start(self) -> None:
         """Go on looking, in a thread."""

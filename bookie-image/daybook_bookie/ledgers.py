@@ -202,8 +202,9 @@ class LedgerTable:
         return ledger, ledger.accept(stream_id, header)
 
     def _refuses_for_space(self, header: FrameHeader) -> Code:
-        """Read-only keeps a reserve that recovery may use (rule 30)."""
-        if header.is_recovery and self.space is not SpaceState.EXHAUSTED:
+        """Read-only keeps a reserve that recovery may use (rule 30), as long as the cache can take it."""
+        has_room = self.storage.cache.active_bytes < self._write_cache_bytes
+        if header.is_recovery and self.space is not SpaceState.EXHAUSTED and has_room:
             return Code.OK
         return Code.READ_ONLY
 
@@ -239,13 +240,17 @@ class LedgerTable:
         return [self.storage.decide(intro_record(intro))]
 
     def wait_for_room(self, size_bytes: int) -> None:
-        """Wait until the write cache has room for a message, or the bookie stops. Takes the lock itself."""
+        """Wait until the write cache has room for a message. Takes the lock itself.
+
+        Without space nobody waits, since nothing might be flushed: `accept` refuses then.
+        """
         if self.storage.cache.active_bytes + size_bytes <= self._write_cache_bytes:
             return
         with self.lock:
             while (
                 self.storage.cache.active_bytes
                 and self.storage.cache.active_bytes + size_bytes > self._write_cache_bytes
+                and self.space is SpaceState.WRITABLE
                 and not self._stopping
             ):
                 self.flush_wanted.set()
@@ -254,6 +259,12 @@ class LedgerTable:
     def room_made(self) -> None:
         """The cache was swapped."""
         self._room.notify_all()
+
+    def set_space(self, space: SpaceState) -> None:
+        """What the disks allow from now on. Takes the lock itself."""
+        with self.lock:
+            self.space = space
+            self._room.notify_all()
 
     def stop_waiting(self) -> None:
         """Nobody will make room any more. Takes the lock itself."""

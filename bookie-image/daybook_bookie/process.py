@@ -5,6 +5,7 @@ that nobody is sent to a bookie that does not serve. After a failure of journal 
 thread may answer anything any more (rule 23).
 """
 
+import gc
 import json
 import os
 import sys
@@ -90,6 +91,7 @@ class _Process:
         self._server.start()
         self._bookie = bookie
         _LOG.info("serving", address=str(self._server.address), boot_id=bookie.boot_id)
+        gc.freeze()  # what start-up made stays; no collection needs to look at it again
         bookie.register(self._info(), self._write_ready_file)
 
     def end(self) -> int:

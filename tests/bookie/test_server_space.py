@@ -91,8 +91,39 @@ def test_rule_30_no_space_for_the_journal_is_an_answer_and_no_failure(
         patch.setattr(bookie.bookie.storage.journal, "append", full)
         assert stream.add(frame_of(1, 1, [b"b"])) == {0: Code.READ_ONLY}
     assert bookie.failures == []
-    bookie.bookie.disk_watch.check()
+    assert bookie.bookie.disk_watch.check() is SpaceState.READ_ONLY, "nothing was freed since"
+    assert stream.add(frame_of(1, 1, [b"b"])) == {0: Code.READ_ONLY}
+    bookie.usages = used(5)
+    assert bookie.bookie.disk_watch.check() is SpaceState.WRITABLE
     assert stream.add(frame_of(1, 1, [b"b"])) == {}
+
+
+def test_rule_30_a_store_without_room_refuses_instead_of_waiting(
+    start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = start_bookie(flush_bytes=1 << 20)
+    bookie.create_ledger(1)
+    stream = bookie.open_stream()
+    stream.attach(1)
+    stream.attach(1, recovery=True)
+
+    def full(*_: object) -> None:
+        raise StorageFullError("no room in the store")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bookie.bookie.storage, "flush", full)
+        outcomes = [stream.add(frame_of(1, n, [bytes(1 << 22)])) for n in range(14)]
+        assert outcomes[0] == {}
+        assert outcomes[-1] == {0: Code.READ_ONLY}
+        outcomes = [
+            stream.add(frame_of(1, 100 + n, [bytes(1 << 22)], flags=FLAG_RECOVERY)) for n in range(14)
+        ]
+        assert outcomes[-1] == {0: Code.READ_ONLY}, "the cache has a bound for recovery, too"
+    bookie.usages = used(5)
+    bookie.bookie.disk_watch.check()
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert stream.add(frame_of(1, 50, [b"b"])) == {}
+    assert bookie.failures == []
 
 
 def test_registration_follows_the_state(start_bookie: StartBookie) -> None:
