@@ -5,7 +5,7 @@ Also the two waits that everything here is made of: for a lease to be lost, and 
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from daybook.client.run import Surroundings
 from daybook.core.errors import DaybookError
@@ -102,6 +102,10 @@ class Changes:
             stopped.cancel()
             await asyncio.gather(changed, stopped, return_exceptions=True)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Watch nothing any more."""
         self._watch.close()

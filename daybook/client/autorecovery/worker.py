@@ -90,34 +90,39 @@ class RepairWorker:
         self._pool.begin(left)
         failures: dict[LedgerId, int] = {}
         while left and not self.stop.is_set():
-            await self._pool.repair_all(left, lambda task: AskedOrder(task, patience, bookie))
-            failed = [i for i in left if self._ended_as(i, Outcome.FAILED)]
-            failures.update({i: failures.get(i, 0) + 1 for i in failed})
-            left = [
-                i
-                for i in left
-                if (i in failed and failures[i] < self._settings.attempts_max)
-                or self._ended_as(i, Outcome.WAITING, *_HELD)
-            ]
-            if left:
-                await self._wait_for(left, [failures[i] for i in failed if i in left])
+            with Changes(self._cluster.store) as changes:
+                layout = self._cluster.layout
+                await changes.look_at_children([layout.available, layout.read_only])
+                await self._pool.repair_all(left, lambda task: AskedOrder(task, patience, bookie))
+                left = self._to_try_again(left, failures)
+                if left:
+                    held = [i for i in left if self._ended_as(i, *_HELD)]
+                    await self._wait_for_locks(changes, held, self._pause_ms(left, failures))
         return self._pool.end()
 
-    async def _wait_for(self, left: list[LedgerId], failures: list[int]) -> None:
-        """Wait until one of `left` may be worth a look: a time is over, a lock is free, a bookie came or went."""
+    def _to_try_again(self, ledger_ids: list[LedgerId], failures: dict[LedgerId, int]) -> list[LedgerId]:
+        """Those that wait, and those that failed less than `attempts_max` times; `failures` is brought up to date."""
+        again = []
+        for ledger_id in ledger_ids:
+            if self._ended_as(ledger_id, Outcome.FAILED):
+                failures[ledger_id] = failures.get(ledger_id, 0) + 1
+                if failures[ledger_id] < self._settings.attempts_max:
+                    again.append(ledger_id)
+            elif self._ended_as(ledger_id, Outcome.WAITING, *_HELD):
+                again.append(ledger_id)
+        return again
+
+    def _pause_ms(self, ledger_ids: list[LedgerId], failures: dict[LedgerId, int]) -> int | None:
+        """How long until the first of these is worth another look, even if nothing changes; None: a change must come."""
         now_ms = monotonic_ms()
-        again = [self._pool.report.results[i].again_ms for i in left]
-        times = [at - now_ms for at in again if at is not None] + [
-            self._settings.pause_ms(count) for count in failures
-        ]
-        held = [i for i in left if self._ended_as(i, *_HELD)]
-        layout = self._cluster.layout
-        changes = Changes(self._cluster.store)
-        try:
-            await changes.look_at_children([layout.available, layout.read_only])
-            await self._wait_for_locks(changes, held, min(times, default=None))
-        finally:
-            changes.close()
+        pauses = []
+        for ledger_id in ledger_ids:
+            again_ms = self._pool.report.results[ledger_id].again_ms
+            if self._ended_as(ledger_id, Outcome.FAILED):
+                pauses.append(self._settings.pause_ms(failures[ledger_id]))
+            elif again_ms is not None:
+                pauses.append(again_ms - now_ms)
+        return min(pauses, default=None)
 
     # From tasks.
 
@@ -131,8 +136,7 @@ class RepairWorker:
             if await self._pool.read_switch():
                 self._pool.report.disabled = True
                 break
-            changes = Changes(self._cluster.store)
-            try:
+            with Changes(self._cluster.store) as changes:
                 await changes.look_at([self._cluster.layout.task_signal])
                 todo, held = await self._to_drain(wanted)
                 if todo:
@@ -141,8 +145,6 @@ class RepairWorker:
                     await self._wait_for_locks(changes, held, None)
                 else:
                     break
-            finally:
-                changes.close()
         return self._pool.end()
 
     async def _to_drain(self, wanted: Callable[[RepairTask], bool]) -> tuple[list[LedgerId], list[LedgerId]]:
@@ -175,8 +177,7 @@ class RepairWorker:
     async def _serve_once(self, paused: dict[LedgerId, int]) -> None:
         """One pass over the tasks, and a wait for news. `paused`: until when this worker leaves ledgers alone."""
         layout = self._cluster.layout
-        changes = Changes(self._cluster.store)
-        try:
+        with Changes(self._cluster.store) as changes:
             await changes.look_at([layout.task_signal, layout.repair_disabled])
             is_off = await self._pool.read_switch()
             due, next_ms = ([], None) if is_off else await self._due(paused)
@@ -191,8 +192,6 @@ class RepairWorker:
                     paused[ledger_id] = again_ms
             if len(held) == len(due):
                 await self._wait_for_locks(changes, held, next_ms)
-        finally:
-            changes.close()
 
     async def _due(self, paused: dict[LedgerId, int]) -> tuple[list[LedgerId], int | None]:
         """The ledgers whose turn it is, and in how many ms the next one's is."""

@@ -1,0 +1,363 @@
+"""A cluster in memory for auditors and workers: the real metadata code over `MemoryServer`, and bookies that are dicts.
+
+Bookies answer at once and say what they were asked, so that a test can count copies and calls; everything between them
+and the code under test (driver, machines, tasks, locks) is the real thing.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.client.calls import BookieCalls, HasKey
+from daybook.client.channels import ChannelPool
+from daybook.client.sink import FrameSink
+from daybook.core.errors import Code
+from daybook.core.events import (
+    ClearLimbo,
+    FenceAnswered,
+    LimboCleared,
+    LimboRead,
+    ReadAnswered,
+    ReadLimbo,
+    SendRead,
+)
+from daybook.core.frame import Entry, decode_entries, split_message
+from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.intervals import IntervalSet
+from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.placement import BookieInfo
+from daybook.core.quorum import Quorum, stripe_of
+from daybook.metadata.bookies import BookieDirectory, Cookie, info_to_json
+from daybook.metadata.instance import format_cluster
+from daybook.metadata.layout import Layout
+from daybook.metadata.ledgers import LedgerManager
+from daybook.metadata.memory import MemoryServer, MemoryStore
+from daybook.metadata.store import MetadataStore, NoNodeError
+from daybook.metadata.tasks import RepairTasks
+from daybook.wire import bookie_pb2 as pb
+
+LAYOUT = Layout("test")
+THREE = Quorum(3, 3, 2)
+TIMEOUT_S = 20.0
+SETTINGS = AutoRecoverySettings(
+    audit_interval_ms=50,
+    full_audit_interval_ms=50,
+    open_grace_ms=0,
+    reads_per_second=100_000,
+    bytes_per_second=0,
+    retry_first_ms=20,
+    stop_grace_ms=1_000,
+)
+
+
+@dataclass
+class FakeBookie:
+    """A bookie whose disk is `entries`, by ledger. `asked` has the names of calls, `writes` the entries copied to it."""
+
+    name: BookieId
+    entries: dict[LedgerId, dict[EntryId, bytes]] = field(default_factory=dict)
+    damaged: dict[LedgerId, set[EntryId]] = field(default_factory=dict)
+    limbo: dict[LedgerId, str] = field(default_factory=dict)
+    lac: dict[LedgerId, EntryId] = field(default_factory=dict)
+    fenced: set[LedgerId] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
+    writes: list[tuple[LedgerId, EntryId]] = field(default_factory=list)
+    down: bool = False
+    writable: bool = True
+    before_answer: Callable[[str], None] = lambda _: None
+    """Called with the name of each call before it is answered: what others do meanwhile."""
+
+    def take(self, frame: bytes) -> None:
+        """Store a frame."""
+        for header, offset in split_message(frame):
+            good, bad = decode_entries(frame, header, offset)
+            assert not bad
+            assert header.is_recovery, "auto-recovery writes past the fence, and says so (rule 10)"
+            stored = self.entries.setdefault(header.ledger_id, {})
+            for entry in good:
+                stored[entry.entry_id] = entry.data
+                self.damaged.get(header.ledger_id, set()).discard(entry.entry_id)
+                self.writes.append((header.ledger_id, entry.entry_id))
+
+
+class FakeCalls(BookieCalls):
+    """Answers for a `FakeBookie`."""
+
+    def __init__(self, fake: FakeBookie) -> None:
+        self.fake = fake
+        self.bookie = fake.name
+        self.stub: Any = _Stub(fake)
+
+    async def _reached(self, name: str) -> bool:
+        await asyncio.sleep(0)
+        self.fake.asked.append(name)
+        self.fake.before_answer(name)
+        return not self.fake.down
+
+    async def read(self, of: HasKey, request: SendRead) -> ReadAnswered:
+        if not await self._reached("read"):
+            return ReadAnswered(self.bookie, request.request_id, Code.CONNECTION_LOST)
+        stored = self.fake.entries.get(of.ledger_id, {})
+        bad = self.fake.damaged.get(of.ledger_id, set())
+        wanted = range(request.first, request.last + 1)
+        return ReadAnswered(
+            self.bookie,
+            request.request_id,
+            Code.OK,
+            tuple(Entry(n, stored[n]) for n in wanted if n in stored and n not in bad),
+            tuple(n for n in wanted if n in bad),
+            request.last,
+            of.ledger_id in self.fake.limbo,
+            self.fake.lac.get(of.ledger_id, -1),
+        )
+
+    async def fence(self, of: HasKey, request_id: int) -> FenceAnswered:
+        if not await self._reached("fence"):
+            return FenceAnswered(self.bookie, request_id, Code.CONNECTION_LOST)
+        self.fake.fenced.add(of.ledger_id)
+        lac = self.fake.lac.get(of.ledger_id, -1)
+        length = sum(len(data) for n, data in self.fake.entries.get(of.ledger_id, {}).items() if n <= lac)
+        limbo = of.ledger_id in self.fake.limbo
+        return FenceAnswered(self.bookie, request_id, Code.OK, lac, length, limbo=limbo)
+
+    async def read_limbo(self, of: HasKey, request: ReadLimbo) -> LimboRead:
+        if not await self._reached("read_limbo"):
+            return LimboRead(self.bookie, request.request_id, Code.CONNECTION_LOST)
+        nonce = self.fake.limbo.get(of.ledger_id)
+        return LimboRead(self.bookie, request.request_id, Code.OK, nonce, boot_id="boot")
+
+    async def clear_limbo(self, of: HasKey, request: ClearLimbo) -> LimboCleared:
+        if not await self._reached("clear_limbo"):
+            return LimboCleared(self.bookie, request.request_id, Code.CONNECTION_LOST)
+        cleared = self.fake.limbo.get(of.ledger_id) == request.nonce
+        if cleared:
+            del self.fake.limbo[of.ledger_id]
+        return LimboCleared(self.bookie, request.request_id, Code.OK, cleared=cleared)
+
+
+class _Stub:
+    """The calls that the auditor makes itself."""
+
+    def __init__(self, fake: FakeBookie) -> None:
+        self._fake = fake
+
+    async def _reach(self, name: str) -> None:
+        await asyncio.sleep(0)
+        self._fake.asked.append(name)
+        self._fake.before_answer(name)
+        if self._fake.down:
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "down"
+            )
+
+    async def entry_intervals(
+        self, request: pb.EntryIntervalsRequest, **_: float
+    ) -> pb.EntryIntervalsResponse:
+        await self._reach("entry_intervals")
+        ledger_id = request.ledger_id
+        listed = IntervalSet()
+        listed.add_ids(sorted(self._fake.entries.get(ledger_id, {})))
+        items = [item for item in listed if item.last >= request.from_entry]
+        return pb.EntryIntervalsResponse(
+            intervals=[
+                pb.EntryInterval(
+                    first_entry=i.first,
+                    last_entry=i.last,
+                    stripe_period=i.stripe.period,
+                    stripe_mask=i.stripe.mask,
+                )
+                for i in items[:2]
+            ],
+            more=len(items) > 2,  # small pages, so that every test turns them
+            limbo=ledger_id in self._fake.limbo,
+            damaged=sorted(self._fake.damaged.get(ledger_id, ())),
+            last_add_confirmed=self._fake.lac.get(ledger_id, -1),
+        )
+
+    async def list_limbo(self, request: pb.ListLimboRequest, **_: float) -> pb.ListLimboResponse:
+        await self._reach("list_limbo")
+        left = [i for i in sorted(self._fake.limbo) if i > request.after_ledger]
+        page = [pb.LimboLedger(ledger_id=i, nonce=self._fake.limbo[i]) for i in left[:2]]
+        return pb.ListLimboResponse(ledgers=page, more=len(left) > 2)
+
+    async def set_read_only(self, request: pb.SetReadOnlyRequest, **_: float) -> pb.SetReadOnlyResponse:
+        await self._reach("set_read_only")
+        self._fake.writable = not request.read_only
+        return pb.SetReadOnlyResponse(writable=self._fake.writable)
+
+
+class FakeChannels(ChannelPool):
+    """Leads to fakes, as far as they are registered."""
+
+    def __init__(self, fakes: Mapping[BookieId, FakeBookie]) -> None:
+        super().__init__("test")
+        self._fakes = fakes
+
+    def calls(self, bookie: BookieId) -> BookieCalls | None:
+        return FakeCalls(self._fakes[bookie]) if bookie in self._bookies else None
+
+    def send_frame(self, bookie: BookieId, sink: FrameSink, send_id: int, frame: bytes) -> None:
+        fake = self._fakes[bookie]
+
+        def answer() -> None:
+            fake.asked.append("frame")
+            fake.before_answer("frame")
+            if fake.down or bookie not in self._bookies:
+                sink.frame_failed(bookie, send_id, Code.CONNECTION_LOST)
+                return
+            fake.take(frame)
+            sink.frame_acked(bookie, send_id, "boot")
+
+        asyncio.get_running_loop().call_soon(answer)
+
+    def forget(self, sink: FrameSink) -> None:
+        pass
+
+
+class FakeCluster:
+    """What a client is to auditors and workers; several may share a server and its bookies."""
+
+    def __init__(self, server: MemoryServer, fakes: Mapping[BookieId, FakeBookie], **session: float) -> None:
+        self.server = server
+        self.fakes = fakes
+        self.memory = MemoryStore(server, **session)
+        self.store: MetadataStore = self.memory
+        self.layout = LAYOUT
+        self.ledgers = LedgerManager(self.store, LAYOUT)
+        self.directory = BookieDirectory(self.store, LAYOUT)
+        self.tasks = RepairTasks(self.store, LAYOUT)
+        self.channels = FakeChannels(fakes)
+        self.rng = random.Random(1)
+        self._seen: Mapping[BookieId, BookieInfo] = {}
+
+    def bookies(self) -> Mapping[BookieId, BookieInfo]:
+        return self._seen
+
+    @contextmanager
+    def another(self, **session: float) -> Iterator["FakeCluster"]:
+        """A second client of the same cluster, with a session of its own."""
+        yield FakeCluster(self.server, self.fakes, **session)
+
+    # What a test does to the cluster.
+
+    async def register(self, *names: BookieId) -> None:
+        """These bookies are there (again)."""
+        for name in names:
+            info = BookieInfo(name, address=f"{name}:1", rack=f"rack-{name}")
+            writable = self.fakes[name].writable
+            path = LAYOUT.registration(name, writable=writable)
+            await self.store.create(path, info_to_json(info), parents=True)
+            if await self.directory.cookie(name) is None:
+                await self.directory.create_cookie(Cookie(name, "i", "1", ()))
+        await self.refresh()
+
+    async def unregister(self, *names: BookieId) -> None:
+        """These bookies are gone from the lists."""
+        for name in names:
+            for writable in (True, False):
+                try:
+                    await self.store.delete(LAYOUT.registration(name, writable=writable))
+                except NoNodeError:
+                    continue
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Know who is there, as a client's watch would."""
+        self._seen = await self.directory.bookies()
+        self.channels.bookies_changed(self._seen)
+
+    async def ledger(
+        self,
+        *bookies: BookieId,
+        entries: int = 10,
+        quorum: Quorum = THREE,
+        closed: bool = True,
+        then: tuple[tuple[EntryId, tuple[BookieId, ...]], ...] = (),
+        without: Mapping[BookieId, set[EntryId]] | None = None,
+    ) -> LedgerId:
+        """A ledger with its entries on its bookies, but for those they are `without`.
+
+        Its first fragment is on `bookies`; `then` gives first entry and bookies of those that follow.
+        """
+        lengths = [len(payload(n)) for n in range(entries)]
+        fragments = [Fragment(first, sum(lengths[:first]), names) for first, names in ((0, bookies), *then)]
+
+        def make(ledger_id: LedgerId) -> LedgerMetadata:
+            metadata = LedgerMetadata(
+                ledger_id, quorum, tuple(fragments), password_hash="00$key", writer_token="w"
+            )
+            return metadata.closed(entries - 1, sum(lengths)) if closed else metadata
+
+        created = await self.ledgers.create_ledger(make)
+        ledger_id = created.value.ledger_id
+        ends = [fragment.first_entry for fragment in fragments[1:]] + [entries]
+        for fragment, end in zip(fragments, ends, strict=True):
+            for position, name in enumerate(fragment.bookies):
+                stripe, lacking = stripe_of(quorum, position), (without or {}).get(name, set())
+                held = self.fakes[name].entries.setdefault(ledger_id, {})
+                wanted = (n for n in range(fragment.first_entry, end) if stripe.holds(n) and n not in lacking)
+                held.update({n: payload(n) for n in wanted})
+                self.fakes[name].lac[ledger_id] = entries - 1
+        return ledger_id
+
+    async def is_whole(self, ledger_id: LedgerId) -> bool:
+        """Whether every bookie that metadata names has every byte of what it owes."""
+        metadata = (await self.ledgers.read(ledger_id)).value
+        for fragment_index, fragment in enumerate(metadata.fragments):
+            end = metadata.fragment_end(fragment_index)
+            assert end is not None
+            for position, name in enumerate(fragment.bookies):
+                stripe = stripe_of(metadata.quorum, position)
+                fake = self.fakes[name]
+                for n in range(fragment.first_entry, end + 1):
+                    if stripe.holds(n) and fake.entries.get(ledger_id, {}).get(n) != payload(n):
+                        return False
+                if fake.damaged.get(ledger_id):
+                    return False
+        return True
+
+    async def task_ids(self) -> list[LedgerId]:
+        """The ledgers that have a task."""
+        return [ledger_id async for ledger_id in self.tasks.ids()]
+
+    def copies(self) -> int:
+        """Entries that were copied to any bookie."""
+        return sum(len(fake.writes) for fake in self.fakes.values())
+
+
+def payload(entry_id: EntryId) -> bytes:
+    """What an entry holds."""
+    return b"entry %d " % entry_id * (entry_id % 7)
+
+
+async def small_cluster(number: int = 5) -> FakeCluster:
+    """Registered bookies b1, b2, …; nothing is lost before it is away for an hour."""
+    fakes = {f"b{n}": FakeBookie(f"b{n}") for n in range(1, number + 1)}
+    cluster = FakeCluster(MemoryServer(), fakes)
+    await format_cluster(cluster.store, LAYOUT, created_at_ms=0)
+    await cluster.tasks.set_lost_bookie_delay_s(3600)
+    await cluster.register(*fakes)
+    return cluster
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let others run until `condition` holds; the test's own time limit ends it otherwise."""
+    while not condition():  # noqa: ASYNC110 - what is waited for is any state of the fakes
+        await asyncio.sleep(0)
+
+
+def run(scenario: Callable[[FakeCluster], Coroutine[Any, Any, None]], bookies: int = 5) -> None:
+    """Run `scenario` on a fresh cluster of so many bookies."""
+
+    async def work() -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            await scenario(await small_cluster(bookies))
+
+    asyncio.run(work())

@@ -1,0 +1,361 @@
+"""The auditor's rounds: what is asked of whom, which tasks come and go, and when it stops acting."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from daybook.client.autorecovery.auditor import LedgerAudits
+from daybook.client.autorecovery.cluster import LeaseLostError
+from daybook.client.autorecovery.elected import AuditorProcess
+from daybook.client.autorecovery.metrics import AuditorMetrics
+from daybook.client.autorecovery.report import AuditReport
+from daybook.core.ids import LedgerId
+from daybook.metadata.memory import Fault, FaultKind
+from tests.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
+
+
+def audits(cluster: FakeCluster, *, delay_s: float | None = None, **changes: Any) -> LedgerAudits:
+    return LedgerAudits(cluster, SETTINGS.model_copy(update=changes), lost_delay_s=delay_s)
+
+
+async def once(cluster: FakeCluster, *, full: bool = True, **changes: Any) -> AuditReport:
+    return await audits(cluster, delay_s=0, **changes).once(asyncio.Event(), full=full)
+
+
+async def reasons(cluster: FakeCluster, ledger_id: LedgerId) -> tuple[str, ...] | None:
+    task = await cluster.tasks.read(ledger_id)
+    return task.value.reasons if task else None
+
+
+def calls(cluster: FakeCluster, name: str) -> int:
+    return sum(fake.asked.count(name) for fake in cluster.fakes.values())
+
+
+def test_a_sound_cluster_is_fully_replicated_and_has_no_tasks() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        for _ in range(3):
+            await cluster.ledger("b1", "b2", "b3")
+        report = await once(cluster)
+        assert report.is_fully_replicated
+        assert (report.ledgers, report.under_replicated, report.by_reason) == (3, (), {})
+        assert await cluster.task_ids() == []
+
+    run(scenario)
+
+
+def test_every_ledger_of_a_lost_bookie_is_marked_in_one_round() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(20)]
+        spared = await cluster.ledger("b2", "b3", "b4")
+        await cluster.unregister("b1")
+        report = await once(cluster, full=False)
+        assert report.under_replicated == tuple(ids)
+        assert report.by_reason == {"lost": tuple(ids)}
+        assert report.lost_bookies == ("b1",)
+        assert report.tasks_marked == len(ids)
+        assert not report.is_fully_replicated
+        assert await cluster.task_ids() == ids
+        assert {await reasons(cluster, ledger_id) for ledger_id in ids} == {("lost b1",)}
+        assert await reasons(cluster, spared) is None
+
+    run(scenario)
+
+
+def test_a_bookie_that_died_before_the_auditor_began_is_known_by_its_cookie() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ledger_id = await cluster.ledger("b1", "b2", "b3")
+        await cluster.unregister("b1")
+        report = await audits(cluster, delay_s=0.05).once(asyncio.Event(), full=False)
+        assert report.lost_bookies == ("b1",)
+        assert await reasons(cluster, ledger_id) == ("lost b1",)
+
+    run(scenario)
+
+
+def test_rule_33_within_the_delay_nothing_is_marked() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        await cluster.ledger("b1", "b2", "b3")
+        await cluster.unregister("b1")
+        auditing = audits(cluster)
+        report = await auditing.round(full=True)
+        assert (report.lost_bookies, report.missing_bookies) == ((), ("b1",))
+        assert report.by_reason == {"missing": (0,)}
+        assert await cluster.task_ids() == []
+        await cluster.register("b1")
+        report = await auditing.round(full=True)
+        assert report.is_fully_replicated
+        assert report.missing_bookies == ()
+
+    run(scenario)
+
+
+def test_rule_33_a_bookie_that_returns_during_a_round_is_not_lost_for_the_rest_of_it() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(30)]
+        await cluster.unregister("b1")
+        judged = asyncio.Event()
+        auditing = LedgerAudits(
+            cluster,
+            SETTINGS.model_copy(update={"reads_in_flight_max": 1}),
+            lost_delay_s=0,
+            on_progress=lambda done, _: judged.set() if done == 3 else None,
+        )
+        going = asyncio.ensure_future(auditing.round(full=False))
+        await judged.wait()
+        await cluster.register("b1")
+        await going
+        assert 3 <= len(await cluster.task_ids()) < len(ids)
+
+    run(scenario)
+
+
+def test_rule_33_while_repair_is_switched_off_nothing_is_lost_and_nothing_is_marked() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        await cluster.ledger("b1", "b2", "b3", without={"b2": {1}})
+        await cluster.unregister("b1")
+        await cluster.tasks.set_disabled(True)
+        report = await once(cluster)
+        assert report.disabled
+        assert report.lost_bookies == ()
+        assert await cluster.task_ids() == []
+
+    run(scenario)
+
+
+def test_tasks_go_when_their_reason_does() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ledger_id = await cluster.ledger("b1", "b2", "b3", without={"b2": {4}})
+        deleted = await cluster.ledger("b1", "b2", "b3")
+        await cluster.unregister("b1")
+        await once(cluster)
+        assert await reasons(cluster, ledger_id) == ("gap b2", "lost b1")
+        await cluster.register("b1")
+        found = await cluster.ledgers.read(deleted)
+        await cluster.ledgers.delete(deleted, found.version)
+        report = await once(cluster)
+        assert await reasons(cluster, ledger_id) == ("gap b2",), "a worker must not take b1 for lost later"
+        assert await reasons(cluster, deleted) is None
+        assert report.tasks_removed == 2
+        cluster.fakes["b2"].entries[ledger_id][4] = cluster.fakes["b1"].entries[ledger_id][4]
+        assert (await once(cluster, full=False)).tasks_removed == 1
+        assert await cluster.task_ids() == []
+
+    run(scenario)
+
+
+def test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_round_once_and_by_every_full_one() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        gap = await cluster.ledger("b1", "b2", "b3", entries=100, without={"b2": {50}})
+        sound = await cluster.ledger("b1", "b2", "b3", entries=100)
+        auditing = audits(cluster)
+        report = await auditing.round(full=False)
+        assert await reasons(cluster, gap) == ("gap b2",)
+        assert report.by_reason == {"gap": (gap,)}
+        before = calls(cluster, "entry_intervals")
+        await auditing.round(full=False)
+        per_page = (calls(cluster, "entry_intervals") - before) / 3
+        assert per_page == 1, "only the ledger with a task is compared again"
+        del cluster.fakes["b3"].entries[sound][70]
+        await auditing.round(full=False)
+        assert await reasons(cluster, sound) is None, "what was whole is left to the next full round"
+        await auditing.round(full=True)
+        assert await reasons(cluster, sound) == ("gap b3",)
+
+    run(scenario)
+
+
+def test_rule_29_limbo_is_found_by_a_quick_round() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(5)]
+        for ledger_id in ids:
+            cluster.fakes["b1"].limbo[ledger_id] = "aa"
+        report = await once(cluster, full=False)
+        assert report.by_reason == {"limbo": tuple(ids)}
+        assert await cluster.task_ids() == ids
+
+    run(scenario)
+
+
+def test_a_bookie_that_does_not_tell_is_asked_once_and_proves_nothing() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(10)]
+        cluster.fakes["b1"].down = True
+        report = await once(cluster)
+        assert not report.is_fully_replicated
+        assert report.by_reason == {"unlisted": tuple(ids)}
+        assert list(report.silent_bookies) == ["b1"]
+        assert len(cluster.fakes["b1"].asked) == 1
+        assert await cluster.task_ids() == [], "silence is no reason to copy"
+
+    run(scenario)
+
+
+def test_rule_31_an_open_ledger_in_need_is_marked_for_recovery_after_its_grace_period() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ledger_id = await cluster.ledger("b1", "b2", "b3", closed=False)
+        await cluster.unregister("b1")
+        patient = audits(cluster, delay_s=0, open_grace_ms=3_600_000)
+        await patient.round(full=False)
+        report = await patient.round(full=False)
+        assert report.waiting == (ledger_id,)
+        assert await cluster.task_ids() == []
+        hasty = audits(cluster, delay_s=0)
+        await hasty.round(full=False)
+        await hasty.round(full=False)
+        assert await reasons(cluster, ledger_id) == ("lost b1", "recover")
+
+    run(scenario)
+
+
+def test_rule_31_without_a_replacement_an_open_ledger_is_not_marked() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        await cluster.ledger("b1", "b2", "b3", closed=False)
+        await cluster.unregister("b1")
+        report = await once(cluster)
+        assert report.waiting == ()
+        assert not report.is_fully_replicated
+        assert await cluster.task_ids() == []
+
+    run(scenario, bookies=3)
+
+
+def test_rule_34_an_auditor_that_may_have_lost_the_leadership_marks_nothing() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        await cluster.ledger("b1", "b2", "b3")
+        await cluster.unregister("b1")
+        deposed = LedgerAudits(cluster, SETTINGS, lost_delay_s=0, may_act=lambda: False)
+        with pytest.raises(LeaseLostError):
+            await deposed.round(full=False)
+        assert await cluster.task_ids() == []
+
+    run(scenario)
+
+
+def test_rule_37_reads_are_paced_and_few_at_a_time() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        for _ in range(60):
+            await cluster.ledger("b1", "b2", "b3")
+        cluster.server.in_flight_max = 0
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await once(cluster, full=False, reads_per_second=100, reads_in_flight_max=4)
+        assert cluster.server.in_flight_max <= 4
+        assert loop.time() - began > 0.2, (
+            "60 ledgers at 100 a second, of which a quarter second's worth may go at once"
+        )
+
+    run(scenario)
+
+
+def test_rule_28_a_listing_that_fails_ends_the_round_and_nothing_is_removed() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ids = [await cluster.ledger("b1", "b2", "b3", without={"b2": {4}}) for _ in range(3)]
+        await once(cluster)
+        marked = await cluster.task_ids()
+        assert marked == ids
+        cluster.server.inject(Fault(FaultKind.REFUSE, "children", LAYOUT.ledgers, times=1))
+        report = await once(cluster)
+        assert report.ledgers == 3, "a lost answer is asked for again"
+        assert await cluster.task_ids() == ids
+
+    run(scenario)
+
+
+def test_a_bookie_that_comes_makes_ledgers_that_were_set_aside_due_again() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ledger_id = await cluster.ledger("b1", "b2", "b3", without={"b2": {4}})
+        auditing = audits(cluster)
+        await auditing.round(full=False)
+        task = await cluster.tasks.read(ledger_id)
+        assert task is not None
+        await cluster.tasks.set_aside(task, until_ms=2**50, why="unrecoverable: nowhere")
+        report = await auditing.round(full=False)
+        assert report.unrecoverable == (ledger_id,)
+        aside = await cluster.tasks.read(ledger_id)
+        assert aside is not None
+        assert aside.value.not_before_ms == 2**50
+        await cluster.unregister("b5")
+        await auditing.round(full=False)
+        await cluster.register("b5")
+        await auditing.round(full=False)
+        free = await cluster.tasks.read(ledger_id)
+        assert free is not None
+        assert free.value.not_before_ms == 0
+
+    run(scenario)
+
+
+def test_one_auditor_of_two_leads_and_the_other_takes_over() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ledger_id = await cluster.ledger("b1", "b2", "b3", without={"b2": {4}})
+        stop = asyncio.Event()
+        reports: list[tuple[str, AuditReport]] = []
+
+        def noting(name: str) -> Callable[[AuditReport], None]:
+            return lambda report: reports.append((name, report))
+
+        with cluster.another() as other:
+            await other.refresh()
+            processes = {
+                name: AuditorProcess(where, SETTINGS, name=name, on_report=noting(name))
+                for name, where in (("one", cluster), ("two", other))
+            }
+            one = asyncio.ensure_future(processes["one"].run(stop))
+            await until(lambda: processes["one"].is_leader)
+            two = asyncio.ensure_future(processes["two"].run(stop))
+            await until(lambda: bool(reports))
+            assert not processes["two"].is_leader
+            assert {name for name, _ in reports} == {"one"}
+            assert await reasons(cluster, ledger_id) == ("gap b2",)
+            one.cancel()
+            await asyncio.gather(one, return_exceptions=True)
+            await until(lambda: any(name == "two" for name, _ in reports))
+            stop.set()
+            await two
+
+    run(scenario)
+
+
+def test_a_lost_bookie_is_acted_on_when_its_delay_is_over_without_waiting_for_the_interval() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ledger_id = await cluster.ledger("b1", "b2", "b3")
+        await cluster.tasks.set_lost_bookie_delay_s(0.1)
+        settings = SETTINGS.model_copy(
+            update={"audit_interval_ms": 3_600_000, "full_audit_interval_ms": 3_600_000}
+        )
+        stop, reports = asyncio.Event(), list[AuditReport]()
+        process = AuditorProcess(cluster, settings, name="a", on_report=reports.append)
+        serving = asyncio.ensure_future(process.run(stop))
+        await until(lambda: bool(reports))
+        await cluster.unregister("b1")
+        await until(lambda: len(reports) == 2)
+        assert await reasons(cluster, ledger_id) == ("lost b1",)
+        stop.set()
+        await serving
+
+    run(scenario)
+
+
+def test_metrics_are_named_after_bookkeepers_and_say_what_the_round_found() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        await cluster.ledger("b1", "b2", "b3")
+        await cluster.ledger("b1", "b2", "b4", without={"b4": {0}})
+        await cluster.unregister("b1")
+        metrics = AuditorMetrics()
+        auditing = LedgerAudits(cluster, SETTINGS, lost_delay_s=0, metrics=metrics)
+        await auditing.once(asyncio.Event(), full=True)
+
+        def value(name: str, **labels: str) -> float | None:
+            return metrics.registry.get_sample_value(f"daybook_auditor_{name}", labels)
+
+        assert value("num_under_replicated_ledgers") == 2
+        assert value("num_ledgers_by_reason", reason="gap") == 1
+        assert value("num_lost_bookies") == 1
+        assert value("num_ledgers_having_less_than_wq_replicas_of_an_entry") == 2
+        assert value("num_ledgers_having_no_replica_of_an_entry") == 0
+        assert value("fully_replicated") == 0
+        assert value("audit_bookies_time_seconds_count", kind="full") == 1
+
+    run(scenario)
