@@ -24,8 +24,8 @@ from daybook.metadata.store import (
 )
 from daybook.metadata.tree import list_directory, walk_ids
 
-LOST_BOOKIE_DELAY_S: Final = 0.0
-"""Where none was set: a bookie counts as lost as soon as it leaves both lists."""
+LOST_BOOKIE_DELAY_S: Final = 60.0
+"""Where none was set: longer than a restart, so that a rolling one copies nothing (rule 33)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ async def test_rule_33_repair_is_switched_off_and_on_for_all(opener: Opener) -> 
         await admin.set_disabled(False)
         await admin.set_disabled(False)
         assert not await admin.disabled()
-        assert await worker.lost_bookie_delay_s() == 0
+        assert await worker.lost_bookie_delay_s() == 60
         await admin.set_lost_bookie_delay_s(90.5)
         await two.sync()
         assert await worker.lost_bookie_delay_s() == 90.5
