@@ -21,8 +21,10 @@ _STATES_NEED_SEEDS = 2000
 """A shorter run may miss a rare state without anything being wrong."""
 
 console = Console()
+app = typer.Typer(add_completion=False)
 
 
+@app.command()
 def main(
     seeds: Annotated[str, typer.Option(help="the range a..b, both included")] = "0..9999",
     seed: Annotated[int | None, typer.Option(help="run this one only")] = None,
@@ -66,6 +68,8 @@ def _run_one(seed: int, *, tracing: bool) -> int:
         f"seed {seed}: {result.events} events, {result.simulated_us / 1e6:.2f} simulated seconds, "
         f"{result.acked} entries acknowledged; {verdict}"
     )
+    if result.failure and not tracing:
+        print(f"see how: {replay_command(seed)}")
     return 1 if result.failure else 0
 
 
@@ -108,4 +112,4 @@ def _show(summary: Summary, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

@@ -73,6 +73,8 @@ class Driver(StreamClient):
             ev.ReadMetadata: self._read_metadata,
         }
         cluster.add_client(self)
+        if ledger_id >= 0:
+            self.note(f"starts on ledger {ledger_id}")
 
     # The machine
 

@@ -101,7 +101,7 @@ class Faults:
         """A disk that is being copied back may be lost once more, which is when a stale nonce shows (rule 29)."""
         name = worker.clears_limbo_of
         if name is not None and self._rng.random() < self.cluster.swarm.wipe_again:
-            when = self.world.now_us + self._some_us(12)
+            when = self.world.now_us + self._some_us(8)
             self.world.at(when, None, self.wipe, self.cluster.bookies[name])
 
     def _crash_client(self) -> None:

@@ -96,8 +96,9 @@ class Scenario:
                 working.add(ledger_id)
 
     def _some_time(self, call: object) -> None:
+        """Rather early, while writers are still at it: that is when others are in their way."""
         assert callable(call)
-        when = self.world.now_us + int(self.cluster.swarm.fault_window_us * self._rng.random())
+        when = self.world.now_us + int(self.cluster.swarm.fault_window_us * self._rng.random() ** 3)
         self.world.at(when, None, call)
 
     def _start_writer(self) -> None:

@@ -88,7 +88,7 @@ def draw(rng: Random) -> Swarm:
     quorum = check_quorum(*rng.choice(_QUORUMS))
     spare = rng.choice((0, 0, 1, 1, 2, 3))
     weights = {kind: rng.random() ** 2 if rng.random() < 0.5 else 0.0 for kind in FAULT_KINDS}
-    weights["wipe bookie"] *= 3  # the atlas forbids most of them
+    weights["wipe bookie"] *= 5  # the atlas forbids most of them
     if not any(weights.values()):
         weights[rng.choice(FAULT_KINDS)] = 1.0
     deferred_sync = rng.random() < 0.08
@@ -97,7 +97,7 @@ def draw(rng: Random) -> Swarm:
         bookies=quorum.ensemble_size + spare,
         racks=rng.choice((1, 1, 2, 3)),
         writers=rng.choice((1, 1, 2, 3)),
-        appends=rng.choice((4, 8, 12, 20)),
+        appends=rng.choice((4, 8, 16, 24)),
         readers=rng.choice((0, 1, 1, 2)),
         tails=rng.choice((0, 0, 1, 1, 2)),
         recoverers=rng.choice((0, 1, 1, 2, 3)),
@@ -117,9 +117,9 @@ def draw(rng: Random) -> Swarm:
         read_error=ratio(0.2),
         short_listing=ratio(0.5),
         keep_unsynced=rng.choice((0.0, 0.2, 0.5, 0.8, 1.0)),
-        wipe_again=rng.choice((0.0, 0.5, 1.0)),
+        wipe_again=rng.choice((0.0, 0.8, 1.0)),
         delete_at_repair=rng.choice((0.0, 0.0, 0.2, 0.6)),
         faults=rng.choice((0, 1, 2, 4, 8, 12)),
         fault_weights=weights,
-        fault_window_us=rng.choice((300, 600, 1200)) * MS,
+        fault_window_us=rng.choice((400, 800, 1200)) * MS,
     )

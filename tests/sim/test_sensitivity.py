@@ -198,4 +198,4 @@ def _look(most: int) -> None:
 
 
 if __name__ == "__main__":
-    _look(5000)
+    _look(2000)
