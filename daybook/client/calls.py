@@ -156,6 +156,7 @@ class BookieCalls:
                 pb.ReadLacRequest(
                     ledger_id=of.ledger_id,
                     known_lac=request.known_lac,
+                    known_fenced=request.known_fenced,
                     timeout_ms=request.wait_ms,
                     key=of.key,
                 ),
