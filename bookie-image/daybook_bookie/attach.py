@@ -18,6 +18,7 @@ from daybook.wire import bookie_pb2 as pb
 from daybook_bookie.append import AppendStream
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.passwords import refuse_impossible
 
 _LOG: Final = get_logger(__name__)
 _ATTEMPTS_MAX: Final = 3
@@ -48,6 +49,10 @@ class Attacher:
 
     def attach(self, stream: AppendStream, request: pb.Attach) -> None:
         """Decide what can be decided now; the rest goes to the workers. The answer goes to the stream."""
+        impossible = refuse_impossible(request.ledger_id, request.key)
+        if impossible is not Code.OK:
+            self._send(stream, request, impossible, "no ledger has this id or key: is the request damaged?")
+            return
         verdict = self._try(stream, request)
         if verdict is AttachVerdict.NEEDS_METADATA:
             self._workers.submit(self._attach_later, stream, request)
@@ -100,13 +105,13 @@ class Attacher:
             self._table.release(ledger_id)
 
     def _answer(self, stream: AppendStream, request: pb.Attach, verdict: AttachVerdict) -> None:
-        code = verdict.code
+        self._send(stream, request, verdict.code, _DETAILS[verdict])
+
+    def _send(self, stream: AppendStream, request: pb.Attach, code: Code, detail: str) -> None:
         self._metrics.attached.labels(code.name).inc()
         if code is Code.UNAUTHORIZED:
             _LOG.warning("a wrong password", ledger_id=request.ledger_id, client=stream.client)
-        answer = pb.Attached(
-            ledger_id=request.ledger_id, purpose=request.purpose, code=code, detail=_DETAILS[verdict]
-        )
+        answer = pb.Attached(ledger_id=request.ledger_id, purpose=request.purpose, code=code, detail=detail)
         stream.send_control(pb.ServerControl(attached=answer))
 
 

@@ -2,6 +2,9 @@
 
 A key that a fence brought to an unknown ledger was never checked (rules 3 and 46), so before it refuses another one
 the bookie asks. Without an answer the request is refused as unavailable, not as unauthorised.
+
+Whoever can open a connection can ask, so what could not be stored is refused here, before anything knows of it: a fence
+is taken without asking anyone, and one of an impossible ledger would stop the store at its next flush, and each start.
 """
 
 from collections.abc import Callable
@@ -13,8 +16,16 @@ from daybook.core.ids import LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.runtime.logs import get_logger
 from daybook_bookie.ledgers import LedgerTable
+from daybook_bookie.records import PASSWORD_HASH_BYTES_MAX
 
 _LOG: Final = get_logger(__name__)
+
+
+def refuse_impossible(ledger_id: LedgerId, key: str) -> Code:
+    """BAD_FRAME for an id that no ledger has, UNAUTHORIZED for a key that no password has; otherwise OK."""
+    if ledger_id < 0:
+        return Code.BAD_FRAME
+    return Code.UNAUTHORIZED if len(key.encode()) > PASSWORD_HASH_BYTES_MAX else Code.OK
 
 
 class Passwords:
@@ -28,7 +39,13 @@ class Passwords:
         self._read_metadata = read_metadata
 
     def check(self, ledger_id: LedgerId, key: str) -> Code:
-        """OK, UNAUTHORIZED, UNAVAILABLE or NO_SUCH_LEDGER. A ledger that is not known here has nothing to hide."""
+        """OK, UNAUTHORIZED, UNAVAILABLE, NO_SUCH_LEDGER or BAD_FRAME.
+
+        A ledger that is not known here has nothing to hide.
+        """
+        impossible = refuse_impossible(ledger_id, key)
+        if impossible is not Code.OK:
+            return impossible
         with self._table.lock:
             ledger = self._table.find(ledger_id)
             verdict = AttachVerdict.OK if ledger is None else ledger.authorize(key)
