@@ -142,16 +142,20 @@ def settings_of_the_pace_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_comparison_lasts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was whole once is never compared again, in a full round neither."""
-    listed = LedgerAudits._listed
+    begin = LedgerAudits._begin
 
-    async def once(self: LedgerAudits, found: Any, task: Any, this: Any) -> Any:
-        this.full = False
-        return await listed(self, found, task, this)
+    async def keep(self: LedgerAudits, *, full: bool) -> Any:
+        compared = dict(self._compared)
+        this = await begin(self, full=full)
+        self._compared, this.full = compared, False
+        return this
 
-    monkeypatch.setattr(LedgerAudits, "_listed", once)
+    monkeypatch.setattr(LedgerAudits, "_begin", keep)
 
 
-@mutant(rule=56, caught_by=f"{_WORKER}::test_what_is_marked_during_a_repair_is_not_done_with_it")
+@mutant(
+    rule=56, caught_by=f"{_WORKER}::test_rule_56_what_is_marked_after_the_last_look_is_not_done_with_the_task"
+)
 def tasks_are_done_whatever_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repaired ledger's task is deleted with what an auditor has found in it meanwhile."""
     settle = LockedRepair._settle
