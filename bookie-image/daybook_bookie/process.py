@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Final
 
+from kazoo.security import CREATOR_ALL_ACL
+
 from daybook.core.errors import DaybookError
 from daybook.core.placement import BookieInfo
 from daybook.metadata.store import MetadataStore
@@ -162,12 +164,23 @@ def _reachable(address: Address) -> str:
     return str(Address(wildcards.get(address.host, address.host), address.port))
 
 
+def zookeeper_options(settings: BookieSettings) -> ZooKeeperOptions:
+    """How to reach ZooKeeper; with a digest, nodes that are made belong to who has it."""
+    digest = settings.zookeeper_digest
+    return ZooKeeperOptions(
+        session_timeout_s=settings.session_timeout_ms / 1000,
+        connect_timeout_s=settings.connect_timeout_ms / 1000,
+        tls=settings.zookeeper_tls,
+        ca_file=str(settings.zookeeper_tls_ca or ""),
+        cert_file=str(settings.zookeeper_tls_certificate or ""),
+        key_file=str(settings.zookeeper_tls_key or ""),
+        auth=() if digest is None else (("digest", digest.get_secret_value()),),
+        acl=None if digest is None else CREATOR_ALL_ACL,
+    )
+
+
 def _zookeeper(settings: BookieSettings) -> Callable[[], Awaitable[MetadataStore]]:
     async def connect() -> MetadataStore:
-        options = ZooKeeperOptions(
-            session_timeout_s=settings.session_timeout_ms / 1000,
-            connect_timeout_s=settings.connect_timeout_ms / 1000,
-        )
-        return await ZooKeeperStore.open(settings.zookeeper, options)
+        return await ZooKeeperStore.open(settings.zookeeper, zookeeper_options(settings))
 
     return connect

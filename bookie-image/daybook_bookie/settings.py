@@ -7,7 +7,7 @@ Every bound on memory is here, in bytes: the sum of the caches and queues is wha
 from pathlib import Path
 from typing import ClassVar, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from daybook.core.ids import MESSAGE_BYTES_MAX, check_bookie_id
@@ -54,6 +54,12 @@ class BookieSettings(Settings):
     tls_ca: Path | None = Field(
         None, description="PEM CA that must have signed clients' certificates (mutual TLS)"
     )
+
+    zookeeper_tls: bool = Field(default=False, description="speak TLS to ZooKeeper")
+    zookeeper_tls_ca: Path | None = Field(None, description="PEM CA of ZooKeeper's certificates")
+    zookeeper_tls_certificate: Path | None = Field(None, description="PEM certificate shown to ZooKeeper")
+    zookeeper_tls_key: Path | None = Field(None, description="PEM key of that certificate")
+    zookeeper_digest: SecretStr | None = Field(None, description="user:password for ZooKeeper's ACLs")
 
     write_cache_bytes: int = Field(64 * MIB, ge=_BYTES_MIN, description="write cache, each of the two halves")
     flush_bytes: int = Field(32 * MIB, ge=1, description="flush the write cache to the store at this size")
