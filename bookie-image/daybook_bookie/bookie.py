@@ -86,11 +86,12 @@ class Bookie:
             self.storage.journal,
             metrics,
             stuck_after_ms=settings.stuck_after_ms,
-            on_full=self.disk_watch.refuse_writes,
+            on_full=self._journal_is_full,
             on_failure=self.fail,
         )
         self.store_thread = StoreThread(
             self.table,
+            self.journal,
             metrics,
             interval_ms=settings.flush_interval_ms,
             stuck_after_ms=settings.stuck_after_ms,
@@ -255,6 +256,11 @@ class Bookie:
         return len(self._streams)
 
     # Space
+
+    def _journal_is_full(self) -> None:
+        """A flush makes durable what the journal refused, and lets files of the journal go."""
+        self.disk_watch.refuse_writes()
+        self.table.flush_wanted.set()
 
     def _look_at_space(self) -> list[Usage]:
         """Journal and store; what LMDB's file can reuse counts as free, since it never shrinks (rule 30)."""

@@ -102,15 +102,13 @@ class Control:
         """Answer once everything that was accepted deferred is durable; with the boot id (rule 22)."""
         with self._table.lock:
             ledger = self._table.find(request.ledger_id)
-            if ledger is None:
-                code = Code.NO_SUCH_LEDGER
-            else:
-                verdict = ledger.force()
-                code = verdict.code
+            code = Code.OK if ledger is None else ledger.force().code  # unknown: no entry is striped here yet
             barrier = Barrier([])
             self._bookie.journal.put(barrier)
         if code is Code.OK:
             code = barrier.wait(self._timeout_s)
+        if code is Code.OK and self._bookie.journal.owes:
+            code = Code.READ_ONLY
         self._bookie.metrics.forces.labels(code.name).inc()
         return pb.ForceResponse(code=code, boot_id=self._bookie.boot_id)
 
@@ -150,7 +148,7 @@ class Control:
                 return pb.EntryIntervalsResponse(code=Code.OK, last_add_confirmed=-1)
             lac = ledger.last_add_confirmed()
         held = self._table.intervals(request.ledger_id)
-        if not self._bookie.make_durable(self._timeout_s):
+        if not self._bookie.make_durable(self._timeout_s) or self._bookie.journal.owes:
             return pb.EntryIntervalsResponse(code=Code.UNAVAILABLE)
         page, more = _page((i for i in held if i.last >= request.from_entry), request.limit)
         return pb.EntryIntervalsResponse(

@@ -1,7 +1,8 @@
 """The one thread that writes the journal: it takes all that waits as one group, syncs once, then answers all of it.
 
 So a slow disk makes groups larger instead of queues longer. An answer never comes before the sync that it stands for
-(rule 23); if that fails, nothing is answered and the bookie stops. A full disk is an answer (rule 30).
+(rule 23); if that fails, nothing is answered and the bookie stops. A full disk is an answer (rule 30); what it refused
+is in the cache all the same, and durable only when the store has it: `owes` says so to those who speak for all.
 """
 
 import threading
@@ -78,6 +79,9 @@ class JournalThread:
         """`on_full`: the disk is full, the bookie should become read-only. `on_failure`: it must stop (rule 23)."""
         self.journal = journal
         self.progress = Progress("the journal thread", stuck_after_ms)
+        self.refusals = 0
+        """How many groups found no space."""
+        self._refusals_stored = 0
         self._metrics = metrics
         self._on_full = on_full
         self._on_failure = on_failure
@@ -91,6 +95,15 @@ class JournalThread:
     def put(self, item: JournalItem) -> None:
         """Queue `item`; what one thread puts first is written first. Never blocks."""
         self._queue.put(item)
+
+    @property
+    def owes(self) -> bool:
+        """Whether something that was refused for want of space, be it answered before, is not in the store yet."""
+        return self.refusals != self._refusals_stored
+
+    def stored(self, refusals: int) -> None:
+        """The store has all that was accepted when `refusals` was so high."""
+        self._refusals_stored = refusals
 
     def close(self) -> None:
         """Write what is queued, then stop. The journal stays open for the store's last trim."""
@@ -138,6 +151,7 @@ class JournalThread:
             code = Code.OK
         except StorageFullError as error:
             _LOG.warning("the journal has no space", reason=str(error))
+            self.refusals += 1
             self._on_full()
             code = Code.READ_ONLY
         self._answer(items, code)

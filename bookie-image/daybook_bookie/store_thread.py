@@ -12,6 +12,7 @@ from typing import Final
 
 from daybook.runtime.health import Progress
 from daybook.runtime.logs import get_logger
+from daybook_bookie.journal_thread import JournalThread
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.storage_errors import StorageError, StorageFullError
@@ -28,6 +29,7 @@ class StoreThread:
     def __init__(
         self,
         table: LedgerTable,
+        journal: JournalThread,
         metrics: BookieMetrics,
         *,
         interval_ms: int,
@@ -38,6 +40,7 @@ class StoreThread:
         """`on_full`: the disk is full, the bookie should become read-only. `on_failure`: it must stop (rule 23)."""
         self.progress = Progress("the store thread", stuck_after_ms)
         self._table = table
+        self._journal = journal
         self._metrics = metrics
         self._interval_s = interval_ms / 1000
         self._on_full = on_full
@@ -94,6 +97,7 @@ class StoreThread:
         self.progress.stamp()
         table = self._table
         with table.lock:
+            refusals = self._journal.refusals
             generation = table.storage.begin_flush() if table.storage.cache.has_changes else None
             table.room_made()
         if generation is not None:
@@ -104,6 +108,7 @@ class StoreThread:
                 table.storage.end_flush()
             self._metrics.flush_seconds.observe(perf_counter() - started)
             self._metrics.flushed_bytes.inc(generation.size_bytes)
+        self._journal.stored(refusals)
         self._remove_deleted()
         self.progress.rest()
         with self._round_done:

@@ -1,0 +1,23 @@
+"""Mutants of the bookie: what the journal refused for want of space counts as durable."""
+
+import pytest
+from daybook_bookie.journal_thread import JournalThread
+
+from tests.mutants.registry import mutant
+
+TESTS = "tests/bookie/test_server_unsynced.py::"
+
+
+@mutant(rule=22, caught_by=TESTS + "test_rule_22_a_force_does_not_answer_for_what_the_journal_refused")
+def a_force_answers_for_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A force is answered although the journal had no space for frames that were accepted before it."""
+    monkeypatch.setattr(JournalThread, "owes", property(lambda _: False))
+
+
+@mutant(
+    rule=47,
+    caught_by=TESTS + "test_rule_47_what_the_journal_refused_is_not_listed_before_the_store_has_it",
+)
+def refused_frames_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair is told that entries are there which a power cut would take away."""
+    monkeypatch.setattr(JournalThread, "owes", property(lambda _: False))
