@@ -260,3 +260,8 @@ def test_back_pressure_bounds_what_waits_for_the_journal(start_bookie: StartBook
         assert stream.is_quiet(0.5)
         assert bookie.bookie.budget.taken_bytes <= 32 * 1024 * 1024
     assert stream.settle(numbers[-1]) == {}
+
+
+def test_a_force_of_a_ledger_that_brought_nothing_here_is_answered(bookie: RunningBookie) -> None:
+    answer = bookie.stub.force(pb.ForceRequest(ledger_id=1), timeout=WAIT_S)
+    assert (Code(answer.code), answer.boot_id) == (Code.OK, bookie.bookie.boot_id)

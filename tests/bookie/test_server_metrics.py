@@ -1,5 +1,7 @@
 """The list of metrics is an interface: dashboards and alerts break when a name changes."""
 
+from pathlib import Path
+
 from daybook_bookie.metrics import BookieMetrics
 from prometheus_client import CollectorRegistry
 
@@ -17,3 +19,8 @@ def test_the_list_of_metrics() -> None:
     BookieMetrics(registry)
     names = {metric.name for metric in registry.collect()}
     assert names == {f"daybook_bookie_{name}" for name in NAMES.split()}
+
+
+def test_the_documentation_names_them_all() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert [name for name in NAMES.split() if f"| `{name}` |" not in text] == []
