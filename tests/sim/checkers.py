@@ -139,8 +139,10 @@ class Checkers:
         assert entry_id not in content
         content[entry_id] = payload
 
-    def completed(self, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> None:
-        """A writer acknowledged first … last; `metadata` is the writer's view."""
+    def completed(
+        self, metadata: LedgerMetadata, first: EntryId, last: EntryId, *, everywhere: bool = False
+    ) -> None:
+        """A writer acknowledged first … last; `metadata` is the writer's view. `everywhere`: by a force (rule 22)."""
         ghost = self.ghosts[metadata.ledger_id]
         name = f"ledger {metadata.ledger_id}"
         if first != ghost.acked + 1 or last < first or last not in ghost.content:
@@ -153,7 +155,19 @@ class Checkers:
         ghost.acked = last
         for entry in range(first, last + 1):
             self._reaches_ack_quorum(ghost, metadata, entry)
+            if everywhere:
+                self._is_everywhere(ghost, metadata, entry)
         self.acked_entries_are_readable(ghost)
+
+    def _is_everywhere(self, ghost: Ghost, metadata: LedgerMetadata, entry: EntryId) -> None:
+        ensemble = metadata.fragment_of(entry).bookies
+        members = {ensemble[position] for position in write_set(metadata.quorum, entry)}
+        without = members - ghost.durable_ever.get(entry, set())
+        if without:
+            self.fail(
+                "a force is answered by the whole ensemble",
+                f"entry {entry} of ledger {metadata.ledger_id} was never durable on {sorted(without)} (rule 22)",
+            )
 
     def reader_lac(self, ledger_id: LedgerId, before: EntryId, now: EntryId) -> None:
         """What one reader was told, and what it is told now."""

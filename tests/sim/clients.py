@@ -199,6 +199,9 @@ class Driver(StreamClient):
     def _send_fence(self, effect: ev.SendFence) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.FenceAnswered, name, request_id, Code.TIMEOUT)
+        if self.cluster.network.loses_fence():
+            self._calls[request_id] = (self.world.now_us + REQUEST_TIMEOUT_US, late, name)
+            return
         bookie = self.cluster.bookies[name]
         self._call(
             name, request_id, late, bookie.fence, self.ledger_id, self.key, request_id, self.reply_from(name)

@@ -56,6 +56,14 @@ class Network:
             delay += int(_REORDER_US * rng.random())
         return delay
 
+    def loses_fence(self) -> bool:
+        """Draw whether a fence is lost: its loss has a ratio of its own, because what follows from it is subtle."""
+        ratio = self.swarm.fence_loss
+        if not self.is_faulty or not ratio or self._rng.random() >= ratio:
+            return False
+        self.world.tally.fault("loss")
+        return True
+
     def is_lost(self, source: str, target: str) -> bool:
         """Draw whether a message is lost."""
         if not self.is_faulty:

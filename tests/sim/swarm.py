@@ -44,6 +44,7 @@ class Swarm:
     deferred_sync: bool
 
     loss: float
+    fence_loss: float
     duplicate: float
     reorder: float
     slow: float
@@ -91,7 +92,7 @@ def draw(rng: Random) -> Swarm:
     weights["wipe bookie"] *= 5  # the atlas forbids most of them
     if not any(weights.values()):
         weights[rng.choice(FAULT_KINDS)] = 1.0
-    deferred_sync = rng.random() < 0.08
+    deferred_sync = rng.random() < 0.12
     return Swarm(
         quorum=quorum,
         bookies=quorum.ensemble_size + spare,
@@ -106,6 +107,7 @@ def draw(rng: Random) -> Swarm:
         explicit_ids=not deferred_sync and rng.random() < 0.08,
         deferred_sync=deferred_sync,
         loss=ratio(0.4),
+        fence_loss=ratio(0.9, 0.3),
         duplicate=ratio(0.3),
         reorder=ratio(0.5),
         slow=ratio(0.08),

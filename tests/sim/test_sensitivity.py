@@ -11,10 +11,12 @@ import pytest
 
 from daybook.core import recovery
 from daybook.core.bookie import BookieLedger
-from daybook.core.events import Effect, ReadAnswered
+from daybook.core.errors import Code
+from daybook.core.events import Effect, FrameAcked, ReadAnswered
 from daybook.core.evidence import EvidenceWindow
+from daybook.core.force import Forces
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.metadata_update import MetadataUpdate
 from daybook.core.quorum import is_ack_quorum
 from daybook.core.recovery import LedgerRecovery
 from daybook.core.send_window import Member, SendWindow
@@ -40,25 +42,20 @@ def one_ack_too_few(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerWriter, "_is_acknowledged", judge)
 
 
-def recovery_skips_the_fence(patch: pytest.MonkeyPatch) -> None:
-    """Rule 1: one fenced bookie is taken for all."""
-    patch.setattr(LedgerRecovery, "_is_fenced", lambda self: True)
-
-
-def recovery_reads_do_not_fence(patch: pytest.MonkeyPatch) -> None:
-    """Rule 2, with a recovery that takes one fenced bookie for all."""
+def recovery_does_not_fence(patch: pytest.MonkeyPatch) -> None:
+    """Rules 1 and 2: one fenced bookie is taken for all, and reads do not fence; each rule alone covers the other."""
     patch.setattr(recovery, "READS_FENCE", False)
     patch.setattr(LedgerRecovery, "_is_fenced", lambda self: True)
+
+
+def the_fence_stops_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Rule 10: bookies take normal frames of a fenced ledger."""
+    patch.setattr(BookieLedger, "_refuses_normal", lambda self: Code.OK)
 
 
 def bookies_answer_before_they_sync(patch: pytest.MonkeyPatch) -> None:
     """Rule 23: a frame is answered when it is in memory."""
     patch.setattr(BookieLedger, "may_ack_before_sync", lambda self, header: True)
-
-
-def fences_are_answered_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
-    """Rule 4: a fence is answered when it is in memory."""
-    patch.setattr(BookieLedger, "_fence_must_wait", lambda self: False)
 
 
 def recovery_starts_at_the_beginning(patch: pytest.MonkeyPatch) -> None:
@@ -133,19 +130,26 @@ def recovery_raises_the_lac(patch: pytest.MonkeyPatch) -> None:
 
 def completion_while_metadata_is_pending(patch: pytest.MonkeyPatch) -> None:
     """Rule 15: entries complete although an ensemble change is undecided."""
-    patch.setattr(LedgerWriter, "_adopt", _adopt_without_sending(LedgerWriter._adopt))
+    acked = LedgerWriter._frame_acked
+
+    def eager(self: LedgerWriter, event: FrameAcked) -> None:
+        acked(self, event)
+        phase, self._update._phase = self._update._phase, MetadataUpdate(0)._phase
+        self._complete()
+        self._update._phase = phase
+
+    patch.setattr(LedgerWriter, "_frame_acked", eager)
 
 
-def _adopt_without_sending(
-    adopt: Callable[[LedgerWriter, LedgerMetadata, int], None],
-) -> Callable[[LedgerWriter, LedgerMetadata, int], None]:
-    def adopted(self: LedgerWriter, metadata: LedgerMetadata, version: int) -> None:
-        acked = {batch.first: batch.acked for batch in self._window.uncompleted.values()}
-        adopt(self, metadata, version)
-        for batch in self._window.uncompleted.values():
-            batch.acked |= acked.get(batch.first, 0)
+def restarts_go_unnoticed(patch: pytest.MonkeyPatch) -> None:
+    """Rule 22: a bookie that restarted, and lost what it had not synced, answers the force."""
+    patch.setattr(Forces, "same_boot", lambda self, bookie, boot_id: True)
 
-    return adopted
+
+def any_repair_clears_limbo(patch: pytest.MonkeyPatch) -> None:
+    """Rule 29: limbo ends whatever the nonce: the disk may have been lost again meanwhile."""
+    clear = BookieLedger.clear_limbo
+    patch.setattr(BookieLedger, "clear_limbo", lambda self, nonce: clear(self, self.limbo_nonce or ""))
 
 
 def listings_decide_what_is_deleted(patch: pytest.MonkeyPatch) -> None:
@@ -156,10 +160,9 @@ def listings_decide_what_is_deleted(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: Final[dict[Patch, int]] = {
     one_ack_too_few: 0,
-    recovery_skips_the_fence: 0,
-    recovery_reads_do_not_fence: 0,
+    recovery_does_not_fence: 0,
+    the_fence_stops_nothing: 0,
     bookies_answer_before_they_sync: 0,
-    fences_are_answered_before_they_are_durable: 0,
     recovery_starts_at_the_beginning: 0,
     one_denial_is_enough: 0,
     failures_count_as_not_found: 0,
@@ -170,6 +173,8 @@ MUTANTS: Final[dict[Patch, int]] = {
     recovery_raises_the_lac: 0,
     completion_while_metadata_is_pending: 0,
     listings_decide_what_is_deleted: 0,
+    restarts_go_unnoticed: 0,
+    any_repair_clears_limbo: 0,
 }
 """Each with a seed that must fail."""
 

@@ -158,7 +158,8 @@ class WriterClient(Driver):
         """With deferred sync only this acknowledges (rule 22), and on the whole ensemble."""
         first = self.cluster.checkers.ghosts[self.ledger_id].acked + 1
         if effect.last_add_confirmed >= first:
-            self.cluster.checkers.completed(self.machine.metadata, first, effect.last_add_confirmed)
+            last = effect.last_add_confirmed
+            self.cluster.checkers.completed(self.machine.metadata, first, last, everywhere=True)
 
     def _fail(self, effect: ev.Fail) -> None:
         self._ids.pop(effect.token, None)
