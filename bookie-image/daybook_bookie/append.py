@@ -192,7 +192,7 @@ class AppendStream:
             number = self._answers.receive(len(frames))
         item = MessageItem(self, number, len(message), started)
         self._accept(item, message, frames, refused)
-        self._count(message, frames, refused)
+        self._count(frames, refused)
 
     def _refuse_message(self, error: FrameError) -> None:
         _LOG.warning("a message that is no run of frames", client=self.client, reason=str(error))
@@ -240,14 +240,14 @@ class AppendStream:
                 self.decide(item.message, [index], code)
             self.send_answers()
 
-    def _count(self, message: bytes, frames: list[tuple[FrameHeader, int]], refused: dict[int, Code]) -> None:
+    def _count(self, frames: list[tuple[FrameHeader, int]], refused: dict[int, Code]) -> None:
         metrics = self.shared.metrics
         for code in refused.values():
             metrics.add_rejected.labels(code.name).inc()
         accepted = frames if not refused else [f for i, f in enumerate(frames) if i not in refused]
         metrics.add_frames.inc(len(accepted))
         metrics.add_entries.inc(sum(header.count for header, _ in accepted))
-        metrics.add_bytes.inc(len(message))
+        metrics.add_bytes.inc(sum(header.size_bytes for header, _ in accepted))
 
 
 def _damaged(message: bytes, frames: list[tuple[FrameHeader, int]]) -> dict[int, Code]:

@@ -37,6 +37,8 @@ from daybook_bookie.surplus import SurplusCollector
 _LOG: Final = get_logger(__name__)
 ANSWER_TIMEOUT_S: Final = 30.0
 """How long an answer waits for the journal before it is given up."""
+TELL_SPACE_RATIO: Final = 0.01
+"""How much usage moves before the registration says so."""
 
 
 class Bookie:
@@ -66,6 +68,7 @@ class Bookie:
         self._streams: set[AppendStream] = set()
         self._streams_lock = threading.Lock()
         self._info: BookieInfo | None = None
+        self._told_ratio = 0.0
         self._make_threads(look_at_space or self._look_at_space)
         self._make_services()
 
@@ -82,6 +85,7 @@ class Bookie:
             settings.disk_check_ms,
         )
         self.disk_watch.on_change = self._state_changed
+        self.disk_watch.on_look = self._tell_space
         self.journal = JournalThread(
             self.storage.journal,
             metrics,
@@ -155,15 +159,10 @@ class Bookie:
     def register(self, info: BookieInfo, on_registered: Callable[[], None] = lambda: None) -> None:
         """Let clients find the bookie, now or as soon as ZooKeeper answers; `on_registered` is told once."""
         self._info = info
-
-        def registered() -> None:
-            self.metrics.registered.set(1)
-            on_registered()
-
         self.link.register(
             self._current_info(),
             wait_for_topology=self.settings.wait_for_topology,
-            on_registered=registered,
+            on_registered=on_registered,
         )
 
     def fail(self, reason: str) -> None:
@@ -277,9 +276,16 @@ class Bookie:
         if self._info is not None:
             self.link.update(self._current_info())
 
+    def _tell_space(self) -> None:
+        """Placement weighs bookies by what is free: tell it when that has moved noticeably."""
+        ratio = self.disk_watch.fullest.ratio
+        if self._info is not None and abs(ratio - self._told_ratio) >= TELL_SPACE_RATIO:
+            self.link.update(self._current_info())
+
     def _current_info(self) -> BookieInfo:
         assert self._info is not None
         fullest = self.disk_watch.fullest
+        self._told_ratio = fullest.ratio
         return BookieInfo(
             bookie=self._info.bookie,
             address=self._info.address,
@@ -299,6 +305,7 @@ class Bookie:
         metrics.journal_queue_bytes.set_function(lambda: self.budget.taken_bytes)
         metrics.journal_bytes.set_function(self.journal_bytes)
         metrics.write_cache_bytes.set_function(lambda: self.storage.cache.size_bytes)
+        metrics.registered.set_function(lambda: self.link.is_listed)
         metrics.ledgers.set_function(lambda: len(self.table.known_ids()))
         metrics.limbo_ledgers.set_function(lambda: len(self.table.limbo_marks()))
         for index, usage in enumerate(self.disk_watch.usages):

@@ -84,6 +84,9 @@ class DiskWatch:
         self.state = SpaceState.WRITABLE
         self.usages: list[Usage] = []
         self.on_change: Callable[[], None] = lambda: None
+        """Called when the state changed."""
+        self.on_look: Callable[[], None] = lambda: None
+        """Called after every look of the thread."""
         self.check()
 
     @property
@@ -143,6 +146,7 @@ class DiskWatch:
             self._wake.clear()
             if not self._closing:
                 self.check()
+                self.on_look()
 
 
 def _severity(state: SpaceState) -> int:

@@ -126,6 +126,11 @@ class MetadataLink:
         """Whether the first registration is done (a session may have expired since: that is being mended)."""
         return self._registration is not None
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether clients can find the bookie now, as far as this process can tell."""
+        return self._registration is not None and self.store.session.connected
+
     async def _register(self, *, wait_for_topology: bool, on_registered: Callable[[], None]) -> None:
         assert self._wanted is not None
         if wait_for_topology:

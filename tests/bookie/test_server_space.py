@@ -144,3 +144,17 @@ def test_registration_follows_the_state(start_bookie: StartBookie) -> None:
     assert bookie.stub.set_read_only(pb.SetReadOnlyRequest(), timeout=WAIT_S).writable
     assert eventually(registered)
     assert bookie.metric("server_status") == 1
+
+
+def test_registration_tells_how_much_is_free(start_bookie: StartBookie) -> None:
+    bookie = start_bookie(disk_check_ms=20)
+    bookie.register()
+    bookie.usages = used(42)
+
+    def told() -> int:
+        return bookie.link.run(bookie.link.bookies.bookies())["b0"].free_bytes
+
+    assert eventually(lambda: told() == 580)
+    assert bookie.metric("registered") == 1
+    bookie.link.unregister()
+    assert bookie.metric("registered") == 0
