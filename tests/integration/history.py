@@ -170,6 +170,12 @@ class History:
         """The ledger was found closed at `last_entry`, with `length` bytes, and read as `entries`."""
         self.ledgers[ledger_id].closes.append(Close(last_entry, length, list(entries)))
 
+    @property
+    def acknowledged_entries(self) -> int:
+        """How many entries were acknowledged in all."""
+        spans = [span for ledger in self.ledgers.values() for span in ledger.acknowledged]
+        return sum(last - first + 1 for first, last in spans)
+
     def judge(self) -> list[Violation]:
         """Everything that is wrong, by ledger."""
         found = [
