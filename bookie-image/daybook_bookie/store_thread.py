@@ -16,7 +16,7 @@ from daybook_bookie.journal_thread import JournalThread
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.storage_errors import StorageError, StorageFullError
-from daybook_bookie.store_write import delete_some
+from daybook_bookie.store_write import delete_some, mark_deleted
 from daybook_bookie.write_cache import Generation
 
 _LOG: Final = get_logger(__name__)
@@ -97,6 +97,8 @@ class StoreThread:
         self.progress.stamp()
         table = self._table
         with table.lock:
+            if table.storage.cache.is_flushing:
+                return  # the flush before had no room and was given up
             refusals = self._journal.refusals
             generation = table.storage.begin_flush() if table.storage.cache.has_changes else None
             table.room_made()
@@ -123,13 +125,24 @@ class StoreThread:
             except StorageFullError as error:
                 _LOG.warning("a flush has no room", reason=str(error))
                 self._on_full()
-                self._remove_deleted()
+                self._make_room()
                 self.progress.rest()
                 if self._closing.wait(_FULL_RETRY_S):
                     return False
                 self.progress.stamp()
             else:
                 return True
+
+    def _make_room(self) -> None:
+        """Carry out deletions that came since: their own flush would wait behind the one that has no room."""
+        storage = self._table.storage
+        with self._table.lock:
+            generations = storage.cache.generations
+        try:
+            mark_deleted(storage.store, generations)
+        except StorageFullError as error:
+            _LOG.warning("deletions have no room yet", reason=str(error))
+        self._remove_deleted()
 
     def _remove_deleted(self) -> None:
         """Remove the blocks of deleted ledgers, in bounded transactions; needs no room that is not reserved."""

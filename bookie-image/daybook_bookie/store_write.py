@@ -5,7 +5,7 @@ and blocks whose ranges would overlap are rewritten so that they do not. Transac
 their pages in memory; the journal mark moves only with the last one, so a crash in between replays (rule 24).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import lmdb
@@ -33,9 +33,10 @@ from daybook_bookie.write_cache import Generation, PendingLedger
 def flush(store: Store, generation: Generation, mark: Position) -> None:
     """Make all of `generation` durable; `mark` is a journal position before which everything is in it or stored.
 
-    May be repeated after StorageFullError: what was stored by then is trimmed off. Raises StorageFullError and
-    BookieMustStopError.
+    Deletions come first: they need no room and may make it. May be repeated after StorageFullError: what was stored by
+    then is trimmed off. Raises StorageFullError and BookieMustStopError.
     """
+    mark_deleted(store, [generation])
     for ledger_id in sorted(generation.ledgers):
         pending = generation.ledgers[ledger_id]
         record = store.stored(ledger_id)
@@ -52,6 +53,27 @@ def flush(store: Store, generation: Generation, mark: Position) -> None:
         batch.append(change)
         size += change_bytes
     _commit(store, batch, size, mark)
+
+
+def mark_deleted(store: Store, generations: Iterable[Generation]) -> None:
+    """Commit the deletions of `generations`, and nothing else of them; their own flush says the same again.
+
+    Raises StorageFullError and BookieMustStopError.
+    """
+    deleted = {
+        ledger_id
+        for generation in generations
+        for ledger_id, pending in list(generation.ledgers.items())
+        if pending.deleted
+    }
+    stored = {ledger_id: store.ledger(ledger_id) for ledger_id in sorted(deleted)}
+    changes = [
+        LedgerChange(ledger_id, [], [], replace(record, deleting=True))
+        for ledger_id, record in stored.items()
+        if record is not None
+    ]
+    if changes:
+        store.commit(changes, store.mark)
 
 
 def _commit(store: Store, batch: list[LedgerChange], size: int, mark: Position) -> None:
