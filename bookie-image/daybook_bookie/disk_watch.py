@@ -145,8 +145,15 @@ class DiskWatch:
             self._wake.wait(self._interval_s)
             self._wake.clear()
             if not self._closing:
-                self.check()
-                self.on_look()
+                self._check_again()
+
+    def _check_again(self) -> None:
+        """One look of the thread; what fails is tried again at the next, since nobody else would look."""
+        try:
+            self.check()
+            self.on_look()
+        except Exception:  # noqa: BLE001 - whatever it is, the next look tries again
+            _LOG.exception("the space could not be looked at")
 
 
 def _severity(state: SpaceState) -> int:

@@ -122,7 +122,7 @@ class LongPolls:
                 return
 
     def _answer(self, ready: list[tuple[Poll, LacAnswer | None]]) -> None:
-        looked = [(poll, poll.look() if news is None else news) for poll, news in ready]
+        looked = [(poll, _look(poll) if news is None else news) for poll, news in ready]
         durable = all(news is not None for _, news in ready) or self._make_durable()
         for (poll, lac), (_, news) in zip(looked, ready, strict=True):
             try:
@@ -145,3 +145,12 @@ class LongPolls:
             poll = self._remove(ledger_id, number)
             if poll is not None:
                 self._ready.append((poll, None))
+
+
+def _look(poll: Poll) -> LacAnswer | None:
+    """What is known now, None if that cannot be told."""
+    try:
+        return poll.look()
+    except Exception:  # noqa: BLE001 - one ledger must not keep the others from their answer
+        _LOG.exception("a ledger's LAC could not be looked at", ledger_id=poll.ledger_id)
+        return None

@@ -114,6 +114,7 @@ class MetadataLink:
         self._keeper = asyncio.run_coroutine_threadsafe(
             self._register(wait_for_topology=wait_for_topology, on_registered=on_registered), self._loop
         )
+        self._keeper.add_done_callback(_tell_why_it_ended)
 
     def update(self, info: BookieInfo) -> None:
         """Say something new about the bookie; does not wait for the store."""
@@ -194,3 +195,9 @@ async def _first(places: AsyncIterator[object | None]) -> None:
     async for place in places:
         if place is not None:
             return
+
+
+def _tell_why_it_ended(registering: Future[None]) -> None:
+    """An error that nobody waits for would go unheard."""
+    if not registering.cancelled() and (error := registering.exception()) is not None:
+        _LOG.error("the registration ended with an error", exc_info=error)
