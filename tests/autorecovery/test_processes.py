@@ -1,0 +1,438 @@
+"""Auto-recovery with real bookies, a real ZooKeeper and real processes, one cluster for the whole module.
+
+Each test leaves every bookie running and every ledger whole, for the next one.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import daybook
+from daybook.cli.cluster_file import CLUSTER_FILE
+from daybook.cli.local_cluster import LocalCluster
+from daybook.client.autorecovery.auditor import LedgerAudits
+from daybook.client.autorecovery.elected import AuditorProcess
+from daybook.client.autorecovery.metrics import WorkerMetrics
+from daybook.client.autorecovery.report import AuditReport
+from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.client.autorecovery.worker import RepairWorker
+from daybook.client.verify import CopyReport, verify_ledger
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import LedgerMetadata
+from daybook.metadata.tasks import RepairTasks
+from tests.fixtures.cluster import connect_to, make_cluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+SETTINGS = AutoRecoverySettings(
+    audit_interval_ms=300,
+    full_audit_interval_ms=300,
+    open_grace_ms=500,
+    retry_first_ms=200,
+    retry_max_ms=1_000,
+)
+SESSION_MS = 1_500
+VICTIM = "bookie-0"
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("healing")
+    with make_cluster(directory, bookies=5, settings={"session_timeout_ms": SESSION_MS}) as started:
+        yield started
+
+
+# What a test does.
+
+
+class Healing:
+    """An auditor and two workers, each with a client of its own."""
+
+    def __init__(self) -> None:
+        self.reports: list[AuditReport] = []
+        self.metrics = WorkerMetrics()
+        self._news = asyncio.Event()
+
+    def report(self, report: AuditReport) -> None:
+        self.reports.append(report)
+        self._news.set()
+
+    async def until(self, condition: Callable[[AuditReport], bool]) -> AuditReport:
+        """The first full report from now on for which `condition` holds."""
+        seen = len(self.reports) + 1  # the round under way may have begun before
+        while True:
+            for report in self.reports[seen:]:
+                if report.full and condition(report):
+                    return report
+            seen = max(seen, len(self.reports))
+            self._news.clear()
+            await self._news.wait()
+
+    @property
+    def copied_bytes(self) -> float:
+        value = self.metrics.registry.get_sample_value("daybook_replication_worker_num_bytes_written_total")
+        assert value is not None
+        return value
+
+
+@contextlib.asynccontextmanager
+async def healing(cluster: LocalCluster) -> AsyncIterator[Healing]:
+    started = Healing()
+    stop = asyncio.Event()
+    async with connect_to(cluster) as first, connect_to(cluster) as second:
+        auditor = AuditorProcess(first, SETTINGS, name="auditor", on_report=started.report)
+        workers = [
+            RepairWorker(client, SETTINGS, name=name, metrics=started.metrics)
+            for name, client in (("one", first), ("two", second))
+        ]
+        running = [asyncio.ensure_future(auditor.run(stop))]
+        running += [asyncio.ensure_future(worker.serve()) for worker in workers]
+        try:
+            yield started
+        finally:
+            stop.set()
+            for worker in workers:
+                worker.stop.set()
+            await asyncio.gather(*running)
+
+
+def run(work: Callable[[], Any]) -> Any:
+    async def limited() -> Any:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await work()
+
+    return asyncio.run(limited())
+
+
+async def write(
+    client: daybook.Client,
+    on: BookieId | None = None,
+    *,
+    entries: int = 300,
+    close: bool = True,
+    **quorum: Any,
+) -> LedgerId:
+    """A ledger with entries, one of whose bookies is `on`."""
+    for _ in range(50):
+        ledger = await client.create_ledger(**quorum)
+        if on is None or on in (await client.ledgers.read(ledger.id)).value.bookies():
+            break
+        await ledger.close()
+    else:
+        raise AssertionError(f"no ensemble with {on}")
+    await ledger.append_many([b"%d of %d" % (n, ledger.id) * 20 for n in range(entries)])
+    if close:
+        await ledger.close()
+    else:
+        await ledger.abandon()
+    return ledger.id
+
+
+async def metadata_of(client: daybook.Client, ledger_id: LedgerId) -> LedgerMetadata:
+    return (await client.ledgers.read(ledger_id)).value
+
+
+async def faults(client: daybook.Client, *ledger_ids: LedgerId) -> list[CopyReport]:
+    """The copies that metadata names and that are not there, not intact or not the same as the others."""
+    reports = [await verify_ledger(client, ledger_id) for ledger_id in ledger_ids]
+    return [copy for report in reports for copy in report.copies if not copy.is_whole]
+
+
+async def everything(client: daybook.Client) -> list[tuple[LedgerMetadata, int]]:
+    return [(found.value, found.version) async for found in client.list_ledgers()]
+
+
+async def until_replicated(client: daybook.Client) -> None:
+    """Look until every ledger has all its replicas; somebody else mends them."""
+    audits = LedgerAudits(client, SETTINGS)
+    while not (await audits.round(full=True)).is_fully_replicated:
+        continue
+
+
+async def gone(client: daybook.Client) -> None:
+    """Return once the victim's registration is gone."""
+    async for bookies in client.directory.watch_bookies():
+        if VICTIM not in bookies:
+            return
+
+
+def command(cluster: LocalCluster, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """A `daybook` process."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from daybook.cli.main import app; app()", *arguments],
+        env={**os.environ, "DAYBOOK_DIR": str(cluster.directory), "COLUMNS": "200", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def done(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, out, err
+
+
+# A bookie that is gone for good, told once, looked at by several tests.
+
+
+@dataclass
+class Story:
+    """What happened when a bookie with five ledgers died."""
+
+    dense: LedgerMetadata
+    striped: LedgerMetadata
+    lonely: LedgerId
+    orphan: LedgerMetadata
+    without_spare: LedgerMetadata
+    faults: list[CopyReport]
+    tasks: list[LedgerId]
+    report: AuditReport
+    faults_after_return: list[CopyReport] = field(default_factory=list)
+    tasks_after_return: list[LedgerId] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def story(own: LocalCluster) -> Story:
+    async def tell() -> Story:
+        async with connect_to(own) as client, healing(own) as healer:
+            tasks = RepairTasks(client.store, client.layout)
+            await tasks.set_lost_bookie_delay_s(1.0)
+            dense = await write(client, VICTIM, entries=3000)
+            striped = await write(client, VICTIM, ensemble_size=4, write_quorum=3)
+            lonely = await write(client, VICTIM, ensemble_size=1, write_quorum=1, ack_quorum=1)
+            orphan = await write(client, VICTIM, close=False)
+            without_spare = await write(client, VICTIM, close=False, ensemble_size=5)
+            await asyncio.to_thread(own.kill_bookie, VICTIM)
+            healed = {dense, striped, orphan}
+            report = await healer.until(
+                lambda r: (
+                    (r.lost_bookies, r.under_replicated, r.unrecoverable, r.waiting)
+                    == ((VICTIM,), (lonely,), (lonely,), ())
+                )
+            )
+            story = Story(
+                dense=await metadata_of(client, dense),
+                striped=await metadata_of(client, striped),
+                lonely=lonely,
+                orphan=await metadata_of(client, orphan),
+                without_spare=await metadata_of(client, without_spare),
+                faults=await faults(client, *healed),
+                tasks=[ledger_id async for ledger_id in tasks.ids()],
+                report=report,
+            )
+            await asyncio.to_thread(own.start_bookie, VICTIM)
+            await healer.until(lambda r: r.is_fully_replicated)
+            story.faults_after_return = await faults(client, *healed, lonely)
+            story.tasks_after_return = [ledger_id async for ledger_id in tasks.ids()]
+            await client.delete_ledger(lonely)
+            await client.delete_ledger(without_spare)
+            return story
+
+    told = run(tell)
+    assert isinstance(told, Story)
+    return told
+
+
+def test_a_bookie_that_is_gone_for_good_is_replaced_and_every_copy_is_identical(story: Story) -> None:
+    assert VICTIM not in story.dense.bookies() | story.striped.bookies()
+    assert story.faults == []
+
+
+def test_rule_35_an_unrecoverable_ledger_blocked_no_other(story: Story) -> None:
+    assert story.tasks == [story.lonely]
+    assert story.report.without_replica == (story.lonely,)
+    assert story.faults_after_return == []
+    assert story.tasks_after_return == []
+
+
+def test_rule_31_a_dead_writers_ledger_was_closed_and_repaired_after_its_grace_period(story: Story) -> None:
+    assert story.orphan.is_closed
+    assert story.orphan.last_entry == 299
+    assert VICTIM not in story.orphan.bookies()
+
+
+def test_rule_31_a_ledger_without_a_replacement_was_left_to_its_writer(story: Story) -> None:
+    assert not story.without_spare.is_closed
+    assert VICTIM in story.without_spare.bookies()
+
+
+# Others.
+
+
+def test_rule_33_a_bookie_that_returns_within_the_delay_costs_no_copy(own: LocalCluster) -> None:
+    async def work() -> None:
+        async with connect_to(own) as client:
+            tasks = RepairTasks(client.store, client.layout)
+            await tasks.set_lost_bookie_delay_s(60)
+            ledger_id = await write(client, VICTIM)
+            async with healing(own) as healer:
+                await healer.until(lambda r: r.is_fully_replicated)
+                before, copied = await everything(client), healer.copied_bytes
+                await asyncio.to_thread(own.kill_bookie, VICTIM)
+                await healer.until(lambda r: r.missing_bookies == (VICTIM,))
+                await asyncio.to_thread(own.start_bookie, VICTIM)
+                await healer.until(lambda r: r.is_fully_replicated)
+                assert healer.copied_bytes == copied
+                assert all(report.tasks_marked == 0 for report in healer.reports[1:])
+            assert await everything(client) == before
+            assert await faults(client, ledger_id) == []
+
+    run(work)
+
+
+def test_rule_29_a_wiped_bookie_is_filled_again_in_its_old_place(own: LocalCluster) -> None:
+    async def work() -> None:
+        async with connect_to(own) as client:
+            await RepairTasks(client.store, client.layout).set_lost_bookie_delay_s(60)
+            ids = [await write(client, VICTIM), await write(client, VICTIM, ensemble_size=4, write_quorum=2)]
+            open_id = await write(client, VICTIM, close=False)
+            before = [await metadata_of(client, ledger_id) for ledger_id in ids]
+            await asyncio.to_thread(own.kill_bookie, VICTIM)
+            await asyncio.to_thread(own.erase_bookie, VICTIM)
+            await gone(client)
+            await client.directory.authorise_replacement(VICTIM, by="test", now_ms=0)
+            await asyncio.to_thread(own.start_bookie, VICTIM)
+            code, out, _ = await asyncio.to_thread(done, command(own, "bookie", "info", VICTIM, "--json"))
+            assert code == 0
+            assert json.loads(out)["limbo_ledgers"] >= 3
+            process = command(own, "autorecovery", "--grace", "0.2", **FAST)
+            assert process.stderr is not None
+            assert "metrics at http://" in await asyncio.to_thread(process.stderr.readline)
+            await until_replicated(client)
+            process.send_signal(signal.SIGTERM)
+            code, _, err = await asyncio.to_thread(done, process)
+            assert code == 0, err
+            assert [await metadata_of(client, ledger_id) for ledger_id in ids] == before
+            assert (await metadata_of(client, open_id)).is_closed
+            assert await faults(client, *ids, open_id) == []
+            code, out, _ = await asyncio.to_thread(done, command(own, "bookie", "info", VICTIM, "--json"))
+            assert json.loads(out)["limbo_ledgers"] == 0
+
+    run(work)
+
+
+FAST = {
+    "DAYBOOK_AUTORECOVERY_AUDIT_INTERVAL_MS": "300",
+    "DAYBOOK_AUTORECOVERY_FULL_AUDIT_INTERVAL_MS": "300",
+    "DAYBOOK_AUTORECOVERY_RETRY_FIRST_MS": "200",
+}
+
+
+def test_rule_47_entries_missing_in_the_middle_are_found_and_filled(own: LocalCluster) -> None:
+    async def work() -> None:
+        async with connect_to(own) as client:
+            await RepairTasks(client.store, client.layout).set_lost_bookie_delay_s(60)
+            ledger = await client.create_ledger(ensemble_size=5, write_quorum=5, ack_quorum=3)
+            await ledger.append_many([b"before"] * 100)
+            while await faults(client, ledger.id):
+                continue  # the slowest copies are under way
+            await asyncio.to_thread(own.kill_bookie, VICTIM)
+            await ledger.append_many([b"meanwhile"] * 100)
+            await asyncio.to_thread(own.start_bookie, VICTIM)
+            while len((await metadata_of(client, ledger.id)).fragments) == 1:
+                await ledger.append_many([b"after"])
+            metadata = await ledger.close()
+        code, out, _ = await asyncio.to_thread(done, command(own, "audit", "--once", "--json"))
+        assert code == 1
+        assert json.loads(out)["by_reason"] == {"gap": [ledger.id]}
+        code, out, _ = await asyncio.to_thread(done, command(own, "audit", "--list", "--json"))
+        assert [(task["ledger_id"], task["reasons"]) for task in json.loads(out)] == [
+            (ledger.id, [f"gap {VICTIM}"])
+        ]
+        code, out, err = await asyncio.to_thread(done, command(own, "recover", "--drain", "--json"))
+        assert code == 0, err
+        report = json.loads(out)
+        assert report["complete"]
+        assert 100 <= report["copied_entries"] < metadata.last_entry - 99, "not what was there before"
+        code, out, err = await asyncio.to_thread(done, command(own, "audit", "--once", "--json"))
+        assert (code, json.loads(out)["is_fully_replicated"]) == (0, True), err
+        async with connect_to(own) as client:
+            assert await faults(client, ledger.id) == []
+
+    run(work)
+
+
+def test_rule_34_a_worker_paused_beyond_its_session_does_no_harm(own: LocalCluster) -> None:
+    async def work() -> None:
+        async with connect_to(own) as client:
+            tasks = RepairTasks(client.store, client.layout)
+            await tasks.set_lost_bookie_delay_s(0)
+            ledger_id = await write(client, VICTIM, entries=2000)
+            await asyncio.to_thread(own.kill_bookie, VICTIM)
+            await gone(client)
+            slow = {"DAYBOOK_AUTORECOVERY_BYTES_PER_SECOND": "100000"}
+            paused = command(own, "recover", str(ledger_id), "--json", **slow)
+            async for holder in client.store.watch_node(client.layout.task_lock(ledger_id)):
+                if holder is not None:
+                    break
+            paused.send_signal(signal.SIGSTOP)
+            other = await asyncio.to_thread(done, command(own, "recover", str(ledger_id), "--json"))
+            assert other[0] == 0, other[2]
+            repaired = await client.ledgers.read(ledger_id)
+            assert VICTIM not in repaired.value.bookies()
+            paused.send_signal(signal.SIGCONT)
+            code, out, err = await asyncio.to_thread(done, paused)
+            assert code == 0, err
+            assert json.loads(out)["complete"]
+            assert await client.ledgers.read(ledger_id) == repaired
+            assert await faults(client, ledger_id) == []
+            await asyncio.to_thread(own.start_bookie, VICTIM)
+
+    run(work)
+
+
+def test_what_is_not_repaired_is_listed_and_the_exit_code_says_so(own: LocalCluster) -> None:
+    async def work() -> None:
+        async with connect_to(own) as client:
+            lonely = await write(client, VICTIM, ensemble_size=1, write_quorum=1, ack_quorum=1)
+            await asyncio.to_thread(own.kill_bookie, VICTIM)
+            await gone(client)
+            code, out, err = await asyncio.to_thread(
+                done, command(own, "recover", str(lonely), "--delay", "0", **FAST)
+            )
+            assert code == 1
+            assert "0 of 1 ledgers are repaired" in out
+            assert f"ledger {lonely}: failed" in err
+            assert "no reachable bookie has entry 0" in err
+            await asyncio.to_thread(own.start_bookie, VICTIM)
+            code, _, err = await asyncio.to_thread(done, command(own, "recover", str(lonely)))
+            assert code == 0, err
+            await client.delete_ledger(lonely)
+
+    run(work)
+
+
+def test_a_bookie_is_decommissioned_by_command(own: LocalCluster) -> None:
+    """The last one: there is a bookie less afterwards."""
+
+    async def work() -> None:
+        async with connect_to(own) as client:
+            found = [ledger_id async for ledger_id in client.ledgers.ids()]
+            for ledger_id in found:
+                if (await metadata_of(client, ledger_id)).quorum.ensemble_size == 5:
+                    await client.delete_ledger(ledger_id)
+            ids = [await write(client, VICTIM) for _ in range(3)]
+            code, out, err = await asyncio.to_thread(done, command(own, "bookie", "decommission", VICTIM))
+            assert code == 0, err
+            assert "stop it for good" in out
+            assert all(VICTIM not in metadata.bookies() for metadata, _ in await everything(client))
+            assert await faults(client, *ids) == []
+            waiting = command(own, "bookie", "decommission", "--wait", VICTIM)
+            await asyncio.to_thread(own.stop_bookies, VICTIM)
+            code, out, err = await asyncio.to_thread(done, waiting)
+            assert code == 0, err
+            assert "out of the cluster" in out
+            assert await client.directory.cookie(VICTIM) is None
+            assert (own.directory / CLUSTER_FILE).exists()
+
+    run(work)
