@@ -5,7 +5,6 @@ and a command prints its help at once.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -72,6 +71,8 @@ _HOMES: Final = {
 def __getattr__(name: str) -> object:
     """Import `name` on first use (PEP 562)."""
     if name == "__version__":
+        from importlib.metadata import version
+
         return version("daybook")
     if name not in __all__:
         msg = f"module 'daybook' has no attribute {name!r}"

@@ -8,19 +8,13 @@ What takes long to import is imported once the allocator's settings are in place
 
 import os
 import sys
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-ALLOCATOR: Final[Mapping[str, str]] = {
-    # Frames are as large as glibc's limit for mapping memory anew: without these every message costs page faults.
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "268435456",
-    "MALLOC_ARENA_MAX": "2",
-}
+from daybook.runtime.allocator import ALLOCATOR
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 

@@ -1,17 +1,16 @@
 """`daybook bookie …`: look at bookies, start them again, replace a lost disk, drain one, check its checksums."""
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from getpass import getuser
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
-from google.protobuf.json_format import MessageToDict
 from rich.table import Table
 
 import daybook
-from daybook.cli.audit import drain_and_forget, run_with_stop
 from daybook.cli.connection import (
     Cluster,
     Directory,
@@ -23,19 +22,22 @@ from daybook.cli.connection import (
     out,
     with_client,
 )
-from daybook.cli.local_cluster import start_one
-from daybook.client.calls import BookieCalls
 from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId
-from daybook.core.placement import BookieInfo
-from daybook.runtime.clock import unix_ms
-from daybook.wire import bookie_pb2 as pb
+
+if TYPE_CHECKING:
+    from daybook.core.placement import BookieInfo
+    from daybook.wire import bookie_pb2 as pb
+    from daybook.wire.service import BookieStub
+
+T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Look after bookies.")
 
 BookieArgument = Annotated[str, typer.Argument(metavar="BOOKIE", help="the bookie's id")]
-SCRUB_TIMEOUT_S = 3600.0
-GIB = 1 << 30
+SCRUB_TIMEOUT_S: Final = 3600.0
+GIB: Final = 1 << 30
+PLACES: Final = ("region", "zone", "rack", "node")
 
 
 @app.command("list")
@@ -45,25 +47,22 @@ def list_bookies(
 ) -> None:
     """List the registered bookies: where they stand, whether they take writes, how full they are."""
 
-    async def work(client: daybook.Client) -> list[BookieInfo]:
+    async def work(client: "daybook.Client") -> "list[BookieInfo]":
         return list(client.bookies().values())
 
     bookies = with_client(find_cluster(directory, zookeeper, cluster), work)
     if as_json:
         out.print_json(json.dumps([asdict(bookie) for bookie in bookies]))
         return
-    table = Table("bookie", "state", "address", "region", "zone", "rack", "node", "free", "capacity")
+    places = [name for name in PLACES if any(getattr(bookie, name) for bookie in bookies)]
+    table = Table("bookie", "state", "address", *places, "free")
     for bookie in bookies:
         table.add_row(
             bookie.bookie,
             "[green]writable[/]" if bookie.writable else "[yellow]read-only[/]",
             bookie.address,
-            bookie.region,
-            bookie.zone,
-            bookie.rack,
-            bookie.node,
-            f"{bookie.free_bytes / GIB:.1f} GiB",
-            f"{bookie.capacity_bytes / GIB:.1f} GiB",
+            *(getattr(bookie, name) for name in places),
+            f"{bookie.free_bytes / GIB:.1f} of {bookie.capacity_bytes / GIB:.1f} GiB",
         )
     out.print(table)
 
@@ -79,9 +78,12 @@ def info(
 ) -> None:
     """Ask a bookie about itself: its life, space, caches, streams and ledgers in limbo."""
 
-    async def work(client: daybook.Client) -> pb.GetInfoResponse:
-        response: pb.GetInfoResponse = await calls_of(client, bookie).stub.get_info(pb.GetInfoRequest())
-        return response
+    async def work(client: "daybook.Client") -> "pb.GetInfoResponse":
+        from daybook.client.calls import CALL_TIMEOUT_S
+        from daybook.wire import bookie_pb2 as pb
+
+        request = pb.GetInfoRequest()
+        return await ask(client, bookie, lambda stub: stub.get_info(request, timeout=CALL_TIMEOUT_S))
 
     answer = with_client(find_cluster(directory, zookeeper, cluster), work)
     record = _record(answer)
@@ -94,20 +96,34 @@ def info(
     out.print(table)
 
 
-def _record(answer: pb.GetInfoResponse) -> dict[str, Any]:
+def _record(answer: "pb.GetInfoResponse") -> dict[str, Any]:
     """Field names as in bookie.proto, numbers as numbers (protobuf's own JSON makes strings of 64-bit ones)."""
+    from google.protobuf.json_format import MessageToDict
+
     names = MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
     return {name: getattr(answer, name) for name in names}
 
 
-def calls_of(client: daybook.Client, bookie: BookieId) -> BookieCalls:
-    """The calls of a registered bookie. Raises DaybookError."""
+async def ask(
+    client: "daybook.Client", bookie: BookieId, call: "Callable[[BookieStub], Awaitable[T]]"
+) -> "T":
+    """The answer of a registered bookie. Raises DaybookError when there is none."""
+    import grpc.aio
+
+    from daybook.wire.trouble import why_unreachable
+
     calls = client.channels.calls(bookie)
     if calls is None:
         known = ", ".join(client.bookies()) or "none"
-        msg = f"bookie {bookie!r} is not registered (there are: {known})"
+        msg = f"bookie {bookie!r} is not registered (there are: {known}); does it run?"
         raise DaybookError(msg)
-    return calls
+    try:
+        return await call(calls.stub)
+    except grpc.aio.AioRpcError as error:
+        address = client.bookies()[bookie].address
+        why = why_unreachable(error.details() or "", address, secure=client.channels.is_secure)
+        msg = f"bookie {bookie} at {address} does not answer: {why}"
+        raise DaybookError(msg) from error
 
 
 @app.command()
@@ -119,6 +135,8 @@ def start(
     ],
 ) -> None:
     """Start a bookie of a local cluster again, on the data it has."""
+    from daybook.cli.local_cluster import start_one
+
     entry = start_one(directory, bookie)
     out.print(f"bookie {entry.id} serves at {entry.address} as process {entry.pid}")
 
@@ -138,7 +156,9 @@ def replace(
     if not yes and not typer.confirm(question):
         raise typer.Exit(1)
 
-    async def work(client: daybook.Client) -> None:
+    async def work(client: "daybook.Client") -> None:
+        from daybook.runtime.clock import unix_ms
+
         now_ms = unix_ms()
         await client.directory.authorise_replacement(bookie, by=getuser(), now_ms=now_ms)
 
@@ -157,14 +177,14 @@ def scrub(
 ) -> None:
     """Check the checksum of every entry on a bookie now; exit code 1 if one is damaged."""
 
-    async def work(client: daybook.Client) -> pb.ScrubResponse:
-        request = pb.ScrubRequest(ledger_id=ledger)
-        response: pb.ScrubResponse = await calls_of(client, bookie).stub.scrub(
-            request, timeout=SCRUB_TIMEOUT_S
-        )
-        return response
+    async def work(client: "daybook.Client") -> "pb.ScrubResponse":
+        from daybook.wire import bookie_pb2 as pb
 
-    answer = with_client(find_cluster(directory, zookeeper, cluster), work)
+        request = pb.ScrubRequest(ledger_id=ledger)
+        return await ask(client, bookie, lambda stub: stub.scrub(request, timeout=SCRUB_TIMEOUT_S))
+
+    with err.status(f"bookie {bookie} reads its entries"):
+        answer = with_client(find_cluster(directory, zookeeper, cluster), work)
     out.print(f"{answer.entries:,} entries of {answer.ledgers:,} ledgers checked")
     for damaged in answer.damaged:
         err.print(f"[red]ledger {damaged.ledger_id}: {len(damaged.entries)} entries are damaged[/]")
@@ -188,6 +208,8 @@ def decommission(
 
     Can be interrupted and run again at any point. Stopping the process for good is yours to do, in the end.
     """
+    from daybook.cli.audit import drain_and_forget, run_with_stop
+
     gone = run_with_stop(
         find_cluster(directory, zookeeper, cluster),
         lambda client, stop: drain_and_forget(client, stop, bookie, wait=wait),

@@ -11,38 +11,44 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 from daybook.cli.cluster_file import BookieEntry, ClusterError
+from daybook.runtime.allocator import ALLOCATOR
 from daybook.runtime.ports import free_ports
 
-START_TIMEOUT_MS: Final = 30_000
+SETTINGS_FILE: Final = "bookie.toml"
+START_TIMEOUT_MS: Final = 60_000
 STOP_TIMEOUT_MS: Final = 30_000
 _READY_POLL_MS: Final = 20
 _LOG_TAIL_BYTES: Final = 2000
 
 
-def write_settings(directory: Path, values: Mapping[str, object]) -> None:
-    """Write a bookie's settings under `directory`, once; a bookie that was here before keeps its own."""
-    file = directory / "bookie.toml"
+def write_settings(
+    directory: Path, defaults: Mapping[str, object], values: Mapping[str, object]
+) -> dict[str, object]:
+    """Write a bookie's settings under `directory` and return them.
+
+    A bookie that was here before keeps its own but for `values`: `defaults`, and the ports, are for a new one.
+    """
+    file = directory / SETTINGS_FILE
     if file.exists():
-        return
-    directory.mkdir(parents=True, exist_ok=True)
-    ports = free_ports(3)
-    addresses = dict(
-        zip(("address", "health_address", "metrics_address"), (f"127.0.0.1:{p}" for p in ports), strict=True)
-    )
-    merged = {
-        **addresses,
-        "journal_dir": str(directory / "journal"),
-        "store_dir": str(directory / "store"),
-        **values,
-    }
-    file.write_text(
-        "".join(f"{name} = {json.dumps(value)}\n" for name, value in merged.items()), encoding="utf-8"
-    )
+        known = tomllib.loads(file.read_text(encoding="utf-8"))
+    else:
+        directory.mkdir(parents=True, exist_ok=True)
+        names = ("address", "health_address", "metrics_address")
+        addresses = (f"127.0.0.1:{port}" for port in free_ports(len(names)))
+        directories = {"journal_dir": str(directory / "journal"), "store_dir": str(directory / "store")}
+        known = {**dict(zip(names, addresses, strict=True)), **directories, **defaults}
+    merged = {**known, **values}
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in merged.items())
+    partial = file.with_suffix(".tmp")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(file)
+    return merged
 
 
 def start_bookie(bookie_id: str, rack: str, directory: Path, zookeeper: str) -> BookieEntry:
@@ -51,7 +57,7 @@ def start_bookie(bookie_id: str, rack: str, directory: Path, zookeeper: str) -> 
     ready.unlink(missing_ok=True)
     command = [
         *(sys.executable, "-m", "daybook_bookie", "start"),
-        *("--config", str(directory / "bookie.toml")),
+        *("--config", str(directory / SETTINGS_FILE)),
         *("--zookeeper", zookeeper, "--ready-file", str(ready)),
     ]
     with (directory / "bookie.log").open("ab") as log:
@@ -61,6 +67,7 @@ def start_bookie(bookie_id: str, rack: str, directory: Path, zookeeper: str) -> 
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env={**ALLOCATOR, **os.environ},
         )
     _await_ready(process, bookie_id, ready, directory / "bookie.log")
     record = json.loads(ready.read_text(encoding="utf-8"))
@@ -82,19 +89,25 @@ def _await_ready(process: subprocess.Popen[bytes], bookie_id: str, ready: Path, 
             return
         if wait_for_exit(process.pid, _READY_POLL_MS):
             process.wait()
-            msg = f"bookie {bookie_id} ended with exit code {process.returncode} instead of serving:\n{tail(log)}"
+            msg = f"bookie {bookie_id} ended with exit code {process.returncode} instead of serving: {last_words(log)}"
             raise ClusterError(msg)
     process.kill()
     process.wait()
-    msg = f"bookie {bookie_id} did not serve within {START_TIMEOUT_MS} ms:\n{tail(log)}"
+    msg = f"bookie {bookie_id} did not serve within {START_TIMEOUT_MS} ms: {last_words(log)}"
     raise ClusterError(msg)
 
 
-def tail(log: Path) -> str:
-    """The end of a log."""
+def last_words(log: Path) -> str:
+    """Why a bookie ended, as its log says it, and where the log is."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
-        return file.read().decode(errors="replace").strip()
+        end = file.read().decode(errors="replace").strip()
+    for line in reversed(end.splitlines()):
+        try:
+            return f"{json.loads(line)['reason']} (its log is {log})"
+        except (ValueError, KeyError, TypeError):
+            continue
+    return f"its log {log} ends with:\n{end}"
 
 
 def is_running(entry: BookieEntry) -> bool:
@@ -103,7 +116,20 @@ def is_running(entry: BookieEntry) -> bool:
         command = Path(f"/proc/{entry.pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return f"{entry.dir}/bookie.toml".encode() in command.split(b"\0")
+    return f"{entry.dir}/{SETTINGS_FILE}".encode() in command.split(b"\0")
+
+
+def processes_with(arguments: Collection[str]) -> list[int]:
+    """The processes of this machine that have one of `arguments` on their command line."""
+    wanted = {argument.encode() for argument in arguments}
+    found = []
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if not wanted.isdisjoint(command.read_bytes().split(b"\0")):
+                found.append(int(command.parent.name))
+        except OSError:
+            continue  # it ended meanwhile
+    return found
 
 
 def wait_for_exit(pid: int, timeout_ms: int) -> bool:

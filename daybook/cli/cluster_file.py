@@ -65,12 +65,15 @@ class ClusterFile:
         path = directory / CLUSTER_FILE
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
+            return cls(
+                record["zookeeper"],
+                record["cluster"],
+                tuple(BookieEntry(**bookie) for bookie in record["bookies"]),
+                tuple(record["brokers"]),
+            )
+        except (FileNotFoundError, NotADirectoryError) as error:
             msg = f"no cluster runs in {directory}: start one with `daybook up --dir {directory}`"
             raise ClusterError(msg) from error
-        return cls(
-            record["zookeeper"],
-            record["cluster"],
-            tuple(BookieEntry(**bookie) for bookie in record["bookies"]),
-            tuple(record["brokers"]),
-        )
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"{path} is no cluster file: give the directory of a `daybook up`, or delete the file"
+            raise ClusterError(msg) from error

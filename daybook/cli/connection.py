@@ -1,14 +1,20 @@
-"""How a command finds its cluster: `--dir` of a local one, or ZooKeeper's address and the cluster's name."""
+"""How a command finds its cluster: `--dir` of a local one, or ZooKeeper's address and the cluster's name.
+
+What a person sees of an error is one red line that says what to do, whatever module it came from.
+"""
 
 import asyncio
+import os
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, Final, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 import daybook
 from daybook.cli.cluster_file import ClusterError, ClusterFile
@@ -19,6 +25,11 @@ T = TypeVar("T")
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+
+EXIT_FAILED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+EXIT_PIPE_CLOSED: Final = 141
+"""As a shell reports a program that SIGPIPE ended."""
 
 Directory = Annotated[
     Path | None,
@@ -38,15 +49,41 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a tabl
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """The files of TLS to bookies, as the options or the environment name them."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+
+_tls = Tls()
+
+
+def use_tls(certificate: Path | None, key: Path | None, ca: Path | None) -> None:
+    """Connect to bookies of this process's command with these files; all None: without TLS."""
+    global _tls
+    _tls = Tls(certificate, key, ca)
+
+
+@dataclass(frozen=True, slots=True)
 class Where:
     """A cluster to connect to."""
 
     zookeeper: str
     cluster: str
 
-    def connect(self) -> daybook.Client:
-        """A client of it, to be used with `async with`."""
-        return daybook.connect(self.zookeeper, cluster=self.cluster)
+    def connect(self) -> "daybook.Client":
+        """A client of it, to be used with `async with`. Raises TlsError, SettingsError."""
+        from daybook.metadata.zookeeper_settings import zookeeper_options
+        from daybook.runtime.tls import TlsFiles, client_credentials
+
+        options: dict[str, Any] = {}
+        if _tls != Tls():
+            options["credentials"] = client_credentials(TlsFiles(_tls.certificate, _tls.key, _tls.ca))
+        return daybook.connect(
+            self.zookeeper, cluster=self.cluster, zookeeper_options=zookeeper_options(), **options
+        )
 
 
 def find_cluster(directory: Path | None, zookeeper: str | None, cluster: str | None) -> Where:
@@ -61,20 +98,47 @@ def find_cluster(directory: Path | None, zookeeper: str | None, cluster: str | N
 
 
 def explain_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """Turn the errors that Daybook raises on purpose into one red line and exit code 1."""
+    """Turn the errors that Daybook raises on purpose into one red line and an exit code."""
 
     @wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return command(*args, **kwargs)
-        except (DaybookError, ClusterError, OSError) as error:
-            err.print(f"[bold red]error:[/] {error}", markup=True, soft_wrap=True)
-            raise typer.Exit(1) from error
+        except BrokenPipeError as error:
+            _close_output()
+            raise typer.Exit(EXIT_PIPE_CLOSED) from error
+        except KeyboardInterrupt as error:
+            err.print("interrupted")
+            raise typer.Exit(EXIT_INTERRUPTED) from error
+        except (DaybookError, ClusterError) as error:
+            raise _failed(str(error)) from error
+        except OSError as error:
+            raise _failed(_about_file(error)) from error
+        except Exception as error:
+            if type(error).__name__ not in ("TlsError", "SettingsError"):
+                raise
+            raise _failed(str(error)) from error
 
     return wrapper
 
 
-def with_client(where: Where, work: Callable[[daybook.Client], Awaitable[T]]) -> T:
+def _failed(text: str) -> typer.Exit:
+    err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+    return typer.Exit(EXIT_FAILED)
+
+
+def _about_file(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+
+
+def _close_output() -> None:
+    """Let the interpreter flush what nobody reads to nowhere instead of complaining."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def with_client(where: Where, work: Callable[["daybook.Client"], Awaitable[T]]) -> T:
     """Run `work` with a connected client."""
 
     async def run() -> T:

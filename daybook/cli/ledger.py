@@ -1,10 +1,12 @@
 """`daybook ledger …`: create, write, read, show, list, delete, recover and verify ledgers."""
 
+import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -23,15 +25,22 @@ from daybook.cli.connection import (
     out,
     with_client,
 )
-from daybook.client.verify import LedgerReport, verify_ledger
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.writer_policy import quorum_warning
+from daybook.cli.lines import batches_of_lines
+
+if TYPE_CHECKING:
+    from daybook.client.verify import LedgerReport
+    from daybook.core.metadata import LedgerMetadata
 
 app = typer.Typer(no_args_is_help=True, help="Create, write, read and look after ledgers.")
 
 LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", help="the ledger's id")]
-BATCH_BYTES = 256 * 1024
-BATCH_ENTRIES = 4096
+COPIES_WAIT_S: Final = 5.0
+EnsembleSize = Annotated[int, typer.Option(help="E: over how many bookies entries are spread")]
+WriteQuorum = Annotated[int, typer.Option(help="Qw: copies of each entry")]
+AckQuorum = Annotated[int, typer.Option(help="Qa: copies before an entry is acknowledged")]
+Custom = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="custom metadata; may be given more than once")
+]
 
 
 @app.command()
@@ -41,15 +50,18 @@ def create(
     zookeeper: ZooKeeper = None,
     cluster: Cluster = None,
     password: Password = "",
-    ensemble_size: Annotated[int, typer.Option(help="E: over how many bookies entries are spread")] = 3,
-    write_quorum: Annotated[int, typer.Option(help="Qw: copies of each entry")] = 3,
-    ack_quorum: Annotated[int, typer.Option(help="Qa: copies before an entry is acknowledged")] = 2,
-    metadata: Annotated[list[str] | None, typer.Option(help="custom metadata, KEY=VALUE")] = None,
+    ensemble_size: EnsembleSize = 3,
+    write_quorum: WriteQuorum = 3,
+    ack_quorum: AckQuorum = 2,
+    metadata: Custom = None,
 ) -> None:
-    """Create a ledger and print its id; `daybook ledger write LEDGER` attaches to it, once."""
+    """Create a ledger and print its id; `daybook ledger write LEDGER` attaches to it, once.
+
+    Example: `daybook ledger create --metadata source=sensor-7`
+    """
     custom = dict(_key_value(item) for item in metadata or ())
 
-    async def work(client: daybook.Client) -> LedgerMetadata:
+    async def work(client: "daybook.Client") -> "LedgerMetadata":
         created = await client.create_unattached(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
@@ -60,6 +72,8 @@ def create(
         return created.value
 
     ledger = with_client(find_cluster(directory, zookeeper, cluster), work)
+    from daybook.core.writer_policy import quorum_warning
+
     if warning := quorum_warning(ledger.quorum):
         err.print(f"[yellow]warning:[/] {warning}")
     out.print(ledger.ledger_id)
@@ -77,53 +91,93 @@ def _key_value(item: str) -> tuple[str, bytes]:
 @explain_errors
 def write(
     ledger: Annotated[
-        int | None, typer.Argument(metavar="[LEDGER]", help="attach to this one; else a new one")
+        int | None, typer.Argument(metavar="[LEDGER]", help="attach to this one; default: a new one")
     ] = None,
     directory: Directory = None,
     zookeeper: ZooKeeper = None,
     cluster: Cluster = None,
     password: Password = "",
-    file: Annotated[Path | None, typer.Option(help="read from here instead of standard input")] = None,
+    ensemble_size: EnsembleSize = 3,
+    write_quorum: WriteQuorum = 3,
+    ack_quorum: AckQuorum = 2,
+    metadata: Custom = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="read from here instead of standard input"),
+    ] = None,
     keep_open: Annotated[
         bool, typer.Option("--keep-open", help="do not close the ledger at the end")
     ] = False,
 ) -> None:
-    """Write each line of the input as an entry; print the ledger's id and what was acknowledged."""
+    """Write each line of the input as an entry, as it comes.
 
-    async def work(client: daybook.Client) -> tuple[int, int, int]:
+    The ledger's id is printed at once, so that `daybook ledger read --follow` can follow; how much was acknowledged is
+    told at the end. Example: `tail -F app.log | daybook ledger write`
+    """
+    custom = dict(_key_value(item) for item in metadata or ())
+
+    async def work(client: "daybook.Client") -> None:
         if ledger is None:
-            handle = await client.create_ledger(password=password.encode())
+            handle = await client.create_ledger(
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                password=password.encode(),
+                custom_metadata=custom,
+            )
+            out.print(handle.id)
+            sys.stdout.flush()
         else:
             handle = await client.attach_ledger(ledger, password=password.encode())
-        with file.open("rb") if file else sys.stdin.buffer as source:
-            pending = None
-            for batch in _batches(source):
-                pending = await handle.submit(batch)
-            if pending is not None:
-                await pending
-        if keep_open:
-            await handle.abandon()
-        else:
-            await handle.close()
-        return handle.id, handle.last_add_confirmed + 1, handle.length
+        with file.open("rb") if file else nullcontext(sys.stdin.buffer) as source:
+            if source.isatty():
+                err.print("each line becomes an entry; Ctrl-D ends")
+            await write_lines(handle, source.fileno(), close=not keep_open)
 
-    ledger_id, entries, length = with_client(find_cluster(directory, zookeeper, cluster), work)
-    err.print(f"{entries:,} entries, {length:,} bytes acknowledged")
-    out.print(ledger_id)
+    with_client(find_cluster(directory, zookeeper, cluster), work)
 
 
-def _batches(source: BinaryIO) -> Iterator[list[bytes]]:
-    """Lines without their ends, in batches that a pipe's reader sees soon enough."""
-    batch: list[bytes] = []
-    size_bytes = 0
-    for line in source:
-        batch.append(line.rstrip(b"\n"))
-        size_bytes += len(line)
-        if size_bytes >= BATCH_BYTES or len(batch) >= BATCH_ENTRIES:
-            yield batch
-            batch, size_bytes = [], 0
-    if batch:
-        yield batch
+async def write_lines(handle: "daybook.Ledger", descriptor: int, *, close: bool) -> None:
+    """Append lines as they come, show progress, and say in the end how many were acknowledged."""
+    with _progress("writing", "{task.completed:,} entries acknowledged") as tell:
+
+        def acknowledged(appended: "asyncio.Future[tuple[int, int]]") -> None:
+            if not appended.cancelled() and appended.exception() is None:
+                tell(handle.last_add_confirmed + 1, None)
+
+        try:
+            appended = None
+            async for lines in batches_of_lines(descriptor):
+                appended = await handle.submit(lines)
+                appended.add_done_callback(acknowledged)
+            if appended is not None:
+                await appended
+                await _all_copies(handle)
+            await (handle.close() if close else handle.abandon())
+        except BaseException:
+            hint = f"`daybook ledger recover {handle.id}` closes it and tells what else is in it"
+            err.print(f"ledger {handle.id} is left open; {hint}", soft_wrap=True)
+            raise
+        finally:
+            err.print(f"{handle.last_add_confirmed + 1:,} entries, {handle.length:,} bytes acknowledged")
+
+
+async def _all_copies(handle: "daybook.Ledger") -> None:
+    """Wait for the copies beyond the ack quorum: this process ends, and would leave them to a repair."""
+    try:
+        async with asyncio.timeout(COPIES_WAIT_S):
+            await handle.replicated()
+    except TimeoutError:
+        err.print("[yellow]not every bookie has its copies yet:[/] the auditor restores what will be missing")
+
+
+@contextmanager
+def _progress(what: str, text: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on standard error if that is a terminal; it is told what is done, and of how much."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @app.command()
@@ -144,9 +198,12 @@ def read(
     password: Password = "",
     as_json: Json = False,
 ) -> None:
-    """Print the entries of a ledger, a line each."""
+    """Print the entries of a ledger, a line each.
 
-    async def work(client: daybook.Client) -> None:
+    Example: `daybook ledger read 7 --follow | grep ERROR`
+    """
+
+    async def work(client: "daybook.Client") -> None:
         reader = await client.open_ledger(ledger, recover=recover, password=password.encode())
         end = reader.last_add_confirmed if last is None else last
         entries = reader.tail(first) if follow else reader.read(first, end)
@@ -160,11 +217,11 @@ def read(
     with_client(find_cluster(directory, zookeeper, cluster), work)
 
 
-def _line(entry: daybook.Entry, *, as_json: bool) -> bytes:
+def _line(entry: "daybook.Entry", *, as_json: bool) -> bytes:
     if not as_json:
         return entry.data + b"\n"
     text = entry.data.decode(errors="backslashreplace")
-    return json.dumps({"entryId": entry.entry_id, "data": text}).encode() + b"\n"
+    return json.dumps({"entry_id": entry.entry_id, "data": text}).encode() + b"\n"
 
 
 @app.command()
@@ -178,7 +235,7 @@ def show(
 ) -> None:
     """Show a ledger's metadata: state, quorums, and which bookies hold which entries."""
 
-    async def work(client: daybook.Client) -> LedgerMetadata:
+    async def work(client: "daybook.Client") -> "LedgerMetadata":
         return (await client.ledgers.read(ledger, sync=True)).value
 
     metadata = with_client(find_cluster(directory, zookeeper, cluster), work)
@@ -205,14 +262,14 @@ def list_ledgers(
 ) -> None:
     """List all ledgers."""
 
-    async def work(client: daybook.Client) -> list[LedgerMetadata]:
+    async def work(client: "daybook.Client") -> "list[LedgerMetadata]":
         return [found.value async for found in client.list_ledgers()]
 
     ledgers = with_client(find_cluster(directory, zookeeper, cluster), work)
     if as_json:
         out.print_json(json.dumps([json.loads(ledger.to_json()) for ledger in ledgers]))
         return
-    table = Table("ledger", "state", "E/Qw/Qa", "entries", "bytes", "fragments", "bookies of the last one")
+    table = Table("ledger", "state", "E/Qw/Qa", "entries", "bytes", "fragments", "bookies")
     for ledger in ledgers:
         table.add_row(
             str(ledger.ledger_id),
@@ -253,7 +310,7 @@ def recover(
 ) -> None:
     """Fence a ledger, recover it and close it: its writer can write no more."""
 
-    async def work(client: daybook.Client) -> int:
+    async def work(client: "daybook.Client") -> int:
         reader = await client.open_ledger(ledger, recover=True, password=password.encode())
         return reader.last_add_confirmed
 
@@ -272,15 +329,11 @@ def verify(
 ) -> None:
     """Read every copy of every confirmed entry and compare; exit code 1 if one is missing or damaged."""
 
-    async def work(client: daybook.Client) -> LedgerReport:
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-        with Progress(*columns, TimeElapsedColumn(), console=err) as progress:
-            task = progress.add_task(f"ledger {ledger}", total=None)
+    async def work(client: "daybook.Client") -> "LedgerReport":
+        from daybook.client.verify import verify_ledger
 
-            def on_progress(done: int, total: int) -> None:
-                progress.update(task, completed=done, total=total)
-
-            return await verify_ledger(client, ledger, on_progress)
+        with _progress(f"ledger {ledger}", "{task.percentage:>3.0f} %") as tell:
+            return await verify_ledger(client, ledger, tell)
 
     report = with_client(find_cluster(directory, zookeeper, cluster), work)
     if as_json:
@@ -291,7 +344,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verify_table(report: LedgerReport) -> Table:
+def _verify_table(report: "LedgerReport") -> Table:
     table = Table("bookie", "copies owed", "found", "missing", "damaged", "unreadable because")
     for copy in report.copies:
         row: list[Any] = [copy.owed, copy.found, len(copy.missing), len(copy.damaged)]

@@ -1,16 +1,20 @@
 """A cluster on this machine: a real ZooKeeper and real bookie processes in racks, for trying out, tests and benches."""
 
 import asyncio
+import fcntl
+import os
 import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from daybook.cli.bookie_process import (
+    SETTINGS_FILE,
     erase,
     is_running,
+    processes_with,
     reap,
     send,
     start_bookie,
@@ -18,7 +22,7 @@ from daybook.cli.bookie_process import (
     wait_for_exit,
     write_settings,
 )
-from daybook.cli.cluster_file import BookieEntry, ClusterError, ClusterFile
+from daybook.cli.cluster_file import CLUSTER_FILE, BookieEntry, ClusterError, ClusterFile
 from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
@@ -32,7 +36,8 @@ KILL_TIMEOUT_MS: Final = 10_000
 class LocalCluster:
     """Bookies and their ZooKeeper under one directory; `with` starts and stops them.
 
-    Data stays in the directory: a cluster that is started there again finds its ledgers.
+    Data stays in the directory: a cluster that is started there again finds its ledgers, and starts all of the bookies
+    that were there before. One at a time runs in a directory.
     """
 
     def __init__(
@@ -48,8 +53,11 @@ class LocalCluster:
             msg = f"a cluster of {bookies} bookies: start at least 1"
             raise ClusterError(msg)
         self.directory = directory.resolve()
-        self._racks = {f"bookie-{n}": racks[n % len(racks)] if racks else f"rack-{n}" for n in range(bookies)}
+        known = sum(1 for _ in self.directory.glob(f"bookie-*/{SETTINGS_FILE}"))
+        names = [f"bookie-{n}" for n in range(max(bookies, known))]
+        self._racks = {name: racks[n % len(racks)] if racks else f"rack-{n}" for n, name in enumerate(names)}
         self._settings = settings or {}
+        self._lock: BinaryIO | None = None
         self.zookeeper = EmbeddedZooKeeper(self.directory / "zookeeper")
 
     @property
@@ -64,14 +72,18 @@ class LocalCluster:
 
     def start(self) -> None:
         """Start everything and return once it serves. Raises ClusterError; what was started is stopped then."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._refuse_second()
-        self.zookeeper.start()
+        self._take_directory()
         try:
-            asyncio.run(_format(self.zookeeper.connect_string))
-            entries = self._start_all()
+            self._stop_leftovers()
+            self.zookeeper.start()
+            try:
+                asyncio.run(_format(self.zookeeper.connect_string))
+                entries = self._start_all()
+            except BaseException:
+                self.zookeeper.stop()
+                raise
         except BaseException:
-            self.zookeeper.stop()
+            self._leave_directory()
             raise
         ClusterFile(self.zookeeper.connect_string, CLUSTER_NAME, entries).write(self.directory)
 
@@ -85,22 +97,41 @@ class LocalCluster:
             raise failures[0]
         return tuple(future.result() for future in starting)
 
-    def _refuse_second(self) -> None:
+    def _take_directory(self) -> None:
+        """Refuse a second cluster in the directory for as long as this process lives."""
         try:
-            running = [bookie for bookie in self.bookies if is_running(bookie)]
-        except ClusterError:
-            return
-        if running:
-            msg = f"a cluster runs in {self.directory} already (bookie {running[0].id} is process {running[0].pid})"
-            raise ClusterError(msg)
+            self.directory.mkdir(parents=True, exist_ok=True)
+            lock = (self.directory / "lock").open("ab")
+        except (FileExistsError, NotADirectoryError) as error:
+            msg = f"{self.directory} is no directory: give one, which may be new"
+            raise ClusterError(msg) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            msg = f"a cluster runs in {self.directory} already: use it, or stop it first, or give another directory"
+            raise ClusterError(msg) from error
+        self._lock = lock
+
+    def _leave_directory(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _stop_leftovers(self) -> None:
+        """End what a process left running here that was killed before it could stop its cluster."""
+        settings = [str(file) for file in self.directory.glob(f"*/{SETTINGS_FILE}")]
+        for pid in processes_with([*settings, str(self.directory / "zookeeper" / "zoo.cfg")]):
+            os.kill(pid, signal.SIGTERM)
+            if not wait_for_exit(pid, KILL_TIMEOUT_MS):
+                os.kill(pid, signal.SIGKILL)
+                wait_for_exit(pid, KILL_TIMEOUT_MS)
 
     def _start(self, bookie_id: str) -> BookieEntry:
         directory = self.directory / bookie_id
-        rack = self._racks[bookie_id]
-        write_settings(
-            directory, {"bookie_id": bookie_id, "cluster": CLUSTER_NAME, "rack": rack, **self._settings}
-        )
-        return start_bookie(bookie_id, rack, directory, self.zookeeper.connect_string)
+        defaults = {"bookie_id": bookie_id, "cluster": CLUSTER_NAME, "rack": self._racks[bookie_id]}
+        settings = write_settings(directory, defaults, self._settings)
+        return start_bookie(bookie_id, str(settings["rack"]), directory, self.zookeeper.connect_string)
 
     def stop(self) -> None:
         """Stop everything gracefully: bookies flush, ZooKeeper last."""
@@ -108,7 +139,8 @@ class LocalCluster:
             stop_bookies(self.bookies)
         finally:
             self.zookeeper.stop()
-            (self.directory / "cluster.json").unlink(missing_ok=True)
+            (self.directory / CLUSTER_FILE).unlink(missing_ok=True)
+            self._leave_directory()
 
     def start_bookie(self, bookie_id: str) -> BookieEntry:
         """Start a bookie that does not run; see `start_one`."""

@@ -1,30 +1,60 @@
 """The `daybook` command."""
 
-import os
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from daybook.cli import audit, bookie, demo, ledger
-from daybook.cli.up import up
-from daybook.runtime.logs import configure_logs
+from daybook.cli.lazy import LazyGroup
 
 app = typer.Typer(
     name="daybook",
+    cls=LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
-    help="A replicated, segmented log: ledgers over bookies, metadata in ZooKeeper.",
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(bookie.app, name="bookie")
-app.command()(up)
-app.command()(demo.demo)
-app.command()(audit.audit)
-app.command()(audit.recover)
-app.command()(audit.autorecovery)
 
 
 @app.callback()
-def main() -> None:
-    """Logs go to standard error; DAYBOOK_LOG_LEVEL says how many (default: WARNING)."""
-    configure_logs(os.environ.get("DAYBOOK_LOG_LEVEL", "WARNING"), stream=sys.stderr)
+def main(
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="DAYBOOK_TLS_CA", help="PEM file of the CA that signed the bookies' certificates"
+        ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="DAYBOOK_TLS_CERTIFICATE", help="PEM certificate to show to bookies that ask for one"
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(envvar="DAYBOOK_TLS_KEY", help="PEM key of that certificate")
+    ] = None,
+    log_level: Annotated[
+        str, typer.Option(envvar="DAYBOOK_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR")
+    ] = "WARNING",
+) -> None:
+    """A replicated, segmented log: append entries to ledgers, kill processes and disks, lose nothing.
+
+    Try it: `daybook up --dir /tmp/daybook` in one terminal, and in another
+
+    - `export DAYBOOK_DIR=/tmp/daybook`
+    - `ls | daybook ledger write` prints the new ledger's id
+    - `daybook ledger read 0`
+
+    Results go to standard output, everything else to standard error. Exit code 0: done; 1: failed, and the last line
+    says why; 2: wrong usage.
+    """
+    from daybook.cli.connection import use_tls
+    from daybook.runtime.logs import configure_logs
+
+    try:
+        configure_logs(log_level, stream=sys.stderr)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--log-level") from error
+    use_tls(tls_certificate, tls_key, tls_ca)

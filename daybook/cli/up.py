@@ -1,7 +1,7 @@
 """`daybook up`: a local cluster in the foreground, until it is told to stop."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -9,10 +9,11 @@ from rich.table import Table
 from daybook.cli.bookie_process import is_running, reap
 from daybook.cli.cluster_file import ClusterError, ClusterFile
 from daybook.cli.connection import err, explain_errors, out
-from daybook.cli.local_cluster import LocalCluster, start_one
 from daybook.runtime.signals import StopEvent, stop_on_signals
 
-_WATCH_MS: Final = 500
+_WATCH_MS: Final = 200
+
+_PEM: Final[dict[str, Any]] = {"exists": True, "dir_okay": False, "resolve_path": True}
 
 
 @explain_errors
@@ -24,19 +25,40 @@ def up(
     restart: Annotated[
         bool, typer.Option("--restart", help="start a bookie again when it ends by itself")
     ] = False,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="PEM certificate of the bookies, for 127.0.0.1", **_PEM)
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM key of that certificate", **_PEM)] = None,
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(help="PEM file of the CA that must have signed clients' certificates", **_PEM),
+    ] = None,
 ) -> None:
-    """Run ZooKeeper and bookies on this machine; Ctrl-C or SIGTERM stops all of them."""
+    """Run ZooKeeper and bookies on this machine; Ctrl-C or SIGTERM stops all of them.
+
+    Once all serve, DIR/cluster.json says where and as which processes. Data stays in DIR: run it there again to go on.
+    Example: `daybook up --dir /tmp/daybook --bookies 4 --racks r1,r2,r3`
+    """
     if brokers:
         msg = "this release has no brokers yet: leave --brokers out"
         raise ClusterError(msg)
+    if (tls_certificate is None) != (tls_key is None) or (tls_ca and not tls_certificate):
+        msg = (
+            "TLS needs --tls-certificate and --tls-key, and --tls-ca besides to ask clients for certificates"
+        )
+        raise typer.BadParameter(msg)
+    files = {"tls_certificate": tls_certificate, "tls_key": tls_key, "tls_ca": tls_ca}
+    settings: dict[str, object] = {name: str(path) for name, path in files.items() if path}
     names = [rack for rack in racks.split(",") if rack]
+    from daybook.cli.local_cluster import LocalCluster
+
     with stop_on_signals() as stop:
-        with err.status(f"starting ZooKeeper and {bookies} bookies"):
-            cluster = LocalCluster(directory, bookies=bookies, racks=names)
+        cluster = LocalCluster(directory, bookies=bookies, racks=names, settings=settings)
+        with err.status("starting ZooKeeper and bookies"):
             cluster.start()
         try:
             out.print(_table(cluster.file))
-            out.print(f"use it with [bold]--dir {directory}[/]; stop it with Ctrl-C")
+            out.print(f"It serves; use it with --dir {directory}, stop it with Ctrl-C", soft_wrap=True)
             _watch(directory, stop, restart=restart)
         finally:
             with err.status("stopping"):
@@ -44,9 +66,8 @@ def up(
 
 
 def _table(file: ClusterFile) -> Table:
-    table = Table(
-        "bookie", "rack", "address", "process", title=f"cluster {file.cluster!r}, ZooKeeper {file.zookeeper}"
-    )
+    title = f"cluster {file.cluster!r}, ZooKeeper {file.zookeeper}"
+    table = Table("bookie", "rack", "address", "process", title=title)
     for bookie in file.bookies:
         table.add_row(bookie.id, bookie.rack, bookie.address, str(bookie.pid))
     return table
@@ -61,9 +82,20 @@ def _watch(directory: Path, stop: StopEvent, *, restart: bool) -> None:
             if bookie.pid in told or is_running(bookie):
                 continue
             told.add(bookie.pid)
+            ended = f"bookie {bookie.id} (process {bookie.pid}) ended"
             if restart:
-                err.print(f"bookie {bookie.id} (process {bookie.pid}) ended and is started again")
-                start_one(directory, bookie.id)
+                err.print(f"{ended} and is started again")
+                _start_again(directory, bookie.id)
             else:
                 hint = f"daybook bookie start --dir {directory} {bookie.id}"
-                err.print(f"bookie {bookie.id} (process {bookie.pid}) ended; start it again with `{hint}`")
+                err.print(f"{ended}; start it again with `{hint}`", soft_wrap=True)
+
+
+def _start_again(directory: Path, bookie_id: str) -> None:
+    """Start a bookie; if it cannot start, say why and leave the others running."""
+    from daybook.cli.local_cluster import start_one
+
+    try:
+        start_one(directory, bookie_id)
+    except ClusterError as error:
+        err.print(f"[red]{error}[/]", soft_wrap=True)

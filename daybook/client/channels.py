@@ -127,9 +127,13 @@ class ChannelPool:
         if self._closing:
             await asyncio.wait(self._closing)
 
+    @property
+    def is_secure(self) -> bool:
+        """Whether connections use TLS."""
+        return self._credentials() is not None
+
     def _note(self, bookie: BookieId, details: str) -> None:
-        secure = self._credentials() is not None
-        self.troubles.note(bookie, self._bookies[bookie].address, details, secure=secure)
+        self.troubles.note(bookie, self._bookies[bookie].address, details, secure=self.is_secure)
 
     def _retire(self, channel: grpc.aio.Channel) -> None:
         """Close `channel` once its calls have ended: closing it at once would cancel them, and who awaits them."""

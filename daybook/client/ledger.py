@@ -73,6 +73,7 @@ class Ledger:
         self._token = 0
         self._waiters: dict[int, Waiter] = {}
         self._blocked: deque[Waiter] = deque()
+        self._lingering: list[Waiter] = []
         self._ended: DaybookError | None = None
         self._driver = MachineDriver(
             writer,
@@ -149,6 +150,19 @@ class Ledger:
         Raises ForceFailedError if a bookie fails or restarted meanwhile: what was appended is then not confirmed.
         """
         return int(await self._request(ForceRequested))
+
+    async def replicated(self) -> None:
+        """Wait until every bookie that should have them has all entries so far, not only Qa of them.
+
+        For a process that ends after it: it spares a repair. Use a time-out, since a bookie may be slow. Raises
+        LedgerFencedError and the like if the handle ended.
+        """
+        while self._ended is None and self._writer.pending_bytes:
+            waiter: Waiter = asyncio.get_running_loop().create_future()
+            self._lingering.append(waiter)
+            await waiter
+        if self._ended is not None:
+            raise self._ended
 
     async def close(self) -> LedgerMetadata:
         """Close the ledger at its last confirmed entry and return the final metadata. Closing twice is harmless."""
@@ -241,6 +255,14 @@ class Ledger:
             self._channels.has_unsealed(self)
         if self._blocked:
             self._unblock()
+        if self._lingering and not self._writer.pending_bytes:
+            self._tell_replicated()
+
+    def _tell_replicated(self) -> None:
+        lingering, self._lingering = self._lingering, []
+        for waiter in lingering:
+            if not waiter.done():
+                waiter.set_result(None)
 
     # Results
 
@@ -295,4 +317,5 @@ class Ledger:
         for token in list(self._waiters):
             self._reject(token, error)
         self._unblock()
+        self._tell_replicated()
         self._on_end(self)

@@ -49,7 +49,7 @@ class LedgerReport:
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self) | {"isWhole": self.is_whole}
+        return asdict(self) | {"is_whole": self.is_whole}
 
 
 async def verify_ledger(

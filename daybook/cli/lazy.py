@@ -1,0 +1,68 @@
+"""A command group that imports a command when it is run: help and completion answer at once.
+
+The libraries behind a command take most of a second to import, and a person who asks for help, or a shell that
+completes a word, waits for every bit of it.
+"""
+
+from importlib import import_module
+from typing import Any, ClassVar, Final, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+_CLUSTERS: Final = "Clusters"
+_LEDGERS: Final = "Ledgers"
+_HEALING: Final = "Repair"
+
+
+class Later(NamedTuple):
+    """Where a command is: a function or a `typer.Typer` of a module; and its line in the list of commands."""
+
+    module: str
+    attribute: str
+    panel: str
+    line: str
+
+    def load(self, name: str) -> Any:
+        """Import the command."""
+        found = getattr(import_module(self.module), self.attribute)
+        if isinstance(found, typer.Typer):
+            group = typer.main.get_group(found)
+            group.name = name
+            return group
+        single = typer.Typer(add_completion=False)
+        single.command(name)(found)
+        return typer.main.get_command(single)
+
+
+class LazyGroup(TyperGroup):
+    """The commands of `COMMANDS`."""
+
+    COMMANDS: ClassVar[dict[str, Later]] = {
+        "up": Later("daybook.cli.up", "up", _CLUSTERS, "Run ZooKeeper and bookies on this machine."),
+        "demo": Later(
+            "daybook.cli.demo", "demo", _CLUSTERS, "Write real data, kill processes, lose nothing."
+        ),
+        "bookie": Later("daybook.cli.bookie", "app", _CLUSTERS, "Look after bookies."),
+        "ledger": Later("daybook.cli.ledger", "app", _LEDGERS, "Create, write, read and look after ledgers."),
+        "audit": Later("daybook.cli.audit", "audit", _HEALING, "Find ledgers that lack replicas."),
+        "recover": Later(
+            "daybook.cli.audit", "recover", _HEALING, "Give ledgers back the replicas that they lack."
+        ),
+        "autorecovery": Later(
+            "daybook.cli.audit", "autorecovery", _HEALING, "Be auditor and worker in one process."
+        ),
+    }
+
+    def __init__(self, **attributes: Any) -> None:
+        """Stand-ins for all of them, good for lists of commands."""
+        super().__init__(**attributes)
+        for name, later in self.COMMANDS.items():
+            self.commands[name] = TyperCommand(name, help=later.line, rich_help_panel=later.panel)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """Import the command that is run or completed; see TyperGroup."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in self.COMMANDS and type(command) is TyperCommand:
+            command = self.COMMANDS[name].load(name)
+        return name, command, rest

@@ -1,0 +1,65 @@
+"""How processes that connect to ZooKeeper are told about its TLS and its authentication: DAYBOOK_ZOOKEEPER_* variables.
+
+The same for a bookie, a worker and a person's command: what guards metadata is set once for all that run in one place,
+and secrets stay out of command lines.
+"""
+
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from daybook.metadata.zookeeper import ZooKeeperOptions
+from daybook.runtime.settings import Settings, load_settings
+
+
+class ZooKeeperSettings(Settings):
+    """What `ZooKeeperOptions` are made of."""
+
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
+        **{**Settings.model_config, "env_prefix": "DAYBOOK_ZOOKEEPER_"}
+    )
+
+    session_timeout_ms: int = Field(
+        5_000, ge=500, description="session; a bookie that is gone is noticed after it"
+    )
+    connect_timeout_ms: int = Field(10_000, ge=1, description="how long the first connection may take")
+    tls: bool = Field(default=False, description="true: connect with TLS; implied by the files below")
+    tls_ca: Path | None = Field(None, description="PEM file of the CA that signed ZooKeeper's certificate")
+    tls_certificate: Path | None = Field(None, description="PEM certificate to show to ZooKeeper")
+    tls_key: Path | None = Field(None, description="PEM key of that certificate")
+    tls_key_password: SecretStr = Field(SecretStr(""), description="password of that key")
+    sasl_mechanism: str = Field("", description="DIGEST-MD5, GSSAPI, …: authenticate with SASL")
+    sasl_username: str = Field("", description="user of SASL")
+    sasl_password: SecretStr = Field(SecretStr(""), description="password of SASL")
+    digest: SecretStr = Field(SecretStr(""), description="user:password of the digest scheme")
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            msg = "tls_certificate and tls_key go together: set both, or none"
+            raise ValueError(msg)
+        return self
+
+
+def zookeeper_options(session_timeout_ms: int | None = None) -> ZooKeeperOptions:
+    """Options from the environment; `session_timeout_ms` wins over it. Raises SettingsError."""
+    settings = load_settings(ZooKeeperSettings, flags={"session_timeout_ms": session_timeout_ms})
+    sasl = {
+        "mechanism": settings.sasl_mechanism,
+        "username": settings.sasl_username,
+        "password": settings.sasl_password.get_secret_value(),
+    }
+    digest = settings.digest.get_secret_value()
+    return ZooKeeperOptions(
+        session_timeout_s=settings.session_timeout_ms / 1000,
+        connect_timeout_s=settings.connect_timeout_ms / 1000,
+        tls=settings.tls or any((settings.tls_ca, settings.tls_certificate)),
+        ca_file=str(settings.tls_ca or ""),
+        cert_file=str(settings.tls_certificate or ""),
+        key_file=str(settings.tls_key or ""),
+        key_password=settings.tls_key_password.get_secret_value(),
+        sasl={name: value for name, value in sasl.items() if value} if settings.sasl_mechanism else None,
+        auth=(("digest", digest),) if digest else (),
+    )
