@@ -204,5 +204,5 @@ def _later(pool: ThreadPoolExecutor, handler: Callable[..., None]) -> Callable[.
         handler(request, context, send_response_callback)
 
     run.experimental_thread_pool = pool  # type: ignore[attr-defined]  # gRPC looks for these attributes
-    run.experimental_non_blocking = True  # type: ignore[attr-defined]
+    run.experimental_non_blocking = True  # type: ignore[attr-defined]  # see above
     return run
