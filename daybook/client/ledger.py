@@ -74,6 +74,7 @@ class Ledger:
         self._waiters: dict[int, Waiter] = {}
         self._blocked: deque[Waiter] = deque()
         self._lingering: list[Waiter] = []
+        self._closing: Waiter | None = None
         self._ended: DaybookError | None = None
         self._driver = MachineDriver(
             writer,
@@ -168,7 +169,9 @@ class Ledger:
         """Close the ledger at its last confirmed entry and return the final metadata. Closing twice is harmless."""
         if self._ended is not None and self.metadata.is_closed:
             return self.metadata
-        metadata = await self._request(CloseRequested)
+        if self._closing is None:
+            self._closing = self._request(CloseRequested)
+        metadata = await asyncio.shield(self._closing)  # who gives up must not take it from the others
         assert isinstance(metadata, LedgerMetadata)
         return metadata
 
@@ -234,12 +237,13 @@ class Ledger:
             raise
 
     def _unblock(self) -> None:
-        """Let the first of those who wait go on; its own append lets the next one."""
+        """Let the first of those who wait go on; its own append lets the next one. After the end all go on, to hear of it."""
         while self._blocked and (self._ended or self._writer.pending_bytes < self.pending_bytes_max):
             waiter = self._blocked.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-                return
+                if not self._ended:
+                    return
 
     def _request(self, make: Callable[[int], Event]) -> Waiter:
         if self._ended is not None:

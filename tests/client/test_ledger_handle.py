@@ -1,0 +1,179 @@
+"""What a writer's handle owes to those who wait on it, with bookies that a test plays by hand."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from daybook.client.channels import ChannelPool
+from daybook.client.ledger import Ledger
+from daybook.client.sink import FrameSink
+from daybook.core.errors import Code, LedgerClosedError, LedgerFencedError
+from daybook.core.ids import BookieId
+from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.placement import BookieInfo
+from daybook.core.placement_policies import make_policy
+from daybook.core.quorum import Quorum
+from daybook.core.writer import LedgerWriter
+from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.layout import Layout
+from daybook.metadata.ledgers import LedgerManager
+from daybook.metadata.memory import MemoryServer, MemoryStore
+
+WAIT_S = 5.0
+
+
+class SilentBookies(ChannelPool):
+    """Keeps what is sent; a test answers it."""
+
+    def __init__(self) -> None:
+        super().__init__("test")
+        self.sent: list[tuple[BookieId, FrameSink, int]] = []
+
+    def send_frame(self, bookie: BookieId, sink: FrameSink, send_id: int, frame: bytes) -> None:
+        self.sent.append((bookie, sink, send_id))
+
+    def acknowledge(self) -> None:
+        """Everything that was sent so far."""
+        sent, self.sent = self.sent, []
+        for bookie, sink, send_id in sent:
+            sink.frame_acked(bookie, send_id, "boot")
+
+
+@asynccontextmanager
+async def open_handle(**settings: Any) -> AsyncIterator[tuple[Ledger, SilentBookies]]:
+    store = MemoryStore(MemoryServer())
+    layout = Layout("test")
+    await ensure_cluster(store, layout, created_at_ms=0)
+    manager = LedgerManager(store, layout)
+    names = ("b0", "b1", "b2")
+    created = await manager.create_ledger(
+        lambda number: LedgerMetadata(
+            number, Quorum(3, 3, 2), (Fragment(0, 0, names),), writer_token="token", password_hash="h"
+        )
+    )
+    writer = LedgerWriter(
+        created.value,
+        created.version,
+        placement=make_policy(),
+        rng=random.Random(1),
+        bookies={name: BookieInfo(name, "nowhere:1") for name in names},
+    )
+    bookies = SilentBookies()
+    ended: list[Ledger] = []
+    ledger = Ledger(
+        writer,
+        "h",
+        channels=bookies,
+        ledgers=manager,
+        on_end=ended.append,
+        on_quarantine=lambda *_: None,
+        **settings,
+    )
+    try:
+        yield ledger, bookies
+    finally:
+        await ledger.abandon()
+        await store.close()
+
+
+def run(work: Callable[[], Any]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(WAIT_S):
+            await work()
+
+    asyncio.run(limited())
+
+
+async def turns(count: int = 5) -> None:
+    """Let everything that is ready happen."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_all_who_wait_for_room_hear_that_the_handle_ended() -> None:
+    async def work() -> None:
+        async with open_handle(pending_bytes_max=10) as (ledger, bookies):
+            first = asyncio.create_task(ledger.append(b"x" * 10))
+            await turns()
+            blocked = [asyncio.create_task(ledger.append(b"y")) for _ in range(4)]
+            await turns()
+            bookie, sink, send_id = bookies.sent[0]
+            sink.frame_failed(bookie, send_id, Code.FENCED)
+            outcomes = await asyncio.gather(first, *blocked, return_exceptions=True)
+            assert all(isinstance(outcome, LedgerFencedError) for outcome in outcomes)
+
+    run(work)
+
+
+def test_all_who_wait_for_room_get_it_in_turn() -> None:
+    async def work() -> None:
+        async with open_handle(pending_bytes_max=10) as (ledger, bookies):
+            appends = [asyncio.create_task(ledger.append(b"x" * 10)) for _ in range(5)]
+            await turns()
+            appends[2].cancel()
+            while not all(append.done() for append in appends):
+                await turns()
+                assert ledger.pending_bytes <= 10
+                bookies.acknowledge()
+            outcomes = await asyncio.gather(*appends, return_exceptions=True)
+            assert isinstance(outcomes.pop(2), asyncio.CancelledError)
+            assert outcomes == [0, 1, 2, 3]
+
+    run(work)
+
+
+def test_a_cancelled_append_keeps_its_place() -> None:
+    """Its entry may be written; nobody else gets its id."""
+
+    async def work() -> None:
+        async with open_handle() as (ledger, bookies):
+            appends = [asyncio.create_task(ledger.append(b"%d" % n)) for n in range(3)]
+            await turns()
+            appends[1].cancel()
+            await turns()
+            bookies.acknowledge()
+            outcomes = await asyncio.gather(*appends, return_exceptions=True)
+            assert (outcomes[0], outcomes[2]) == (0, 2)
+            assert isinstance(outcomes[1], asyncio.CancelledError)
+            assert ledger.last_add_confirmed == 2
+
+    run(work)
+
+
+def test_two_closes_at_once_both_return_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with open_handle() as (ledger, bookies):
+            append = asyncio.create_task(ledger.append(b"x"))
+            await turns()
+            closes = [asyncio.create_task(ledger.close()) for _ in range(3)]
+            await turns()
+            bookies.acknowledge()
+            metadata = await closes[0]
+            assert (metadata.is_closed, metadata.last_entry, await append) == (True, 0, 0)
+            assert await asyncio.gather(*closes) == [metadata] * 3
+            assert await ledger.close() == metadata
+
+    run(work)
+    assert "machine failed" not in caplog.text
+
+
+def test_a_cancelled_close_closes_and_can_be_asked_again() -> None:
+    async def work() -> None:
+        async with open_handle() as (ledger, bookies):
+            append = asyncio.create_task(ledger.append(b"x"))
+            await turns()
+            close = asyncio.create_task(ledger.close())
+            await turns()
+            close.cancel()
+            await turns()
+            bookies.acknowledge()
+            assert await append == 0
+            assert (await ledger.close()).last_entry == 0
+            with pytest.raises(LedgerClosedError):
+                await ledger.append(b"late")
+
+    run(work)
