@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -39,13 +39,16 @@ from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.serving import Serving
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.worker import RepairWorker
-from daybook.core.errors import DaybookError
-from daybook.core.ids import BookieId
+from daybook.core.errors import DaybookError, NoSuchLedgerError
+from daybook.core.ids import BookieId, LedgerId, check_ledger_id
 from daybook.metadata.tasks import RepairTask, RepairTasks
 from daybook.runtime.settings import SettingsError, load_settings
 from daybook.runtime.signals import stop_on_signals
 
 T = TypeVar("T")
+
+STOP_S = 5.0
+"""How long a worker has to end after its copies are done or given up."""
 
 HealthAddress = Annotated[
     str | None, typer.Option("--health-address", help="host:port of grpc.health.v1; port 0 takes a free one")
@@ -131,17 +134,26 @@ def recover(
         run_with_stop(where, lambda client, stop: _serve(client, stop, settings, auditor=False, worker=True))
         return
 
+    unknown: list[int] = []
+
     async def work(client: daybook.Client, stop: asyncio.Event) -> WorkReport:
         with progress_bar() as tell:
             worker = RepairWorker(client, settings, name=worker_name(), on_progress=tell)
-            async with stopping(stop, worker):
-                if bookie is not None:
-                    return await worker.repair_bookie(bookie, lost_delay_s=delay)
-                return await (worker.drain() if drain else worker.repair(ledgers or (), lost_delay_s=delay))
+            if bookie is not None:
+                repairing = worker.repair_bookie(bookie, lost_delay_s=delay)
+            elif drain:
+                repairing = worker.drain()
+            else:
+                unknown.extend([i for i in ledgers or () if not await _exists(client, i)])
+                known = [i for i in ledgers or () if i not in unknown]
+                repairing = worker.repair(known, lost_delay_s=delay)
+            return await until_stopped(stop, worker, repairing, settings.stop_grace_ms)
 
     report = run_with_stop(where, work)
     print_work(report, as_json=as_json)
-    if not report.is_complete:
+    for ledger in unknown:
+        err.print(f"[red]ledger {ledger} does not exist: it was never created, or it was deleted[/]")
+    if unknown or not report.is_complete:
         raise typer.Exit(1)
 
 
@@ -192,20 +204,27 @@ def run_with_stop(where: Where, work: Callable[[daybook.Client, asyncio.Event], 
         return asyncio.run(run())
 
 
-@contextlib.asynccontextmanager
-async def stopping(stop: asyncio.Event, worker: RepairWorker) -> AsyncIterator[None]:
-    """Stop `worker` when `stop` is set."""
+async def until_stopped(
+    stop: asyncio.Event, worker: RepairWorker, work: Coroutine[Any, Any, T], grace_ms: int
+) -> T:
+    """The result of `work` of `worker`, which is told to stop when `stop` is set.
 
-    async def pass_on() -> None:
-        await stop.wait()
-        worker.stop.set()
-
-    passing = asyncio.ensure_future(pass_on())
+    Raises DaybookError when it does not end by itself then, because a store or a bookie does not answer.
+    """
+    working = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
     try:
-        yield
+        await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        worker.stop.set()
+        await asyncio.wait({working}, timeout=grace_ms / 1000 + STOP_S)
+        if working.done():
+            return working.result()
+        msg = "stopped in the middle of what does not answer; nothing is lost, run this again to go on"
+        raise DaybookError(msg)
     finally:
-        passing.cancel()
-        await asyncio.gather(passing, return_exceptions=True)
+        stopped.cancel()
+        working.cancel()
+        await asyncio.gather(stopped, working, return_exceptions=True)
 
 
 async def _audit_once(
@@ -248,12 +267,15 @@ async def _serve(
                 mending = RepairWorker(
                     client, settings, name=worker_name(), metrics=WorkerMetrics(serving.registry)
                 )
-                parts.create_task(_serve_worker(mending, stop))
+                parts.create_task(until_stopped(stop, mending, mending.serve(), settings.stop_grace_ms))
 
 
-async def _serve_worker(worker: RepairWorker, stop: asyncio.Event) -> None:
-    async with stopping(stop, worker):
-        await worker.serve()
+async def _exists(client: daybook.Client, ledger_id: LedgerId) -> bool:
+    try:
+        await client.ledgers.read(check_ledger_id(ledger_id), sync=True)
+    except (NoSuchLedgerError, ValueError):
+        return False
+    return True
 
 
 async def drain_and_forget(
@@ -275,7 +297,9 @@ async def drain_and_forget(
             drained = await decommission.drain(stop)
         finally:
             worker.stop.set()
-            await helping
+            await asyncio.wait({helping}, timeout=STOP_S)
+            helping.cancel()
+            await asyncio.gather(helping, return_exceptions=True)
     if not drained:
         msg = f"bookie {bookie} is not drained yet: run this again to go on"
         raise DaybookError(msg)

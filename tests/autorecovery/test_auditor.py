@@ -74,6 +74,20 @@ def test_a_bookie_that_died_before_the_auditor_began_is_known_by_its_cookie() ->
     run(scenario)
 
 
+def test_nobody_waits_for_a_bookie_that_was_decommissioned() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        auditing = audits(cluster)
+        await cluster.unregister("b1")
+        assert (await auditing.round(full=True)).missing_bookies == ("b1",)
+        cookie = await cluster.directory.cookie("b1")
+        assert cookie is not None
+        await cluster.directory.delete_cookie("b1", cookie.version)
+        assert (await auditing.round(full=True)).missing_bookies == ()
+        assert auditing.next_check_ms() is None
+
+    run(scenario)
+
+
 def test_rule_33_within_the_delay_nothing_is_marked() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         await cluster.ledger("b1", "b2", "b3")

@@ -79,6 +79,7 @@ class LedgerAudits:
         self._tasks = RepairTasks(cluster.store, cluster.layout)
         self._core = Auditor(placement or make_policy(), cluster.rng, settings.auditor_policy(0))
         self._registered: Mapping[BookieId, BookieInfo] = {}
+        self._cookies: frozenset[BookieId] = frozenset()
         self._returned: set[BookieId] = set()
         self._compared: dict[LedgerId, int] = {}
 
@@ -91,8 +92,13 @@ class LedgerAudits:
             delay_s = await self._tasks.lost_bookie_delay_s()
         self._core.bookies.delay_ms = round(delay_s * 1000)
         self._core.bookies.set_enabled(enabled=not await self._tasks.disabled())
-        self._core.bookies.expect(frozenset(await self._cluster.directory.cookies()))
-        self._observed(await self._cluster.directory.bookies())
+        cookies = frozenset(await self._cluster.directory.cookies())
+        registered = await self._cluster.directory.bookies()
+        for bookie in self._cookies - cookies - registered.keys():
+            self._core.bookies.forget(bookie)  # decommissioned: nobody waits for it
+        self._core.bookies.expect(cookies)
+        self._cookies = cookies
+        self._observed(registered)
 
     async def observe_always(self) -> None:
         """Observe every change of the list of bookies, for ever. Raises MetadataUnavailableError."""
