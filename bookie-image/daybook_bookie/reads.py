@@ -153,7 +153,8 @@ class _Walk:
         """The next block, cut to what was asked for; None if an entry was damaged, or nothing is left."""
         if not self._waiting:
             look = self._look()
-            self.limbo, self.last_add_confirmed, self.length_at_lac = look[3:]
+            limbo, self.last_add_confirmed, self.length_at_lac = look[3:]
+            self.limbo = self.limbo or limbo  # what was absent while it lasted was not denied
             if look.cached is not None and not NO_ENTRY < look.stored < look.cached[0]:
                 self._waiting = self._from_cache(look.cached, room_bytes, whole=look.cached_whole)
             elif NO_ENTRY < look.stored <= self._last:
@@ -183,9 +184,8 @@ class _Walk:
             if cached is not None and not is_dense_block(cached[1]):
                 within = 0 if record is None else record.intervals.count_between(cached[0], cached[1].last)
                 others = sum(
-                    block.first <= cached[1].last and block.last >= cached[0]
+                    pending.overlapping(cached[0], cached[1].last)
                     for pending in storage.cache.pending(ledger_id)
-                    for block in pending.blocks
                 )
                 whole = within == 0 and others == 1
         return _Look(cached, whole, stored, lac.limbo, lac.last_add_confirmed, lac.length_at_lac)

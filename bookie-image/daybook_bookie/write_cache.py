@@ -9,7 +9,7 @@ All methods are called under the caller's lock, but a generation that is being f
 read without it. A few microseconds a frame: nothing here looks at entries.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from operator import attrgetter
 from typing import Final
 
@@ -36,6 +36,7 @@ class PendingLedger:
         "last_add_confirmed",
         "length_at_lac",
         "limbo",
+        "longest",
         "marked",
         "removed",
         "rising",
@@ -45,6 +46,8 @@ class PendingLedger:
         self.blocks: list[Block] = []
         """By first entry; they may overlap unless `rising`."""
         self.rising = True
+        self.longest = 0
+        """The most that a block's last entry is behind its first: how far before an entry its block may begin."""
         self.fenced = False
         self.limbo: bytes | None = None
         self.marked = False
@@ -61,6 +64,7 @@ class PendingLedger:
     def add(self, block: Block) -> None:
         """Put a frame with entries in its place."""
         blocks = self.blocks
+        self.longest = max(self.longest, block.last - block.first)
         if not blocks or block.first > blocks[-1].last:
             blocks.append(block)
             return
@@ -69,14 +73,28 @@ class PendingLedger:
 
     def next_from(self, entry: EntryId) -> tuple[EntryId, Block] | None:
         """The smallest entry ≥ `entry` and a block that holds it."""
-        at = bisect_right(self.blocks, entry, key=_FIRST)
-        candidates = self.blocks[max(at - 1, 0) : at + 1] if self.rising else self.blocks
+        begin, end = self._begin_within(entry, entry)
         best: tuple[EntryId, Block] | None = None
-        for block in candidates:
+        for block in self.blocks[begin : end + 1]:
             found = _next_in(block, entry)
             if found != NO_ENTRY and (best is None or found < best[0]):
                 best = found, block
         return best
+
+    def overlapping(self, first: EntryId, last: EntryId) -> int:
+        """How many blocks' ranges overlap first … last."""
+        begin, end = self._begin_within(first, last)
+        return sum(block.last >= first for block in self.blocks[begin:end])
+
+    def _begin_within(self, first: EntryId, last: EntryId) -> tuple[int, int]:
+        """The indexes [begin, end) of the blocks that begin at or before `last` and may reach `first`.
+
+        The lock is held meanwhile, so this must not look at every block of a ledger.
+        """
+        end = bisect_right(self.blocks, last, key=_FIRST)
+        if self.rising:
+            return max(bisect_right(self.blocks, first, 0, end, key=_FIRST) - 1, 0), end
+        return bisect_left(self.blocks, first - self.longest, 0, end, key=_FIRST), end
 
 
 def _next_in(block: Block, entry: EntryId) -> EntryId:

@@ -7,12 +7,14 @@ from time import monotonic
 
 import grpc
 import pytest
+from daybook_bookie.records import NONCE_BYTES, limbo_record
 
 from daybook.core.errors import Code
-from daybook.core.frame import Entry
+from daybook.core.frame import FLAG_RECOVERY, Entry
 from daybook.core.quorum import Stripe
 from daybook.wire import bookie_pb2 as pb
-from tests.bookie.server_kit import KEY, WAIT_S, RunningBookie, frame_of
+from daybook.wire.messages import decode_read
+from tests.bookie.server_kit import KEY, MIB, WAIT_S, RunningBookie, frame_of
 
 StartBookie = Callable[..., RunningBookie]
 
@@ -274,3 +276,25 @@ def test_slow_readers_do_not_hold_up_control_calls(start_bookie: StartBookie) ->
 def code_of(call: grpc.Call) -> grpc.StatusCode:
     """How a call ends."""
     return call.code()
+
+
+def test_rule_29_limbo_that_ends_during_a_read_still_holds_for_all_of_it(bookie: RunningBookie) -> None:
+    """What the beginning of the answer left out was not there while the bookie could not vouch for it."""
+    stream = bookie.open_stream()
+    stream.attach(1, recovery=True)
+    big = bytes(200 * 1024)
+    for entry in (1, 2, 3):
+        assert stream.add(frame_of(1, entry, [big], flags=FLAG_RECOVERY)) == {}
+    table, nonce = bookie.bookie.table, bytes(NONCE_BYTES)
+    with table.lock:
+        table.obtain(1).enter_limbo(nonce.hex())
+        table.storage.decide(limbo_record(1, nonce))
+    request = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=3, bytes_max=MIB, key=KEY)
+    messages = bookie.bookie.reads.read(request)
+    assert decode_read(next(messages))[0].limbo
+    cleared = bookie.stub.clear_limbo(pb.ClearLimboRequest(ledger_id=1, nonce=nonce.hex()), timeout=WAIT_S)
+    assert cleared.cleared
+    rest = [decode_read(message)[0] for message in messages]
+    assert rest
+    assert all(header.limbo for header in rest)
+    assert not bookie.read(1, 0, 3)[0].limbo

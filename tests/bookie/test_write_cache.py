@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from daybook_bookie import write_cache
 from daybook_bookie.write_cache import WriteCache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybook.core.block import block_entry_ids
+from daybook.core.block import Block, block_entry_ids
 from daybook.core.frame import decode_header
 from tests.bookie.samples import entries, frame
 from tests.bookie.sim_disk import SimDisk
@@ -82,3 +83,40 @@ def test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_an
     storage.end_flush()
     assert read_all(storage, 7) == entries(range(4)), "only the store has it"
     storage.close()
+
+
+@given(st.lists(IDS, max_size=20), st.integers(0, 41), st.integers(0, 10))
+@settings(max_examples=200, deadline=None)
+def test_the_blocks_that_overlap_a_range_are_all_counted(
+    frames: list[list[int]], first: int, more: int
+) -> None:
+    cache = WriteCache()
+    for ids in frames:
+        put(cache, 1, ids)
+    expected = sum(ids[0] <= first + more and ids[-1] >= first for ids in frames)
+    assert sum(pending.overlapping(first, first + more) for pending in cache.pending(1)) == expected
+
+
+@pytest.mark.parametrize("resent", [False, True])
+def test_a_look_does_not_touch_every_block(monkeypatch: pytest.MonkeyPatch, resent: bool) -> None:
+    """The lock that appends need is held meanwhile; one resent frame is enough to put blocks out of order."""
+    cache = WriteCache()
+    for n in range(0, 3000, 3):
+        put(cache, 1, [n, n + 2])
+    if resent:
+        put(cache, 1, [30, 32])
+    looked = 0
+    keep = write_cache._next_in
+
+    def count(block: Block, entry: int) -> int:
+        nonlocal looked
+        looked += 1
+        return keep(block, entry)
+
+    monkeypatch.setattr(write_cache, "_next_in", count)
+    for entry in range(3000):
+        assert cache.next_from(1, entry) is not None
+    assert looked < 5 * 3000
+    (pending,) = cache.pending(1)
+    begin, end = pending._begin_within(1500, 1500)
+    assert end - begin <= 2
