@@ -11,14 +11,16 @@ import random
 import shutil
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 SECTOR_SIZES: Final = (512, 4096)
 SURVIVAL: Final = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 """Chances of a sector; drawn once for each file."""
-_CONTROL: Final = struct.Struct("=IIII")
+_CONTROL: Final = struct.Struct("=IIIII")
 _CHUNK: Final = 1 << 20
+_ZEROS: Final = bytes(_CHUNK)
 
 
 class Faults(NamedTuple):
@@ -28,6 +30,8 @@ class Faults(NamedTuple):
     sync_errno: int = 0
     allocate_errno: int = 0
     sync_delay_us: int = 0
+    sync_lies: int = 0
+    """1: a sync says that it is done and does nothing."""
 
 
 class WatchedDirectory:
@@ -106,10 +110,8 @@ class WatchedDirectory:
         sector, chance = rng.choice(SECTOR_SIZES), rng.choice(SURVIVAL)
         counts["unsynced files"] += 1
         image = bytearray(durable[:size].ljust(size, b"\0"))
-        for begin in range(0, min(size, len(written)), sector):
+        for begin in _differing(durable, written, size, sector):
             end = min(begin + sector, size)
-            if image[begin:end] == written[begin:end]:
-                continue
             counts["unsynced sectors"] += 1
             if rng.random() < chance:
                 image[begin:end] = written[begin:end].ljust(end - begin, b"\0")
@@ -118,12 +120,24 @@ class WatchedDirectory:
         return bytes(image)
 
 
+def _differing(durable: bytes, written: bytes, size: int, sector: int) -> Iterator[int]:
+    """Where sectors begin that are not the same in both; what is beyond the end of `durable` is zero."""
+    for chunk in range(0, min(size, len(written)), _CHUNK):
+        end = min(chunk + _CHUNK, size, len(written))
+        new, old = written[chunk:end], durable[chunk:end].ljust(end - chunk, b"\0")
+        if new == old:
+            continue
+        for at in range(0, len(new), sector):
+            if new[at : at + sector] != old[at : at + sector]:
+                yield chunk + at
+
+
 def _write_sparsely(path: Path, data: bytes) -> None:
     """Write a file and leave out what is zero: preallocated files are mostly that."""
     with path.open("wb") as file:
         for begin in range(0, len(data), _CHUNK):
             part = data[begin : begin + _CHUNK]
-            if part.count(0) != len(part):
+            if part != _ZEROS[: len(part)]:
                 file.seek(begin)
                 file.write(part)
         file.truncate(len(data))

@@ -45,6 +45,7 @@ struct faults {
     uint32_t sync_errno;
     uint32_t allocate_errno;
     uint32_t sync_delay_us;
+    uint32_t sync_lies; /* says done and does nothing: a disk that cannot be trusted, for tests of the tests */
 };
 
 struct dir {
@@ -500,7 +501,7 @@ static int sync_watched(int fd, int (*real)(int)) {
     pthread_mutex_lock(&lock);
     uint32_t fault = file->dir->faults->sync_errno;
     if (fault) file->count = 0; /* as Linux does: a later sync succeeds and writes none of it */
-    else file_is_durable(file, fd);
+    else if (!file->dir->faults->sync_lies) file_is_durable(file, fd);
     pthread_mutex_unlock(&lock);
     errno = (int)fault;
     return fault ? -1 : 0;

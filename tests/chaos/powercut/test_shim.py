@@ -210,14 +210,13 @@ def test_what_a_failed_sync_dropped_is_not_made_durable_by_the_next_one(machine:
     machine.disk.set_faults(Faults(sync_errno=errno.EIO))
     machine.run(
         """
-import struct
 f = os.open('a', os.O_RDWR)
 os.pwrite(f, b'x' * 9, 0)
 try:
     os.fsync(f)
 except OSError:
     control = os.open('../disk.shadow/control', os.O_RDWR)
-    os.write(control, struct.pack('=IIII', 0, 0, 0, 0))
+    os.write(control, bytes(20))
     os.fsync(f)
 else:
     sys.exit(1)
