@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import math
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.powercut", description=__doc__)
     parser.add_argument("--cuts", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="what is drawn (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="end after so long (default: no limit)"
+    )
     options = parser.parse_args()
     try:
         library = build()
@@ -30,7 +34,7 @@ def main() -> int:
     campaign = Campaign(directory, library, options.seed)
     began = time.monotonic()
     with campaign.bookies.running():
-        asyncio.run(campaign.run(options.cuts))
+        asyncio.run(campaign.run(options.cuts, options.minutes))
     seconds = time.monotonic() - began
     file = write_record("power cuts", options.seed, campaign.counts, len(campaign.violations), seconds)
     print(f"{dict(sorted(campaign.counts.items()))}\nviolations: {len(campaign.violations)}, noted in {file}")

@@ -6,7 +6,9 @@ cuts, until its ledger is deleted, so that garbage collection and the reuse of p
 """
 
 import asyncio
+import math
 import random
+import time
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -41,10 +43,11 @@ class Campaign:
         self._history = History()
         self._numbers = count()
 
-    async def run(self, cuts: int) -> None:
-        """At least so many cuts; ends early at the first violation, which `violations` tells."""
+    async def run(self, cuts: int, minutes: float = math.inf) -> None:
+        """At least so many cuts, or as many as the time allows; ends at the first violation, which `violations` tells."""
+        ends_at = time.monotonic() + 60 * minutes
         for number in count():
-            if self.counts["cuts"] >= cuts:
+            if self.counts["cuts"] >= cuts or time.monotonic() > ends_at:
                 return
             rng = random.Random(f"{self.seed}/{number}")
             before = self.counts.copy()

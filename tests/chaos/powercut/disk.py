@@ -6,12 +6,12 @@ of the directory are there up to some point, in order, as journaling file system
 for each file, from nothing to all of it, since both ends are what a real disk does most.
 """
 
+import errno
 import os
 import random
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ SECTOR_SIZES: Final = (512, 4096)
 SURVIVAL: Final = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 """Chances of a sector; drawn once for each file."""
 _CONTROL: Final = struct.Struct("=IIIII")
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 16
 _ZEROS: Final = bytes(_CHUNK)
 
 
@@ -52,7 +52,7 @@ class WatchedDirectory:
         for path in sorted(self.directory.iterdir()) if self.directory.exists() else []:
             inode = path.stat().st_ino
             os.link(path, self._shadow / "live" / str(inode))
-            _write_sparsely(self._shadow / "synced" / str(inode), path.read_bytes())
+            Image.read(path).write(self._shadow / "synced" / str(inode))
             lines.append(f"= {inode} {path.name}\n")
         (self._shadow / "names").write_text("".join(lines), encoding="utf-8")
 
@@ -66,17 +66,21 @@ class WatchedDirectory:
 
         Every process that used the directory is dead.
         """
-        files, counts = self.survivors(rng)
+        files, counts = self._draw(rng)
         for path in self.directory.iterdir() if self.directory.exists() else []:
             path.unlink()
         self.directory.mkdir(exist_ok=True)
-        for name, data in sorted(files.items()):
-            _write_sparsely(self.directory / name, data)
+        for name, image in sorted(files.items()):
+            image.write(self.directory / name)
         self.prepare()
         return counts
 
     def survivors(self, rng: random.Random) -> tuple[dict[str, bytes], Counter[str]]:
         """The files that a power cut now might leave, and what was lost, counted. Changes nothing."""
+        files, counts = self._draw(rng)
+        return {name: image.to_bytes() for name, image in files.items()}, counts
+
+    def _draw(self, rng: random.Random) -> tuple[dict[str, "Image"], Counter[str]]:
         counts: Counter[str] = Counter()
         names = self._names(rng, counts)
         images = {inode: self._image(inode, rng, counts) for inode in sorted(set(names.values()))}
@@ -100,44 +104,72 @@ class WatchedDirectory:
                 names[rest[1]] = names.pop(rest[0])
         return names
 
-    def _image(self, inode: int, rng: random.Random, counts: Counter[str]) -> bytes:
+    def _image(self, inode: int, rng: random.Random, counts: Counter[str]) -> "Image":
         """What of a file survives."""
-        durable = (self._shadow / "synced" / str(inode)).read_bytes()
-        written = (self._shadow / "live" / str(inode)).read_bytes()
-        if durable == written:
-            return durable
-        size = len(durable) if rng.random() < 0.5 else len(written)
+        durable = Image.read(self._shadow / "synced" / str(inode))
+        written = Image.read(self._shadow / "live" / str(inode))
+        size = durable.size if rng.random() < 0.5 else written.size
         sector, chance = rng.choice(SECTOR_SIZES), rng.choice(SURVIVAL)
-        counts["unsynced files"] += 1
-        image = bytearray(durable[:size].ljust(size, b"\0"))
-        for begin in _differing(durable, written, size, sector):
-            end = min(begin + sector, size)
-            counts["unsynced sectors"] += 1
-            if rng.random() < chance:
-                image[begin:end] = written[begin:end].ljust(end - begin, b"\0")
-            else:
-                counts["lost sectors"] += 1
-        return bytes(image)
+        image = Image(size, dict(durable.chunks))
+        differ = durable.size != written.size
+        for at in sorted(durable.chunks.keys() | written.chunks.keys()):
+            old, new = durable.chunks.get(at, _ZEROS), written.chunks.get(at, _ZEROS)
+            if at >= min(size, written.size) or old == new:
+                continue
+            differ = True
+            mixed = bytearray(old)
+            for begin in range(0, min(_CHUNK, size - at, written.size - at), sector):
+                part = slice(begin, begin + sector)
+                if old[part] == new[part]:
+                    continue
+                survives = rng.random() < chance
+                counts["unsynced sectors"] += 1
+                counts["lost sectors"] += not survives
+                if survives:
+                    mixed[part] = new[part]
+            image.chunks[at] = bytes(mixed)
+        counts["unsynced files"] += differ
+        return image
 
 
-def _differing(durable: bytes, written: bytes, size: int, sector: int) -> Iterator[int]:
-    """Where sectors begin that are not the same in both; what is beyond the end of `durable` is zero."""
-    for chunk in range(0, min(size, len(written)), _CHUNK):
-        end = min(chunk + _CHUNK, size, len(written))
-        new, old = written[chunk:end], durable[chunk:end].ljust(end - chunk, b"\0")
-        if new == old:
-            continue
-        for at in range(0, len(new), sector):
-            if new[at : at + sector] != old[at : at + sector]:
-                yield chunk + at
+class Image(NamedTuple):
+    """A file's content in chunks; what is missing is zero, as most of a preallocated file is."""
 
+    size: int
+    chunks: dict[int, bytes]
 
-def _write_sparsely(path: Path, data: bytes) -> None:
-    """Write a file and leave out what is zero: preallocated files are mostly that."""
-    with path.open("wb") as file:
-        for begin in range(0, len(data), _CHUNK):
-            part = data[begin : begin + _CHUNK]
-            if part != _ZEROS[: len(part)]:
-                file.seek(begin)
-                file.write(part)
-        file.truncate(len(data))
+    @classmethod
+    def read(cls, path: Path) -> "Image":
+        """The content of a file."""
+        chunks: dict[int, bytes] = {}
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            at = 0
+            while at < size:
+                try:
+                    at = max(at, os.lseek(file.fileno(), at, os.SEEK_DATA) // _CHUNK * _CHUNK)
+                except OSError as error:
+                    if error.errno != errno.ENXIO:  # no data from here on
+                        raise
+                    break
+                chunk = os.pread(file.fileno(), _CHUNK, at).ljust(_CHUNK, b"\0")
+                if chunk != _ZEROS:
+                    chunks[at] = chunk
+                at += _CHUNK
+        return cls(size, chunks)
+
+    def write(self, path: Path) -> None:
+        """Make the file."""
+        with path.open("wb") as file:
+            for at, chunk in sorted(self.chunks.items()):
+                if at < self.size:
+                    os.pwrite(file.fileno(), chunk, at)
+            file.truncate(self.size)
+
+    def to_bytes(self) -> bytes:
+        """All of it."""
+        whole = bytearray(self.size)
+        for at, chunk in self.chunks.items():
+            if at < self.size:
+                whole[at : at + _CHUNK] = chunk
+        return bytes(whole[: self.size])
