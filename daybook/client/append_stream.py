@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 import grpc
 import grpc.aio
 
+from daybook.client.calls import known_code
 from daybook.client.sink import FrameSink
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
@@ -218,8 +219,9 @@ class AppendStream:
                 self._enqueue(queued)
             return
         log.info("attach refused", bookie=self.bookie, ledger_id=attached.ledger_id, why=attached.detail)
+        code = known_code(attached.code)
         for queued in waiting:
-            queued.sink.frame_failed(self.bookie, queued.send_id, Code(attached.code))
+            queued.sink.frame_failed(self.bookie, queued.send_id, code)
 
     def _end(self) -> None:
         """The stream is over: tell every sink with frames on it, once, and be ready for the next stream."""

@@ -5,6 +5,7 @@ that proves nothing (rule 6); nothing here retries or chooses another bookie, wh
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 import grpc
@@ -23,7 +24,7 @@ from daybook.core.events import (
     SendLacRead,
     SendRead,
 )
-from daybook.core.frame import Entry, decode_entries, split_message
+from daybook.core.frame import Entry, decode_entries, is_dense, split_message
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.stream import StreamError
 from daybook.wire import bookie_pb2 as pb
@@ -61,6 +62,14 @@ _CODES: Final = {
 def code_of(error: grpc.aio.AioRpcError) -> Code:
     """What a failed call means; anything that is not clear is a lost connection."""
     return _CODES.get(error.code(), Code.CONNECTION_LOST)
+
+
+def known_code(number: int) -> Code:
+    """The code of an answer; one of another release proves nothing."""
+    try:
+        return Code(number)
+    except ValueError:
+        return Code.UNAVAILABLE
 
 
 class BookieCalls:
@@ -112,7 +121,7 @@ class BookieCalls:
         return FenceAnswered(
             self.bookie,
             request_id,
-            Code(answer.code),
+            known_code(answer.code),
             answer.last_add_confirmed,
             answer.length_at_lac,
             limbo=answer.limbo,
@@ -124,7 +133,7 @@ class BookieCalls:
             answer = await self.stub.force(pb.ForceRequest(ledger_id=of.ledger_id), timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             return ForceAnswered(self.bookie, request_id, self._failed(error))
-        return ForceAnswered(self.bookie, request_id, Code(answer.code), answer.boot_id)
+        return ForceAnswered(self.bookie, request_id, known_code(answer.code), answer.boot_id)
 
     async def read_limbo(self, of: HasKey, request: ReadLimbo) -> LimboRead:
         """The nonce of the ledger's limbo mark, if it has one, and the bookie's boot id (rule 29)."""
@@ -147,7 +156,7 @@ class BookieCalls:
             )
         except grpc.aio.AioRpcError as error:
             return LimboCleared(self.bookie, request.request_id, self._failed(error))
-        return LimboCleared(self.bookie, request.request_id, Code(answer.code), cleared=answer.cleared)
+        return LimboCleared(self.bookie, request.request_id, known_code(answer.code), cleared=answer.cleared)
 
     async def read_lac(self, of: HasKey, request: SendLacRead) -> LacAnswered:
         """The LAC as the bookie knows it, at once or by a long poll; fences nothing."""
@@ -167,7 +176,7 @@ class BookieCalls:
         return LacAnswered(
             self.bookie,
             request.request_id,
-            Code(answer.code),
+            known_code(answer.code),
             answer.last_add_confirmed,
             limbo=answer.limbo,
             fenced=answer.fenced,
@@ -184,8 +193,10 @@ async def _gather(
     entries: list[Entry] = []
     damaged: list[EntryId] = []
     header = ReadHeader(Code.UNAVAILABLE)
+    is_limbo = False
     async for message in call:
         header, frames = decode_read(message)
+        is_limbo = is_limbo or header.limbo
         for first, last in header.damaged:
             damaged.extend(range(max(first, request.first), min(last, request.last) + 1))
         for frame, offset in split_message(frames):
@@ -193,6 +204,9 @@ async def _gather(
                 msg = f"bookie {bookie} answered with ledger {frame.ledger_id} instead of {ledger_id}"
                 raise FrameError(msg)
             good, bad = decode_entries(frames, frame, offset)
+            if not _rises(entries[-1:], good, dense=is_dense(frames, frame, offset)):
+                msg = f"bookie {bookie} answered with entries out of order at {frame.first_entry}"
+                raise FrameError(msg)
             entries.extend(good)
             damaged.extend(bad)
     if entries and (entries[0].entry_id < request.first or entries[-1].entry_id > request.last):
@@ -204,7 +218,14 @@ async def _gather(
         tuple(entries),
         tuple(damaged),
         header.through,
-        header.limbo,
+        is_limbo,
         header.last_add_confirmed,
         header.length_at_lac,
     )
+
+
+def _rises(before: list[Entry], entries: list[Entry], *, dense: bool) -> bool:
+    """Whether `entries`, of a frame that is `dense` or not, follow `before` in rising order."""
+    if before and entries and entries[0].entry_id <= before[0].entry_id:
+        return False
+    return dense or all(a.entry_id < b.entry_id for a, b in pairwise(entries))

@@ -1,0 +1,103 @@
+"""A bookie that says what a test tells it to, over a real socket: for answers that no bookie of ours gives."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from daybook.core.errors import Code
+from daybook.core.ids import BookieId
+from daybook.core.stream import StreamAnswer
+from daybook.wire import bookie_pb2 as pb
+from daybook.wire import service
+from daybook.wire.messages import decode_client_control, encode_answer, encode_server_control, is_frames
+
+Requests = AsyncIterator[bytes]
+Context = grpc.aio.ServicerContext[Any, Any]
+AppendScript = Callable[[int, Requests], AsyncIterator[bytes]]
+"""Given the number of the stream (from 1) and what the client sends after its hello: what is sent after the hello."""
+
+
+def attached(ledger_id: int, code: int = Code.OK, purpose: pb.Purpose = pb.PURPOSE_WRITE) -> bytes:
+    """The answer to an attachment."""
+    answer = pb.Attached(ledger_id=ledger_id, purpose=purpose, code=code)
+    return encode_server_control(pb.ServerControl(attached=answer))
+
+
+def through(message: int) -> bytes:
+    """Everything up to `message` succeeded."""
+    return encode_answer(StreamAnswer(message))
+
+
+async def attach_all(requests: Requests) -> AsyncIterator[bytes | None]:
+    """Answers to attachments; None for each message of frames, which is for the script to answer."""
+    async for request in requests:
+        if is_frames(request):
+            yield None
+        else:
+            yield attached(decode_client_control(request).attach.ledger_id)
+
+
+class ScriptedBookie:
+    """Serves on a port of its own inside `async with`."""
+
+    def __init__(
+        self,
+        append: AppendScript | None = None,
+        *,
+        read: Iterable[bytes | Exception] = (),
+        unary: dict[str, Any] | None = None,
+        name: BookieId = "b0",
+    ) -> None:
+        """`read`: the messages of every read answer. `unary`: the answers by method name."""
+        self._append_script = append
+        self._read_answer = tuple(read)
+        self._unary = unary or {}
+        self.name = name
+        self.streams = 0
+        self.address = ""
+        self._server = grpc.aio.server()
+
+    async def __aenter__(self) -> Self:
+        """Serve."""
+        handlers: dict[str, Any] = {
+            service.APPEND: grpc.stream_stream_rpc_method_handler(self._append),
+            service.READ: grpc.unary_stream_rpc_method_handler(self._read),
+        }
+        for method, answer in self._unary.items():
+            handlers[method] = grpc.unary_unary_rpc_method_handler(_always(answer))
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service.SERVICE, handlers),)
+        )
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        await self._server.stop(None)
+
+    async def _append(self, requests: Requests, _: Context) -> AsyncIterator[bytes]:
+        self.streams += 1
+        number = self.streams
+        await anext(aiter(requests))
+        hello = pb.ServerHello(bookie_id=self.name, boot_id=f"boot {number}")
+        yield encode_server_control(pb.ServerControl(hello=hello))
+        assert self._append_script is not None
+        async for message in self._append_script(number, requests):
+            yield message
+
+    async def _read(self, _: bytes, context: Context) -> AsyncIterator[bytes]:
+        for message in self._read_answer:
+            if isinstance(message, Exception):
+                await context.abort(grpc.StatusCode.INTERNAL, str(message))
+            else:
+                yield message
+
+
+def _always(answer: Any) -> Callable[[bytes, Context], Awaitable[bytes]]:
+    async def handler(_: bytes, __: Context) -> bytes:
+        return bytes(answer.SerializeToString())
+
+    return handler

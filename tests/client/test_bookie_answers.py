@@ -1,0 +1,214 @@
+"""Answers that are no answers: each becomes exactly one event, and none proves anything (rule 6)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import pytest
+
+from daybook.client.append_stream import AppendStream
+from daybook.client.calls import BookieCalls, ReadKey
+from daybook.client.sink import FrameSink
+from daybook.core.errors import Code
+from daybook.core.events import ReadAnswered, SendLacRead, SendRead
+from daybook.core.frame import encode_frame, entry_crcs
+from daybook.core.ids import BookieId
+from daybook.wire import bookie_pb2 as pb
+from daybook.wire.channel import open_aio_channel
+from daybook.wire.messages import ReadHeader, encode_read
+from tests.client.scripted_bookie import AppendScript, Requests, ScriptedBookie, attach_all, attached, through
+
+WAIT_S = 10.0
+KEY = ReadKey(1, "h")
+
+
+def frame(first: int, payloads: Sequence[bytes] = (b"x",), ids: Sequence[int] | None = None) -> bytes:
+    entry_ids = ids or range(first, first + len(payloads))
+    return encode_frame(1, first, payloads, entry_crcs(1, entry_ids, payloads), entry_ids=ids)
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(WAIT_S):
+            await work()
+
+    asyncio.run(limited())
+
+
+# Calls
+
+
+async def read(*answer: bytes | Exception, first: int = 0, last: int = 9) -> ReadAnswered:
+    """What a read amounts to that is answered with these messages."""
+    async with ScriptedBookie(read=answer) as bookie, open_aio_channel(bookie.address) as channel:
+        return await BookieCalls("b0", channel).read(KEY, SendRead("b0", 7, first, last, 1 << 20))
+
+
+def test_rule_06_a_read_that_breaks_off_after_some_messages_proves_nothing() -> None:
+    async def work() -> None:
+        begun = encode_read(ReadHeader(Code.OK, through=4), [frame(0, [b"a"] * 5)])
+        answered = await read(begun, RuntimeError("the disk is gone"))
+        assert (answered.code, answered.entries, answered.request_id) == (Code.CONNECTION_LOST, (), 7)
+        nothing = await read()
+        assert nothing.code is not Code.OK
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [frame(3), frame(0, [b"x"] * 3)],
+        [frame(0, [b"x"] * 3), frame(2)],
+        [frame(0), frame(1), frame(1), frame(2)],
+        [frame(0, [b"x"] * 4, ids=[0, 5, 2, 7])],
+        [frame(0, [b"x"] * 3, ids=[0, 5, 5])],
+    ],
+)
+def test_entries_out_of_order_or_twice_are_no_answer(frames: list[bytes]) -> None:
+    async def work() -> None:
+        answered = await read(encode_read(ReadHeader(Code.OK, through=9), list(frames)))
+        assert (answered.code, answered.entries) == (Code.IO_ERROR, ())
+
+    run(work)
+
+
+def test_limbo_in_any_message_is_limbo_for_the_whole_answer() -> None:
+    async def work() -> None:
+        begun = encode_read(ReadHeader(Code.OK, through=4, limbo=True), [frame(1)])
+        end = encode_read(ReadHeader(Code.OK, through=9), [frame(7)])
+        answered = await read(begun, end)
+        assert (answered.code, answered.limbo, answered.through) == (Code.OK, True, 9)
+
+    run(work)
+
+
+def test_a_code_of_another_release_proves_nothing() -> None:
+    async def work() -> None:
+        unary = {
+            "Fence": pb.FenceResponse(code=99, last_add_confirmed=5),
+            "ReadLac": pb.ReadLacResponse(code=99, last_add_confirmed=5),
+            "Force": pb.ForceResponse(code=99),
+        }
+        async with ScriptedBookie(unary=unary) as bookie, open_aio_channel(bookie.address) as channel:
+            calls = BookieCalls("b0", channel)
+            assert (await calls.fence(KEY, 1)).code is Code.UNAVAILABLE
+            assert (await calls.force(KEY, 1)).code is Code.UNAVAILABLE
+            assert (await calls.read_lac(KEY, SendLacRead("b0", 1))).code is Code.UNAVAILABLE
+
+    run(work)
+
+
+# The append stream
+
+
+class Sink(FrameSink):
+    """Notes what it is told."""
+
+    def __init__(self, ledger_id: int = 1) -> None:
+        super().__init__(ledger_id, "h", recovery=False)
+        self.told: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
+
+    def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
+        self.told.put_nowait((send_id, boot_id))
+
+    def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
+        self.told.put_nowait((send_id, code))
+
+    def bookie_failed(self, bookie: BookieId) -> None:
+        self.told.put_nowait(("gone",))
+
+
+async def with_stream(script: AppendScript, work: Callable[[AppendStream], Awaitable[None]]) -> None:
+    """Do `work` on a stream to a bookie that follows `script`."""
+    async with ScriptedBookie(script) as bookie:
+        stream = AppendStream(
+            "b0", lambda: open_aio_channel(bookie.address), "test", lambda: None, lambda _: None
+        )
+        try:
+            await work(stream)
+        finally:
+            await stream.close()
+
+
+def test_an_attachment_that_is_answered_with_an_unknown_code_is_a_failure_of_the_bookie() -> None:
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for _request in requests:
+            yield attached(1, 99)
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        stream.send(sink, 2, frame(1))
+        assert await sink.told.get() == (1, Code.UNAVAILABLE)
+        assert await sink.told.get() == (2, Code.UNAVAILABLE)
+
+    run(lambda: with_stream(script, work))
+
+
+def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew() -> None:
+    attachments: list[int] = []
+
+    async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
+        messages = 0
+        async for answer in attach_all(requests):
+            if answer is not None:
+                attachments.append(number)
+                yield answer
+            elif number == 1:
+                return
+            else:
+                messages += 1
+                yield through(messages)
+
+    async def work(stream: AppendStream) -> None:
+        sink, other = Sink(), Sink(2)
+        for send_id in (1, 2, 3):
+            stream.send(sink, send_id, frame(send_id))
+        assert await sink.told.get() == ("gone",)
+        stream.send(sink, 4, frame(4))
+        assert await sink.told.get() == (4, "boot 2"), "the boot id is that of the stream that took the frame"
+        assert attachments == [1, 2]
+        assert sink.told.empty()
+        assert other.told.empty()
+
+    run(lambda: with_stream(script, work))
+
+
+def test_rule_49_an_answer_about_what_was_never_sent_ends_the_stream() -> None:
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            yield through(2) if answer is None else answer
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        assert await sink.told.get() == ("gone",)
+
+    run(lambda: with_stream(script, work))
+
+
+def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_others() -> None:
+    go_on = asyncio.Event()
+
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        messages = 0
+        async for answer in attach_all(requests):
+            if answer is None:
+                messages += 1
+                await go_on.wait()
+                yield through(messages)
+            else:
+                yield answer
+
+    async def work(stream: AppendStream) -> None:
+        first, second = Sink(), Sink()
+        stream.send(first, 1, frame(0))
+        stream.send(second, 1, frame(1))
+        stream.forget(first)
+        stream.send(second, 2, frame(2))
+        go_on.set()
+        assert await second.told.get() == (1, "boot 1")
+        assert await second.told.get() == (2, "boot 1")
+        assert first.told.empty()
+
+    run(lambda: with_stream(script, work))
