@@ -6,18 +6,16 @@ that was asked for is done.
 """
 
 import asyncio
-import contextlib
-import json
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
+from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import daybook
+from daybook.cli.audit_view import print_report, print_tasks, print_work, progress_bar
 from daybook.cli.connection import (
     Cluster,
     Directory,
@@ -67,6 +65,13 @@ Grace = Annotated[
 ]
 
 
+class Switch(StrEnum):
+    """The cluster's switch of repair."""
+
+    ON = "on"
+    OFF = "off"
+
+
 @explain_errors
 def audit(
     once: Annotated[bool, typer.Option("--once", help="one round now, instead of serving")] = False,
@@ -76,6 +81,12 @@ def audit(
     list_tasks: Annotated[
         bool, typer.Option("--list", help="show the under-replicated ledgers that are marked")
     ] = False,
+    set_delay: Annotated[
+        float | None, typer.Option(min=0, help="set the cluster's delay of lost bookies, in seconds")
+    ] = None,
+    repair: Annotated[
+        Switch | None, typer.Option(help="switch repair on or off for the whole cluster")
+    ] = None,
     delay: Delay = None,
     grace: Grace = None,
     directory: Directory = None,
@@ -91,13 +102,15 @@ def audit(
     """
     where = find_cluster(directory, zookeeper, cluster)
     settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
-    if list_tasks:
-        _print_tasks(with_client(where, _tasks), as_json=as_json)
+    if set_delay is not None or repair is not None:
+        out.print(with_client(where, lambda client: _configure(client, set_delay, repair)))
+    elif list_tasks:
+        print_tasks(with_client(where, _tasks), as_json=as_json)
     elif once:
         report = run_with_stop(
             where, lambda client, stop: _audit_once(client, stop, settings, delay, full=not quick)
         )
-        _print_report(report, as_json=as_json)
+        print_report(report, as_json=as_json)
         if not (report.is_fully_replicated or (quick and not report.under_replicated)):
             raise typer.Exit(1)
     else:
@@ -313,6 +326,17 @@ async def drain_and_forget(
     return True
 
 
+async def _configure(client: daybook.Client, delay_s: float | None, repair: Switch | None) -> str:
+    """Change what was asked for, and say how it is now."""
+    tasks = RepairTasks(client.store, client.layout)
+    if delay_s is not None:
+        await tasks.set_lost_bookie_delay_s(delay_s)
+    if repair is not None:
+        await tasks.set_disabled(repair is Switch.OFF)
+    state = Switch.OFF if await tasks.disabled() else Switch.ON
+    return f"repair is {state.value}; a bookie is lost after {await tasks.lost_bookie_delay_s():g} s"
+
+
 async def _tasks(client: daybook.Client) -> list[tuple[RepairTask, bool]]:
     """The marked ledgers, and whether a worker has each."""
     tasks = RepairTasks(client.store, client.layout)
@@ -323,97 +347,3 @@ async def _tasks(client: daybook.Client) -> list[tuple[RepairTask, bool]]:
         if task is not None:
             found.append((task.value, ledger_id in locked))
     return found
-
-
-# What people and scripts see.
-
-
-def _print_tasks(tasks: list[tuple[RepairTask, bool]], *, as_json: bool) -> None:
-    if as_json:
-        records = [
-            {
-                "ledger_id": task.ledger_id,
-                "reasons": task.reasons,
-                "bookies": task.bookies,
-                "since_ms": task.since_ms,
-                "attempts": task.attempts,
-                "not_before_ms": task.not_before_ms,
-                "why_not": task.why_not,
-                "under_repair": locked,
-            }
-            for task, locked in tasks
-        ]
-        out.print_json(json.dumps(records))
-        return
-    table = Table("ledger", "reasons", "under repair", "failed", "why not")
-    for task, locked in tasks:
-        reasons = ", ".join(task.reasons)
-        table.add_row(
-            str(task.ledger_id), reasons, "yes" if locked else "", str(task.attempts or ""), task.why_not
-        )
-    out.print(table)
-
-
-def _print_report(report: AuditReport, *, as_json: bool) -> None:
-    if as_json:
-        out.print_json(json.dumps(report.record()))
-        return
-    table = Table(show_header=False, title="audit")
-    verdict = "yes" if report.is_fully_replicated else ("no" if report.full else "not looked for (--quick)")
-    table.add_row("fully replicated", verdict)
-    table.add_row("ledgers", f"{report.ledgers:,}")
-    table.add_row("under-replicated", f"{len(report.under_replicated):,}")
-    for reason, ledgers in report.by_reason.items():
-        table.add_row(f"  {reason}", f"{len(ledgers):,}: {_some(ledgers)}")
-    rows: dict[str, Any] = {
-        "lost bookies": report.lost_bookies,
-        "missing bookies": report.missing_bookies,
-        "silent bookies": tuple(report.silent_bookies),
-        "unrecoverable": report.unrecoverable,
-        "could not be read": report.unread,
-    }
-    for name, values in rows.items():
-        if values:
-            table.add_row(name, _some(values))
-    out.print(table)
-    for why in report.blocked:
-        err.print(f"[yellow]blocked:[/] {why}", soft_wrap=True)
-
-
-def _some(values: tuple[object, ...]) -> str:
-    shown = ", ".join(map(str, values[:10]))
-    return f"{shown}, …" if len(values) > 10 else shown
-
-
-def print_work(report: WorkReport, *, as_json: bool) -> None:
-    """The summary of a worker on standard output, what is not done on standard error."""
-    if as_json:
-        out.print_json(json.dumps(report.record()))
-    else:
-        done = sum(result.is_done for result in report.results.values())
-        copied = sum(result.copied_entries for result in report.results.values())
-        out.print(f"{done:,} of {len(report.results):,} ledgers are repaired, {copied:,} entries were copied")
-    for result in report.not_done:
-        text = f"ledger {result.ledger_id}: {result.outcome.value}: {result.why}"
-        err.print(text, style="red", markup=False, soft_wrap=True)
-    if report.disabled:
-        err.print("repair is switched off for this cluster: marked ledgers are left as they are", style="red")
-
-
-@contextlib.contextmanager
-def progress_bar(what: str = "repairing") -> Iterator[Callable[[WorkProgress], None]]:
-    """A bar on standard error for a worker's progress."""
-    columns = (
-        TextColumn(what),
-        BarColumn(),
-        TextColumn("{task.completed} of {task.total} ledgers, {task.fields[copied]} copied"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(what, total=None, copied="0 MB")
-
-        def tell(progress: WorkProgress) -> None:
-            copied = f"{progress.copied_bytes / 1e6:,.1f} MB"
-            bar.update(task, total=progress.total, completed=progress.done + progress.failed, copied=copied)
-
-        yield tell

@@ -203,15 +203,24 @@ def decommission(
     wait: Annotated[
         bool, typer.Option("--wait", help="once it is drained, wait until its process is stopped")
     ] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="call it off: the bookie stays and takes writes again")
+    ] = False,
 ) -> None:
     """Take a bookie out of the cluster: read-only, copy its ledgers elsewhere, delete its cookie once it is stopped.
 
     Can be interrupted and run again at any point. Stopping the process for good is yours to do, in the end.
     """
     from daybook.cli.audit import drain_and_forget, run_with_stop
+    from daybook.client.autorecovery.decommission import Decommission
 
+    where = find_cluster(directory, zookeeper, cluster)
+    if cancel:
+        with_client(where, lambda client: Decommission(client, bookie).cancel())
+        out.print(f"bookie {bookie} stays; what was copied elsewhere stays there")
+        return
     gone = run_with_stop(
-        find_cluster(directory, zookeeper, cluster),
+        where,
         lambda client, stop: drain_and_forget(client, stop, bookie, wait=wait),
     )
     if gone:

@@ -7,7 +7,7 @@ import pytest
 from daybook.client.autorecovery.auditor import LedgerAudits
 from daybook.client.autorecovery.decommission import Decommission, DrainProgress, NotDrainedError
 from daybook.client.autorecovery.worker import RepairWorker
-from tests.autorecovery.kit import SETTINGS, FakeCluster, run, until
+from tests.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
 
 
 async def drain(cluster: FakeCluster, decommission: Decommission) -> bool:
@@ -21,16 +21,18 @@ async def drain(cluster: FakeCluster, decommission: Decommission) -> bool:
 
 
 def as_told(cluster: FakeCluster) -> None:
-    """Let b1 register as read-only once it is told to be."""
+    """Let b1 register as read-only, or writable, once it is told to be."""
     moving: list[asyncio.Task[None]] = []
 
-    async def move() -> None:
-        await until(lambda: not cluster.fakes["b1"].writable)
+    async def move(before: bool) -> None:
+        await until(lambda: cluster.fakes["b1"].writable is not before)
         await cluster.unregister("b1")
         await cluster.register("b1")
 
     cluster.fakes["b1"].before_answer = lambda call: (
-        moving.append(asyncio.ensure_future(move())) if call == "set_read_only" else None
+        moving.append(asyncio.ensure_future(move(cluster.fakes["b1"].writable)))
+        if call == "set_read_only"
+        else None
     )
 
 
@@ -76,6 +78,27 @@ def test_an_auditor_beside_it_keeps_the_tasks() -> None:
         assert await cluster.task_ids() == [ledger_id]
         stop.set()
         assert not await draining
+
+    run(scenario)
+
+
+def test_a_decommission_can_be_called_off() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ids = [await cluster.ledger("b1", "b2", "b3", without={"b2": {1}}) for _ in range(2)]
+        as_told(cluster)
+        stop = asyncio.Event()
+        decommission = Decommission(cluster, "b1", lambda _: None)
+        await cluster.tasks.mark(ids[0], reasons=["gap b2"], bookies=["b2"], now_ms=0)
+        draining = asyncio.ensure_future(decommission.drain(stop))
+        await until(lambda: all(LAYOUT.task(i) in cluster.server._nodes for i in ids))
+        stop.set()
+        await draining
+        await decommission.cancel()
+        assert (await cluster.directory.bookies())["b1"].writable
+        assert await cluster.task_ids() == ids[:1]
+        task = await cluster.tasks.read(ids[0])
+        assert task is not None
+        assert task.value.reasons == ("gap b2",)
 
     run(scenario)
 

@@ -392,6 +392,20 @@ def test_rule_34_a_worker_paused_beyond_its_session_does_no_harm(own: LocalClust
     run(work)
 
 
+def test_delay_and_switch_are_set_for_the_whole_cluster(own: LocalCluster) -> None:
+    async def work() -> None:
+        set_up = command(own, "audit", "--set-delay", "7.5", "--repair", "off")
+        code, out, err = await asyncio.to_thread(done, set_up)
+        assert (code, out.strip()) == (0, "repair is off; a bookie is lost after 7.5 s"), err
+        async with connect_to(own) as client:
+            tasks = RepairTasks(client.store, client.layout)
+            assert await tasks.disabled()
+            assert await tasks.lost_bookie_delay_s() == 7.5
+            await tasks.set_disabled(False)
+
+    run(work)
+
+
 def test_what_is_not_repaired_is_listed_and_the_exit_code_says_so(own: LocalCluster) -> None:
     async def work() -> None:
         async with connect_to(own) as client:

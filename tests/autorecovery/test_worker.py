@@ -410,7 +410,8 @@ def test_a_worker_waits_for_the_lock_of_another_and_goes_on_when_that_one_dies()
         with cluster.another() as other:
             assert await other.tasks.lock(ledger_id, "dead") is not None
             draining = asyncio.ensure_future(worker(cluster).drain())
-            await asyncio.sleep(0.05)
+            for _ in range(300):
+                await asyncio.sleep(0)
             assert not draining.done()
             cluster.server.expire(other.store.session.session_id)
             assert (await draining).is_complete

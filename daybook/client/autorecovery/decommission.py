@@ -80,26 +80,46 @@ class Decommission:
             await self._wait_until_left(left, at_first, stop)
         return False
 
+    async def cancel(self) -> None:
+        """Let the bookie stay: no task says any more that it leaves, and it takes writes again.
+
+        What was copied elsewhere stays there. Raises NotDrainedError if the bookie cannot be told.
+        """
+        word = leaving_word(self._bookie)
+        async for ledger_id in self._tasks.ids():
+            task = await self._tasks.read(ledger_id)
+            while task is not None and word in task.value.reasons:
+                others = [reason for reason in task.value.reasons if reason != word]
+                if await self._tasks.done(ledger_id, task.version) and others:
+                    bookies = task.value.bookies
+                    await self._tasks.mark(ledger_id, reasons=others, bookies=bookies, now_ms=unix_ms())
+                task = await self._tasks.read(ledger_id)
+        await self._set_read_only(read_only=False)
+
     async def make_read_only(self) -> None:
         """Keep new ledgers from the bookie, if it is there to be told, and return once everybody can know."""
+        await self._set_read_only(read_only=True)
+
+    async def _set_read_only(self, *, read_only: bool) -> None:
         info = (await self._cluster.directory.bookies()).get(self._bookie)
-        if info is None or not info.writable:
+        if info is None or info.writable is not read_only:
             return
         self._cluster.channels.bookies_changed({self._bookie: info})
         calls = self._cluster.channels.calls(self._bookie)
         assert calls is not None
         try:
-            request = pb.SetReadOnlyRequest(read_only=True, reason=REASON)
+            request = pb.SetReadOnlyRequest(read_only=read_only, reason=REASON)
             await calls.stub.set_read_only(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             msg = (
-                f"bookie {self._bookie} is registered but cannot be made read-only ({error.code().name}): "
+                f"bookie {self._bookie} is registered but cannot be told to be "
+                f"{'read-only' if read_only else 'writable'} ({error.code().name}): "
                 "start it, or stop it for good, and run this again"
             )
             raise NotDrainedError(msg) from error
         async for bookies in self._cluster.directory.watch_bookies():
             now = bookies.get(self._bookie)
-            if now is None or not now.writable:
+            if now is None or now.writable is not read_only:
                 return
 
     async def naming(self) -> list[LedgerId]:
