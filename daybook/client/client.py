@@ -16,7 +16,7 @@ from daybook.client.channels import ChannelPool
 from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
 from daybook.client.recovery import recover_ledger
-from daybook.core.errors import MetadataError, MetadataUnavailableError, UnauthorizedError
+from daybook.core.errors import DaybookError, MetadataError, MetadataUnavailableError, UnauthorizedError
 from daybook.core.events import BookiesChanged, MetadataConnection
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import (
@@ -44,6 +44,8 @@ from daybook.runtime.logs import get_logger
 log = get_logger(__name__)
 
 TICK_S: Final = 0.05
+WATCH_PAUSE_S: Final = 1.0
+"""Before the bookies are listed again after an error."""
 DELETE_ATTEMPTS: Final = 10
 
 
@@ -105,19 +107,21 @@ class Client:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        """Connect. Raises MetadataUnavailableError, UnknownClusterError."""
+        """Connect. Raises MetadataUnavailableError, UnknownClusterError, MetadataError if the bookies are not readable."""
         self.store = await self._open_store()
         try:
             await read_instance(self.store, self.layout)
             self.ledgers = LedgerManager(self.store, self.layout)
             self.directory = BookieDirectory(self.store, self.layout)
-            known = asyncio.Event()
+            known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._tasks = [
                 asyncio.create_task(self._watch_bookies(known), name="watch-bookies"),
                 asyncio.create_task(self._watch_session(), name="watch-session"),
                 asyncio.create_task(self._tick(), name="tick"),
             ]
-            await known.wait()
+            for task in self._tasks:
+                task.add_done_callback(_tell_why_it_ended)
+            await known
         except BaseException:
             await self.close()
             raise
@@ -315,7 +319,7 @@ class Client:
         now = monotonic_ms()
         return frozenset(bookie for bookie, until_ms in self._quarantine.items() if until_ms > now)
 
-    async def _watch_bookies(self, known: asyncio.Event) -> None:
+    async def _watch_bookies(self, known: asyncio.Future[None]) -> None:
         while True:
             session = self.store.session
             try:
@@ -325,11 +329,20 @@ class Client:
                     event = BookiesChanged(bookies)
                     for writer in list(self._writers):
                         writer.bookies_changed(event)
-                    known.set()
+                    if not known.done():
+                        known.set_result(None)
             except MetadataUnavailableError:
                 log.warning("bookies cannot be listed while the metadata store does not answer")
                 if not session.connected:
                     await self.store.session_changed(session)
+                else:
+                    await asyncio.sleep(WATCH_PAUSE_S)
+            except DaybookError as error:
+                if not known.done():
+                    known.set_exception(error)
+                    return
+                log.error("bookies cannot be listed; what was known of them stays", why=str(error))
+                await asyncio.sleep(WATCH_PAUSE_S)
 
     async def _watch_session(self) -> None:
         async for session in self.store.session_events():
@@ -343,6 +356,12 @@ class Client:
             now = monotonic_ms()
             for writer in list(self._writers):
                 writer.tick(now)
+
+
+def _tell_why_it_ended(task: asyncio.Task[None]) -> None:
+    """An error that nobody waits for would go unheard."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a part of the client ended with an error", part=task.get_name(), exc_info=error)
 
 
 def check_password(metadata: LedgerMetadata, password: bytes) -> None:

@@ -1,0 +1,88 @@
+"""What a client does behind the scenes goes on after an error, and a client that cannot begin says why."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import pytest
+
+from daybook.client import client as client_module
+from daybook.client.client import Client
+from daybook.core.errors import MetadataError
+from daybook.core.ids import BookieId
+from daybook.core.placement import BookieInfo
+from daybook.core.placement_policies import make_policy
+from daybook.core.writer_policy import WriterPolicy
+from daybook.metadata.bookies import info_to_json
+from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.layout import Layout
+from daybook.metadata.memory import MemoryServer, MemoryStore
+
+LAYOUT = Layout("test")
+NODE = LAYOUT.registration("b0", writable=True)
+GOOD = info_to_json(BookieInfo("b0", "nowhere:1", boot_id="boot"))
+
+
+async def cluster() -> tuple[MemoryServer, MemoryStore]:
+    server = MemoryServer()
+    store = MemoryStore(server)
+    await ensure_cluster(store, LAYOUT, created_at_ms=0)
+    return server, store
+
+
+def make_client(server: MemoryServer) -> Client:
+    async def open_store() -> MemoryStore:
+        return MemoryStore(server)
+
+    return Client(
+        open_store,
+        cluster="test",
+        placement=make_policy(),
+        writer_policy=WriterPolicy(),
+        credentials=lambda: None,
+        zone="",
+        rack="",
+        name="test",
+    )
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(10):
+            await work()
+
+    asyncio.run(limited())
+
+
+def test_a_client_that_cannot_learn_the_bookies_says_why() -> None:
+    async def work() -> None:
+        server, store = await cluster()
+        await store.create(NODE, b"no record")
+        with pytest.raises(MetadataError, match="b0 is registered with something else"):
+            async with make_client(server):
+                pass
+
+    run(work)
+
+
+def test_the_bookies_are_watched_on_after_a_record_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "WATCH_PAUSE_S", 0.01)
+
+    async def work() -> None:
+        server, store = await cluster()
+        async with make_client(server) as client:
+            learned = asyncio.Event()
+            tell = client.channels.bookies_changed
+
+            def heard(bookies: Mapping[BookieId, BookieInfo]) -> None:
+                tell(bookies)
+                if "b0" in bookies:
+                    learned.set()
+
+            monkeypatch.setattr(client.channels, "bookies_changed", heard)
+            await store.create(NODE, b"no record")
+            await asyncio.sleep(0.05)  # time to meet it
+            await store.put(NODE, GOOD, None)
+            await learned.wait()
+            assert client.bookies()["b0"].address == "nowhere:1"
+
+    run(work)
