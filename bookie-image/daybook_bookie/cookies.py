@@ -49,11 +49,16 @@ def parse_cookie(data: bytes, where: str) -> Cookie:
     if rest != f"crc32 {crc32(text):08x}\n".encode():
         msg = f"the cookie in {where} is damaged: restore it from another directory of this bookie, or replace the bookie"
         raise CookieError(msg)
-    fields = json.loads(text)
-    if fields.pop("version") != _VERSION:
-        msg = f"the cookie in {where} has another version than {_VERSION}: upgrade the bookie"
-        raise CookieError(msg)
-    return Cookie(**{**fields, "layout": tuple(fields["layout"])})
+    try:
+        fields = json.loads(text)
+        version = fields.pop("version")
+        if version == _VERSION:
+            return Cookie(**{**fields, "layout": tuple(fields["layout"])})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        msg = f"the cookie in {where} is none of ours ({type(error).__name__}): mount the right directory, or replace the bookie"
+        raise CookieError(msg) from error
+    msg = f"the cookie in {where} has another version than {_VERSION}: upgrade the bookie"
+    raise CookieError(msg)
 
 
 def read_cookie(disk: Disk, where: str, name: str = COOKIE) -> Cookie | None:

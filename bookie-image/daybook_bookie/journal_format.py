@@ -14,7 +14,8 @@ from crc32c import crc32c
 
 from daybook.core.errors import FrameError
 from daybook.core.frame import Buffer, check_body, decode_header
-from daybook_bookie.records import Record, RecordKind
+from daybook_bookie.records import Record, RecordKind, is_known
+from daybook_bookie.storage_errors import JournalCorruptError
 
 PAGE_BYTES: Final = 4096
 DATA_START: Final = PAGE_BYTES
@@ -156,7 +157,11 @@ def unpack_group_header(data: bytes, place: Position, salt: int) -> GroupHeader 
 
 
 def unpack_records(group: GroupHeader, data: bytes) -> list[Record]:
-    """The records of a group whose bytes after the header are `data`; raises DamagedGroupError."""
+    """The records of a group whose bytes after the header are `data`.
+
+    Raises DamagedGroupError, and JournalCorruptError for a sound group with a record of another release: it was
+    acknowledged, so it is no torn tail.
+    """
     table_bytes = group.records * _ROW.size
     if len(data) != table_bytes + group.payload_bytes:
         msg = "the file ends within the group"
@@ -176,6 +181,13 @@ def unpack_records(group: GroupHeader, data: bytes) -> list[Record]:
     if at != len(data) or table_crc != group.table_crc:
         msg = "the group's table or a record fails its checksum"
         raise DamagedGroupError(msg)
+    for number, body in records:
+        if number != RecordKind.FRAME and not is_known(number, body):
+            msg = (
+                f"journal file {file_name(group.file_id)} holds a record of kind {number} and {len(body)} bytes at "
+                f"{group.offset}, which this release does not know: start the release that wrote it"
+            )
+            raise JournalCorruptError(msg)
     return [Record(RecordKind(number), body) for number, body in records]
 
 

@@ -114,6 +114,9 @@ class JournalReplay:
         if group is None or sequence not in (None, group.sequence):
             msg = "no group begins here"
             raise DamagedGroupError(msg)
+        if group.size_bytes > file.size_bytes() - place.offset:  # before anything is allocated for it
+            msg = "the file ends within the group"
+            raise DamagedGroupError(msg)
         rest = file.read(place.offset + GROUP_HEADER_BYTES, group.size_bytes - GROUP_HEADER_BYTES)
         return group, unpack_records(group, rest)
 

@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from daybook.core.errors import IntervalError
 from daybook.core.frame import ledger_seed
-from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from daybook.core.ids import MAX_ID, NO_ENTRY, EntryId, LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook_bookie.journal_format import START, Position
 from daybook_bookie.records import NONCE_BYTES
@@ -65,6 +65,9 @@ def ledger_of_key(key: bytes | memoryview) -> LedgerId:
         msg = f"a ledger record under a key of {len(key)} bytes: {WHAT_TO_DO}"
         raise StoreRefusedError(msg)
     (ledger_id,) = _KEY.unpack(key)
+    if ledger_id > MAX_ID:
+        msg = f"a ledger record under the key {bytes(key).hex()}, which no ledger has: {WHAT_TO_DO}"
+        raise StoreRefusedError(msg)
     return int(ledger_id)
 
 

@@ -45,6 +45,21 @@ class LedgerIntro(NamedTuple):
     password_hash: bytes
 
 
+_SIZES: Final[dict[int, int]] = {
+    RecordKind.FENCE: _LEDGER.size,
+    RecordKind.DELETION: _LEDGER.size,
+    RecordKind.LIMBO: _LIMBO.size,
+    RecordKind.LIMBO_CLEAR: _LIMBO.size,
+}
+
+
+def is_known(kind: int, body: Buffer) -> bool:
+    """Whether this release can read a record of `kind` with this body, if it is no frame."""
+    if kind == RecordKind.LEDGER_INTRO:
+        return len(body) >= _INTRO.size and len(body) == _INTRO.size + _INTRO.unpack_from(body)[-1]
+    return _SIZES.get(kind) == len(body)
+
+
 def frame_record(frame: Buffer) -> Record:
     """A whole frame, body checked by the caller."""
     return Record(RecordKind.FRAME, frame)

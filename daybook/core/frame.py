@@ -333,15 +333,18 @@ def frame_payloads(buffer: Buffer, header: FrameHeader, offset: int = 0) -> list
 
 
 def frame_entry_ids(buffer: Buffer, header: FrameHeader, offset: int = 0) -> Sequence[EntryId]:
-    """The entry ids, in order."""
+    """The entry ids, in order. Raises FrameError if one is out of range: a reader has not checked the body."""
     if is_dense(buffer, header, offset):
         return range(header.first_entry, header.first_entry + header.count)
     deltas, _, _ = frame_columns(buffer, header, offset)
+    if header.first_entry + max(deltas, default=0) > MAX_ID:
+        msg = f"an entry id of the frame of ledger {header.ledger_id} at {header.first_entry} is out of range"
+        raise FrameError(msg)
     return [header.first_entry + delta for delta in deltas]
 
 
 def decode_entries(buffer: Buffer, header: FrameHeader, offset: int = 0) -> tuple[list[Entry], list[EntryId]]:
-    """The frame's entries whose checksum holds, and the ids of those whose does not (rule 44)."""
+    """The frame's entries whose checksum holds, and the ids of those whose does not (rule 44); raises FrameError."""
     entry_ids = frame_entry_ids(buffer, header, offset)
     payloads = frame_payloads(buffer, header, offset)
     _, _, expected = frame_columns(buffer, header, offset)

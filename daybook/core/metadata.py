@@ -7,7 +7,6 @@ writer), fragments are appended or the last one is replaced (rule 17), a bookie 
 """
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Mapping
@@ -16,9 +15,10 @@ from enum import Enum
 from itertools import pairwise
 from typing import Any, Final, Self
 
-from daybook.core.errors import MetadataError, QuorumError
+from daybook.core.errors import MetadataError
 from daybook.core.ids import (
     CUSTOM_METADATA_BYTES_MAX,
+    MAX_ID,
     NO_ENTRY,
     BookieId,
     EntryId,
@@ -89,6 +89,8 @@ class LedgerMetadata:
                 self._refuse(f"a bookie is named twice in the ensemble at entry {fragment.first_entry}")
         if self.state is LedgerState.CLOSED and self.last_entry < fragments[-1].first_entry - 1:
             self._refuse(f"it ends at {self.last_entry}, before its last ensemble begins")
+        if self.last_entry < NO_ENTRY or self.length < 0:
+            self._refuse(f"last entry {self.last_entry} and length {self.length}: the smallest are −1 and 0")
 
     def _refuse(self, why: str) -> None:
         msg = f"metadata of ledger {self.ledger_id} is not valid: {why}"
@@ -210,8 +212,8 @@ class LedgerMetadata:
             return cls._from_record(record)
         except MetadataError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, QuorumError, binascii.Error) as error:
-            msg = f"this is no ledger metadata ({type(error).__name__}: {error}): {data[:200]!r}"
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            msg = f"this is no ledger metadata ({type(error).__name__}: {str(error)[:200]}): {data[:200]!r}"
             raise MetadataError(msg) from error
 
     @classmethod
@@ -257,10 +259,13 @@ class LedgerMetadata:
 
 
 def _integer(value: object) -> int:
-    """`value` if it is a whole number: JSON's true and 1.0 are not."""
+    """`value` if it is a whole number of signed 64 bits, as ids travel: JSON's true and 1.0 are none."""
     if type(value) is not int:
         msg = f"{value!r} is no whole number"
         raise TypeError(msg)
+    if not -MAX_ID <= value <= MAX_ID:
+        msg = "a number has more than 64 bits"
+        raise ValueError(msg)
     return value
 
 

@@ -188,12 +188,15 @@ class StreamWindow(Generic[Token]):
         """
         if self.is_closed:
             return []
-        decided = [
-            (token, failure.code) for failure in answer.failures for token in self._take(failure)
-        ]
         if answer.through >= self._oldest + len(self._sent):
             msg = f"the bookie answered message {answer.through}, which was never sent: the connection is given up"
             raise StreamError(msg)
+        left: dict[int, list[Token | None]] = {}
+        decided = [
+            (token, failure.code) for failure in answer.failures for token in self._take(failure, left)
+        ]
+        for message, tokens in left.items():
+            self._sent[message].tokens = tokens
         while self._oldest <= answer.through:
             sent = self._sent.pop(self._oldest)
             self._oldest += 1
@@ -209,16 +212,19 @@ class StreamWindow(Generic[Token]):
         self.bytes_in_flight = 0
         return unknown
 
-    def _take(self, failure: FrameFailure) -> list[Token]:
-        """The tokens of the frames that failed; they are decided now."""
+    def _take(self, failure: FrameFailure, left: dict[int, list[Token | None]]) -> list[Token]:
+        """The tokens of the frames that failed. They are missed in `left`, and in what was sent only once the whole
+        answer was found right: what a bad one decides stays unknown, so that `close` tells of it.
+        """
         sent = self._sent.get(failure.message)
         frames = slice(None) if failure.frame == WHOLE_MESSAGE else slice(failure.frame, failure.frame + 1)
-        tokens = [] if sent is None else [token for token in sent.tokens[frames] if token is not None]
-        if sent is None or not tokens:
+        rest = [] if sent is None else left.setdefault(failure.message, list(sent.tokens))
+        tokens = [token for token in rest[frames] if token is not None]
+        if not tokens:
             msg = (
                 f"the bookie failed frame {failure.frame} of message {failure.message}, which is not under way: "
                 "the connection is given up"
             )
             raise StreamError(msg)
-        sent.tokens[frames] = [None] * len(sent.tokens[frames])
+        rest[frames] = [None] * len(rest[frames])
         return tokens
