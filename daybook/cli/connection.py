@@ -58,12 +58,13 @@ class Tls:
 
 
 _tls = Tls()
+_log_level = "WARNING"
 
 
-def use_tls(certificate: Path | None, key: Path | None, ca: Path | None) -> None:
-    """Connect to bookies of this process's command with these files; all None: without TLS."""
-    global _tls
-    _tls = Tls(certificate, key, ca)
+def use_options(log_level: str, tls: Tls) -> None:
+    """What the options before the command say: for this process, whichever command it runs."""
+    global _tls, _log_level
+    _tls, _log_level = tls, log_level
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,13 @@ def find_cluster(directory: Path | None, zookeeper: str | None, cluster: str | N
 
 
 def explain_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """Turn the errors that Daybook raises on purpose into one red line and an exit code."""
+    """Send logs to standard error, and turn the errors that Daybook raises on purpose into one red line."""
 
     @wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        from daybook.runtime.logs import configure_logs
+
+        configure_logs(_log_level, stream=sys.stderr)
         try:
             return command(*args, **kwargs)
         except BrokenPipeError as error:

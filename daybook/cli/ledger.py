@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import aclosing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -145,8 +145,8 @@ async def write_lines(handle: "daybook.Ledger", descriptor: int, *, close: bool)
             if not appended.cancelled() and appended.exception() is None:
                 tell(handle.last_add_confirmed + 1, None)
 
+        appended: asyncio.Future[tuple[int, int]] | None = None
         try:
-            appended = None
             async for lines in batches_of_lines(descriptor):
                 appended = await handle.submit(lines)
                 appended.add_done_callback(acknowledged)
@@ -155,6 +155,8 @@ async def write_lines(handle: "daybook.Ledger", descriptor: int, *, close: bool)
                 await _all_copies(handle)
             await (handle.close() if close else handle.abandon())
         except BaseException:
+            if appended is not None:
+                await asyncio.wait([appended], timeout=COPIES_WAIT_S)
             hint = f"`daybook ledger recover {handle.id}` closes it and tells what else is in it"
             err.print(f"ledger {handle.id} is left open; {hint}", soft_wrap=True)
             raise
@@ -208,11 +210,12 @@ def read(
         end = reader.last_add_confirmed if last is None else last
         entries = reader.tail(first) if follow else reader.read(first, end)
         sink = sys.stdout.buffer
-        async for entry in entries:
-            sink.write(_line(entry, as_json=as_json))
-            if follow:
-                sink.flush()
-        sink.flush()
+        async with aclosing(entries):
+            async for entry in entries:
+                sink.write(_line(entry, as_json=as_json))
+                if follow:
+                    sink.flush()
+            sink.flush()
 
     with_client(find_cluster(directory, zookeeper, cluster), work)
 

@@ -1,12 +1,13 @@
 """The `daybook` command."""
 
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from daybook.cli.lazy import LazyGroup
+
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 app = typer.Typer(
     name="daybook",
@@ -50,11 +51,9 @@ def main(
     Results go to standard output, everything else to standard error. Exit code 0: done; 1: failed, and the last line
     says why; 2: wrong usage.
     """
-    from daybook.cli.connection import use_tls
-    from daybook.runtime.logs import configure_logs
+    from daybook.cli.connection import Tls, use_options
 
-    try:
-        configure_logs(log_level, stream=sys.stderr)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--log-level") from error
-    use_tls(tls_certificate, tls_key, tls_ca)
+    if log_level.upper() not in LEVELS:
+        msg = f"{log_level!r} is no log level: use one of {', '.join(LEVELS)}"
+        raise typer.BadParameter(msg, param_hint="--log-level")
+    use_options(log_level, Tls(tls_certificate, tls_key, tls_ca))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -29,7 +30,7 @@ class Flushable(Protocol):
 
 
 RETIRE_GRACE_S: Final = 120.0
-"""How long the calls of a channel that was replaced may take to end; above the longest poll."""
+"""How long a channel that was replaced may still be used by who has it; above the longest poll."""
 
 
 class _Open(NamedTuple):
@@ -58,7 +59,7 @@ class ChannelPool:
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self._streams: dict[BookieId, AppendStream] = {}
         self._calls: dict[BookieId, _Open] = {}
-        self._retired: set[grpc.aio.Channel] = set()
+        self._closed = asyncio.Event()
         self.troubles = Troubles()
         self._unsealed: dict[Flushable, None] = {}
         self._flush_is_due = False
@@ -122,8 +123,7 @@ class ChannelPool:
             await stream.close()
         for known in self._calls.values():
             await known.channel.close()
-        for channel in list(self._retired):
-            await channel.close()
+        self._closed.set()
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -136,13 +136,14 @@ class ChannelPool:
         self.troubles.note(bookie, self._bookies[bookie].address, details, secure=self.is_secure)
 
     def _retire(self, channel: grpc.aio.Channel) -> None:
-        """Close `channel` once its calls have ended: closing it at once would cancel them, and who awaits them."""
+        """Close `channel` when nobody can use it any more: at once would cancel its calls, and who awaits them."""
 
         async def close() -> None:
-            await channel.close(RETIRE_GRACE_S)
-            self._retired.discard(channel)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETIRE_GRACE_S):
+                    await self._closed.wait()
+            await channel.close()
 
-        self._retired.add(channel)
         task = asyncio.get_running_loop().create_task(close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

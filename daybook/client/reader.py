@@ -4,7 +4,8 @@ The protocol is `daybook.core.reader` (ranges) and `daybook.core.lac` (how far o
 asynchronous iterators. What the consumer has not taken yet bounds what is read ahead.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Protocol
 
 from daybook.client.run import Running, Startable, Surroundings
@@ -59,13 +60,13 @@ class Reader:
                         raise self._explained(error)
         return self.last_add_confirmed
 
-    def read(self, first: EntryId = 0, last: EntryId | None = None) -> AsyncIterator[Entry]:
+    def read(self, first: EntryId = 0, last: EntryId | None = None) -> AsyncGenerator[Entry, None]:
         """The entries first … last (default: all that are confirmed), each exactly once; see `read_batches`."""
         return _flatten(self.read_batches(first, last))
 
     def read_batches(
         self, first: EntryId = 0, last: EntryId | None = None
-    ) -> AsyncIterator[tuple[Entry, ...]]:
+    ) -> AsyncGenerator[tuple[Entry, ...], None]:
         """As `read`, in the batches in which they arrive: the fast way.
 
         Raises NoSuchEntryError beyond `last_add_confirmed`, CorruptEntryError, NotEnoughReplicasError.
@@ -75,25 +76,27 @@ class Reader:
             return _nothing()
         return self._read(first, end, unconfirmed=False)
 
-    def read_unconfirmed(self, first: EntryId, last: EntryId) -> AsyncIterator[Entry]:
+    def read_unconfirmed(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
         """As `read`, past the last confirmed entry too: what it gives may be lost, and change, until it is confirmed."""
         return _flatten(self._read(first, last, unconfirmed=True))
 
-    async def tail(self, from_entry: EntryId = 0) -> AsyncIterator[Entry]:
+    async def tail(self, from_entry: EntryId = 0) -> AsyncGenerator[Entry, None]:
         """The entries from `from_entry` on, as they are confirmed; ends when the ledger is closed and all was read."""
         following = from_entry
-        async for _ in self._follow():
-            while following <= self.last_add_confirmed:
-                async for batch in self.read_batches(following, self.last_add_confirmed):
-                    for entry in batch:
-                        yield entry
-                    following = batch[-1].entry_id + 1
+        async with aclosing(self._follow()) as rises:
+            async for _ in rises:
+                while following <= self.last_add_confirmed:
+                    async with aclosing(self.read_batches(following, self.last_add_confirmed)) as batches:
+                        async for batch in batches:
+                            for entry in batch:
+                                yield entry
+                            following = batch[-1].entry_id + 1
 
     # Machines
 
     async def _read(
         self, first: EntryId, last: EntryId, *, unconfirmed: bool
-    ) -> AsyncIterator[tuple[Entry, ...]]:
+    ) -> AsyncGenerator[tuple[Entry, ...], None]:
         if first < 0 or first > last:
             msg = f"entries {first} to {last}: the first must be at least 0 and not beyond the last"
             raise NoSuchEntryError(msg)
@@ -117,7 +120,7 @@ class Reader:
                     case ReadFailed(error):
                         raise self._explained(error)
 
-    async def _follow(self) -> AsyncIterator[None]:
+    async def _follow(self) -> AsyncGenerator[None, None]:
         """Yield at once, and then whenever the LAC has risen; end at the close."""
         machine = LacTail(
             self.metadata,
@@ -150,13 +153,14 @@ class Reader:
             self.metadata = known.closed
 
 
-async def _flatten(batches: AsyncIterator[tuple[Entry, ...]]) -> AsyncIterator[Entry]:
-    async for batch in batches:
-        for entry in batch:
-            yield entry
+async def _flatten(batches: AsyncGenerator[tuple[Entry, ...], None]) -> AsyncGenerator[Entry, None]:
+    async with aclosing(batches):  # who stops early ends the reads under way at once
+        async for batch in batches:
+            for entry in batch:
+                yield entry
 
 
-async def _nothing() -> AsyncIterator[tuple[Entry, ...]]:
+async def _nothing() -> AsyncGenerator[tuple[Entry, ...], None]:
     none: tuple[tuple[Entry, ...], ...] = ()
     for batch in none:
         yield batch

@@ -1,12 +1,13 @@
-"""How processes that connect to ZooKeeper are told about its TLS and its authentication: DAYBOOK_ZOOKEEPER_* variables.
+"""How clients are told about ZooKeeper's TLS and authentication: DAYBOOK_ZOOKEEPER_* variables.
 
-The same for a bookie, a worker and a person's command: what guards metadata is set once for all that run in one place,
-and secrets stay out of command lines.
+The same for a worker and a person's command: what guards metadata is set once for all that run in one place, and
+secrets stay out of command lines. A bookie has settings of its own, with the same meaning.
 """
 
 from pathlib import Path
 from typing import ClassVar, Self
 
+from kazoo.security import CREATOR_ALL_ACL
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
@@ -43,9 +44,9 @@ class ZooKeeperSettings(Settings):
         return self
 
 
-def zookeeper_options(session_timeout_ms: int | None = None) -> ZooKeeperOptions:
-    """Options from the environment; `session_timeout_ms` wins over it. Raises SettingsError."""
-    settings = load_settings(ZooKeeperSettings, flags={"session_timeout_ms": session_timeout_ms})
+def zookeeper_options() -> ZooKeeperOptions:
+    """Options from the environment; nodes that are made belong to who authenticates. Raises SettingsError."""
+    settings = load_settings(ZooKeeperSettings)
     sasl = {
         "mechanism": settings.sasl_mechanism,
         "username": settings.sasl_username,
@@ -62,4 +63,5 @@ def zookeeper_options(session_timeout_ms: int | None = None) -> ZooKeeperOptions
         key_password=settings.tls_key_password.get_secret_value(),
         sasl={name: value for name, value in sasl.items() if value} if settings.sasl_mechanism else None,
         auth=(("digest", digest),) if digest else (),
+        acl=CREATOR_ALL_ACL if digest or settings.sasl_mechanism else None,
     )
