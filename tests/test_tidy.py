@@ -26,7 +26,10 @@ SLEEPS: dict[str, str] = {
     "daybook/cli/zookeeper.py": "a server that starts can only be asked again",
     "daybook/client/append_stream.py": "a stall is that nothing happens",
     "daybook/client/client.py": "the clock's tick is the event",
+    "tests/metadata/test_bookies.py": "that a registration, or the news of one, still waits takes time to show",
     "tests/metadata/test_lost_replies.py": "that a write still waits takes time to show",
+    "tests/metadata/test_tasks.py": "that a lease outlives its first session time-out takes that long",
+    "tests/metadata/test_zookeeper.py": "a pause of the server has to last",
 }
 """Files that may sleep, with the reason why there is no event to wait for."""
 

@@ -274,8 +274,13 @@ class MemoryTransport(Transport):
         """See Transport."""
         return await self._attempt("get", path, lambda: self._server.read(path))
 
-    async def children(self, path: str, *, watched: bool = False) -> Versioned[tuple[str, ...]]:  # noqa: ARG002
-        """See Transport; all changes are told, watched or not."""
+    async def children(
+        self,
+        path: str,
+        *,
+        watched: bool = False,  # noqa: ARG002 - all changes are told
+    ) -> Versioned[tuple[str, ...]]:
+        """See Transport."""
         return await self._attempt("children", path, lambda: self._server.list(path))
 
     async def create(

@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,9 +87,8 @@ def test_every_flipped_bit_of_a_frame_is_noticed() -> None:
     for bit in range(len(good) * 8):
         damaged = bytearray(good)
         damaged[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(FrameError):  # noqa: PT012  (either step may notice)
-            header = decode_header(damaged)
-            check_body(damaged, header)
+        with pytest.raises(FrameError):
+            check_body(damaged, decode_header(damaged))
 
 
 @given(st.binary(max_size=200))
@@ -112,7 +112,7 @@ def forged(**fields: int) -> bytes:
         "mask": 1,
     } | fields
     head = struct.pack("<4sBBBxqqIIqqQI", frame.MAGIC, *values.values(), 0)
-    return head + struct.pack("<I", frame.crc32c(head))
+    return head + struct.pack("<I", crc32c(head))
 
 
 @pytest.mark.parametrize(

@@ -9,95 +9,27 @@ import pytest
 from daybook.core.errors import (
     Code,
     CorruptEntryError,
-    DaybookError,
     NoSuchEntryError,
     NoSuchLedgerError,
     NotEnoughReplicasError,
-    UnauthorizedError,
 )
 from daybook.core.events import (
     BookieFailed,
     Consumed,
     Deliver,
-    Effect,
-    LacAnswered,
-    LacKnown,
-    MetadataRead,
     MetadataUnreadable,
     ReadAnswered,
-    ReadFailed,
     ReadFinished,
     ReadMetadata,
-    SendLacRead,
     SendRead,
     Tick,
 )
-from daybook.core.frame import Entry
 from daybook.core.ids import EntryId
-from daybook.core.lac import LacReader, LacTail, TailPolicy
 from daybook.core.metadata import Fragment
 from daybook.core.placement import BookieInfo
 from daybook.core.reader import LedgerReader, ReadPolicy, nearness
-from tests.core.small_cluster import ENTRY_BYTES, Cluster, Run, entry, failed
-
-SMALL = ReadPolicy(
-    piece_bytes=8 * ENTRY_BYTES, read_ahead_bytes=64 * ENTRY_BYTES, entry_bytes_guess=ENTRY_BYTES
-)
-
-
-class Reading(Run):
-    """A reader whose user takes what it gets at once, unless `consumes` is off."""
-
-    def __init__(self, cluster: Cluster, reader: LedgerReader, *, consumes: bool = True) -> None:
-        super().__init__(cluster, reader.step, reader.start())
-        self.reader = reader
-        self.consumes = consumes
-        self.asked: list[SendRead] = [e for e in self.queue if isinstance(e, SendRead)]
-
-    def feed(self, event: object) -> None:
-        effects = self.step(event)  # type: ignore[arg-type]  # it is an Event
-        self.asked += [e for e in effects if isinstance(e, SendRead)]
-        self.queue.extend(effects)
-
-    def one(self) -> Effect:
-        effect = super().one()
-        if isinstance(effect, Deliver) and self.consumes:
-            self.feed(Consumed(sum(len(e.data) for e in effect.entries)))
-        return effect
-
-    @property
-    def entries(self) -> list[Entry]:
-        return [e for result in self.results if isinstance(result, Deliver) for e in result.entries]
-
-    @property
-    def error(self) -> DaybookError:
-        result = self.results[-1]
-        assert isinstance(result, ReadFailed), result
-        return result.error
-
-
-def closed_cluster(
-    ensemble: int = 3, write: int = 3, ack: int = 2, last: EntryId = 99, *, spares: int = 0
-) -> Cluster:
-    cluster = Cluster(ensemble, write, ack, spares=spares)
-    cluster.write_everywhere(0, last)
-    cluster.metadata = cluster.meta.closed(last, ENTRY_BYTES * (last + 1))
-    return cluster
-
-
-def read(
-    cluster: Cluster, first: EntryId = 0, last: EntryId | None = None, policy: ReadPolicy = SMALL
-) -> Reading:
-    """Read as far as it goes."""
-    end = cluster.meta.last_entry if last is None else last
-    reading = Reading(cluster, LedgerReader(cluster.meta, first, end, policy=policy))
-    reading.finish()
-    return reading
-
-
-def expected(first: EntryId, last: EntryId) -> list[Entry]:
-    return [Entry(i, entry(i)) for i in range(first, last + 1)]
-
+from tests.core.reading import SMALL, Reading, closed_cluster, expected, read
+from tests.core.small_cluster import ENTRY_BYTES, Cluster, failed
 
 SHAPES = [(3, 3, 2), (3, 2, 2), (5, 3, 2), (4, 3, 2), (6, 3, 2), (5, 2, 1), (1, 1, 1)]
 
@@ -386,116 +318,3 @@ def test_pieces_grow_and_shrink_with_the_entries() -> None:
     spans = [ask.last - ask.first + 1 for ask in reading.asked]
     assert spans[0] == 1
     assert max(spans) == 8
-
-
-# The LAC
-
-
-def lac_answer(
-    effect: SendLacRead, lac: EntryId, *, limbo: bool = False, fenced: bool = False
-) -> LacAnswered:
-    return LacAnswered(effect.bookie, effect.request_id, Code.OK, lac, limbo, fenced)
-
-
-def polls(effects: Sequence[Effect]) -> list[SendLacRead]:
-    return [e for e in effects if isinstance(e, SendLacRead)]
-
-
-def test_the_lac_is_the_highest_of_answers_that_meet_every_ack_quorum() -> None:
-    reader = LacReader(Cluster(3, 3, 2).meta)
-    first, second, third = polls(reader.start())
-    assert reader.step(lac_answer(first, 4)) == []
-    assert reader.step(lac_answer(second, 7)) == [LacKnown(7)]
-    assert reader.step(lac_answer(third, 9)) == []
-
-
-def test_a_lac_from_too_few_or_from_limbo_is_no_lac() -> None:
-    for lenient in (False, True):
-        reader = LacReader(Cluster(3, 3, 2).meta, lenient=lenient)
-        first, second, third = polls(reader.start())
-        assert reader.step(lac_answer(first, 4)) == []
-        assert reader.step(lac_answer(second, 9, limbo=True)) == []
-        (result,) = reader.step(BookieFailed(third.bookie))
-        if lenient:
-            assert result == LacKnown(4)
-        else:
-            assert isinstance(result, ReadFailed)
-            assert isinstance(result.error, NotEnoughReplicasError)
-
-
-def test_the_lac_is_never_before_the_last_fragment_and_a_close_is_final() -> None:
-    cluster = Cluster(start=(10, 30))
-    reader = LacReader(cluster.meta)
-    first, second, _ = polls(reader.start())
-    reader.step(lac_answer(first, -1))
-    assert reader.step(lac_answer(second, -1)) == [LacKnown(9)]
-    closed = cluster.meta.closed(12, 36)
-    assert LacReader(closed).start() == [LacKnown(12, closed)]
-
-
-def test_a_tail_tells_every_rise_and_never_goes_back() -> None:
-    tail = LacTail(Cluster().meta)
-    (poll,) = tail.start()
-    assert isinstance(poll, SendLacRead)
-    told: list[EntryId] = []
-    for lac in [0, 3, 2, 3, 7, 1]:
-        effects = tail.step(lac_answer(poll, lac))
-        told += [e.last_add_confirmed for e in effects if isinstance(e, LacKnown)]
-        (poll,) = polls(effects)
-        assert poll.known_lac == max(told)
-    assert told == [0, 3, 7]
-
-
-def test_a_tail_ends_with_the_metadata_of_the_close() -> None:
-    cluster = Cluster()
-    tail = LacTail(cluster.meta)
-    (poll,) = polls(tail.start())
-    effects = tail.step(lac_answer(poll, 3, fenced=True))
-    (ask,) = [e for e in effects if isinstance(e, ReadMetadata)]
-    assert polls(effects)[0].known_fenced
-    closed = cluster.meta.closed(5, 18)
-    assert tail.step(MetadataRead(ask.request_id, closed)) == [LacKnown(5, closed)]
-    assert tail.step(Tick(10**6)) == []
-
-
-def test_a_tail_follows_the_writer_into_a_new_fragment() -> None:
-    cluster = Cluster(spares=1)
-    tail = LacTail(cluster.meta, policy=TailPolicy(metadata_ms=1000))
-    (poll,) = polls(tail.start())
-    assert tail.step(Tick(999)) == []
-    (ask,) = tail.step(Tick(1000))
-    assert isinstance(ask, ReadMetadata)
-    moved = cluster.meta.with_ensemble(6, 18, ("b4", "b2", "b3"))
-    effects = tail.step(MetadataRead(ask.request_id, moved))
-    assert effects[0] == LacKnown(5)
-    assert polls(effects)[0].bookie in moved.last_fragment.bookies
-    assert tail.step(lac_answer(poll, 9)) == []  # the poll of the old ensemble was given up
-
-
-def test_a_tail_goes_round_the_bookies_and_pauses_when_all_fail() -> None:
-    tail = LacTail(Cluster().meta)
-    (poll,) = polls(tail.start())
-    asked = [poll.bookie]
-    for _ in range(2):
-        (poll,) = polls(tail.step(BookieFailed(poll.bookie)))
-        asked.append(poll.bookie)
-    assert sorted(asked) == ["b1", "b2", "b3"]
-    effects = tail.step(lac_answer(poll, 3, limbo=True))
-    assert polls(effects) == []
-    assert [type(e) for e in effects] == [ReadMetadata]
-    assert len(polls(tail.step(Tick(200)))) == 1
-
-
-def test_a_tail_of_a_deleted_ledger_or_with_a_wrong_password_fails() -> None:
-    tail = LacTail(Cluster().meta)
-    tail.start()
-    (ask,) = tail.step(Tick(1000))
-    assert isinstance(ask, ReadMetadata)
-    (result,) = tail.step(MetadataRead(ask.request_id, None))
-    assert isinstance(result, ReadFailed)
-    assert isinstance(result.error, NoSuchLedgerError)
-    tail = LacTail(Cluster().meta)
-    (poll,) = polls(tail.start())
-    (result,) = tail.step(LacAnswered(poll.bookie, poll.request_id, Code.UNAUTHORIZED))
-    assert isinstance(result, ReadFailed)
-    assert isinstance(result.error, UnauthorizedError)

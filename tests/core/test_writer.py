@@ -8,39 +8,25 @@ from daybook.core.append_queue import ENTRY_ID_MAX
 from daybook.core.errors import (
     Code,
     EntryIdError,
-    EntryTooLargeError,
     LedgerClosedError,
     LedgerFencedError,
     MetadataError,
-    NoSuchLedgerError,
-    UnauthorizedError,
 )
 from daybook.core.events import (
     CasMetadata,
-    Closed,
     Complete,
     FenceAnswered,
     FrameAcked,
     FrameFailed,
-    HandleEnded,
     SendFrame,
 )
 from daybook.core.frame import FRAME_ENTRIES_MAX, check_body, decode_entries, decode_header
-from daybook.core.ids import ENTRY_BYTES_MAX
 from daybook.core.metadata import Fragment, LedgerMetadata
 from daybook.core.placement import BookieInfo
 from daybook.core.quorum import check_quorum
 from daybook.core.writer import LedgerWriter
 from daybook.core.writer_policy import WriterPolicy, quorum_warning
 from tests.core.writer_world import InOrder, WriterWorld
-
-_ADD_FAILS = {Code.TOO_LARGE, Code.BAD_FRAME}
-_HANDLE_ENDS = {
-    Code.FENCED: LedgerFencedError,
-    Code.UNAUTHORIZED: UnauthorizedError,
-    Code.NO_SUCH_LEDGER: NoSuchLedgerError,
-    Code.NOT_OPEN: LedgerFencedError,
-}
 
 
 def _metadata(**changes: object) -> LedgerMetadata:
@@ -273,124 +259,6 @@ def test_rule_18_an_answer_counts_once() -> None:
     assert world.step(FrameAcked("a", sent.send_id)) == []
     assert world.step(FrameFailed("a", sent.send_id, Code.TIMEOUT)) == []
     assert world.lac == -1
-    assert world.pending_cas is None
-
-
-@pytest.mark.parametrize("code", [Code.NO_SUCH_LEDGER, Code.NOT_OPEN])
-def test_rule_20_a_ledger_that_is_gone_ends_the_handle(code: Code) -> None:
-    world = WriterWorld()
-    token = world.write("x")
-    world.fail("a", code)
-    assert world.end is not None
-    assert type(world.end) is type(world.errors[token])
-    world.ack("b c")
-    assert world.completed == []
-    assert world.pending_cas is None, "there is nothing left to change"
-
-
-@pytest.mark.parametrize("code", sorted(set(Code) - {Code.OK}))
-def test_rule_21_every_code_has_its_reaction(code: Code) -> None:
-    world = WriterWorld()
-    token = world.write("x")
-    world.fail("c", code)
-    if code in _HANDLE_ENDS:
-        assert type(world.end) is _HANDLE_ENDS[code]
-        assert type(world.errors[token]) is _HANDLE_ENDS[code]
-        assert world.pending_cas is None
-        return
-    assert world.end is None
-    assert world.errors == {}
-    if code not in _ADD_FAILS:
-        assert world.pending_cas is not None
-        assert world.quarantined == ["c"]
-        world.cas()
-        world.ack("a d")
-    else:
-        assert world.pending_cas is None
-        assert world.quarantined == [], "no bookie is blamed"
-        world.ack("a b")
-    assert world.completed == [token]
-
-
-def test_rule_21_an_oversized_entry_burns_no_bookie() -> None:
-    world = WriterWorld()
-    too_large = world.append_bytes(b"fits", bytes(ENTRY_BYTES_MAX + 1))
-    assert isinstance(world.errors[too_large], EntryTooLargeError)
-    world.flush()
-    assert world.all_sent == []
-    good = world.write("x")
-    world.ack("a b c")
-    assert world.of_kind(Complete) == [Complete(good, 0, 0)]
-    assert world.end is None
-
-
-def test_rule_21_a_frame_that_every_bookie_refuses_fails_alone_and_its_ids_are_free_again() -> None:
-    world = WriterWorld()
-    before = world.write("x")
-    refused = world.write("y")
-    queued = world.append("z")
-    for bookie in "abc":
-        world.fail(bookie, Code.TOO_LARGE, 1)
-    assert set(world.errors) == {refused, queued}
-    assert world.end is None
-    assert world.quarantined == []
-    assert world.writer.length == 1
-    after = world.write("u")
-    world.ack("a b")
-    assert world.completed == [before, after]
-    assert world.of_kind(Complete)[-1] == Complete(after, 1, 1)
-    assert world.writer.pending_bytes == 2, "c has not answered"
-
-
-def test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle() -> None:
-    """Its id was given, so another payload under it could be read as if it were the first."""
-    world = WriterWorld()
-    done = world.write("x")
-    world.ack("a b c")
-    refused = world.write("y")
-    world.fail("a", Code.BAD_FRAME)
-    world.fail("b", Code.BAD_FRAME)
-    assert world.end is None, "c may refuse it as well"
-    world.ack("c")
-    assert isinstance(world.of_kind(HandleEnded)[0].error, type(world.errors[refused]))
-    world.cas()
-    assert world.completed == [done]
-    assert world.current.is_closed
-    assert world.current.last_entry == 0
-    assert world.of_kind(Closed) == [Closed(None, world.current)]
-
-
-def test_rule_21_ids_that_a_removed_bookie_has_are_not_given_again() -> None:
-    """It may come back into the ensemble, with the first payload under that id."""
-    world = WriterWorld()
-    world.write("x")
-    world.write("y")
-    world.ack("c", 1)
-    world.fail("c", Code.TIMEOUT, 0)
-    world.cas()
-    world.ack("a b", 0)
-    for bookie in "abd":
-        world.fail(bookie, Code.TOO_LARGE, 1)
-    assert world.lac == 0
-    assert world.end is not None
-
-
-def test_rule_21_a_refused_frame_with_others_behind_it_ends_the_handle() -> None:
-    world = WriterWorld()
-    first, second = world.write("x"), world.write("y")
-    for bookie in "abc":
-        world.fail(bookie, Code.TOO_LARGE, 0)
-    assert set(world.errors) == {first, second}
-    assert world.end is not None
-
-
-def test_rule_21_one_bookie_that_refuses_does_not_stop_a_quorum() -> None:
-    world = WriterWorld()
-    token = world.write("x")
-    world.fail("c", Code.BAD_FRAME)
-    world.ack("a b")
-    assert world.completed == [token]
-    assert world.writer.pending_bytes == 0
     assert world.pending_cas is None
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.explore.world import Bounds
+from tests.explore.parts import Bounds
 
 PLAIN: Final = Bounds(3, 3, 2, spares=0, timeouts=1)
 STRIPED: Final = Bounds(3, 2, 2, spares=1, timeouts=1)

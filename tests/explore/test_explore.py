@@ -14,7 +14,7 @@ from tests.explore.bounds import (
     TWO_RECOVERERS,
 )
 from tests.explore.explorer import Found, explore
-from tests.explore.world import Bounds
+from tests.explore.parts import Bounds
 from tests.mutants.catalog import bookie as bookie_mutants
 from tests.mutants.catalog import recovery as recovery_mutants
 

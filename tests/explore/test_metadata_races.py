@@ -23,8 +23,8 @@ from daybook.core.events import (
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.repair import LedgerRepair
 from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
+from tests.core.recovery_kit import recovery_of
 from tests.core.small_cluster import ENTRY_BYTES, Cluster, Run
-from tests.core.test_recovery import recovery_of
 from tests.mutants.catalog import recovery as recovery_mutants
 
 
@@ -142,7 +142,7 @@ def deletion_actor(cluster: Cluster) -> Actor:
     def step(event: object) -> Sequence[object]:
         """While it recovers, the recovery's effects are the deletion's; then it reads again."""
         if deletion.recovery is not None:
-            effects: list[object] = list(deletion.recovery.step(event))  # type: ignore[arg-type]
+            effects: list[object] = list(deletion.recovery.step(event))  # type: ignore[arg-type] # what _perform made
             if any(not _is_request(effect) for effect in effects):
                 deletion.recovery = None
                 return [ReadMetadata(1)]

@@ -32,8 +32,8 @@ from daybook.core.events import (
 from daybook.core.frame import decode_header, frame_entry_ids
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.recovery import LedgerRecovery
+from tests.core.recovery_kit import recovery_of
 from tests.core.small_cluster import Cluster, failed
-from tests.core.test_recovery import recovery_of
 from tests.scripts.harness import register
 
 NAME: Final = "recovery"

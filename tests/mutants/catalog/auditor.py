@@ -15,30 +15,33 @@ from daybook.core.repair_task import RepairTask, RetryBucket
 from daybook.core.surplus import SurplusRemoval
 from tests.mutants.registry import mutant
 
-_TESTS = "tests/core/test_auditor.py"
+_AUDITOR = "tests/core/test_auditor.py::"
+_LOST = "tests/core/test_lost_bookies.py::"
+_LEDGER = "tests/core/test_audit_ledger.py::"
+_SURPLUS = "tests/core/test_surplus.py::"
 
 
-@mutant(rule=31, caught_by=f"{_TESTS}::test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles")
+@mutant(rule=31, caught_by=f"{_LEDGER}test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles")
 def open_fragments_get_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that is about to change its ensemble is fenced at once."""
     monkeypatch.setattr(GracePeriods, "is_over", lambda self, ledger_id, first_entry, now_ms: True)
 
 
 @mutant(
-    rule=31, caught_by=f"{_TESTS}::test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone"
+    rule=31, caught_by=f"{_LEDGER}test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone"
 )
 def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
     """An open ledger is recovered although its writer would find no bookie to go on with."""
     monkeypatch.setattr(LedgerAuditor, "_has_replacement", lambda self, *_: True)
 
 
-@mutant(rule=33, caught_by=f"{_TESTS}::test_rule_33_a_rolling_restart_loses_no_bookie")
+@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_rolling_restart_loses_no_bookie")
 def bookies_are_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that is missing from one listing is lost."""
     monkeypatch.setattr(LostBookies, "_is_over", lambda self, away_ms: True)
 
 
-@mutant(rule=33, caught_by=f"{_TESTS}::test_rule_33_a_read_only_bookie_is_not_lost")
+@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_read_only_bookie_is_not_lost")
 def read_only_bookies_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the list of writable bookies is looked at."""
     observe = LostBookies.observe
@@ -51,19 +54,19 @@ def read_only_bookies_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LostBookies, "observe", writable_only)
 
 
-@mutant(rule=33, caught_by=f"{_TESTS}::test_rule_33_a_worker_looks_again_before_it_copies")
+@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_worker_looks_again_before_it_copies")
 def workers_trust_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker copies the ledgers of a bookie that has come back meanwhile."""
     monkeypatch.setattr(RepairTask, "still_lost", lambda self, registered: frozenset(self.lost))
 
 
-@mutant(rule=33, caught_by=f"{_TESTS}::test_rule_33_auto_recovery_can_be_turned_off_for_all")
+@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_auto_recovery_can_be_turned_off_for_all")
 def the_global_switch_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bookies are lost although auto-recovery is turned off."""
     monkeypatch.setattr(LostBookies, "set_enabled", lambda self, *, enabled: None)
 
 
-@mutant(rule=35, caught_by=f"{_TESTS}::test_rule_35_an_unrecoverable_ledger_blocks_no_other")
+@mutant(rule=35, caught_by=f"{_AUDITOR}test_rule_35_an_unrecoverable_ledger_blocks_no_other")
 def failed_ledgers_are_tried_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that cannot be repaired is tried again and again."""
     monkeypatch.setattr(RetryBucket, "_may_run", lambda self, ledger_id, now_ms: True)
@@ -71,7 +74,7 @@ def failed_ledgers_are_tried_without_a_pause(monkeypatch: pytest.MonkeyPatch) ->
 
 @mutant(
     rule=36,
-    caught_by=f"{_TESTS}::test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_back",
+    caught_by=f"{_LEDGER}test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_back",
 )
 def misplaced_fragments_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a recovery put into one rack stays there."""
@@ -80,7 +83,7 @@ def misplaced_fragments_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=37,
-    caught_by=f"{_TESTS}::test_rule_37_fifty_thousand_ledgers_are_read_at_the_pace_of_the_metadata_store",
+    caught_by=f"{_AUDITOR}test_rule_37_fifty_thousand_ledgers_are_read_at_the_pace_of_the_metadata_store",
 )
 def metadata_is_read_without_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the reads in flight are limited, so the metadata store is kept busy for as long as a cycle lasts."""
@@ -91,13 +94,13 @@ def metadata_is_read_without_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PacedReads, "_save", save)
 
 
-@mutant(rule=45, caught_by=f"{_TESTS}::test_rule_45_open_fragments_count_as_replicated_up_to_their_lac")
+@mutant(rule=45, caught_by=f"{_LEDGER}test_rule_45_open_fragments_count_as_replicated_up_to_their_lac")
 def open_fragments_always_count_as_replicated(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a bookie of an open fragment lacks below the LAC is not looked at."""
     monkeypatch.setattr(LedgerAuditor, "_open_gap", lambda self, *_: IntervalSet())
 
 
-@mutant(rule=47, caught_by=f"{_TESTS}::test_rule_47_one_missing_entry_in_the_middle_is_found")
+@mutant(rule=47, caught_by=f"{_LEDGER}test_rule_47_one_missing_entry_in_the_middle_is_found")
 def gap_checks_look_at_first_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that has the first and the last entry that it owes is believed to have the rest."""
 
@@ -119,7 +122,7 @@ def gap_checks_look_at_first_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=47,
-    caught_by=f"{_TESTS}::test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
+    caught_by=f"{_SURPLUS}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
 )
 def removal_overlooks_new_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie removes replicas that a repair has just copied to it."""
@@ -128,7 +131,7 @@ def removal_overlooks_new_adds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=47,
-    caught_by=f"{_TESTS}::test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
+    caught_by=f"{_SURPLUS}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
 )
 def removal_raises_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie removes replicas without the compare-and-set that a repair would notice."""

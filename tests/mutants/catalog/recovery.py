@@ -13,11 +13,14 @@ from daybook.core.recovery import LedgerRecovery
 from daybook.core.write_back import WriteBack
 from tests.mutants.registry import mutant
 
-_TESTS = "tests/core/test_recovery.py::"
+_EVIDENCE = "tests/core/test_recovery_evidence.py::"
+_WRITE_BACK = "tests/core/test_write_back.py::"
+_CLOSE = "tests/core/test_recovery_close.py::"
 
 
 @mutant(
-    rule=1, caught_by=f"{_TESTS}test_rule_01_the_fenced_writer_can_complete_nothing_whatever_subset_answered"
+    rule=1,
+    caught_by=f"{_EVIDENCE}test_rule_01_the_fenced_writer_can_complete_nothing_whatever_subset_answered",
 )
 def one_ack_quorum_of_fences_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Qf bookies of the whole ensemble count as coverage, instead of Qf of every write set."""
@@ -29,7 +32,7 @@ def one_ack_quorum_of_fences_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRecovery, "_is_fenced", is_fenced)
 
 
-@mutant(rule=1, caught_by=f"{_TESTS}test_rule_01_recovery_goes_on_only_when_no_ack_quorum_is_left")
+@mutant(rule=1, caught_by=f"{_EVIDENCE}test_rule_01_recovery_goes_on_only_when_no_ack_quorum_is_left")
 def every_bookie_must_be_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coverage asks for the whole ensemble, so that one dead bookie blocks recovery."""
 
@@ -39,13 +42,13 @@ def every_bookie_must_be_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRecovery, "_is_fenced", is_fenced)
 
 
-@mutant(rule=2, caught_by=f"{_TESTS}test_rule_02_recovery_reads_fence")
+@mutant(rule=2, caught_by=f"{_EVIDENCE}test_rule_02_recovery_reads_fence")
 def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recovery reads leave the bookie as it is."""
     monkeypatch.setattr(recovery, "READS_FENCE", False)
 
 
-@mutant(rule=5, caught_by=f"{_TESTS}test_rule_05_recovery_starts_at_the_last_fragment")
+@mutant(rule=5, caught_by=f"{_EVIDENCE}test_rule_05_recovery_starts_at_the_last_fragment")
 def recovery_starts_at_the_bookies_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start of the last fragment is ignored."""
 
@@ -55,13 +58,13 @@ def recovery_starts_at_the_bookies_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRecovery, "_starting_point", starting_point)
 
 
-@mutant(rule=6, caught_by=f"{_TESTS}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
+@mutant(rule=6, caught_by=f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
 def one_denial_ends_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single "not found" is believed."""
     monkeypatch.setattr(EvidenceWindow, "_denials_needed", lambda _: 1)
 
 
-@mutant(rule=6, caught_by=f"{_TESTS}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
+@mutant(rule=6, caught_by=f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
 def an_error_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that failed to answer counts like one that said "not found"."""
 
@@ -79,13 +82,13 @@ def an_error_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EvidenceWindow, "answer", taken)
 
 
-@mutant(rule=7, caught_by=f"{_TESTS}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
+@mutant(rule=7, caught_by=f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
 def only_the_first_replica_is_asked_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read waits for the bookie that was asked first, however long."""
     monkeypatch.setattr(LedgerRecovery, "_tick", lambda *_: None)
 
 
-@mutant(rule=7, caught_by=f"{_TESTS}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
+@mutant(rule=7, caught_by=f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
 def write_back_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry counts only when every bookie of its write set has it."""
 
@@ -95,14 +98,15 @@ def write_back_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WriteBack, "_is_confirmed", is_confirmed)
 
 
-@mutant(rule=8, caught_by=f"{_TESTS}test_rule_08_with_an_ack_quorum_of_one_a_dead_bookie_refuses_recovery")
+@mutant(rule=8, caught_by=f"{_EVIDENCE}test_rule_08_with_an_ack_quorum_of_one_a_dead_bookie_refuses_recovery")
 def a_majority_is_enough_for_any_ack_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fence and absence are decided by a majority of the write set, whatever Qa is."""
     monkeypatch.setattr(Quorum, "coverage", property(lambda quorum: quorum.write_quorum // 2 + 1))
 
 
 @mutant(
-    rule=9, caught_by=f"{_TESTS}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close"
+    rule=9,
+    caught_by=f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close",
 )
 def ensemble_changes_never_reach_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """The close leaves the spares out, so that no one would look for entries there."""
@@ -115,7 +119,8 @@ def ensemble_changes_never_reach_the_metadata(monkeypatch: pytest.MonkeyPatch) -
 
 
 @mutant(
-    rule=9, caught_by=f"{_TESTS}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close"
+    rule=9,
+    caught_by=f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close",
 )
 def a_spare_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ensemble change of recovery is written to the metadata before the close."""
@@ -134,13 +139,13 @@ def a_spare_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRecovery, "step", stepped)
 
 
-@mutant(rule=10, caught_by=f"{_TESTS}test_rule_10_write_back_passes_the_fence")
+@mutant(rule=10, caught_by=f"{_WRITE_BACK}test_rule_10_write_back_passes_the_fence")
 def write_back_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recovery's frames look like the writer's."""
     monkeypatch.setattr(write_back, "WRITE_BACK_FLAGS", 0)
 
 
-@mutant(rule=11, caught_by=f"{_TESTS}test_rule_11_the_loser_of_a_close_race_returns_the_winners_close")
+@mutant(rule=11, caught_by=f"{_CLOSE}test_rule_11_the_loser_of_a_close_race_returns_the_winners_close")
 def the_loser_of_a_close_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery whose own end differs from the close that won reports an error."""
     recovered = LedgerRecovery._recovered
@@ -155,13 +160,13 @@ def the_loser_of_a_close_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRecovery, "_recovered", only_its_own)
 
 
-@mutant(rule=12, caught_by=f"{_TESTS}test_rule_12_write_back_keeps_the_lac_that_recovery_started_from")
+@mutant(rule=12, caught_by=f"{_WRITE_BACK}test_rule_12_write_back_keeps_the_lac_that_recovery_started_from")
 def the_lac_rises_during_write_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames of recovery carry what it has recovered so far as the LAC."""
     monkeypatch.setattr(WriteBack, "_frame_lac", lambda self: (self.recovered_to, self.length))
 
 
-@mutant(rule=12, caught_by=f"{_TESTS}test_rule_12_a_tail_reader_sees_no_entry_beyond_the_final_close")
+@mutant(rule=12, caught_by=f"{_WRITE_BACK}test_rule_12_a_tail_reader_sees_no_entry_beyond_the_final_close")
 def the_lac_rises_for_readers_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, seen by a tailing reader."""
     monkeypatch.setattr(WriteBack, "_frame_lac", lambda self: (self.recovered_to, self.length))
@@ -169,7 +174,7 @@ def the_lac_rises_for_readers_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=29,
-    caught_by=f"{_TESTS}test_rule_29_a_limbo_bookie_counts_for_the_fence_but_not_for_the_lac_or_for_absence",
+    caught_by=f"{_EVIDENCE}test_rule_29_a_limbo_bookie_counts_for_the_fence_but_not_for_the_lac_or_for_absence",
 )
 def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that lost its disk proves that an entry was never written."""
@@ -180,7 +185,7 @@ def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Testimony, "denies", denies)
 
 
-@mutant(rule=29, caught_by=f"{_TESTS}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed")
+@mutant(rule=29, caught_by=f"{_EVIDENCE}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed")
 def limbo_lacs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The LAC that a bookie in limbo tells counts."""
     fence_answered = LedgerRecovery._fence_answered
@@ -192,7 +197,7 @@ def limbo_lacs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRecovery, "_fence_answered", believing)
 
 
-@mutant(rule=44, caught_by=f"{_TESTS}test_rule_44_the_length_is_right_where_a_fragment_has_just_begun")
+@mutant(rule=44, caught_by=f"{_EVIDENCE}test_rule_44_the_length_is_right_where_a_fragment_has_just_begun")
 def the_length_before_a_fragment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """The length comes from the bookies alone, which know none where a fragment has just begun."""
     starting_point = LedgerRecovery._starting_point
@@ -204,7 +209,7 @@ def the_length_before_a_fragment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(LedgerRecovery, "_starting_point", without_length)
 
 
-@mutant(rule=56, caught_by=f"{_TESTS}test_a_change_of_the_fragment_under_recovery_is_never_overwritten")
+@mutant(rule=56, caught_by=f"{_CLOSE}test_a_change_of_the_fragment_under_recovery_is_never_overwritten")
 def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A close that met a conflict is repeated against the new version, whatever changed."""
 

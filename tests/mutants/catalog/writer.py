@@ -18,6 +18,8 @@ from daybook.core.writer import LedgerWriter
 from tests.mutants.registry import mutant
 
 _WRITER = "tests/core/test_writer.py::"
+_ERRORS = "tests/core/test_writer_errors.py::"
+_NO_SPARE = "tests/core/test_writer_no_spare.py::"
 _ENSEMBLE = "tests/core/test_writer_ensemble.py::"
 _CLOSE = "tests/core/test_writer_close.py::"
 _FORCE = "tests/core/test_writer_force.py::"
@@ -186,21 +188,21 @@ def own_fragments_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "_merged", lambda self, _read: self.metadata)
 
 
-@mutant(rule=20, caught_by=f"{_WRITER}test_rule_20_a_ledger_that_is_gone_ends_the_handle")
+@mutant(rule=20, caught_by=f"{_ERRORS}test_rule_20_a_ledger_that_is_gone_ends_the_handle")
 def a_deleted_ledger_is_a_bookie_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer goes on elsewhere when a bookie says that its ledger is gone."""
     for code in (Code.NO_SUCH_LEDGER, Code.NOT_OPEN):
         monkeypatch.setitem(REACTIONS, code, Reaction.BOOKIE_FAILURE)
 
 
-@mutant(rule=21, caught_by=f"{_WRITER}test_rule_21_every_code_has_its_reaction")
+@mutant(rule=21, caught_by=f"{_ERRORS}test_rule_21_every_code_has_its_reaction")
 def every_error_is_the_bookies_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame that every bookie would refuse makes the writer change bookies one after the other."""
     for code in (Code.TOO_LARGE, Code.BAD_FRAME):
         monkeypatch.setitem(REACTIONS, code, Reaction.BOOKIE_FAILURE)
 
 
-@mutant(rule=21, caught_by=f"{_WRITER}test_rule_21_an_oversized_entry_burns_no_bookie")
+@mutant(rule=21, caught_by=f"{_ERRORS}test_rule_21_an_oversized_entry_burns_no_bookie")
 def any_size_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """An oversized entry gets an id and goes out."""
     monkeypatch.setattr("daybook.core.writer.check_payloads", lambda _: None)
@@ -208,7 +210,7 @@ def any_size_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=21,
-    caught_by=f"{_WRITER}test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle",
+    caught_by=f"{_ERRORS}test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle",
 )
 def ids_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The id of a refused entry is given again although one bookie has the first payload."""
@@ -267,7 +269,7 @@ def unforced_entries_change_ensembles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "_react", react)
 
 
-@mutant(rule=45, caught_by=f"{_ENSEMBLE}test_rule_45_without_a_spare_a_quorum_goes_on_and_says_so")
+@mutant(rule=45, caught_by=f"{_NO_SPARE}test_rule_45_without_a_spare_a_quorum_goes_on_and_says_so")
 def no_spare_ends_the_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     """One lost bookie of three stops writes."""
     init = LedgerWriter.__init__
@@ -281,7 +283,7 @@ def no_spare_ends_the_handle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=45,
-    caught_by=f"{_ENSEMBLE}test_rule_45_a_bookie_that_returns_begins_a_new_fragment_with_the_same_ensemble",
+    caught_by=f"{_NO_SPARE}test_rule_45_a_bookie_that_returns_begins_a_new_fragment_with_the_same_ensemble",
 )
 def a_returned_bookie_takes_its_place_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     """No new fragment begins, so the earlier entries stay in the open one, which is never repaired."""

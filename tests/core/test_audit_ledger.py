@@ -1,0 +1,208 @@
+"""What is wrong with one ledger, and what mends it."""
+
+import random
+
+from daybook.core.audit_ledger import Findings, LedgerAuditor, OpenAction, Problem, Reason
+from daybook.core.auditor import (
+    Auditor,
+    AuditorPolicy,
+)
+from daybook.core.lost_bookies import GracePeriods
+from daybook.core.placement_policies import PlacementSettings, make_policy
+from daybook.core.repair_plan import RepairPlan
+from daybook.core.repair_task import RepairTask
+from tests.core.audit_kit import audit, listing, successors, up
+from tests.core.repair_model import Cluster, closed_ledger, open_ledger
+from tests.core.test_auditor import heal
+
+
+def test_a_sound_ledger_has_no_problem() -> None:
+    cluster = Cluster(closed_ledger(4, 3, 2, [(0, "abcd"), (10, "bcde")], 30))
+    assert cluster.metadata is not None
+    found = audit(cluster.metadata, Findings(up("abcde"), listed=listing(cluster)))
+    assert not found.problems
+    assert not found.plans
+    assert found.is_fully_replicated
+    assert found.replicas_min == 3
+    assert not audit(cluster.metadata, Findings(up("abcde"))).is_fully_replicated, "nobody looked for gaps"
+
+
+def test_lost_and_leaving_bookies_are_replaced_by_ones_that_stay() -> None:
+    metadata = closed_ledger(3, 3, 2, [(0, "abc"), (10, "abd")], 30)
+    found = audit(metadata, Findings(up("adefg"), lost=frozenset("bc"), leaving=frozenset("df")))
+    assert {p.reason for p in found.problems} == {Reason.LOST, Reason.LEAVING}
+    moves = successors(found.plans)
+    assert [(first, old) for first, old, _ in moves] == [(0, "b"), (0, "c"), (10, "b"), (10, "d")]
+    assert {new for _, _, new in moves} == {"e", "g"}
+    assert found.replicas_min == 1
+    assert not found.is_fully_replicated
+    assert RepairTask.of(found).reasons == (Reason.LEAVING, Reason.LOST)
+
+
+def test_a_bookie_that_is_merely_away_is_a_problem_without_a_plan() -> None:
+    found = audit(closed_ledger(3, 3, 2, [(0, "abc")], 9), Findings(up("abde")))
+    assert found.problems == (Problem(0, "c", Reason.MISSING),)
+    assert not found.plans
+    assert not found.is_fully_replicated
+
+
+def test_with_one_spare_for_two_lost_bookies_one_is_replaced_and_the_rest_reported() -> None:
+    found = audit(closed_ledger(3, 3, 2, [(0, "abc")], 9), Findings(up("ad"), lost=frozenset("bc")))
+    assert successors(found.plans) == [(0, "b", "d")]
+    (why,) = found.blocked
+    assert "2 writable bookie(s) needed, 1 available" in why
+
+
+def test_rule_47_one_missing_entry_in_the_middle_is_found() -> None:
+    cluster = Cluster(closed_ledger(4, 3, 2, [(0, "abcd")], 40))
+    assert cluster.metadata is not None
+    held = sorted(cluster.bookies["c"].entries)
+    gone = held[len(held) // 2]
+    del cluster.bookies["c"].entries[gone]
+    found = audit(cluster.metadata, Findings(up("abcd"), listed=listing(cluster)))
+    assert found.problems == (Problem(0, "c", Reason.GAP),)
+    ((job,),) = [fragment.jobs for plan in found.plans for fragment in plan.fragments]
+    assert (job.old, job.target) == ("c", "c")
+    assert job.entries is not None
+    assert [job.entries.count, job.entries.last] == [1, gone]
+
+
+def test_rule_47_stragglers_of_a_close_are_repaired() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9))
+    for entry in (7, 8, 9):
+        del cluster.bookies["b"].entries[entry]
+    heal(cluster, up("abc"))
+    assert cluster.lacks("b") == set()
+    assert cluster.version == 3
+
+
+def test_rule_47_a_fragment_without_entries_does_not_block_a_decommission() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc"), (10, "abd")], 9), "e")
+    heal(cluster, up("abcde"), leaving=frozenset("d"))
+    assert cluster.metadata is not None
+    assert "d" not in cluster.metadata.bookies()
+
+
+def test_a_bookie_that_does_not_tell_what_it_has_proves_nothing() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9))
+    assert cluster.metadata is not None
+    told = listing(cluster)
+    del told["b"]
+    found = audit(cluster.metadata, Findings(up("abc"), listed=told))
+    assert found.problems == (Problem(0, "b", Reason.UNLISTED),)
+    assert not found.plans
+    assert not found.is_fully_replicated
+
+
+def test_rule_29_a_closed_ledger_in_limbo_is_copied_back_whole_and_an_open_one_keeps_its_mark() -> None:
+    closed = closed_ledger(3, 3, 2, [(0, "abc"), (10, "bcd")], 30)
+    cluster = Cluster(closed)
+    cluster.bookies["b"].wipe(named=True, nonce="n")
+    found = audit(closed, Findings(up("abcd"), limbo=frozenset("b"), listed=listing(cluster)))
+    assert [plan.clear_limbo for plan in found.plans] == ["b"]
+    assert not found.is_fully_replicated
+    assert found.replicas_min == 2
+    opened = open_ledger(3, 3, 2, [(0, "abc"), (10, "acd")])
+    cluster = Cluster(opened)
+    cluster.bookies["b"].wipe(named=True, nonce="n")
+    found = audit(
+        opened, Findings(up("abcd"), limbo=frozenset("b"), listed=listing(cluster), last_add_confirmed=19)
+    )
+    assert [plan.clear_limbo for plan in found.plans] == [None]
+    assert successors(found.plans) == [(0, "b", "b")]
+
+
+def test_a_limbo_mark_of_a_ledger_that_does_not_name_the_bookie_is_cleared() -> None:
+    found = audit(closed_ledger(3, 3, 2, [(0, "abc")], 9), Findings(up("abcz"), limbo=frozenset("z")))
+    assert found.plans == (RepairPlan((), clear_limbo="z"),)
+
+
+# Badly placed fragments (rule 36).
+
+
+def test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_back() -> None:
+    metadata = closed_ledger(3, 3, 2, [(0, "abc")], 9)
+    racks = {"a": "r1", "b": "r1", "c": "r1", "d": "r1", "e": "r2"}
+    assert not audit(metadata, Findings(up("abcd", **racks))).plans, "nothing better is there"
+    found = audit(metadata, Findings(up("abcde", **racks)))
+    ((first, old, new),) = successors(found.plans)
+    assert (first, new) == (0, "e")
+    assert found.problems == (Problem(0, old, Reason.MISPLACED),)
+    assert audit(metadata.with_replica(0, old, "e"), Findings(up("abcde", **racks))).plans == ()
+
+
+def test_a_fragment_two_moves_away_from_its_policy_is_moved_step_by_step() -> None:
+    policy = make_policy(PlacementSettings(min_racks=3))
+    auditor = LedgerAuditor(policy, random.Random(1))
+    racks = {"a": "r1", "b": "r1", "c": "r1", "d": "r2", "e": "r3"}
+    metadata = closed_ledger(3, 3, 2, [(0, "abc")], 9)
+    for _ in range(2):
+        found = auditor.audit(metadata, Findings(up("abcde", **racks)), grace_is_over=False)
+        ((_, old, new),) = successors(found.plans)
+        metadata = metadata.with_replica(0, old, new)
+    assert {racks[b] for b in metadata.bookies()} == {"r1", "r2", "r3"}
+
+
+# The open fragment (rules 31 and 45).
+
+
+def test_rule_31_an_open_fragment_is_recovered_after_a_grace_period_and_never_copied() -> None:
+    metadata = open_ledger(3, 3, 2, [(0, "abc"), (10, "abd")])
+    findings = Findings(up("abce"), lost=frozenset("d"))
+    early = audit(metadata, findings)
+    assert (early.open_action, early.plans) == (OpenAction.WAIT, ())
+    late = audit(metadata, findings, grace_is_over=True)
+    assert (late.open_action, late.plans) == (OpenAction.RECOVER, ())
+    assert RepairTask.of(late).recover
+
+
+def test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone() -> None:
+    metadata = open_ledger(3, 3, 2, [(0, "abc")])
+    found = audit(metadata, Findings(up("ab"), lost=frozenset("c")), grace_is_over=True)
+    assert found.open_action is OpenAction.LEAVE
+    assert not found.needs_task
+    assert found.blocked == (
+        "ledger 7, entry 0: open, and no bookie could take the place of c: start more bookies",
+    )
+    only_leaving = Findings(up("abd"), lost=frozenset("c"), leaving=frozenset("d"))
+    assert audit(metadata, only_leaving, grace_is_over=True).open_action is OpenAction.LEAVE
+
+
+def test_rule_31_the_grace_period_begins_anew_with_a_new_fragment() -> None:
+    grace = GracePeriods(grace_ms=30_000)
+    assert not grace.is_over(7, 10, 0)
+    assert not grace.is_over(7, 10, 29_999)
+    assert not grace.is_over(7, 25, 30_000), "the writer lives: it changed the ensemble"
+    assert not grace.is_over(7, 25, 59_999)
+    assert grace.is_over(7, 25, 60_000)
+    grace.end(7)
+    assert not grace.is_over(7, 25, 90_000)
+
+
+def test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles() -> None:
+    auditor = Auditor(make_policy(), random.Random(1), AuditorPolicy(open_grace_ms=30_000))
+    metadata = open_ledger(3, 3, 2, [(0, "abc")])
+    findings = Findings(up("abd"), lost=frozenset("c"))
+    for now_ms, expected in [(0, OpenAction.WAIT), (20_000, OpenAction.WAIT), (30_000, OpenAction.RECOVER)]:
+        auditor.begin(now_ms, [7])
+        assert auditor.next_reads(now_ms) == [7]
+        assert auditor.judge(metadata, findings, now_ms).open_action is expected
+    assert [task.recover for task in auditor.report().tasks] == [True]
+
+
+def test_an_unfinished_recovery_is_taken_up_after_a_grace_period() -> None:
+    metadata = open_ledger(3, 3, 2, [(0, "abc")]).in_recovery()
+    found = audit(metadata, Findings(up("abc")), grace_is_over=True)
+    assert found.open_action is OpenAction.RECOVER
+    assert RepairTask.of(found).reasons == (Reason.UNFINISHED,)
+
+
+def test_rule_45_open_fragments_count_as_replicated_up_to_their_lac() -> None:
+    metadata = open_ledger(3, 3, 2, [(0, "abc")])
+    cluster = Cluster(metadata)
+    for entry in range(15, 20):
+        del cluster.bookies["c"].entries[entry]
+    for lac, full in [(14, True), (15, False), (None, False), (-1, True)]:
+        found = audit(metadata, Findings(up("abc"), listed=listing(cluster), last_add_confirmed=lac))
+        assert found.is_fully_replicated is full, lac
+        assert not found.plans

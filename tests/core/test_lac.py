@@ -1,0 +1,134 @@
+"""The last add confirmed: what a reader may take for it, and how a tail follows it."""
+
+from collections.abc import Sequence
+
+from daybook.core.errors import (
+    Code,
+    NoSuchLedgerError,
+    NotEnoughReplicasError,
+    UnauthorizedError,
+)
+from daybook.core.events import (
+    BookieFailed,
+    Effect,
+    LacAnswered,
+    LacKnown,
+    MetadataRead,
+    ReadFailed,
+    ReadMetadata,
+    SendLacRead,
+    Tick,
+)
+from daybook.core.ids import EntryId
+from daybook.core.lac import LacReader, LacTail, TailPolicy
+from tests.core.small_cluster import Cluster
+
+
+def lac_answer(
+    effect: SendLacRead, lac: EntryId, *, limbo: bool = False, fenced: bool = False
+) -> LacAnswered:
+    return LacAnswered(effect.bookie, effect.request_id, Code.OK, lac, limbo, fenced)
+
+
+def polls(effects: Sequence[Effect]) -> list[SendLacRead]:
+    return [e for e in effects if isinstance(e, SendLacRead)]
+
+
+def test_the_lac_is_the_highest_of_answers_that_meet_every_ack_quorum() -> None:
+    reader = LacReader(Cluster(3, 3, 2).meta)
+    first, second, third = polls(reader.start())
+    assert reader.step(lac_answer(first, 4)) == []
+    assert reader.step(lac_answer(second, 7)) == [LacKnown(7)]
+    assert reader.step(lac_answer(third, 9)) == []
+
+
+def test_a_lac_from_too_few_or_from_limbo_is_no_lac() -> None:
+    for lenient in (False, True):
+        reader = LacReader(Cluster(3, 3, 2).meta, lenient=lenient)
+        first, second, third = polls(reader.start())
+        assert reader.step(lac_answer(first, 4)) == []
+        assert reader.step(lac_answer(second, 9, limbo=True)) == []
+        (result,) = reader.step(BookieFailed(third.bookie))
+        if lenient:
+            assert result == LacKnown(4)
+        else:
+            assert isinstance(result, ReadFailed)
+            assert isinstance(result.error, NotEnoughReplicasError)
+
+
+def test_the_lac_is_never_before_the_last_fragment_and_a_close_is_final() -> None:
+    cluster = Cluster(start=(10, 30))
+    reader = LacReader(cluster.meta)
+    first, second, _ = polls(reader.start())
+    reader.step(lac_answer(first, -1))
+    assert reader.step(lac_answer(second, -1)) == [LacKnown(9)]
+    closed = cluster.meta.closed(12, 36)
+    assert LacReader(closed).start() == [LacKnown(12, closed)]
+
+
+def test_a_tail_tells_every_rise_and_never_goes_back() -> None:
+    tail = LacTail(Cluster().meta)
+    (poll,) = tail.start()
+    assert isinstance(poll, SendLacRead)
+    told: list[EntryId] = []
+    for lac in [0, 3, 2, 3, 7, 1]:
+        effects = tail.step(lac_answer(poll, lac))
+        told += [e.last_add_confirmed for e in effects if isinstance(e, LacKnown)]
+        (poll,) = polls(effects)
+        assert poll.known_lac == max(told)
+    assert told == [0, 3, 7]
+
+
+def test_a_tail_ends_with_the_metadata_of_the_close() -> None:
+    cluster = Cluster()
+    tail = LacTail(cluster.meta)
+    (poll,) = polls(tail.start())
+    effects = tail.step(lac_answer(poll, 3, fenced=True))
+    (ask,) = [e for e in effects if isinstance(e, ReadMetadata)]
+    assert polls(effects)[0].known_fenced
+    closed = cluster.meta.closed(5, 18)
+    assert tail.step(MetadataRead(ask.request_id, closed)) == [LacKnown(5, closed)]
+    assert tail.step(Tick(10**6)) == []
+
+
+def test_a_tail_follows_the_writer_into_a_new_fragment() -> None:
+    cluster = Cluster(spares=1)
+    tail = LacTail(cluster.meta, policy=TailPolicy(metadata_ms=1000))
+    (poll,) = polls(tail.start())
+    assert tail.step(Tick(999)) == []
+    (ask,) = tail.step(Tick(1000))
+    assert isinstance(ask, ReadMetadata)
+    moved = cluster.meta.with_ensemble(6, 18, ("b4", "b2", "b3"))
+    effects = tail.step(MetadataRead(ask.request_id, moved))
+    assert effects[0] == LacKnown(5)
+    assert polls(effects)[0].bookie in moved.last_fragment.bookies
+    assert tail.step(lac_answer(poll, 9)) == []  # the poll of the old ensemble was given up
+
+
+def test_a_tail_goes_round_the_bookies_and_pauses_when_all_fail() -> None:
+    tail = LacTail(Cluster().meta)
+    (poll,) = polls(tail.start())
+    asked = [poll.bookie]
+    for _ in range(2):
+        (poll,) = polls(tail.step(BookieFailed(poll.bookie)))
+        asked.append(poll.bookie)
+    assert sorted(asked) == ["b1", "b2", "b3"]
+    effects = tail.step(lac_answer(poll, 3, limbo=True))
+    assert polls(effects) == []
+    assert [type(e) for e in effects] == [ReadMetadata]
+    assert len(polls(tail.step(Tick(200)))) == 1
+
+
+def test_a_tail_of_a_deleted_ledger_or_with_a_wrong_password_fails() -> None:
+    tail = LacTail(Cluster().meta)
+    tail.start()
+    (ask,) = tail.step(Tick(1000))
+    assert isinstance(ask, ReadMetadata)
+    (result,) = tail.step(MetadataRead(ask.request_id, None))
+    assert isinstance(result, ReadFailed)
+    assert isinstance(result.error, NoSuchLedgerError)
+    tail = LacTail(Cluster().meta)
+    (poll,) = polls(tail.start())
+    (result,) = tail.step(LacAnswered(poll.bookie, poll.request_id, Code.UNAUTHORIZED))
+    assert isinstance(result, ReadFailed)
+    assert isinstance(result.error, UnauthorizedError)

@@ -1,0 +1,227 @@
+"""What an explored world is made of: bounds, bookies, messages, and the world itself as a tuple of numbers.
+
+A bookie is the real `BookieLedger` over a dictionary that is durable at once, so that what the explorer counts out is
+the protocol and not a disk.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from daybook.core.bookie import AttachVerdict, BookieLedger, Purpose
+from daybook.core.errors import Code
+from daybook.core.events import (
+    Event,
+    FenceAnswered,
+    FrameAcked,
+    FrameFailed,
+    ReadAnswered,
+    SendFence,
+    SendFrame,
+    SendRead,
+)
+from daybook.core.frame import Entry, decode_entries, decode_header
+from daybook.core.ids import BookieId, EntryId
+from daybook.core.metadata import LedgerMetadata
+from daybook.core.recovery import LedgerRecovery
+from daybook.core.writer import LedgerWriter
+
+LEDGER: Final = 7
+
+
+KEY: Final = "00$key"
+
+
+WRITER: Final = 0
+
+
+NOT_STARTED: Final = -1
+
+
+ENDED: Final = -2
+"""What a client that has ended thinks does not matter any more."""
+
+
+FAILED: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large the worlds may grow."""
+
+    ensemble: int = 3
+    write: int = 3
+    ack: int = 2
+    spares: int = 1
+    entries: int = 1
+    recoverers: int = 1
+    timeouts: int = 1
+    """Requests that their sender gives up; they may still arrive."""
+    wipes: int = 0
+    unknown_outcomes: int = 0
+    ticks: int = 0
+    """Recoverers that lose patience and ask other replicas."""
+    closes: int = 0
+    """Closes by the writer."""
+    answers_take_time: bool = False
+    """Whether an answer travels apart from its request; else only those of requests that were given up do."""
+
+
+class NoDice:
+    """A random source for worlds in which nothing is left to chance."""
+
+    def random(self) -> float:
+        raise AssertionError("the explored world draws nothing")
+
+    def randrange(self, stop: int, /) -> int:
+        raise AssertionError("the explored world draws nothing")
+
+
+class Shelf:
+    """A bookie: its ledger and the entries it stores."""
+
+    def __init__(self, name: BookieId) -> None:
+        self.name = name
+        self.entries: dict[EntryId, bytes] = {}
+        self.ledger = BookieLedger(LEDGER, self)
+
+    def contains(self, entry_id: EntryId) -> bool:
+        return entry_id in self.entries
+
+    def last(self) -> EntryId:
+        return max(self.entries, default=-1)
+
+    def serve(self, client: int, asked: "Asked", metadata: LedgerMetadata | None) -> Event:
+        """Carry out a request, durably, and answer."""
+        if isinstance(asked, SendFrame):
+            code = self._add(client, asked.frame, metadata)
+            if code is Code.OK:
+                return FrameAcked(self.name, asked.send_id)
+            return FrameFailed(self.name, asked.send_id, code)
+        if isinstance(asked, SendFence) or asked.fence:
+            verdict = self.ledger.fence(KEY)
+            assert verdict.verdict is AttachVerdict.OK
+            self.ledger.fence_is_durable()
+        lac = self.ledger.last_add_confirmed()
+        if isinstance(asked, SendFence):
+            return FenceAnswered(
+                self.name, asked.request_id, Code.OK, lac.last_add_confirmed, lac.length_at_lac, lac.limbo
+            )
+        found = tuple(
+            Entry(i, self.entries[i]) for i in sorted(self.entries) if asked.first <= i <= asked.last
+        )
+        return ReadAnswered(self.name, asked.request_id, Code.OK, found, (), asked.last, lac.limbo)
+
+    def _add(self, client: int, frame: bytes, metadata: LedgerMetadata | None) -> Code:
+        header = decode_header(frame)
+        purpose = Purpose.RECOVERY if header.is_recovery else Purpose.WRITE
+        verdict = self.ledger.attach(client, KEY, purpose)
+        if verdict is AttachVerdict.NEEDS_METADATA:
+            verdict = self.ledger.attach_with_metadata(client, KEY, purpose, metadata)
+        code = verdict.code
+        if code is Code.OK:
+            code = self.ledger.accept(client, header)
+        if code is Code.OK:
+            entries, damaged = decode_entries(frame, header)
+            assert not damaged
+            for entry_id, data in entries:
+                known = self.entries.setdefault(entry_id, data)
+                assert known == data, f"{self.name} was given two different entries {entry_id}"
+        return code
+
+
+T = TypeVar("T")
+
+
+Asked: TypeAlias = SendFrame | SendFence | SendRead
+
+
+Machine: TypeAlias = LedgerWriter | LedgerRecovery
+
+
+class Request(NamedTuple):
+    """A request on its way to a bookie. `given_up`: no one waits for the answer."""
+
+    client: int
+    asked: Asked
+    given_up: bool = False
+
+
+class Reply(NamedTuple):
+    """An answer on its way to a client."""
+
+    client: int
+    event: Event
+
+
+class MetadataRequest(NamedTuple):
+    """A read, or with `proposed` a compare-and-set, that has not reached the metadata store yet."""
+
+    client: int
+    request_id: int
+    proposed: int | None = None
+    expected_version: int = -1
+
+
+Message: TypeAlias = Request | Reply | MetadataRequest
+
+
+class Left(NamedTuple):
+    """How often each limited thing may still happen; see `Bounds`."""
+
+    entries: int
+    timeouts: int
+    wipes: int
+    unknown_outcomes: int
+    ticks: int
+    closes: int
+
+
+class World(NamedTuple):
+    """Everything there is, as numbers."""
+
+    clients: tuple[int, ...]
+    bookies: tuple[int, ...]
+    metadata: int
+    version: int
+    messages: frozenset[int]
+    acked: EntryId
+    """The last entry whose append completed."""
+    ends: tuple[int | None, ...]
+    """What each client believes is the close: a metadata number, FAILED, None while it goes on."""
+    wiped: frozenset[int]
+    left: Left
+
+
+class Action(NamedTuple):
+    """Something that may happen; `message` is the one it concerns."""
+
+    kind: str
+    message: int = -1
+    who: int = -1
+
+
+class InvariantError(AssertionError):
+    """An invariant does not hold."""
+
+
+class Step(NamedTuple):
+    """What a machine does with an event: its next state, what it sends, what it tells its user."""
+
+    machine: int
+    messages: tuple[Message, ...] = ()
+    completed: tuple[tuple[EntryId, EntryId], ...] = ()
+    end: int | None = None
+
+
+def payload(entry_id: EntryId) -> bytes:
+    """What the writer writes as `entry_id`."""
+    return f"entry {entry_id}".encode()
+
+
+def timed_out(asked: Asked) -> Event:
+    """What a client takes for the answer when none came."""
+    if isinstance(asked, SendFrame):
+        return FrameFailed(asked.bookie, asked.send_id, Code.TIMEOUT)
+    if isinstance(asked, SendFence):
+        return FenceAnswered(asked.bookie, asked.request_id, Code.TIMEOUT)
+    return ReadAnswered(asked.bookie, asked.request_id, Code.TIMEOUT)
