@@ -13,7 +13,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer sim mutants format proto sync uv
+.PHONY: help demo test check bench bench-peer sim chaos power-cuts mutants fuzz bit-flips format proto sync uv
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -39,8 +39,21 @@ proto: sync ## generate the code of daybook/wire/bookie.proto anew
 sim: sync ## simulate the core under faults: SEEDS=a..b, or SEED=n TRACE=1 for one seed as a readable trace
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS))) $(if $(TRACE),--trace)
 
+chaos: sync ## real processes under drawn faults, judged at the end: SEED=n SEEDS=count MINUTES=m (of faults for each seed)
+	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --seeds $(or $(SEEDS),5) --minutes $(or $(MINUTES),1)
+
+power-cuts: sync ## cut the power of all bookies at once, again and again, and look for what was lost: CUTS=n SEED=n
+	@$(BIN)/python -m tests.chaos.powercut --cuts $(or $(CUTS),200) --seed $(or $(SEED),1)
+
 mutants: sync ## take each rule of docs/protocol.md out in turn: its test must turn red (RULE=n for one rule)
 	@$(BIN)/python -m tests.mutants $(if $(RULE),--rule $(RULE))
+
+fuzz: uv ## fuzz everything that reads bytes, guided by coverage: MINUTES=n, 5 by default
+	@$(SYNC) --group fuzz
+	@$(BIN)/python -m tests.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+bit-flips: sync ## flip every bit of some pages of a store and of a small journal, on all cores (minutes)
+	@$(BIN)/python -m tests.fuzz.bit_flips $(ARGS)
 
 bench: uv ## measure throughput, latency, reads and recovery on this machine: ARGS='--help' lists the options
 	@$(SYNC) --group bench
