@@ -36,6 +36,8 @@ class Quarantine:
 
     def release(self, bookies: Mapping[BookieId, BookieInfo], now_ms: int) -> bool:
         """Let go whose time is over, who left the registry, and who restarted; whether there was one."""
+        if not self._terms:
+            return False  # nearly always, and every tick of every writer asks
         before = len(self._terms)
         self._terms = {
             bookie: term
