@@ -304,7 +304,7 @@ async def drain_and_forget(
             bookie,
             lambda progress: tell(WorkProgress(progress.ledgers, progress.ledgers - progress.left, 0, 0)),
         )
-        worker = RepairWorker(client, AutoRecoverySettings(), name=worker_name())
+        worker = RepairWorker(client, _settings(grace=None), name=worker_name())
         helping = asyncio.ensure_future(worker.serve())
         try:
             drained = await decommission.drain(stop)

@@ -69,6 +69,8 @@ class FakeBookie:
     fenced: set[LedgerId] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
     writes: list[tuple[LedgerId, EntryId]] = field(default_factory=list)
+    lies: list[pb.EntryInterval] = field(default_factory=list)
+    """What it lists instead of what it has."""
     down: bool = False
     writable: bool = True
     before_answer: Callable[[str], None] = lambda _: None
@@ -166,7 +168,8 @@ class _Stub:
         listed.add_ids(sorted(self._fake.entries.get(ledger_id, {})))
         items = [item for item in listed if item.last >= request.from_entry]
         return pb.EntryIntervalsResponse(
-            intervals=[
+            intervals=self._fake.lies
+            or [
                 pb.EntryInterval(
                     first_entry=i.first,
                     last_entry=i.last,
@@ -235,6 +238,8 @@ class FakeCluster:
         self.tasks = RepairTasks(self.store, LAYOUT)
         self.channels = FakeChannels(fakes)
         self.rng = random.Random(1)
+        self.racks: dict[BookieId, str] = {}
+        """Where bookies stand that are registered from now on; each in a rack of its own, otherwise."""
         self._seen: Mapping[BookieId, BookieInfo] = {}
 
     def bookies(self) -> Mapping[BookieId, BookieInfo]:
@@ -250,7 +255,7 @@ class FakeCluster:
     async def register(self, *names: BookieId) -> None:
         """These bookies are there (again)."""
         for name in names:
-            info = BookieInfo(name, address=f"{name}:1", rack=f"rack-{name}")
+            info = BookieInfo(name, address=f"{name}:1", rack=self.racks.get(name, f"rack-{name}"))
             writable = self.fakes[name].writable
             path = LAYOUT.registration(name, writable=writable)
             await self.store.create(path, info_to_json(info), parents=True)

@@ -11,8 +11,10 @@ from daybook.client.autorecovery.cluster import LeaseLostError
 from daybook.client.autorecovery.elected import AuditorProcess
 from daybook.client.autorecovery.metrics import AuditorMetrics
 from daybook.client.autorecovery.report import AuditReport
+from daybook.client.autorecovery.worker import RepairWorker
 from daybook.core.ids import LedgerId
 from daybook.metadata.memory import Fault, FaultKind
+from daybook.wire import bookie_pb2 as pb
 from tests.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
 
 
@@ -202,6 +204,47 @@ def test_a_bookie_that_does_not_tell_is_asked_once_and_proves_nothing() -> None:
         assert list(report.silent_bookies) == ["b1"]
         assert len(cluster.fakes["b1"].asked) == 1
         assert await cluster.task_ids() == [], "silence is no reason to copy"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "interval",
+    [
+        pb.EntryInterval(first_entry=0, last_entry=9),
+        pb.EntryInterval(first_entry=5, last_entry=4, stripe_period=1, stripe_mask=1),
+        pb.EntryInterval(first_entry=-1, last_entry=9, stripe_period=1, stripe_mask=1),
+        pb.EntryInterval(first_entry=0, last_entry=9, stripe_period=65, stripe_mask=1),
+        pb.EntryInterval(first_entry=0, last_entry=9, stripe_period=2, stripe_mask=4),
+    ],
+)
+def test_a_listing_that_cannot_be_proves_nothing_and_ends_no_round(interval: pb.EntryInterval) -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ledger_id = await cluster.ledger("b1", "b2", "b3")
+        cluster.fakes["b1"].lies = [interval]
+        report = await once(cluster)
+        assert report.by_reason == {"unlisted": (ledger_id,)}
+        assert "cannot be" in report.silent_bookies["b1"]
+
+    run(scenario)
+
+
+def test_rule_36_a_ledger_in_one_rack_is_marked_and_spread_once_another_rack_is_there() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.racks = dict.fromkeys(("b1", "b2", "b3"), "a") | dict.fromkeys(("b4", "b5"), "b")
+        await cluster.unregister("b1", "b2", "b3", "b4", "b5")
+        await cluster.register("b1", "b2", "b3")
+        ledger_id = await cluster.ledger("b1", "b2", "b3")
+        await once(cluster, full=False)
+        assert await cluster.task_ids() == []
+        await cluster.register("b4", "b5")
+        report = await once(cluster)
+        assert report.by_reason == {"misplaced": (ledger_id,)}
+        assert report.is_fully_replicated, "every copy is there"
+        assert (await RepairWorker(cluster, SETTINGS, name="w").drain()).is_complete
+        bookies = (await cluster.ledgers.read(ledger_id)).value.bookies()
+        assert {cluster.racks[bookie] for bookie in bookies} == {"a", "b"}
+        assert await cluster.is_whole(ledger_id)
 
     run(scenario)
 

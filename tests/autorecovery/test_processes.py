@@ -166,6 +166,13 @@ async def gone(client: daybook.Client) -> None:
             return
 
 
+async def locked(client: daybook.Client, ledger_id: LedgerId) -> None:
+    """Return once a worker has the ledger."""
+    async for holder in client.store.watch_node(client.layout.task_lock(ledger_id)):
+        if holder is not None:
+            return
+
+
 def command(cluster: LocalCluster, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """A `daybook` process."""
     return subprocess.Popen(
@@ -363,7 +370,9 @@ def test_rule_47_entries_missing_in_the_middle_are_found_and_filled(own: LocalCl
     run(work)
 
 
-def test_rule_34_a_worker_paused_beyond_its_session_does_no_harm(own: LocalCluster) -> None:
+def test_rule_34_a_worker_that_is_stopped_or_paused_beyond_its_session_does_no_harm(
+    own: LocalCluster,
+) -> None:
     async def work() -> None:
         async with connect_to(own) as client:
             tasks = RepairTasks(client.store, client.layout)
@@ -371,11 +380,20 @@ def test_rule_34_a_worker_paused_beyond_its_session_does_no_harm(own: LocalClust
             ledger_id = await write(client, VICTIM, entries=2000)
             await asyncio.to_thread(own.kill_bookie, VICTIM)
             await gone(client)
-            slow = {"DAYBOOK_AUTORECOVERY_BYTES_PER_SECOND": "100000"}
+            slow = {
+                "DAYBOOK_AUTORECOVERY_BYTES_PER_SECOND": "100000",
+                "DAYBOOK_AUTORECOVERY_STOP_GRACE_MS": "100",
+            }
+            stopped = command(own, "recover", str(ledger_id), "--json", **slow)
+            await locked(client, ledger_id)
+            stopped.send_signal(signal.SIGTERM)
+            code, out, err = await asyncio.to_thread(done, stopped)
+            assert code == 1, err
+            assert json.loads(out)["stopped"]
+            assert f"ledger {ledger_id}: stopped" in err
+            assert await tasks.locked() == {}
             paused = command(own, "recover", str(ledger_id), "--json", **slow)
-            async for holder in client.store.watch_node(client.layout.task_lock(ledger_id)):
-                if holder is not None:
-                    break
+            await locked(client, ledger_id)
             paused.send_signal(signal.SIGSTOP)
             other = await asyncio.to_thread(done, command(own, "recover", str(ledger_id), "--json"))
             assert other[0] == 0, other[2]

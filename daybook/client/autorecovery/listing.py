@@ -16,9 +16,9 @@ import grpc.aio
 from daybook.client.calls import CALL_TIMEOUT_S, BookieCalls
 from daybook.client.channels import ChannelPool
 from daybook.core.errors import Code
-from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
-from daybook.core.quorum import DENSE, Stripe
+from daybook.core.ids import ENSEMBLE_SIZE_MAX, MAX_ID, BookieId, EntryId, LedgerId
+from daybook.core.intervals import Interval, IntervalSet
+from daybook.core.quorum import Stripe
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 
@@ -110,13 +110,26 @@ async def _intervals(calls: BookieCalls, ledger_id: LedgerId) -> tuple[IntervalS
         if answer.code != Code.OK:
             raise _RefusedError(Code(answer.code).name)
         for interval in answer.intervals:
-            stripe = Stripe(interval.stripe_period, interval.stripe_mask)
-            entries.add(interval.first_entry, interval.last_entry, stripe)
+            entries.add(*_checked(interval))
         for entry in answer.damaged:
-            damaged.add(entry, entry, DENSE)
+            damaged.add(
+                *_checked(
+                    pb.EntryInterval(first_entry=entry, last_entry=entry, stripe_period=1, stripe_mask=1)
+                )
+            )
         if not answer.more or not answer.intervals:
             return _without(entries, damaged), answer.limbo, answer.last_add_confirmed
         start = answer.intervals[-1].last_entry + 1
+
+
+def _checked(interval: pb.EntryInterval) -> Interval:
+    """An interval as the core takes it; raises _RefusedError for one that no bookie can have."""
+    stripe = Stripe(interval.stripe_period, interval.stripe_mask)
+    in_bounds = 0 <= interval.first_entry <= interval.last_entry <= MAX_ID
+    if not (in_bounds and 1 <= stripe.period <= ENSEMBLE_SIZE_MAX and 0 < stripe.mask < 1 << stripe.period):
+        msg = f"it lists entries {interval.first_entry}…{interval.last_entry} of {stripe}, which cannot be"
+        raise _RefusedError(msg)
+    return Interval(interval.first_entry, interval.last_entry, stripe)
 
 
 def _without(entries: IntervalSet, damaged: IntervalSet) -> IntervalSet:

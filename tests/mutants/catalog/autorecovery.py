@@ -81,7 +81,11 @@ def machines_commit_without_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Guarded, "_checked", unchecked)
 
 
-@mutant(rule=34, caught_by=f"{_WORKER}::test_rule_34_work_ends_at_the_instant_the_session_may_have_ended")
+@mutant(
+    rule=34,
+    caught_by=f"{_WORKER}::test_rule_34_work_ends_at_the_instant_the_session_may_have_ended",
+    slow=True,
+)
 def locks_are_lost_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker goes on until the server tells it that its lock is gone."""
 
@@ -103,6 +107,7 @@ def deposed_auditors_mark_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=35,
     caught_by=f"{_WORKER}::test_rule_35_an_unrecoverable_ledger_blocks_no_other_and_waits_longer_each_time",
+    slow=True,
 )
 def failed_tasks_are_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that cannot be repaired stays at the front of the queue."""
