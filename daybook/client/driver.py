@@ -142,8 +142,20 @@ class MachineDriver(FrameSink):
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
+        if task.cancelled():
+            self._cut_off()
+        elif error := task.exception():
             self._crash(error)
+
+    def _cut_off(self) -> None:
+        """gRPC cancels the calls of a channel that is closed: without their answers the machine would wait for ever."""
+        if not self._stopped:
+            self.stop()
+            self._crashed(
+                DaybookError(
+                    f"the client was closed while it worked on ledger {self.ledger_id}: open another one"
+                )
+            )
 
     def _crash(self, error: BaseException) -> None:
         log.error("ledger machine failed", ledger_id=self.ledger_id, exc_info=error)

@@ -1,5 +1,6 @@
 """A bookie that says what a test tells it to, over a real socket: for answers that no bookie of ours gives."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Self
 
@@ -50,13 +51,15 @@ class ScriptedBookie:
         unary: dict[str, Any] | None = None,
         name: BookieId = "b0",
     ) -> None:
-        """`read`: the messages of every read answer. `unary`: the answers by method name."""
+        """`read`: the messages of every read answer. `unary`: the answers by method name; an event is waited for."""
         self._append_script = append
         self._read_answer = tuple(read)
         self._unary = unary or {}
         self.name = name
         self.streams = 0
         self.address = ""
+        self.asked = asyncio.Event()
+        """Set once a unary call came."""
         self._server = grpc.aio.server()
 
     async def __aenter__(self) -> Self:
@@ -66,7 +69,7 @@ class ScriptedBookie:
             service.READ: grpc.unary_stream_rpc_method_handler(self._read),
         }
         for method, answer in self._unary.items():
-            handlers[method] = grpc.unary_unary_rpc_method_handler(_always(answer))
+            handlers[method] = grpc.unary_unary_rpc_method_handler(self._always(answer))
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(service.SERVICE, handlers),)
         )
@@ -95,9 +98,12 @@ class ScriptedBookie:
             else:
                 yield message
 
+    def _always(self, answer: Any) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        async def handler(_: bytes, __: Context) -> bytes:
+            self.asked.set()
+            if isinstance(answer, asyncio.Event):
+                await answer.wait()
+                return b""
+            return bytes(answer.SerializeToString())
 
-def _always(answer: Any) -> Callable[[bytes, Context], Awaitable[bytes]]:
-    async def handler(_: bytes, __: Context) -> bytes:
-        return bytes(answer.SerializeToString())
-
-    return handler
+        return handler

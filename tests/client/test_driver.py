@@ -1,0 +1,114 @@
+"""The driver: each request of a machine is answered by one event, or the machine is ended."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from daybook.client.channels import ChannelPool
+from daybook.client.driver import MachineDriver
+from daybook.core.errors import Code, DaybookError
+from daybook.core.events import Effect, Event, FenceAnswered, SendFence, SendFrame
+from daybook.core.placement import BookieInfo
+from daybook.metadata.layout import Layout
+from daybook.metadata.ledgers import LedgerManager
+from daybook.metadata.memory import MemoryServer, MemoryStore
+from tests.client.scripted_bookie import ScriptedBookie
+
+
+class Machine:
+    """Notes its events; may raise at one."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.raises = False
+
+    def step(self, event: Event) -> list[Effect]:
+        self.events.put_nowait(event)
+        if self.raises:
+            raise AssertionError("an invariant does not hold")
+        return []
+
+
+class Driven:
+    """A machine, its driver and its channels."""
+
+    def __init__(self, pool: ChannelPool | None = None) -> None:
+        self.pool = pool or ChannelPool("test")
+        self.machine = Machine()
+        self.ended: list[DaybookError] = []
+        self.driver = MachineDriver(
+            self.machine,
+            1,
+            "h",
+            recovery=True,
+            channels=self.pool,
+            ledgers=LedgerManager(MemoryStore(MemoryServer()), Layout("test")),
+            handle=lambda _: None,
+            crashed=self.ended.append,
+        )
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(10):
+            await work()
+
+    asyncio.run(limited())
+
+
+def test_requests_to_a_bookie_without_an_address_are_answered_from_the_next_turn() -> None:
+    async def work() -> None:
+        driven = Driven()
+        driven.driver.carry_out([SendFence("b9", 1), SendFrame("b9", 2, b"frame")])
+        assert driven.machine.events.empty(), "never from inside"
+        answers = [await driven.machine.events.get() for _ in range(2)]
+        assert FenceAnswered("b9", 1, Code.CONNECTION_LOST) in answers
+        assert driven.machine.events.empty()
+
+    run(work)
+
+
+def test_a_machine_that_is_stopped_hears_nothing_more() -> None:
+    async def work() -> None:
+        driven = Driven()
+        driven.driver.carry_out([SendFence("b9", 1), SendFrame("b9", 2, b"frame")])
+        driven.driver.stop()
+        await asyncio.sleep(0.01)
+        assert driven.machine.events.empty()
+        assert driven.ended == []
+
+    run(work)
+
+
+def test_a_machine_that_fails_harms_no_other() -> None:
+    async def work() -> None:
+        pool = ChannelPool("test")
+        broken, sound = Driven(pool), Driven(pool)
+        broken.machine.raises = True
+        for driven in (broken, sound):
+            driven.driver.carry_out([SendFrame("b9", 1, b"frame")])
+        await sound.machine.events.get()
+        assert len(broken.ended) == 1
+        assert "invariant" in str(broken.ended[0])
+        assert sound.ended == []
+        broken.driver.frame_acked("b9", 1, "boot")
+        assert broken.machine.events.qsize() == 1
+
+    run(work)
+
+
+def test_channels_that_are_closed_under_a_request_end_its_machine() -> None:
+    """The call is cancelled then, and no answer would ever come."""
+
+    async def work() -> None:
+        async with ScriptedBookie(unary={"Fence": asyncio.Event()}) as bookie:
+            driven = Driven()
+            driven.pool.bookies_changed({"b0": BookieInfo("b0", bookie.address)})
+            driven.driver.carry_out([SendFence("b0", 1)])
+            await bookie.asked.wait()
+            await driven.pool.close()
+            await asyncio.sleep(0.05)
+            assert driven.machine.events.empty()
+            (error,) = driven.ended
+            assert "closed" in str(error)
+
+    run(work)
