@@ -1,1 +1,12 @@
-"""The simulator: the core under faults, thousands of seeds, each repeatable."""
+"""A deterministic simulator of the core: the same machines that run in production, under every fault that we know.
+
+    world.py, network.py, metadata_model.py, disk.py     time, messages, ZooKeeper, what a crash keeps
+    bookie_*.py                                          a bookie around the real `BookieLedger`
+    streams.py, clients.py                               a client process that drives one machine
+    writers.py, readers.py, actors.py, auditing.py       what clients do: write, read, recover, delete, audit, repair
+    swarm.py, faults.py                                  what a seed consists of, and what goes wrong in it
+    checkers.py                                          the promise, checked while a run goes on
+    scenario.py, run.py, __main__.py, trace.py           one run, many runs, `make sim`, what happened
+
+A seed decides everything; `make sim SEED=n TRACE=1` shows what it decided.
+"""

@@ -102,7 +102,22 @@ class Faults:
         name = worker.clears_limbo_of
         if name is not None and self._rng.random() < self.cluster.swarm.wipe_again:
             when = self.world.now_us + self._some_us(8)
-            self.world.at(when, None, self.wipe, self.cluster.bookies[name])
+            self.world.at(when, None, self._wipe_again, worker, self.cluster.bookies[name])
+
+    def _wipe_again(self, worker: "WorkerClient", bookie: SimBookie) -> None:
+        """Lose the disk and be back before the worker, which is held up, has noticed anything.
+
+        The operator takes the dead process out of the registry at once, so the new one need not wait for its session.
+        """
+        if self._rng.random() < 0.5 and worker.alive and bookie.alive:
+            session = bookie.session
+            self.wipe(bookie)
+            if bookie.replaced:
+                worker.pause(self.world.now_us + self._some_us(60))
+                self.cluster.expire(session)
+                self.world.at(self.world.now_us + self._some_us(4), None, self._restart, bookie)
+        else:
+            self.wipe(bookie)
 
     def _crash_client(self) -> None:
         clients = self.cluster.live_clients()

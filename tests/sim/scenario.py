@@ -24,7 +24,8 @@ from tests.sim.writers import WriterClient
 
 _ORCHESTRATE_US: Final = 20 * MS
 _ROUND_US: Final = 40 * MS
-_FINAL_READ_US: Final = 200 * MS
+_FINAL_READ_US: Final = 300 * MS
+_READ_STEP_US: Final = 5 * MS
 _ROUNDS_MAX: Final = 200
 
 
@@ -195,8 +196,11 @@ class Scenario:
         """Every ledger, from its first to its last entry, by ordinary readers."""
         for _, found in sorted(self.cluster.store.ledgers.items()):
             start_final_read(self.cluster, self.name("final"), found.metadata, self._was_read)
-        self.world.run(self.world.now_us + _FINAL_READ_US)
+        deadline_us = self.world.now_us + _FINAL_READ_US
         unread = sorted(self.cluster.store.ledgers.keys() - self._read)
+        while unread and self.world.now_us < deadline_us:
+            self.world.run(self.world.now_us + _READ_STEP_US)
+            unread = sorted(self.cluster.store.ledgers.keys() - self._read)
         if unread:
             msg = f"ledgers {unread} cannot be read to their end though all is well"
             raise ViolationError(msg)
