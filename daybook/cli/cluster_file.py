@@ -3,6 +3,7 @@
 The format is fixed (docs/operations.md): tests, benches and users rely on it.
 """
 
+import fcntl
 import json
 import os
 from dataclasses import asdict, dataclass, field, replace
@@ -58,6 +59,13 @@ class ClusterFile:
         partial = path.with_suffix(f".{os.getpid()}.tmp")
         partial.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
         partial.replace(path)
+
+    @classmethod
+    def note(cls, directory: Path, entry: BookieEntry) -> None:
+        """Put `entry` into the file, whoever else does the same at the same time. Raises ClusterError."""
+        with (directory / f"{CLUSTER_FILE}.lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            cls.read(directory).with_bookie(entry).write(directory)
 
     @classmethod
     def read(cls, directory: Path) -> Self:

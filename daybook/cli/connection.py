@@ -119,7 +119,7 @@ def explain_errors(command: Callable[P, T]) -> Callable[P, T]:
         except OSError as error:
             raise _failed(_about_file(error)) from error
         except Exception as error:
-            if type(error).__name__ not in ("TlsError", "SettingsError"):
+            if not _is_of_settings(error):
                 raise
             raise _failed(str(error)) from error
 
@@ -129,6 +129,14 @@ def explain_errors(command: Callable[P, T]) -> Callable[P, T]:
 def _failed(text: str) -> typer.Exit:
     err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
     return typer.Exit(EXIT_FAILED)
+
+
+def _is_of_settings(error: Exception) -> bool:
+    """Whether `error` is told on purpose by modules that take too long to import before it is needed."""
+    from daybook.runtime.settings import SettingsError
+    from daybook.runtime.tls import TlsError
+
+    return isinstance(error, SettingsError | TlsError)
 
 
 def _about_file(error: OSError) -> str:

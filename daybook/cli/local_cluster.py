@@ -182,7 +182,7 @@ def start_one(directory: Path, bookie_id: str) -> BookieEntry:
         msg = f"bookie {bookie_id} runs already, as process {known.pid}"
         raise ClusterError(msg)
     entry = start_bookie(bookie_id, known.rack, Path(known.dir), file.zookeeper)
-    ClusterFile.read(directory).with_bookie(entry).write(directory)
+    ClusterFile.note(directory, entry)
     return entry
 
 

@@ -16,6 +16,7 @@ from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.writer_policy import WriterPolicy
 from daybook.runtime import tls
 from daybook.runtime.tls import TlsFiles, client_credentials
+from daybook.wire import bookie_pb2 as pb
 from daybook.wire.trouble import why_unreachable
 from tests.fixtures.cluster import SETTINGS
 from tests.runtime.certificates import Authority, new_authority
@@ -200,11 +201,16 @@ def test_calls_under_way_survive_a_renewal(
             tail = (await reading.open_ledger(ledger.id, recover=False)).tail()
             assert (await anext(tail)).data == b"first"
             following = asyncio.ensure_future(anext(tail))
+            held = reading.channels.calls("bookie-0")
             await asyncio.sleep(0.2)  # so that the long poll is under way
             AUTHORITY.issue(folder, "client")
             assert await read(reading, (await write(writing, [b"another"])).id) == [b"another"]
+            assert reading.channels.calls("bookie-0") is not held
             await ledger.append(b"second")
             assert (await following).data == b"second"
+            assert held is not None
+            answer = await held.stub.get_info(pb.GetInfoRequest(), timeout=10)
+            assert answer.bookie_id == "bookie-0", "who has the old calls can go on with them"
 
     asyncio.run(work())
 
