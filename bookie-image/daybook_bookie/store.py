@@ -9,6 +9,7 @@ Writes (`flush`, `delete_some`, `remove`) belong to one thread; reads to any. A 
 it opens its snapshot, and a record is published only after its commit, so a snapshot is never older than the index.
 """
 
+import errno
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ Transaction: TypeAlias = Any
 
 _ROOT_KEY: Final = b"root"
 _DATA_FILE: Final = "data.mdb"
+_CUT_SHORT_BYTES: Final = 64 * 1024
+"""Less than this is left once a write was cut short for want of room; a failed transaction is written whole again."""
 
 
 def _unreadable(directory: Path, error: lmdb.Error) -> str:
@@ -334,13 +337,17 @@ class Store:
 
     def _refuse_or_fail(self, error: lmdb.Error) -> NoReturn:
         """A full map or disk is met before anything is promised; whatever else failed, stop (rule 23)."""
-        if isinstance(error, lmdb.MapFullError) or getattr(error, "code", 0) in FULL:
+        if isinstance(error, lmdb.MapFullError) or self._is_disk_full(getattr(error, "code", 0)):
             msg = f"no room in the store ({error}): the bookie is read-only until ledgers are deleted or the cap is raised"
             raise StorageFullError(msg) from error
         self._failed = (
             f"a commit of the store failed ({error}): stop the bookie, its next start replays the journal"
         )
         raise BookieMustStopError(self._failed) from error
+
+    def _is_disk_full(self, code: int) -> bool:
+        """LMDB says EIO of a write that was cut short; a disk that is full cuts it short and has nothing left after."""
+        return code in FULL or (code == errno.EIO and self._disk.free_bytes() < _CUT_SHORT_BYTES)
 
     # -- space -----------------------------------------------------------------------------------------------------
 

@@ -441,10 +441,13 @@ def fill(store: Store) -> list[int]:
     return stored
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize(
+    ("code", "free_bytes"), [(errno.ENOSPC, 10**9), (errno.EDQUOT, 10**9), (errno.EIO, 0)]
+)
 def test_rule_30_no_space_in_a_commit_is_read_only_and_the_flush_may_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, free_bytes: int
 ) -> None:
+    """LMDB calls a write that the full disk cut short an I/O error: only the free space tells it from a broken disk."""
     full = lmdb.Error("injected")
     full.code = code
 
@@ -457,6 +460,7 @@ def test_rule_30_no_space_in_a_commit_is_read_only_and_the_flush_may_be_repeated
     swapped = storage.begin_flush()
     with monkeypatch.context() as patch:
         patch.setattr(Store, "_sync_commit", fail)
+        patch.setattr(RealDisk, "free_bytes", lambda _: free_bytes)
         with pytest.raises(StorageFullError):
             storage.flush(swapped)
     assert read_all(storage, 7) == entries(range(100), 100)
