@@ -10,6 +10,7 @@ A bookie in limbo knows nothing (rule 29).
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from daybook.core.effects import Effect, LacKnown, ReadFailed, ReadMetadata, SendLacRead
 from daybook.core.errors import (
     Code,
     DaybookError,
@@ -17,19 +18,7 @@ from daybook.core.errors import (
     NotEnoughReplicasError,
     UnauthorizedError,
 )
-from daybook.core.events import (
-    BookieFailed,
-    Effect,
-    Event,
-    LacAnswered,
-    LacKnown,
-    MetadataRead,
-    MetadataUnreadable,
-    ReadFailed,
-    ReadMetadata,
-    SendLacRead,
-    Tick,
-)
+from daybook.core.events import BookieFailed, Event, LacAnswered, MetadataRead, MetadataUnreadable, Tick
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import covers_every_write_set

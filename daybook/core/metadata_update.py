@@ -7,7 +7,8 @@ found the version it expected; only a later version rules that out, so `must_set
 
 from enum import Enum
 
-from daybook.core.events import CasAnswered, CasMetadata, CasOutcome, Effect, MetadataRead, ReadMetadata
+from daybook.core.effects import CasMetadata, Effect, ReadMetadata
+from daybook.core.events import CasAnswered, CasOutcome, MetadataRead
 from daybook.core.metadata import LedgerMetadata
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeAlias
 
+from daybook.core.effects import Deliver, Effect, ReadFailed, ReadFinished, ReadMetadata, SendRead
 from daybook.core.errors import (
     Code,
     CorruptEntryError,
@@ -26,16 +27,10 @@ from daybook.core.errors import (
 from daybook.core.events import (
     BookieFailed,
     Consumed,
-    Deliver,
-    Effect,
     Event,
     MetadataRead,
     MetadataUnreadable,
     ReadAnswered,
-    ReadFailed,
-    ReadFinished,
-    ReadMetadata,
-    SendRead,
     Tick,
 )
 from daybook.core.frame import FRAME_ENTRIES_MAX

@@ -2,7 +2,7 @@
 
 The steps, each with the rule of docs/protocol.md that it keeps: mark the metadata IN_RECOVERY by compare-and-set, so
 that the writer can change nothing there (11); fence the last fragment's bookies until no write set has an ack quorum
-left outside (1, 3, 8), without waiting for the rest (7); start from the highest LAC that metadata or a bookie that can
+left outside (fence_round.py: 1, 3, 8), without waiting for the rest (7); start from the highest LAC that metadata or a bookie that can
 vouch for it knows (5, 29); read on from there with reads that fence (2), until an entry is proven absent (6); write
 what was found back (write_back.py: 10, 12); close by compare-and-set, with recovery's own ensemble changes (9). Whatever
 proves nothing ends in RecoveryFailed: the ledger stays IN_RECOVERY and a later recovery begins anew. It may run many
@@ -14,6 +14,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from daybook.core.effects import (
+    CasMetadata,
+    Effect,
+    ReadMetadata,
+    Recovered,
+    RecoveryFailed,
+    SendRead,
+)
 from daybook.core.errors import (
     Code,
     DaybookError,
@@ -25,9 +33,7 @@ from daybook.core.events import (
     BookieFailed,
     BookiesChanged,
     CasAnswered,
-    CasMetadata,
     CasOutcome,
-    Effect,
     Event,
     FenceAnswered,
     FrameAcked,
@@ -35,19 +41,14 @@ from daybook.core.events import (
     MetadataRead,
     MetadataUnreadable,
     ReadAnswered,
-    ReadMetadata,
-    Recovered,
-    RecoveryFailed,
-    SendFence,
-    SendRead,
     Tick,
 )
 from daybook.core.evidence import EvidenceWindow, Finding
+from daybook.core.fence_round import FenceRound
 from daybook.core.frame import FRAME_ENTRIES_MAX
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from daybook.core.metadata import LedgerMetadata, LedgerState
 from daybook.core.placement import BookieInfo, PlacementPolicy, RandomSource
-from daybook.core.quorum import covers_every_write_set, mask_of
 from daybook.core.write_back import Spares, WriteBack
 
 READS_FENCE: Final = True
@@ -114,10 +115,10 @@ class LedgerRecovery:
         self._retry_at_ms: int | None = None
         self._closing: LedgerMetadata | None = None
         self._failure: DaybookError | None = None
-        self._fences: dict[int, int] = {}
+        self._fences: FenceRound | None = None
+        """While it is fencing; a round that is decided is dropped, with the answers it still waits for."""
         self._fenced = 0
         self._refusals: dict[BookieId, Code] = {}
-        self._lac_answers: list[tuple[EntryId, int]] = []
         self._reads: dict[int, tuple[int, EntryId]] = {}
         self._window: EvidenceWindow | None = None
         self._window_asked_ms = now_ms
@@ -251,55 +252,36 @@ class LedgerRecovery:
         return self.started_with.last_fragment.bookies
 
     def _fence(self) -> None:
+        assert self.started_with is not None
         self.phase = Phase.FENCING
-        for position, bookie in enumerate(self._ensemble()):
-            request = self._next_id()
-            self._fences[request] = position
-            self._out.append(SendFence(bookie, request))
+        self._fences = FenceRound(self.started_with)
+        self._out += self._fences.ask(self._next_id)
 
     def _fence_answered(self, event: FenceAnswered) -> None:
-        position = self._fences.pop(event.request_id, None)
-        if position is None or self.phase is not Phase.FENCING:
+        if self._fences is None or not self._fences.answer(event):
             return
-        if event.code is Code.OK:
-            self._fenced |= 1 << position
-            if not event.limbo:
-                self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
-        else:
+        if event.code is not Code.OK:
             self._refusals[event.bookie] = event.code
-        self._judge_fence()
+        self._judge_fence(self._fences)
 
-    def _judge_fence(self) -> None:
-        assert self.started_with is not None
-        quorum = self.started_with.quorum
-        if self._is_fenced():
-            self._replay()
-        elif not covers_every_write_set(quorum, self._fenced | mask_of(set(self._fences.values()))):
+    def _judge_fence(self, fences: FenceRound) -> None:
+        if fences.is_complete():
+            self._replay(fences)
+        elif fences.is_hopeless():
+            assert self.started_with is not None
             self._fail(
-                f"too few bookies could be fenced: {quorum.coverage} of every write set of "
+                f"too few bookies could be fenced: {self.started_with.quorum.coverage} of every write set of "
                 f"{', '.join(self._ensemble())} are needed ({self._told(self._refusals)})"
             )
 
-    def _is_fenced(self) -> bool:
-        """Whether no ack quorum is left for the old writer (rule 1)."""
-        assert self.started_with is not None
-        return covers_every_write_set(self.started_with.quorum, self._fenced)
-
-    def _starting_point(self) -> tuple[EntryId, int]:
-        """The highest LAC that is known, with the length there; never before the last fragment (rules 5 and 44)."""
-        assert self.started_with is not None
-        fragment = self.started_with.last_fragment
-        known = (fragment.first_entry - 1, fragment.length_before)
-        return max([known, *self._lac_answers], key=lambda lac_and_length: lac_and_length[0])
-
     # Replaying
 
-    def _replay(self) -> None:
+    def _replay(self, fences: FenceRound) -> None:
         assert self.started_with is not None
         self.phase = Phase.REPLAYING
-        self._fences.clear()
-        self.start_lac, length = self._starting_point()
-        self._lac_answers.clear()
+        self._fences = None
+        self._fenced = fences.fenced
+        self.start_lac, length = fences.starting_point()
         self._write_back = WriteBack(
             self.ledger_id,
             self.started_with.quorum,
@@ -410,7 +392,7 @@ class LedgerRecovery:
 
     def _bookie_failed(self, bookie: BookieId, code: Code) -> None:
         """Everything that `bookie` was asked and did not answer is unknown."""
-        for request in [r for r, position in self._fences.items() if self._ensemble()[position] == bookie]:
+        for request in self._fences.owed_by(bookie) if self._fences is not None else ():
             self._fence_answered(FenceAnswered(bookie, request, code))
         for request in [
             r for r, (position, _) in self._reads.items() if self._ensemble()[position] == bookie
@@ -434,7 +416,7 @@ class LedgerRecovery:
         self.phase = Phase.FAILING
         self._window = None
         self._reads.clear()
-        self._fences.clear()
+        self._fences = None
         self._read_metadata()
 
     def _finish_failing(self) -> None:

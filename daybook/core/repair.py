@@ -20,14 +20,21 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from daybook.core.effects import (
+    CasMetadata,
+    ClearLimbo,
+    Effect,
+    ReadLimbo,
+    ReadMetadata,
+    RepairAbandoned,
+    RepairFailed,
+    RepairFinished,
+)
 from daybook.core.errors import Code, DaybookError, RepairError
 from daybook.core.events import (
     BookieFailed,
     CasAnswered,
-    CasMetadata,
     CasOutcome,
-    ClearLimbo,
-    Effect,
     Event,
     FrameAcked,
     FrameFailed,
@@ -37,11 +44,6 @@ from daybook.core.events import (
     MetadataRead,
     MetadataUnreadable,
     ReadAnswered,
-    ReadLimbo,
-    ReadMetadata,
-    RepairAbandoned,
-    RepairFailed,
-    RepairFinished,
     Tick,
 )
 from daybook.core.ids import BookieId, EntryId

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from daybook.core.effects import Effect, SendFrame, SendRead
 from daybook.core.errors import Code, CorruptEntryError, DaybookError, NotEnoughReplicasError
-from daybook.core.events import Effect, FrameAcked, FrameFailed, ReadAnswered, SendFrame, SendRead
+from daybook.core.events import FrameAcked, FrameFailed, ReadAnswered
 from daybook.core.frame import (
     FLAG_RECOVERY,
     FRAME_BYTES_TARGET,

@@ -9,7 +9,7 @@ get all of it; `pending_bytes` counts it as long, and so bounds the memory.
 from enum import Enum
 
 from daybook.core.batch import Batch
-from daybook.core.events import Effect, SendFrame
+from daybook.core.effects import Effect, SendFrame
 from daybook.core.ids import BookieId, EntryId
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
+from daybook.core.effects import SendFrame
 from daybook.core.errors import Code, NotEnoughBookiesError
-from daybook.core.events import SendFrame
 from daybook.core.frame import (
     FLAG_RECOVERY,
     FRAME_BYTES_TARGET,

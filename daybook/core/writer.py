@@ -13,6 +13,7 @@ from typing import Final
 
 from daybook.core.append_queue import AppendQueue
 from daybook.core.batch import Batch
+from daybook.core.effects import Complete, Effect, Fail
 from daybook.core.errors import REACTIONS, Code, EntryIdError, EntryTooLargeError, Reaction
 from daybook.core.events import (
     AppendRequested,
@@ -20,10 +21,7 @@ from daybook.core.events import (
     BookiesChanged,
     CasAnswered,
     CloseRequested,
-    Complete,
-    Effect,
     Event,
-    Fail,
     FlushRequested,
     ForceAnswered,
     ForceRequested,

@@ -4,13 +4,12 @@ Whatever was proposed, its outcome comes here: done, or read again after a confl
 someone else's by then. A close is a compare-and-set like any other: who loses the race returns the winner's close (11).
 """
 
+from daybook.core.effects import Closed, Fail
 from daybook.core.ensemble_change import why_not_own
 from daybook.core.errors import DaybookError, EntryIdError, LedgerClosedError
 from daybook.core.events import (
     CasAnswered,
-    Closed,
     CloseRequested,
-    Fail,
     MetadataConnection,
     MetadataRead,
     MetadataUnreadable,

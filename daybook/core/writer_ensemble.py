@@ -9,7 +9,7 @@ answers again, a new fragment with the same bookies begins (rule 45). While ZooK
 from collections.abc import Sequence
 from typing import Final
 
-from daybook.core.events import Degraded, EnsembleChanged, Quarantined
+from daybook.core.effects import Degraded, EnsembleChanged, Quarantined
 from daybook.core.ids import BookieId
 from daybook.core.metadata import LedgerMetadata, check_transition
 from daybook.core.quorum import can_still_ack

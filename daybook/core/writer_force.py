@@ -4,8 +4,9 @@ Without deferred sync every acknowledged entry is durable already, and a force a
 is acknowledged.
 """
 
+from daybook.core.effects import Fail, Forced, SendForce
 from daybook.core.errors import REACTIONS, Code, ForceFailedError, Reaction
-from daybook.core.events import Fail, ForceAnswered, Forced, ForceRequested, SendForce
+from daybook.core.events import ForceAnswered, ForceRequested
 from daybook.core.force import PendingForce
 from daybook.core.ids import NO_ENTRY, BookieId
 from daybook.core.writer_close import Closing

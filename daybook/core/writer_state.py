@@ -10,9 +10,9 @@ from heapq import heappop
 
 from daybook.core.append_queue import AppendQueue, ExplicitQueue
 from daybook.core.batch import Batch, seal_batch
+from daybook.core.effects import Complete, Effect, Fail, HandleEnded
 from daybook.core.ensemble_change import Quarantine, Replacer
 from daybook.core.errors import DaybookError, MetadataError
-from daybook.core.events import Complete, Effect, Fail, HandleEnded
 from daybook.core.force import Forces
 from daybook.core.frame import FLAG_DEFERRED_SYNC
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId

@@ -14,10 +14,10 @@ from daybook.core.bookie import BookieLedger
 from daybook.core.errors import Code
 from daybook.core.events import Effect, FrameAcked, ReadAnswered
 from daybook.core.evidence import EvidenceWindow
+from daybook.core.fence_round import FenceRound
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.metadata_update import MetadataUpdate
 from daybook.core.quorum import is_ack_quorum
-from daybook.core.recovery import LedgerRecovery
 from daybook.core.send_window import Member, SendWindow
 from daybook.core.write_back import WriteBack
 from daybook.core.writer import LedgerWriter
@@ -44,7 +44,7 @@ def one_ack_too_few(patch: pytest.MonkeyPatch) -> None:
 def recovery_does_not_fence(patch: pytest.MonkeyPatch) -> None:
     """Rules 1 and 2: one fenced bookie is taken for all, and reads do not fence; each rule alone covers the other."""
     patch.setattr(recovery, "READS_FENCE", False)
-    patch.setattr(LedgerRecovery, "_is_fenced", lambda self: True)
+    patch.setattr(FenceRound, "is_complete", lambda self: True)
 
 
 def the_fence_stops_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -60,10 +60,10 @@ def bookies_answer_before_they_sync(patch: pytest.MonkeyPatch) -> None:
 def recovery_starts_at_the_beginning(patch: pytest.MonkeyPatch) -> None:
     """Rule 5: the start of the last fragment is forgotten."""
 
-    def start(self: LedgerRecovery) -> tuple[EntryId, int]:
+    def start(self: FenceRound) -> tuple[EntryId, int]:
         return max([(NO_ENTRY, 0), *self._lac_answers])
 
-    patch.setattr(LedgerRecovery, "_starting_point", start)
+    patch.setattr(FenceRound, "starting_point", start)
 
 
 def one_denial_is_enough(patch: pytest.MonkeyPatch) -> None:

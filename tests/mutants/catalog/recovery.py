@@ -6,6 +6,7 @@ from daybook.core import recovery, write_back
 from daybook.core.errors import Code, RecoveryFailedError
 from daybook.core.events import FenceAnswered, RecoveryFailed
 from daybook.core.evidence import EvidenceWindow, _Testimony
+from daybook.core.fence_round import FenceRound
 from daybook.core.ids import EntryId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import Quorum
@@ -25,21 +26,20 @@ _CLOSE = "tests/core/test_recovery_close.py::"
 def one_ack_quorum_of_fences_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Qf bookies of the whole ensemble count as coverage, instead of Qf of every write set."""
 
-    def is_fenced(self: LedgerRecovery) -> bool:
-        assert self.started_with is not None
-        return self._fenced.bit_count() >= self.started_with.quorum.coverage
+    def is_complete(self: FenceRound) -> bool:
+        return self.fenced.bit_count() >= self._quorum.coverage
 
-    monkeypatch.setattr(LedgerRecovery, "_is_fenced", is_fenced)
+    monkeypatch.setattr(FenceRound, "is_complete", is_complete)
 
 
 @mutant(rule=1, caught_by=f"{_EVIDENCE}test_rule_01_recovery_goes_on_only_when_no_ack_quorum_is_left")
 def every_bookie_must_be_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coverage asks for the whole ensemble, so that one dead bookie blocks recovery."""
 
-    def is_fenced(self: LedgerRecovery) -> bool:
-        return self._fenced == (1 << len(self._ensemble())) - 1
+    def is_complete(self: FenceRound) -> bool:
+        return self.fenced == (1 << len(self._fragment.bookies)) - 1
 
-    monkeypatch.setattr(LedgerRecovery, "_is_fenced", is_fenced)
+    monkeypatch.setattr(FenceRound, "is_complete", is_complete)
 
 
 @mutant(rule=2, caught_by=f"{_EVIDENCE}test_rule_02_recovery_reads_fence")
@@ -52,10 +52,10 @@ def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
 def recovery_starts_at_the_bookies_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start of the last fragment is ignored."""
 
-    def starting_point(self: LedgerRecovery) -> tuple[EntryId, int]:
+    def starting_point(self: FenceRound) -> tuple[EntryId, int]:
         return max(self._lac_answers)
 
-    monkeypatch.setattr(LedgerRecovery, "_starting_point", starting_point)
+    monkeypatch.setattr(FenceRound, "starting_point", starting_point)
 
 
 @mutant(rule=6, caught_by=f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
@@ -188,25 +188,23 @@ def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=29, caught_by=f"{_EVIDENCE}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed")
 def limbo_lacs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The LAC that a bookie in limbo tells counts."""
-    fence_answered = LedgerRecovery._fence_answered
 
-    def believing(self: LedgerRecovery, event: FenceAnswered) -> None:
+    def believing(self: FenceRound, event: FenceAnswered) -> None:
         self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
-        fence_answered(self, event)
 
-    monkeypatch.setattr(LedgerRecovery, "_fence_answered", believing)
+    monkeypatch.setattr(FenceRound, "_hear", believing)
 
 
 @mutant(rule=44, caught_by=f"{_EVIDENCE}test_rule_44_the_length_is_right_where_a_fragment_has_just_begun")
 def the_length_before_a_fragment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """The length comes from the bookies alone, which know none where a fragment has just begun."""
-    starting_point = LedgerRecovery._starting_point
+    starting_point = FenceRound.starting_point
 
-    def without_length(self: LedgerRecovery) -> tuple[EntryId, int]:
+    def without_length(self: FenceRound) -> tuple[EntryId, int]:
         lac, _ = starting_point(self)
         return lac, max(self._lac_answers)[1]
 
-    monkeypatch.setattr(LedgerRecovery, "_starting_point", without_length)
+    monkeypatch.setattr(FenceRound, "starting_point", without_length)
 
 
 @mutant(rule=56, caught_by=f"{_CLOSE}test_a_change_of_the_fragment_under_recovery_is_never_overwritten")

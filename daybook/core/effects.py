@@ -1,0 +1,271 @@
+"""What comes out of the ledger machines: requests to bookies and to the metadata store, and news for the user.
+
+The other half of the vocabulary of events.py. An effect is carried out by the driver, which decides nothing; one that
+asks something carries the id that its answer repeats.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from daybook.core.errors import DaybookError
+from daybook.core.frame import Entry
+from daybook.core.ids import BookieId, EntryId
+from daybook.core.metadata import LedgerMetadata
+
+# Requests to bookies.
+
+
+@dataclass(frozen=True, slots=True)
+class SendFrame:
+    """Send `frame` to `bookie`; frames to one bookie arrive in the order they were sent."""
+
+    bookie: BookieId
+    send_id: int
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SendForce:
+    """Ask `bookie` to sync what this ledger sent it deferred (rule 22)."""
+
+    bookie: BookieId
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendFence:
+    """Fence the ledger on `bookie` and read its LAC, in one request."""
+
+    bookie: BookieId
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendRead:
+    """Read the entries first … last that `bookie` holds, up to `bytes_max` (at least one entry).
+
+    `fence`: a recovery read, which fences the ledger first (rule 2).
+    """
+
+    bookie: BookieId
+    request_id: int
+    first: EntryId
+    last: EntryId
+    bytes_max: int
+    fence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimbo:
+    """Ask `bookie` whether the ledger is in limbo there, for its nonce, and for its boot id."""
+
+    bookie: BookieId
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClearLimbo:
+    """End the ledger's limbo on `bookie` if `nonce` still stands; durable before it is answered (rule 29)."""
+
+    bookie: BookieId
+    request_id: int
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendLacRead:
+    """Ask `bookie` for its LAC, without fencing.
+
+    `wait_ms` > 0 is a long poll: it is answered when the bookie knows more than (`known_lac`, `known_fenced`), or after
+    that long.
+    """
+
+    bookie: BookieId
+    request_id: int
+    known_lac: EntryId = -1
+    known_fenced: bool = False
+    wait_ms: int = 0
+
+
+# Requests to the metadata store.
+
+
+@dataclass(frozen=True, slots=True)
+class CasMetadata:
+    """Write `metadata` if the version is still `expected_version`."""
+
+    request_id: int
+    metadata: LedgerMetadata
+    expected_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMetadata:
+    """Sync, then read the ledger's metadata."""
+
+    request_id: int
+
+
+# What a writer tells its user.
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The entries first … last of the append `token` are acknowledged: the promise holds from here on.
+
+    With deferred sync they are only accepted: there the promise is `Forced` (rule 22).
+    """
+
+    token: int
+    first: EntryId
+    last: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The request `token` failed. After LedgerFencedError its outcome is unknown, not "not written" (rule 13)."""
+
+    token: int
+    error: DaybookError
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """The force `token` is done: everything up to `last_add_confirmed` is durable on the whole ensemble."""
+
+    token: int
+    last_add_confirmed: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The ledger is closed with `metadata`. `token` is None where no one asked (a handle that ended by itself)."""
+
+    token: int | None
+    metadata: LedgerMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class HandleEnded:
+    """The writer can write no more, for this reason; every pending request has failed before."""
+
+    error: DaybookError
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """The bookies that the writer goes on without, for want of a spare (rule 45); empty when that ended."""
+
+    missing: tuple[BookieId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """`bookie` is slow or failing: new ensembles should avoid it until `until_ms`."""
+
+    bookie: BookieId
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleChanged:
+    """Metadata now names `bookies` from `first_entry` on; for logs and metrics."""
+
+    first_entry: EntryId
+    bookies: tuple[BookieId, ...]
+
+
+# What a recovery, a reader and a repair tell theirs.
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Recovery has closed the ledger, or found it closed: `metadata` is final (rule 11)."""
+
+    metadata: LedgerMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryFailed:
+    """Recovery cannot decide now; the ledger stays IN_RECOVERY. Start a new recovery later (rule 6)."""
+
+    error: DaybookError
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Entries in order, gapless, checked, each exactly once."""
+
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LacKnown:
+    """The LAC is at least `last_add_confirmed`; for one reader it never goes back. `closed`: it is final."""
+
+    last_add_confirmed: EntryId
+    closed: LedgerMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFinished:
+    """Everything that was asked for has been delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFailed:
+    """No replica can serve the next entry."""
+
+    error: DaybookError
+
+
+@dataclass(frozen=True, slots=True)
+class RepairFinished:
+    """The fragment is repaired: copied, and named so in metadata where that changed."""
+
+    metadata: LedgerMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class RepairFailed:
+    """The fragment could not be repaired now. `unrecoverable`: no reachable bookie has an entry it needs."""
+
+    error: DaybookError
+    unrecoverable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RepairAbandoned:
+    """There is nothing left to repair here: someone else deleted or changed it meanwhile (rule 56). No harm is done."""
+
+    why: str
+
+
+Effect: TypeAlias = (
+    SendFrame
+    | SendForce
+    | SendFence
+    | SendRead
+    | SendLacRead
+    | ReadLimbo
+    | ClearLimbo
+    | CasMetadata
+    | ReadMetadata
+    | Complete
+    | Fail
+    | Forced
+    | Closed
+    | HandleEnded
+    | Degraded
+    | Quarantined
+    | EnsembleChanged
+    | Recovered
+    | RecoveryFailed
+    | Deliver
+    | LacKnown
+    | ReadFinished
+    | ReadFailed
+    | RepairFinished
+    | RepairFailed
+    | RepairAbandoned
+)
