@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.cluster import LeaseLostError
+from daybook.client.autorecovery.cluster import LeaseLostError, is_set_within
 from daybook.client.autorecovery.elected import AuditorProcess
 from daybook.client.autorecovery.metrics import AuditorMetrics
 from daybook.client.autorecovery.report import AuditReport
@@ -371,6 +371,28 @@ def test_one_auditor_of_two_leads_and_the_other_takes_over() -> None:
             await until(lambda: any(name == "two" for name, _ in reports))
             stop.set()
             await two
+
+    run(scenario)
+
+
+def test_an_auditor_whose_session_outlives_an_outage_leads_again() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        """It could not leave the election while the store was away, and must not wait for itself."""
+        stop = asyncio.Event()
+        with cluster.another(session_timeout_s=0.1, operation_timeout_s=0.1) as other:
+            await other.refresh()
+            process = AuditorProcess(other, SETTINGS, name="a")
+            serving = asyncio.ensure_future(process.run(stop))
+            await until(lambda: process.is_leader)
+            session_id = other.store.session.session_id
+            cluster.server.suspend()
+            await until(lambda: not process.is_leader)
+            assert not await is_set_within(stop, 300), "long enough for the release to fail"
+            cluster.server.resume()
+            await until(lambda: process.is_leader)
+            assert other.store.session.session_id == session_id
+            stop.set()
+            await serving
 
     run(scenario)
 

@@ -392,6 +392,31 @@ def test_a_worker_that_is_told_to_stop_ends_the_fragment_and_says_what_is_left()
     run(scenario)
 
 
+def test_a_worker_whose_session_outlives_an_outage_does_not_wait_for_its_own_lock() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ledger_id = await cluster.ledger("b1", "b2", "b3", without={"b2": {4}})
+        await mark(cluster, ledger_id, "gap b2")
+        with cluster.another(session_timeout_s=0.1, operation_timeout_s=0.1) as other:
+            await other.refresh()
+            outages: list[asyncio.TimerHandle] = []
+
+            def fail(call: str) -> None:
+                if call == "entry_intervals" and not outages:
+                    cluster.server.suspend()
+                    outages.append(asyncio.get_running_loop().call_later(0.5, cluster.server.resume))
+
+            cluster.fakes["b2"].before_answer = fail
+            serving = worker(other)
+            served = asyncio.ensure_future(serving.serve())
+            await until(lambda: LAYOUT.task(ledger_id) not in cluster.server._nodes)
+            serving.stop.set()
+            await served
+            assert await cluster.is_whole(ledger_id)
+            assert await cluster.tasks.locked() == {}
+
+    run(scenario)
+
+
 def test_a_ledger_that_was_deleted_or_never_was_is_no_failure() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         await mark(cluster, 99, "gap b1")

@@ -9,18 +9,26 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.cluster import Cluster, LeaseLostError, is_set_within, unless, while_held
+from daybook.client.autorecovery.cluster import (
+    Cluster,
+    LeaseLostError,
+    is_set_within,
+    release_surely,
+    unless,
+    while_held,
+)
 from daybook.client.autorecovery.metrics import AuditorMetrics
 from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.core.audit_ledger import RatingPolicy
-from daybook.core.errors import DaybookError, MetadataUnavailableError
+from daybook.core.errors import DaybookError
 from daybook.metadata.election import Election
 from daybook.metadata.lease import Lease
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
+_RELEASE_S: Final = 1.0
 
 
 class AuditorProcess:
@@ -58,7 +66,19 @@ class AuditorProcess:
                 _LOG.warning("no longer the auditor", why=str(error))
             finally:
                 self._leads(is_leader=False)
-                await _step_down(lease)
+                await self._step_down(lease, stop)
+
+    async def _step_down(self, lease: Lease, stop: asyncio.Event) -> None:
+        """Leave the election; a process that stops does not wait for a store that is away, its session ends anyway."""
+        releasing = asyncio.ensure_future(release_surely(lease, self._settings.retry_first_ms))
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({releasing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({releasing}, timeout=_RELEASE_S)
+        finally:
+            releasing.cancel()
+            stopped.cancel()
+            await asyncio.gather(releasing, stopped, return_exceptions=True)
 
     def _leads(self, *, is_leader: bool) -> None:
         self.is_leader = is_leader
@@ -131,10 +151,3 @@ async def _first_of(
         for wait in waits:
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
-
-
-async def _step_down(lease: Lease) -> None:
-    try:
-        await lease.release()
-    except MetadataUnavailableError as error:
-        _LOG.warning("the leadership stays until the session ends", why=str(error))

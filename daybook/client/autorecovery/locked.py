@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from daybook.client.autorecovery.cluster import Cluster, LeaseLostError, while_held
+from daybook.client.autorecovery.cluster import Cluster, LeaseLostError, release_surely, while_held
 from daybook.client.autorecovery.mend import LedgerMender, LedgerResult, Outcome
 from daybook.client.autorecovery.metrics import WorkerMetrics
 from daybook.client.autorecovery.orders import Order
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.words import UNRECOVERABLE
-from daybook.core.errors import DaybookError, MetadataUnavailableError
+from daybook.core.errors import DaybookError
 from daybook.core.ids import LedgerId
 from daybook.metadata.lease import Lease
 from daybook.metadata.store import Versioned
@@ -77,7 +77,7 @@ class LockedRepair:
             return LedgerResult(ledger_id, Outcome.FAILED, str(error), again_ms=again_ms)
         finally:
             if lease is not None:
-                await _release(lease)
+                await release_surely(lease, self._settings.retry_first_ms)
 
     async def _under_lock(
         self, ledger_id: LedgerId, order_of: Callable[[RepairTask | None], Order | None], lease: Lease
@@ -102,10 +102,3 @@ class LockedRepair:
             why = f"{UNRECOVERABLE}{result.why}" if result.unrecoverable else result.why
             await self._tasks.set_aside(task, until_ms=unix_ms() + pause_ms, why=why)
         return result
-
-
-async def _release(lease: Lease) -> None:
-    try:
-        await lease.release()
-    except MetadataUnavailableError as error:
-        _LOG.warning("a lock stays until the session ends", path=lease.path, why=str(error))
