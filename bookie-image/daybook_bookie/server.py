@@ -8,11 +8,12 @@ waits only for its own. gRPC lets a handler name its pool and, for long polls, a
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import grpc
 
-from daybook.core.ids import MESSAGE_BYTES_MAX
+from daybook.core.ids import MESSAGE_BYTES_MAX, BookieId
 from daybook.runtime.logs import get_logger
 from daybook.runtime.ports import Address, check_port_free
 from daybook.wire import bookie_pb2 as pb
@@ -43,7 +44,8 @@ class BookieServer:
             "control": ThreadPoolExecutor(settings.control_workers, "control"),
         }
         self._server = grpc.server(self._pools["control"], options=SERVER_OPTIONS)
-        self._server.add_generic_rpc_handlers((_Admission(self._handlers(), self._too_many_reads),))
+        admission = _Admission(self._handlers(), settings.bookie_id, self._too_many_reads)
+        self._server.add_generic_rpc_handlers((admission,))
         text = str(address)
         port = (
             self._server.add_insecure_port(text)
@@ -151,17 +153,32 @@ class _CountingPool(ThreadPoolExecutor):
 
 
 class _Admission(grpc.GenericRpcHandler):
-    """Refuses reads while too many wait, before they take memory and a place in the queue."""
+    """Refuses calls that are meant for another bookie, and reads while too many wait, before they cost anything."""
 
-    def __init__(self, handlers: grpc.GenericRpcHandler, too_many_reads: Callable[[], bool]) -> None:
+    def __init__(
+        self, handlers: grpc.GenericRpcHandler, bookie: BookieId, too_many_reads: Callable[[], bool]
+    ) -> None:
         self._handlers = handlers
+        self._bookie = bookie
         self._too_many_reads = too_many_reads
 
     def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
         """See grpc.GenericRpcHandler."""
+        for key, meant in details.invocation_metadata or ():
+            if key == service.BOOKIE_METADATA and meant != self._bookie:
+                return grpc.unary_stream_rpc_method_handler(partial(_refuse_other, self._bookie, meant))
         if details.method == _READ_METHOD and self._too_many_reads():
             return grpc.unary_stream_rpc_method_handler(_refuse_read)
         return self._handlers.service(details)
+
+
+def _refuse_other(
+    bookie: BookieId, meant: str | bytes, _: bytes, context: grpc.ServicerContext
+) -> Iterator[bytes]:
+    context.abort(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        f"here answers bookie {bookie}, not {meant!r}: the address is from before another bookie got it",
+    )
 
 
 def _refuse_read(_: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:

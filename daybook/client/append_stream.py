@@ -122,7 +122,7 @@ class AppendStream:
         """The life of one stream."""
         try:
             async with self._open_channel() as channel:
-                call = BookieStub(channel).append()
+                call = BookieStub(channel, self.bookie).append()
                 await self._say_hello(call)
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._write(call))

@@ -83,7 +83,7 @@ class BookieCalls:
     ) -> None:
         """`channel` is closed by whoever opened it; `tell_trouble` is told why a call got no answer."""
         self.bookie = bookie
-        self.stub = BookieStub(channel)
+        self.stub = BookieStub(channel, bookie)
         self._tell_trouble = tell_trouble
 
     def _failed(self, error: grpc.aio.AioRpcError) -> Code:

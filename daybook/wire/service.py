@@ -2,20 +2,27 @@
 
 Append and Read move raw bytes (no serializer, so that nothing copies or parses them); the rest is protobuf. Both ends
 are made from the same table, so they cannot differ in a name or a type.
+
+A client names the bookie that it means with each call: an address outlives its bookie, and what another one says there
+would count as testimony of the one that was asked (rule 6).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import grpc
 from google.protobuf.message import Message
 
+from daybook.core.ids import BookieId
 from daybook.wire import bookie_pb2 as pb
 
 SERVICE: Final = "daybook.bookie.v1.Bookie"
 APPEND: Final = "Append"
 READ: Final = "Read"
+BOOKIE_METADATA: Final = "daybook-bookie"
+"""The key of a call's metadata under which it names the bookie that it is meant for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +87,11 @@ class BookieStub:
     others are named after their method in snake case and take and give the messages of bookie.proto.
     """
 
-    def __init__(self, channel: AnyChannel) -> None:
-        """Make the callables; nothing is sent."""
+    def __init__(self, channel: AnyChannel, bookie: BookieId | None = None) -> None:
+        """Make the callables; nothing is sent.
+
+        Calls fail with FAILED_PRECONDITION where another one than `bookie` answers; None takes whoever does.
+        """
         self.append: Any = channel.stream_stream(_path(APPEND))
         self.read: Any = channel.unary_stream(
             _path(READ), request_serializer=pb.ReadRequest.SerializeToString
@@ -97,6 +107,9 @@ class BookieStub:
         self.list_limbo: Any = _unary(channel, LIST_LIMBO)
         self.clear_limbo: Any = _unary(channel, CLEAR_LIMBO)
         self.collect_garbage: Any = _unary(channel, COLLECT_GARBAGE)
+        if bookie is not None:
+            for name, call in list(vars(self).items()):
+                setattr(self, name, partial(call, metadata=((BOOKIE_METADATA, bookie),)))
 
 
 def bookie_handlers(

@@ -1,0 +1,21 @@
+"""Mutants of who answers: a bookie at an address that was another's."""
+
+import grpc
+import pytest
+from daybook_bookie.server import _Admission
+
+from tests.mutants.registry import mutant
+
+
+@mutant(
+    rule=6,
+    caught_by="tests/client/test_wrong_address.py::test_rule_06_a_bookie_does_not_answer_for_another",
+    slow=True,
+)
+def any_bookie_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has a bookie's old address testifies in its place."""
+
+    def let_in(self: _Admission, details: grpc.HandlerCallDetails) -> object:
+        return self._handlers.service(details)
+
+    monkeypatch.setattr(_Admission, "service", let_in)
