@@ -9,8 +9,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from daybook.core import recovery
-from daybook.core.bookie import BookieLedger
+from daybook.core.bookie import AttachVerdict, BookieLedger, FenceVerdict
 from daybook.core.errors import Code
 from daybook.core.events import Effect, FrameAcked, ReadAnswered
 from daybook.core.evidence import EvidenceWindow
@@ -42,9 +41,8 @@ def one_ack_too_few(patch: pytest.MonkeyPatch) -> None:
 
 
 def recovery_does_not_fence(patch: pytest.MonkeyPatch) -> None:
-    """Rules 1 and 2: one fenced bookie is taken for all, and reads do not fence; each rule alone covers the other."""
-    patch.setattr(recovery, "READS_FENCE", False)
-    patch.setattr(FenceRound, "is_complete", lambda self: True)
+    """Rules 1 and 2: neither fence requests nor recovery reads fence anything."""
+    patch.setattr(BookieLedger, "fence", lambda self, key: FenceVerdict(AttachVerdict.OK))
 
 
 def the_fence_stops_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -140,12 +138,6 @@ def completion_while_metadata_is_pending(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedgerWriter, "_frame_acked", eager)
 
 
-def any_repair_clears_limbo(patch: pytest.MonkeyPatch) -> None:
-    """Rule 29: limbo ends whatever the nonce: the disk may have been lost again meanwhile."""
-    clear = BookieLedger.clear_limbo
-    patch.setattr(BookieLedger, "clear_limbo", lambda self, nonce: clear(self, self.limbo_nonce or ""))
-
-
 def listings_decide_what_is_deleted(patch: pytest.MonkeyPatch) -> None:
     """Rule 28: a ledger that a listing lacks is collected without a second look."""
     confirmed = Collector._confirmed
@@ -156,7 +148,7 @@ WINDOW: Final = 100
 
 MUTANTS: Final[dict[Patch, int]] = {
     one_ack_too_few: 0,
-    recovery_does_not_fence: 2659,
+    recovery_does_not_fence: 15,
     the_fence_stops_nothing: 15,
     bookies_answer_before_they_sync: 0,
     recovery_starts_at_the_beginning: 181,
