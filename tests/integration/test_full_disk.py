@@ -83,6 +83,5 @@ async def test_rule_30_a_full_disk_is_read_only_and_starts_again_and_deletions_m
         assert any(small in fragment.bookies for fragment in reader.metadata.fragments)
         await client.delete_ledger(ledger.id)
         await until_listed(client, small, writable=True)
-    async with connect_to(cluster) as client:
-        async with await ledger_on(client, small) as again:
-            await again.append(b"room")
+    async with connect_to(cluster) as client, await ledger_on(client, small) as again:
+        await again.append(b"room")
