@@ -87,8 +87,11 @@ class FaultMaker:
         await self._disk(names, seconds, Faults(sync_delay_us=self._rng.choice((5_000, 50_000, 500_000))))
 
     async def _full_disk(self, names: list[str], seconds: float) -> None:
-        await self._disk(names, seconds, Faults(allocate_errno=errno.ENOSPC), parts=("journal",))
-        await self._disk(names, seconds, Faults(write_errno=errno.ENOSPC), parts=("store",))
+        """Journals fail at preallocation, stores at any write; both file systems say that nothing is free."""
+        await asyncio.gather(
+            self._disk(names, seconds, Faults(allocate_errno=errno.ENOSPC), parts=("journal",)),
+            self._disk(names, seconds, Faults(write_errno=errno.ENOSPC), parts=("store",)),
+        )
 
     async def _disk_error(self, names: list[str], seconds: float) -> None:
         faults = self._rng.choice((Faults(sync_errno=errno.EIO), Faults(write_errno=errno.EIO)))

@@ -8,6 +8,7 @@ faults are over, writers go on, every ledger can be closed, and auto-recovery br
 import asyncio
 import random
 import time
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +22,7 @@ from daybook.client.autorecovery.elected import AuditorProcess
 from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.worker import RepairWorker
+from daybook.core.errors import DaybookError
 from daybook.metadata.tasks import RepairTasks
 from daybook.runtime.ports import free_ports
 from tests.chaos import network
@@ -75,8 +77,8 @@ class Storm:
                     FaultMaker(self.bookies, works, rng, can_partition=self._can_partition), minutes
                 )
                 await self._heal(works, reports)
-            except (AssertionError, TimeoutError, ClusterError) as error:
-                self.violations.append(f"{type(error).__name__}: {error}")
+            except (AssertionError, TimeoutError, ClusterError, DaybookError) as error:
+                self.violations.append("".join(traceback.format_exception(error)))
             self.violations += [f"called corruption: {line}" for line in self.bookies.complaints()]
             for work in works:
                 self.counts["ledgers"] += len(work.history.ledgers)

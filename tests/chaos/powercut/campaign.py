@@ -20,27 +20,31 @@ from tests.chaos.bookies import Bookies
 from tests.chaos.powercut.disk import Faults
 from tests.fixtures.cluster import connect_to
 from tests.integration.history import History
-from tests.integration.kit import off, persist
+from tests.integration.kit import PATIENCE_S, off, persist
 from tests.integration.workload import read_closed
 
 QUORUMS: Final = ((1, 1, 1), (3, 1, 1), (2, 2, 2), (3, 3, 2))
 IN_FLIGHT: Final = 4
 KEPT_LEDGERS: Final = 6
 START_CUT_CHANCE: Final = 0.35
+ACKNOWLEDGED: Final = (1, 100, 500, 1500)
+"""So many entries in a round before its cut, at least."""
 LATE_ANSWERS_S: Final = 0.05
 
 
 class Campaign:
     """Cuts on one cluster, drawn from a seed."""
 
-    def __init__(self, directory: Path, library: Path, seed: int, *, sync_lies: bool = False) -> None:
-        """`run` does it. With `sync_lies` the disks forget what was synced as well, which must be found out."""
+    def __init__(self, directory: Path, library: Path, seed: int) -> None:
+        """`run` does it."""
         self.bookies = Bookies(directory, library, 3)
         self.seed = seed
-        self._sync_lies = int(sync_lies)
+        self.disks_lie = False
+        """Disks forget what was synced as well; that must be found out."""
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
         self._history = History()
+        self._progress = asyncio.Event()
         self._numbers = count()
 
     async def run(self, cuts: int, minutes: float = math.inf) -> None:
@@ -62,7 +66,7 @@ class Campaign:
     async def _write_until_the_cut(self, client: daybook.Client, rng: random.Random) -> None:
         delay_us = rng.choice((0, 0, 2_000, 20_000))
         for disk in self.bookies.disks.values():
-            disk.set_faults(Faults(sync_delay_us=delay_us, sync_lies=self._sync_lies))
+            disk.set_faults(Faults(sync_delay_us=delay_us, sync_lies=int(self.disks_lie)))
         ledgers = [
             await persist(lambda quorum=quorum: _create(client, quorum))  # type: ignore[misc]  # bound at once
             for quorum in QUORUMS
@@ -70,7 +74,11 @@ class Campaign:
         writing = [
             asyncio.create_task(self._write(ledger, random.Random(rng.random()))) for ledger in ledgers
         ]
-        done, _ = await asyncio.wait(writing, timeout=rng.uniform(0.02, 0.8))
+        try:
+            await self._acknowledge(rng.choice(ACKNOWLEDGED))
+        except TimeoutError:
+            self.violations.append(f"nothing is acknowledged for {PATIENCE_S} s although every bookie runs")
+        done, _ = await asyncio.wait(writing, timeout=rng.uniform(0, 0.3))
         await off(self.bookies.kill)
         await asyncio.wait(writing, timeout=LATE_ANSWERS_S)
         for task in writing:
@@ -79,7 +87,16 @@ class Campaign:
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, daybook.DaybookError):
                 raise result
-        assert not done or self.violations, f"writers ended before the cut: {results}"
+        if done:
+            self.violations.append(f"writers ended before the cut: {results}")
+
+    async def _acknowledge(self, entries: int) -> None:
+        """Wait for so many more acknowledgements."""
+        wanted = self.counts["acknowledged entries"] + entries
+        async with asyncio.timeout(PATIENCE_S):
+            while self.counts["acknowledged entries"] < wanted:
+                self._progress.clear()
+                await self._progress.wait()
 
     async def _write(self, ledger: daybook.Ledger, rng: random.Random) -> None:
         """Append until cancelled; everything that is acknowledged goes into the history."""
@@ -93,6 +110,7 @@ class Campaign:
                 first, last = future.result()
                 self._history.acknowledged(ledger.id, first, last)
                 self.counts["acknowledged entries"] += last - first + 1
+                self._progress.set()
 
         while True:
             await room.acquire()
@@ -138,7 +156,11 @@ class Campaign:
             return
         async with connect_to(self.bookies.cluster) as client:
             for ledger_id, ledger in self._history.ledgers.items():
-                reader, entries = await persist(lambda at=ledger_id: read_closed(client, at))  # type: ignore[misc]  # bound at once
+                try:
+                    reader, entries = await persist(lambda at=ledger_id: read_closed(client, at))  # type: ignore[misc]  # bound at once
+                except daybook.DaybookError as error:
+                    self.violations.append(f"ledger {ledger_id} cannot be read: {error!r}")
+                    return
                 ledger.closes = ledger.closes[:1]
                 self._history.closed(ledger_id, reader.metadata.last_entry, reader.metadata.length, entries)
                 self.counts["entries read"] += len(entries)

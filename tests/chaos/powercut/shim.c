@@ -31,6 +31,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -88,6 +89,7 @@ static int (*real_rename)(const char *, const char *);
 static int (*real_renameat)(int, const char *, int, const char *);
 static int (*real_unlink)(const char *);
 static int (*real_unlinkat)(int, const char *, int);
+static int (*real_statvfs)(const char *, struct statvfs64 *);
 
 static void give_up(const char *what, const char *where) {
     fprintf(stderr, "powercut: %s %s failed (%s): what is durable is not known any more\n", what, where, strerror(errno));
@@ -137,6 +139,7 @@ static void begin(void) {
     *(void **)&real_renameat = next_of("renameat");
     *(void **)&real_unlink = next_of("unlink");
     *(void **)&real_unlinkat = next_of("unlinkat");
+    *(void **)&real_statvfs = next_of("statvfs64");
     const char *named = getenv("POWERCUT_DIRS");
     if (!named) return;
     char *copy = strdup(named), *rest = copy, *path;
@@ -555,3 +558,18 @@ static int unlink_watched(int at, const char *path, int flags) {
 
 int unlink(const char *path) { return unlink_watched(AT_FDCWD, path, 0); }
 int unlinkat(int at, const char *path, int flags) { return unlink_watched(at, path, flags); }
+
+/* A disk that is full says so. */
+int statvfs64(const char *path, struct statvfs64 *found) {
+    char real[PATH_MAX];
+    start();
+    int result = real_statvfs(path, found);
+    if (result || !dir_count || !realpath(path, real)) return result;
+    for (int n = 0; n < dir_count; n++)
+        if (!strcmp(dirs[n].path, real) &&
+            (dirs[n].faults->write_errno == ENOSPC || dirs[n].faults->allocate_errno == ENOSPC))
+            found->f_bavail = found->f_bfree = 0;
+    return 0;
+}
+
+int statvfs(const char *path, struct statvfs *found) { return statvfs64(path, (struct statvfs64 *)found); }

@@ -205,6 +205,12 @@ else:
     assert machine.run(program) == str(max(faults[:3]))
 
 
+def test_a_full_disk_says_that_it_is_full_and_for_how_long(machine: Machine) -> None:
+    for fault, is_full in ((Faults(write_errno=errno.ENOSPC), True), (Faults(write_errno=errno.EIO), False)):
+        machine.disk.set_faults(fault)
+        assert (machine.run("print(os.statvfs(os.getcwd()).f_bavail)") == "0") is is_full
+
+
 def test_what_a_failed_sync_dropped_is_not_made_durable_by_the_next_one(machine: Machine) -> None:
     machine.run(f"f = os.open('a', os.O_RDWR | os.O_CREAT); {SYNC_NAMES}")
     machine.disk.set_faults(Faults(sync_errno=errno.EIO))
