@@ -50,7 +50,7 @@ class Election:
                 with suppress(MetadataUnavailableError):  # the node goes with the session then
                     await lease.release()
                 raise
-            await lease.release()
+            await lease.release(timeout_s=math.inf)  # or the next candidacy would wait for this one
 
     async def _wait_for_turn(self, node: str) -> bool:
         """Return True once no candidate is before `node`, False when `node` itself is gone."""

@@ -64,14 +64,15 @@ class Lease:
         finally:
             watch.close()
 
-    async def release(self) -> None:
+    async def release(self, *, timeout_s: float | None = None) -> None:
         """Delete the node if it is still this lease's own.
 
-        Raises MetadataUnavailableError if no answer comes: the node then stays as long as the session lives.
+        Raises MetadataUnavailableError if no answer comes: the node then stays as long as the session lives. Who would
+        wait for himself in that case gives `timeout_s=math.inf`.
         """
         self._ended = True
         with suppress(NoNodeError, SessionExpiredError):
-            await self._store.delete(self.path, session_id=self._session_id)
+            await self._store.delete(self.path, session_id=self._session_id, timeout_s=timeout_s)
 
     async def __aenter__(self) -> Self:
         """The lease."""

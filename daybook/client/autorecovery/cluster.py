@@ -5,20 +5,17 @@ Also the two waits that everything here is made of: for a lease to be lost, and 
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from daybook.client.run import Surroundings
-from daybook.core.errors import DaybookError, MetadataUnavailableError
+from daybook.core.errors import DaybookError
 from daybook.core.placement import RandomSource
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.layout import Layout
 from daybook.metadata.lease import Lease
 from daybook.metadata.store import MetadataStore
-from daybook.runtime.logs import get_logger
 
 T = TypeVar("T")
-
-_LOG: Final = get_logger(__name__)
 
 
 class Cluster(Surroundings, Protocol):
@@ -51,21 +48,6 @@ async def while_held(lease: Lease, work: Coroutine[Any, Any, T]) -> T:
         task.cancel()
         lost.cancel()
         await asyncio.gather(task, lost, return_exceptions=True)
-
-
-async def release_surely(lease: Lease, retry_ms: int) -> None:
-    """Release `lease`, however long the store is away.
-
-    A session that outlives an outage keeps what was left behind, and its owner would wait for himself for ever.
-    """
-    while True:
-        try:
-            await lease.release()
-        except MetadataUnavailableError as error:
-            _LOG.warning("a lease cannot be released yet", path=lease.path, why=str(error))
-            await is_set_within(asyncio.Event(), retry_ms)
-        else:
-            return
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

@@ -5,6 +5,7 @@ is away then has its whole delay again, which errs on the side of patience (rule
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,7 +14,6 @@ from daybook.client.autorecovery.cluster import (
     Cluster,
     LeaseLostError,
     is_set_within,
-    release_surely,
     unless,
     while_held,
 )
@@ -69,8 +69,11 @@ class AuditorProcess:
                 await self._step_down(lease, stop)
 
     async def _step_down(self, lease: Lease, stop: asyncio.Event) -> None:
-        """Leave the election; a process that stops does not wait for a store that is away, its session ends anyway."""
-        releasing = asyncio.ensure_future(release_surely(lease, self._settings.retry_first_ms))
+        """Leave the election, or the next campaign would wait for this one.
+
+        A process that stops does not wait for a store that is away: its session ends anyway.
+        """
+        releasing = asyncio.ensure_future(lease.release(timeout_s=math.inf))
         stopped = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait({releasing, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -5,11 +5,12 @@ task is done by deleting the version that was read under the lock, so that what 
 failed is set aside for a time that doubles, and blocks no other (rule 35).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from daybook.client.autorecovery.cluster import Cluster, LeaseLostError, release_surely, while_held
+from daybook.client.autorecovery.cluster import Cluster, LeaseLostError, while_held
 from daybook.client.autorecovery.mend import LedgerMender, LedgerResult, Outcome
 from daybook.client.autorecovery.metrics import WorkerMetrics
 from daybook.client.autorecovery.orders import Order
@@ -77,7 +78,7 @@ class LockedRepair:
             return LedgerResult(ledger_id, Outcome.FAILED, str(error), again_ms=again_ms)
         finally:
             if lease is not None:
-                await release_surely(lease, self._settings.retry_first_ms)
+                await lease.release(timeout_s=math.inf)  # or this worker would wait for itself
 
     async def _under_lock(
         self, ledger_id: LedgerId, order_of: Callable[[RepairTask | None], Order | None], lease: Lease
