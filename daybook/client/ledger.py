@@ -76,6 +76,7 @@ class Ledger:
         self._lingering: list[Waiter] = []
         self._closing: Waiter | None = None
         self._ended: DaybookError | None = None
+        self._is_over = False
         self._driver = MachineDriver(
             writer,
             writer.metadata.ledger_id,
@@ -255,6 +256,8 @@ class Ledger:
         return waiter
 
     def _after_step(self) -> None:
+        if self._ended is not None and not self._writer.is_closing:
+            self._end(self._ended)
         if self._writer.has_unsealed:
             self._channels.has_unsealed(self)
         if self._blocked:
@@ -285,7 +288,7 @@ class Ledger:
             case HandleEnded(error):
                 explained = self._channels.troubles.explain(error)
                 log.warning("ledger handle ended", ledger_id=self.id, why=str(explained))
-                self._end(explained)
+                self._refuse(explained)
             case Degraded(missing):
                 log.warning(
                     "ledger degraded" if missing else "ledger no longer degraded",
@@ -312,14 +315,20 @@ class Ledger:
         if not waiter.done():
             waiter.set_exception(error)
 
-    def _end(self, error: DaybookError) -> None:
-        """Nothing more can be written through this handle."""
-        if self._ended is not None:
-            return
-        self._ended = error
-        self._driver.stop()
-        for token in list(self._waiters):
-            self._reject(token, error)
+    def _refuse(self, error: DaybookError) -> None:
+        """Nothing more can be written through this handle; a close that is under way still ends (rule 11)."""
+        if self._ended is None:
+            self._ended = error
         self._unblock()
         self._tell_replicated()
+
+    def _end(self, error: DaybookError) -> None:
+        """Nothing more is done through this handle."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._driver.stop()
+        self._refuse(error)
+        for token in list(self._waiters):
+            self._reject(token, error)
         self._on_end(self)

@@ -104,6 +104,11 @@ class WriterState(ABC):
         return not (self._queue or self._tokens or self._forces or self._update.is_pending)
 
     @property
+    def is_closing(self) -> bool:
+        """Whether the ledger is still to be closed: a close was asked for, or the handle ended and leaves one behind."""
+        return self._is_closing
+
+    @property
     def has_ended(self) -> bool:
         """Whether the handle ended or was closed: no append can succeed any more."""
         return self._ended is not None

@@ -177,3 +177,44 @@ def test_a_cancelled_close_closes_and_can_be_asked_again() -> None:
                 await ledger.append(b"late")
 
     run(work)
+
+
+def test_rule_11_a_bookie_that_sees_the_close_first_does_not_make_it_fail() -> None:
+    """A third bookie that is slow asks the metadata about the ledger when it is closed already, and refuses the entry."""
+
+    async def work() -> None:
+        async with open_handle() as (ledger, bookies):
+            appending = asyncio.ensure_future(ledger.append(b"x"))
+            await turns()
+            *two, (slow, sink, send_id) = bookies.sent
+            for bookie, of, number in two:
+                of.frame_acked(bookie, number, "boot")
+            assert await appending == 0
+            closing = asyncio.ensure_future(ledger.close())
+            await asyncio.sleep(0)
+            sink.frame_failed(slow, send_id, Code.NOT_OPEN)
+            with pytest.raises(LedgerFencedError):
+                await ledger.append(b"y")
+            metadata = await closing
+            assert (metadata.is_closed, metadata.last_entry) == (True, 0)
+            assert await ledger.close() == metadata
+
+    run(work)
+
+
+def test_a_handle_that_ended_and_closes_can_be_abandoned() -> None:
+    async def work() -> None:
+        async with open_handle() as (ledger, bookies):
+            appending = asyncio.ensure_future(ledger.append(b"x"))
+            await turns()
+            closing = asyncio.ensure_future(ledger.close())
+            await asyncio.sleep(0)
+            bookie, sink, send_id = bookies.sent[0]
+            sink.frame_failed(bookie, send_id, Code.FENCED)
+            await ledger.abandon()
+            with pytest.raises(LedgerFencedError):
+                await appending
+            with pytest.raises(LedgerClosedError, match="abandoned"):
+                await closing
+
+    run(work)
