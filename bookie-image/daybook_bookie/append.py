@@ -34,6 +34,9 @@ from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.records import Record
 
 _LOG: Final = get_logger(__name__)
+ANSWERS_WAITING_MAX: Final = 65_536
+"""Answers that a client has not taken: one that asks and never reads would fill the memory with them."""
+_CLIENT_NAME_MAX: Final = 256
 
 
 class AppendContext:
@@ -114,6 +117,9 @@ class AppendStream:
         """Take messages until there are no more; why the client broke the rules, if it did. Then close the stream."""
         try:
             for message in incoming:
+                if self._outgoing.qsize() > ANSWERS_WAITING_MAX:
+                    text = f"{ANSWERS_WAITING_MAX} answers wait for a client that does not read them: read, or ask less"
+                    raise StreamError(text)
                 if is_frames(message):
                     self._take_frames(message)
                 else:
@@ -168,7 +174,7 @@ class AppendStream:
         control = decode_client_control(message)
         kind = control.WhichOneof("message")
         if kind == "hello":
-            self.client = control.hello.client
+            self.client = control.hello.client[:_CLIENT_NAME_MAX]
         elif kind == "attach":
             self.shared.attach(self, control.attach)
         else:

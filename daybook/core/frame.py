@@ -47,6 +47,8 @@ _ID: Final = struct.Struct("<q")
 COLUMN_BYTES: Final = 4
 ROW_BYTES: Final = 3 * COLUMN_BYTES
 FRAME_ENTRIES_MAX: Final = 16_384
+MESSAGE_FRAMES_MAX: Final = 16_384
+"""As many as fit into what a client sends at once. Each becomes an object and is decided under the bookie's one lock, so a message of empty ones would hold up all."""
 FRAME_BYTES_TARGET: Final = 256 * 1024
 """Where a writer seals a frame: larger ones gain nothing and wait longer (docs/architecture.md)."""
 
@@ -284,12 +286,15 @@ def _check_striped(header: FrameHeader, deltas: array[int]) -> None:
 def split_message(message: Buffer) -> list[tuple[FrameHeader, int]]:
     """The frames of a message, as (header, offset); frames follow each other without anything between.
 
-    Raises FrameError; bodies are not looked at (see `check_body`).
+    Raises FrameError, also for more than MESSAGE_FRAMES_MAX; bodies are not looked at (see `check_body`).
     """
     frames = []
     offset = 0
     end = len(message)
     while offset < end:
+        if len(frames) == MESSAGE_FRAMES_MAX:
+            msg = f"a message of more than {MESSAGE_FRAMES_MAX} frames: send them in several messages"
+            raise FrameError(msg)
         header = decode_header(message, offset)
         frames.append((header, offset))
         offset += header.size_bytes

@@ -48,7 +48,7 @@ def test_a_sound_sample_is_taken_sealed_or_not(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 @given(sample=st.integers(0, 3), edits=edits, sealed=st.booleans())
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_damaged_bytes_are_refused_clearly_or_taken(
     name: str, sample: int, edits: list[Edit], sealed: bool
 ) -> None:

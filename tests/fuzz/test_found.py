@@ -2,10 +2,13 @@
 
 import json
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
 from crc32c import crc32c
+from daybook_bookie import append
+from daybook_bookie.append import AppendStream
 from daybook_bookie.cookies import parse_cookie
 from daybook_bookie.journal import Journal
 from daybook_bookie.journal_format import DATA_START, PAGE_BYTES, START, file_name
@@ -14,13 +17,15 @@ from daybook_bookie.ledger_record import ledger_of_key
 from daybook_bookie.records import Record, RecordKind, fence_record
 from daybook_bookie.storage_errors import CookieError, JournalCorruptError, StoreRefusedError
 
+from daybook.client.append_stream import MESSAGE_BYTES_TARGET
 from daybook.core.errors import Code, FrameError, MetadataError
-from daybook.core.frame import HEADER_BYTES, decode_entries, decode_header
+from daybook.core.frame import HEADER_BYTES, MESSAGE_FRAMES_MAX, decode_entries, decode_header, split_message
 from daybook.core.ids import MAX_ID
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import Stripe
 from daybook.core.stream import FrameFailure, StreamAnswer, StreamError, StreamWindow
 from tests.bookie.samples import frame
+from tests.bookie.server_kit import RunningBookie
 from tests.bookie.sim_disk import SimDisk
 from tests.fuzz.mutations import nested
 from tests.fuzz.targets import TARGETS
@@ -116,3 +121,27 @@ def test_rule_25_a_group_that_says_it_is_huge_is_measured_before_it_is_read() ->
     with pytest.raises(JournalCorruptError, match="ends within the group"):
         list(JournalReplay(disk, START))
     assert max(asked) <= PAGE_BYTES
+
+
+def test_a_message_of_too_many_frames_is_refused_before_any_is_decided() -> None:
+    """16 MiB of empty frames were a quarter of a million objects, decided under the lock that everybody waits for."""
+    empty = frame(7, [])
+    assert len(split_message(empty * MESSAGE_FRAMES_MAX)) == MESSAGE_FRAMES_MAX
+    assert MESSAGE_BYTES_TARGET // len(empty) <= MESSAGE_FRAMES_MAX, "a client of ours never sends so many"
+    with pytest.raises(FrameError, match="several messages"):
+        split_message(empty * (MESSAGE_FRAMES_MAX + 1))
+
+
+def test_a_client_that_does_not_read_its_answers_loses_its_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were kept for it without a bound."""
+    monkeypatch.setattr(append, "ANSWERS_WAITING_MAX", 20)
+    bookie = RunningBookie(tmp_path)
+    try:
+        stream = AppendStream(bookie.bookie.append)
+        reason = stream.run(iter([b"DBF1 is no frame"] * 100))
+        assert reason is not None
+        assert "does not read" in reason
+    finally:
+        bookie.stop()
