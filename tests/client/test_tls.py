@@ -10,9 +10,11 @@ import pytest
 
 import daybook
 from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.client.calls import BookieCalls, HasKey
 from daybook.client.reader import Reader
 from daybook.client.trouble import Troubles
 from daybook.core.errors import NotEnoughBookiesError
+from daybook.core.events import LacAnswered, SendLacRead
 from daybook.core.writer_policy import WriterPolicy
 from daybook.runtime import tls
 from daybook.runtime.tls import TlsFiles, client_credentials
@@ -192,6 +194,16 @@ def test_calls_under_way_survive_a_renewal(
     """A reader that waits for the next entry on a channel of the old certificate gets it."""
     monkeypatch.setattr(tls, "RENEWAL_LOOK_S", 0.0)
 
+    polling = asyncio.Event()
+    read_lac = BookieCalls.read_lac
+
+    async def noted(self: BookieCalls, of: HasKey, request: SendLacRead) -> LacAnswered:
+        if request.wait_ms:
+            asyncio.get_running_loop().call_soon(polling.set)
+        return await read_lac(self, of, request)
+
+    monkeypatch.setattr(BookieCalls, "read_lac", noted)
+
     async def work() -> None:
         async with (
             connect(secure, client_credentials(AUTHORITY.issue(folder, "client"))) as reading,
@@ -202,7 +214,7 @@ def test_calls_under_way_survive_a_renewal(
             assert (await anext(tail)).data == b"first"
             following = asyncio.ensure_future(anext(tail))
             held = reading.channels.calls("bookie-0")
-            await asyncio.sleep(0.2)  # so that the long poll is under way
+            await polling.wait()
             AUTHORITY.issue(folder, "client")
             assert await read(reading, (await write(writing, [b"another"])).id) == [b"another"]
             assert reading.channels.calls("bookie-0") is not held
