@@ -93,6 +93,8 @@ class Store:
         self._disk = disk
         self._failed: str | None = None
         self._gate = threading.Condition()
+        self._committing = threading.Lock()
+        """Held from a commit's beginning until its records are published."""
         self._readers = 0
         self._growing = False
         self._records: dict[LedgerId, LedgerRecord] = {}
@@ -221,8 +223,18 @@ class Store:
         that proves anything is the caller's to say. Raises CorruptStoreError if an entry that exists cannot be read.
         """
         record = self.ledger(ledger_id)
-        if record is None:
-            return []
+        while record is not None:
+            try:
+                return self._read_blocks(ledger_id, record, first, last, max_bytes)
+            except CorruptStoreError:
+                before, record = record, self._published(ledger_id)
+                if record is before:
+                    raise
+        return []
+
+    def _read_blocks(
+        self, ledger_id: LedgerId, record: LedgerRecord, first: EntryId, last: EntryId, max_bytes: int
+    ) -> list[bytes]:
         try:
             with self.snapshot() as transaction:
                 reader = BlockReader(transaction.cursor(self._blocks), ledger_id)
@@ -232,10 +244,11 @@ class Store:
         except lmdb.Error as error:
             msg = f"LMDB cannot read entry {first} of ledger {ledger_id} ({error})"
             raise CorruptStoreError(msg) from error
-        except CorruptStoreError:
-            if self.ledger(ledger_id) is None:  # deleted since
-                return []
-            raise
+
+    def _published(self, ledger_id: LedgerId) -> LedgerRecord | None:
+        """The record that belongs to the newest snapshot: a commit made blocks anew, and its index comes after it."""
+        with self._committing:
+            return self.ledger(ledger_id)
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
@@ -288,16 +301,26 @@ class Store:
     def _commit(self, changes: Iterable[LedgerChange], mark: Position) -> None:
         digests: dict[LedgerId, int | None] = {}
         records: dict[LedgerId, LedgerRecord | None] = {}
-        try:
-            with self._environment.begin(write=True) as transaction:
-                for change in changes:
-                    digests[change.ledger_id] = self._apply(transaction, change)
-                    records[change.ledger_id] = change.record
-                root = self._next_root(digests, mark)
-                transaction.put(_ROOT_KEY, root.pack(), db=self._meta)
-                self._sync_commit(transaction)
-        except lmdb.Error as error:
-            self._refuse_or_fail(error)
+        with self._committing:
+            try:
+                with self._environment.begin(write=True) as transaction:
+                    for change in changes:
+                        digests[change.ledger_id] = self._apply(transaction, change)
+                        records[change.ledger_id] = change.record
+                    root = self._next_root(digests, mark)
+                    transaction.put(_ROOT_KEY, root.pack(), db=self._meta)
+                    self._sync_commit(transaction)
+            except lmdb.Error as error:
+                self._refuse_or_fail(error)
+            self._publish(root, records, digests)
+
+    def _publish(
+        self,
+        root: Root,
+        records: Mapping[LedgerId, LedgerRecord | None],
+        digests: Mapping[LedgerId, int | None],
+    ) -> None:
+        """What was committed is what exists."""
         self.root = root
         for ledger_id, record in records.items():
             digest = digests[ledger_id]
