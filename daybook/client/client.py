@@ -16,6 +16,7 @@ from daybook.client.channels import ChannelPool
 from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
 from daybook.client.recovery import recover_ledger
+from daybook.core.ensemble_change import Quarantine
 from daybook.core.errors import DaybookError, MetadataError, MetadataUnavailableError, UnauthorizedError
 from daybook.core.events import BookiesChanged, MetadataConnection
 from daybook.core.ids import BookieId, LedgerId
@@ -102,7 +103,7 @@ class Client:
         self._place = (zone, rack)
         self.channels = ChannelPool(name, credentials)
         self._bookies: Mapping[BookieId, BookieInfo] = {}
-        self._quarantine: dict[BookieId, int] = {}
+        self._quarantine = Quarantine()
         self._writers: dict[Ledger, None] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -313,11 +314,13 @@ class Client:
         self._writers.pop(ledger, None)
 
     def _quarantined(self, bookie: BookieId, until_ms: int) -> None:
-        self._quarantine[bookie] = until_ms
+        boot_id = self._bookies[bookie].boot_id if bookie in self._bookies else ""
+        self._quarantine.add(bookie, until_ms, boot_id)
 
     def _avoided(self) -> frozenset[BookieId]:
-        now = monotonic_ms()
-        return frozenset(bookie for bookie, until_ms in self._quarantine.items() if until_ms > now)
+        """The bookies that new ledgers do without, unless they restarted since they failed."""
+        self._quarantine.release(self._bookies, monotonic_ms())
+        return self._quarantine.bookies
 
     async def _watch_bookies(self, known: asyncio.Future[None]) -> None:
         while True:

@@ -6,10 +6,13 @@ import signal
 import pytest
 
 from daybook.cli.local_cluster import LocalCluster
+from daybook.core.writer_policy import WriterPolicy
 from tests.integration.kit import copies, eventually, kill_all, off, repair, start_all, until_registered
 from tests.integration.workload import Workload, running
 
 pytestmark = pytest.mark.integration
+
+QUARANTINE_S = WriterPolicy().quarantine_ms / 1000
 
 
 def spare_of(work: Workload) -> str:
@@ -27,6 +30,9 @@ async def test_a_bookie_that_is_killed_is_replaced_by_the_spare(cluster: LocalCl
         await work.acknowledge()
         assert not ledger.is_degraded
         await off(start_all, cluster)
+        await eventually(
+            lambda: not work.writer._avoided(), QUARANTINE_S / 2
+        )  # who restarted may be chosen again
         await work.end()
         assert work.ends == []
         found = await copies(cluster, ledger.id)
