@@ -103,9 +103,15 @@ class LedgerTable:
             yield ledger
         finally:
             with self.lock:
-                self._holds[ledger_id] -= 1
+                self._let_go(ledger_id)
                 if self._ledgers.get(ledger_id) is ledger:
                     self.release(ledger_id)
+
+    def _let_go(self, ledger_id: LedgerId) -> None:
+        """One hold less; a ledger that was deleted meanwhile is held by nobody else, and must not be counted for ever."""
+        self._holds[ledger_id] -= 1
+        if not self._holds[ledger_id]:
+            del self._holds[ledger_id]
 
     def forget(self, ledger_id: LedgerId) -> None:
         """The ledger is deleted: whoever is attached must attach again, to a new object (rule 20)."""
@@ -182,7 +188,7 @@ class LedgerTable:
     def detach_locked(self, stream_id: int) -> None:
         """As `detach`, with the lock held."""
         for ledger_id in self._ledgers_of_stream.pop(stream_id, set()):
-            self._holds[ledger_id] -= 1
+            self._let_go(ledger_id)
             ledger = self._ledgers.get(ledger_id)
             if ledger is not None:
                 ledger.detach(stream_id)

@@ -175,3 +175,16 @@ def test_rule_47_an_add_since_the_metadata_was_read_keeps_everything(
     assert collect(bookie).surplus_entries == 0
     assert bookie.bookie.store_thread.flush_now(WAIT_S)
     assert bookie.read(2, 0, 9)[1] == [(0, b"x"), (1, b"y")]
+
+
+def test_a_ledger_that_was_deleted_while_a_stream_held_it_leaves_nothing_in_memory(
+    bookie: RunningBookie,
+) -> None:
+    stream = bookie.open_stream()
+    stream.attach(1)
+    assert stream.add(frame_of(1, 0, [b"x"])) == {}
+    bookie.delete_ledger(1)
+    assert list(collect(bookie).deleted) == [1]
+    stream.close()
+    table = bookie.bookie.table
+    assert eventually(lambda: not (table._ledgers or table._holds or table._ledgers_of_stream))
