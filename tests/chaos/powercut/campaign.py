@@ -10,6 +10,7 @@ import math
 import random
 import time
 from collections import Counter
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -50,6 +51,7 @@ class Campaign:
     async def run(self, cuts: int, minutes: float = math.inf) -> None:
         """At least so many cuts, or as many as the time allows; ends at the first violation, which `violations` tells."""
         ends_at = time.monotonic() + 60 * minutes
+        self._progress = asyncio.Event()  # of the loop that runs now
         for number in count():
             if self.counts["cuts"] >= cuts or time.monotonic() > ends_at:
                 return
@@ -67,10 +69,7 @@ class Campaign:
         delay_us = rng.choice((0, 0, 2_000, 20_000))
         for disk in self.bookies.disks.values():
             disk.set_faults(Faults(sync_delay_us=delay_us, sync_lies=int(self.disks_lie)))
-        ledgers = [
-            await persist(lambda quorum=quorum: _create(client, quorum))  # type: ignore[misc]  # bound at once
-            for quorum in QUORUMS
-        ]
+        ledgers = [await persist(partial(_create, client, quorum)) for quorum in QUORUMS]
         writing = [
             asyncio.create_task(self._write(ledger, random.Random(rng.random()))) for ledger in ledgers
         ]
@@ -157,7 +156,7 @@ class Campaign:
         async with connect_to(self.bookies.cluster) as client:
             for ledger_id, ledger in self._history.ledgers.items():
                 try:
-                    reader, entries = await persist(lambda at=ledger_id: read_closed(client, at))  # type: ignore[misc]  # bound at once
+                    reader, entries = await persist(partial(read_closed, client, ledger_id))
                 except daybook.DaybookError as error:
                     self.violations.append(f"ledger {ledger_id} cannot be read: {error!r}")
                     return

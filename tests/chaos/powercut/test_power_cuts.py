@@ -11,6 +11,10 @@ from tests.chaos.powercut.shim import NoCompilerError, build
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
+CUTS_MAX = 8
+"""What a cut takes away depends on its moment: two are enough, nearly always."""
+
+
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
     try:
@@ -23,10 +27,12 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
 
 
 def test_rule_23_what_was_acknowledged_survives_power_cuts_of_all_bookies(campaign: Campaign) -> None:
-    asyncio.run(campaign.run(cuts=2))
-    assert campaign.violations == []
-    assert campaign.counts["acknowledged entries"] > 0
-    assert campaign.counts["lost sectors"] > 0, "these cuts took nothing away: draw another seed"
+    for cuts in range(2, CUTS_MAX):
+        asyncio.run(campaign.run(cuts))
+        assert campaign.violations == []
+        if campaign.counts["lost sectors"]:
+            return
+    raise AssertionError(f"cuts that take nothing away: {campaign.counts}")
 
 
 def test_disks_that_only_say_that_they_synced_are_found_out(campaign: Campaign) -> None:
