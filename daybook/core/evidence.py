@@ -92,10 +92,6 @@ class EvidenceWindow:
         while self.cursor <= self.last and self.cursor in self._found:
             self.cursor += 1
 
-    def fail(self, position: int, code: Code) -> None:
-        """`position` will not answer."""
-        self.failed[position] = code
-
     def take_found(self) -> list[Entry]:
         """The entries found before `cursor` that were not taken yet, in order."""
         taken = [self._found.pop(entry_id) for entry_id in range(self._taken, self.cursor)]

@@ -301,10 +301,6 @@ class IntervalSet:
         data = b"".join([_HEADER.pack(_MAGIC, len(rows)), *rows])
         return data + _CRC.pack(crc32c(data))
 
-    def digest(self) -> int:
-        """A CRC32C over what is written down; equal sets that grew alike have equal digests."""
-        return crc32c(self.to_bytes())
-
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> "IntervalSet":
         """Read what `to_bytes` wrote; raises IntervalError if it is damaged or breaks an invariant."""

@@ -135,13 +135,6 @@ class RetryBucket:
         """It needs no repair any more, or is deleted."""
         self._setbacks.pop(ledger_id, None)
 
-    def new_chance(self) -> None:
-        """A bookie came (back): everything may be tried at once, and the pauses begin anew."""
-        self._setbacks = {
-            setback.ledger_id: Setback(setback.ledger_id, setback.why, 0, 0, setback.unrecoverable)
-            for setback in self._setbacks.values()
-        }
-
     def due(self, ledger_ids: Iterable[LedgerId], now_ms: int) -> list[LedgerId]:
         """Those of `ledger_ids` whose turn it is: never failed first, then the ones that wait longest."""
         ready = [ledger_id for ledger_id in ledger_ids if self._may_run(ledger_id, now_ms)]

@@ -58,11 +58,6 @@ class StreamAnswers:
         self._told = 0
         self._failures: list[FrameFailure] = []
 
-    @property
-    def undecided_messages(self) -> int:
-        """How many messages are beyond the cumulative number."""
-        return self._received - self._through
-
     def receive(self, frames: int) -> int:
         """A message of `frames` frames arrived; returns its number. One without frames is decided by arriving."""
         assert frames >= 0

@@ -52,17 +52,6 @@ def test_rule_35_an_unrecoverable_ledger_blocks_no_other() -> None:
     assert tried_1 == [0, 1_000, 3_000, 7_000, 15_000], "pauses double up to the longest"
     (setback,) = bucket.unrecoverable()
     assert (setback.ledger_id, setback.failures, setback.why) == (1, 5, "entry 4 is nowhere")
-
-
-def test_a_bookie_that_comes_back_gives_every_ledger_a_new_chance() -> None:
-    bucket = RetryBucket(first_ms=1_000)
-    for _ in range(9):
-        bucket.failed(1, "x", 0, unrecoverable=True)
-    bucket.failed(2, "x", 0, unrecoverable=False)
-    assert bucket.due([1, 2, 3], 0) == [3]
-    bucket.new_chance()
-    assert bucket.due([1, 2, 3], 0) == [3, 1, 2]
-    assert [setback.ledger_id for setback in bucket.unrecoverable()] == [1]
     bucket.repaired(1)
     assert bucket.unrecoverable() == []
 

@@ -138,3 +138,14 @@ def test_rule_44_merging_and_cutting_never_launder_damage() -> None:
         assert sound == [entry for entry in expected([4, 5, 6, 7]) if entry in sound]
         assert len(sound) < 4 or at < HEADER_BYTES + 4 * ROW_BYTES, "a payload's damage is never overlooked"
         data[at] ^= 0x10
+
+
+def test_a_value_that_is_no_single_block_is_refused() -> None:
+    one = block([0, 1])
+    assert one.size_bytes == len(one.data)
+    with pytest.raises(
+        FrameError, match=f"a block of {one.size_bytes} bytes in a value of {one.size_bytes + 1}"
+    ):
+        decode_block(bytes(one.data) + b"x")
+    with pytest.raises(FrameError, match="without entries"):
+        decode_block(encode_frame(LEDGER, 0, [], []))

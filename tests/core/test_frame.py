@@ -148,6 +148,16 @@ def test_lengths_that_do_not_add_up_are_refused() -> None:
         check_body(data, decode_header(data))
 
 
+def test_an_entry_larger_than_allowed_is_refused_though_the_frame_is_not() -> None:
+    size_bytes = ENTRY_BYTES_MAX + 1
+    header = frame.FrameHeader(0, DENSE, 7, 0, 1, size_bytes, -1, 0, 0)
+    data = frame.assemble_frame(
+        header, [struct.pack("<I", 0), struct.pack("<I", size_bytes), bytes(4), bytes(size_bytes)]
+    )
+    with pytest.raises(FrameError, match="an entry of 8388609 bytes"):
+        check_body(data, decode_header(data))
+
+
 @pytest.mark.parametrize("deltas", [(1, 2), (0, 0), (0, 2, 1)])
 def test_entries_that_do_not_rise_are_refused(deltas: tuple[int, ...]) -> None:
     count = len(deltas)

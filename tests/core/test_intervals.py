@@ -1,6 +1,9 @@
 """The interval index: right for any sequence of adds, small for dense and regularly striped ledgers."""
 
+import struct
+
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,3 +107,52 @@ def test_every_flipped_bit_of_a_written_index_is_detected(
         IntervalSet.from_bytes(bytes(data))
     with pytest.raises(IntervalError):
         IntervalSet.from_bytes(index.to_bytes()[: flip % len(data)])
+
+
+def test_equal_sets_are_equal_however_they_are_written_down() -> None:
+    dense, single = IntervalSet(), IntervalSet()
+    dense.add(0, 9)
+    for entry in (*range(0, 10, 2), *range(1, 10, 2)):
+        single.add_ids([entry])
+    assert dense == single
+    single.add_ids([11])
+    assert dense != single
+    assert dense != {*range(10)}
+
+
+def test_an_index_tells_what_it_holds_and_where_it_stops_telling() -> None:
+    index = IntervalSet()
+    index.add(0, 9)
+    assert repr(index) == "IntervalSet(0…9)"
+    index.add(12, 30, Stripe(3, 0b011))
+    assert repr(index) == "IntervalSet(0…9, 12…30 of 3:0x3)"
+    index.add_ids(range(1_000, 2_000, 100))
+    assert repr(index).endswith(", …)")
+
+
+def written_index(count: int, *rows: tuple[int, int, int, int]) -> bytes:
+    """An index as it would stand on disk, with a right checksum."""
+    magic = IntervalSet().to_bytes()[:4]
+    data = magic + struct.pack("<I", count) + b"".join(struct.pack("<qqBQ", *row) for row in rows)
+    return data + struct.pack("<I", crc32c(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"DBI1", "too few"),
+        (written_index(2, (0, 9, 1, 1)), "of 2 intervals"),
+        (written_index(1, (9, 0, 1, 1)), "not legal"),
+        (written_index(1, (0, 9, 0, 1)), "not legal"),
+        (written_index(1, (0, 9, 65, 1)), "not legal"),
+        (written_index(1, (0, 9, 3, 8)), "not legal"),
+        (written_index(1, (0, 1, 3, 0b101)), "not legal"),
+        (written_index(2, (0, 9, 1, 1), (9, 12, 1, 1)), "not legal"),
+    ],
+)
+def test_an_index_that_breaks_an_invariant_is_refused_though_its_checksum_is_right(
+    data: bytes, why: str
+) -> None:
+    assert IntervalSet.from_bytes(written_index(1, (0, 9, 1, 1))).count == 10
+    with pytest.raises(IntervalError, match=why):
+        IntervalSet.from_bytes(data)

@@ -152,6 +152,16 @@ def test_striped_positions_without_a_common_entry_may_share_a_node() -> None:
     assert nodes[0] != nodes[1] != nodes[2] != nodes[3] != nodes[0]
 
 
+def test_two_bookies_on_one_node_are_a_problem_that_names_them() -> None:
+    bookies = cluster(
+        BookieInfo("a", rack="r1", node="n1"),
+        BookieInfo("b", rack="r2", node="n1"),
+        BookieInfo("c", rack="r3", node="n2"),
+    )
+    (problem,) = make_policy().problems(E3, ("a", "b", "c"), bookies)
+    assert problem == "a and b hold the same entries on one node, n1"
+
+
 # Best effort, enforcement, quarantine.
 
 

@@ -139,6 +139,14 @@ def test_an_answer_about_what_is_not_under_way_breaks_the_stream(answer: StreamA
         window.settle(answer)
 
 
+def test_an_answer_about_a_message_that_was_settled_breaks_the_stream() -> None:
+    window = StreamWindow[int]()
+    window.send([1], 10)
+    assert window.settle(StreamAnswer(1)) == [(1, Code.OK)]
+    with pytest.raises(StreamError, match="not under way"):
+        window.settle(StreamAnswer(1, (FrameFailure(1, 0, Code.FENCED),)))
+
+
 def test_small_messages_go_one_at_a_time() -> None:
     window = StreamWindow[int](WindowLimits(bytes_max=100, messages_max=3, full_bytes=40))
     assert not window.may_send(0), "nothing to send"

@@ -25,6 +25,10 @@ def test_surplus_is_what_a_closed_ledger_does_not_place_here() -> None:
     assert [tuple(interval[:2]) for interval in extra] == [(25, 27)]
     opened = open_ledger(4, 3, 2, [(0, "bcde")])
     assert not surplus(opened, "a", listed["a"]), "an open ledger's entries stay"
+    behind = closed_ledger(3, 3, 2, [(0, "abc"), (10, "bcd")], 9)
+    written = IntervalSet()
+    written.add(0, 9)
+    assert surplus(behind, "d", written) == written, "a fragment without entries owes nothing"
 
 
 def test_rule_47_surplus_goes_only_after_the_version_was_raised_and_no_add_came() -> None:
