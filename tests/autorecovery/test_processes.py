@@ -31,7 +31,7 @@ from daybook.core.metadata import LedgerMetadata
 from daybook.metadata.tasks import RepairTasks
 from tests.fixtures.cluster import connect_to, make_cluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 SETTINGS = AutoRecoverySettings(
     audit_interval_ms=300,
@@ -42,7 +42,8 @@ SETTINGS = AutoRecoverySettings(
 )
 SESSION_MS = 1_500
 VICTIM = "bookie-0"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 200.0
+"""Of one test; on a machine with nothing else to do each takes a few seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -363,8 +364,7 @@ def test_rule_47_entries_missing_in_the_middle_are_found_and_filled(own: LocalCl
             report = json.loads(out)
             assert report["complete"]
             assert 100 <= report["copied_entries"] <= metadata.last_entry - 100, "not what was there before"
-            code, out, err = await asyncio.to_thread(done, command(own, "audit", "--once", "--json"))
-            assert (code, json.loads(out)["is_fully_replicated"]) == (0, True), err
+            await until_replicated(client)
             assert await faults(client, ledger.id) == []
 
     run(work)
@@ -395,8 +395,8 @@ def test_rule_34_a_worker_that_is_stopped_or_paused_beyond_its_session_does_no_h
             paused = command(own, "recover", str(ledger_id), "--json", **slow)
             await locked(client, ledger_id)
             paused.send_signal(signal.SIGSTOP)
-            other = await asyncio.to_thread(done, command(own, "recover", str(ledger_id), "--json"))
-            assert other[0] == 0, other[2]
+            other = await RepairWorker(client, SETTINGS, name="other").repair([ledger_id])
+            assert other.is_complete
             repaired = await client.ledgers.read(ledger_id)
             assert VICTIM not in repaired.value.bookies()
             paused.send_signal(signal.SIGCONT)
