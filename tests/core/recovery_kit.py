@@ -1,68 +1,22 @@
 """What the tests of recovery share: a recovery with the first spare by name as its placement, run to its end."""
 
 import random
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
-from daybook.core.errors import (
-    NotEnoughBookiesError,
-)
 from daybook.core.events import (
     Recovered,
     RecoveryFailed,
 )
-from daybook.core.ids import BookieId
 from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo, RandomSource
-from daybook.core.quorum import Quorum
+from daybook.core.placement import BookieInfo
 from daybook.core.recovery import LedgerRecovery, RecoveryPolicy
 from tests.core.small_cluster import LEDGER, Cluster, Run
-
-
-class FirstSpare:
-    """Placement that takes the first bookie by name, so that tests can tell which."""
-
-    def choose(
-        self,
-        quorum: Quorum,
-        bookies: Mapping[BookieId, BookieInfo],
-        rng: RandomSource,
-        *,
-        exclude: AbstractSet[BookieId] = frozenset(),
-        avoid: AbstractSet[BookieId] = frozenset(),
-    ) -> tuple[BookieId, ...]:
-        return tuple(sorted(bookies.keys() - exclude)[: quorum.ensemble_size])
-
-    def replace(
-        self,
-        quorum: Quorum,
-        ensemble: Sequence[BookieId],
-        positions: AbstractSet[int],
-        bookies: Mapping[BookieId, BookieInfo],
-        rng: RandomSource,
-        *,
-        exclude: AbstractSet[BookieId] = frozenset(),
-        avoid: AbstractSet[BookieId] = frozenset(),
-    ) -> tuple[BookieId, ...]:
-        free = sorted(bookies.keys() - exclude - set(ensemble))
-        if len(free) < len(positions):
-            msg = "too few"
-            raise NotEnoughBookiesError(msg)
-        changed = list(ensemble)
-        for position, bookie in zip(sorted(positions), free, strict=False):
-            changed[position] = bookie
-        return tuple(changed)
-
-    def problems(
-        self, quorum: Quorum, ensemble: Sequence[BookieId], bookies: Mapping[BookieId, BookieInfo]
-    ) -> Sequence[str]:
-        return ()
+from tests.core.writer_world import InOrder
 
 
 def recovery_of(cluster: Cluster, policy: RecoveryPolicy | None = None) -> LedgerRecovery:
     return LedgerRecovery(
         LEDGER,
-        placement=FirstSpare(),
+        placement=InOrder(),
         rng=random.Random(1),
         bookies={name: BookieInfo(name) for name in cluster.bookies if name not in cluster.down},
         policy=policy,

@@ -17,6 +17,7 @@ from daybook.core.events import (
     BookieFailed,
     Consumed,
     Deliver,
+    FlushRequested,
     MetadataUnreadable,
     ReadAnswered,
     ReadFinished,
@@ -318,3 +319,10 @@ def test_pieces_grow_and_shrink_with_the_entries() -> None:
     spans = [ask.last - ask.first + 1 for ask in reading.asked]
     assert spans[0] == 1
     assert max(spans) == 8
+
+
+def test_an_event_of_another_machine_is_refused() -> None:
+    reader = LedgerReader(closed_cluster().meta, 0, 0)
+    reader.start()
+    with pytest.raises(AssertionError, match="FlushRequested: a driver sent it to the wrong machine"):
+        reader.step(FlushRequested())

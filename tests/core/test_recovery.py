@@ -4,6 +4,7 @@ import pytest
 
 from daybook.core.events import (
     BookieFailed,
+    FlushRequested,
     Recovered,
 )
 from daybook.core.metadata import LedgerState
@@ -86,3 +87,10 @@ def test_answers_after_the_end_change_nothing() -> None:
         for event in cluster.perform(effect):
             assert machine.step(event) == []
     assert machine.step(BookieFailed("b1")) == []
+
+
+def test_an_event_of_another_machine_is_refused() -> None:
+    recovery = recovery_of(Cluster())
+    recovery.start()
+    with pytest.raises(AssertionError, match="FlushRequested: a driver sent it to the wrong machine"):
+        recovery.step(FlushRequested())

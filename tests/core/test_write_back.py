@@ -16,8 +16,9 @@ from daybook.core.placement import BookieInfo
 from daybook.core.quorum import write_set
 from daybook.core.recovery import RecoveryPolicy
 from daybook.core.write_back import Spares, WriteBack
-from tests.core.recovery_kit import FirstSpare, recover, run_of
+from tests.core.recovery_kit import recover, run_of
 from tests.core.small_cluster import ENTRY_BYTES, LEDGER, Cluster, entry
+from tests.core.writer_world import InOrder
 
 
 def test_an_entry_on_a_single_bookie_is_made_safe_before_the_close() -> None:
@@ -85,7 +86,7 @@ def test_acks_of_a_replaced_bookie_do_not_count() -> None:
         cluster.meta.last_fragment,
         -1,
         0,
-        Spares(FirstSpare(), random.Random(1), infos),
+        Spares(InOrder(), random.Random(1), infos),
         lambda: next(ids),
         10**6,
     )

@@ -69,7 +69,7 @@ class InOrder:
         exclude: AbstractSet[BookieId] = frozenset(),
         avoid: AbstractSet[BookieId] = frozenset(),
     ) -> tuple[BookieId, ...]:
-        raise AssertionError("a writer never chooses a whole ensemble")
+        raise AssertionError("neither a writer nor a recovery chooses a whole ensemble")
 
     def replace(
         self,
