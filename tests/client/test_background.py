@@ -70,7 +70,8 @@ def test_the_bookies_are_watched_on_after_a_record_that_is_none(monkeypatch: pyt
     async def work() -> None:
         server, store = await cluster()
         async with make_client(server) as client:
-            learned = asyncio.Event()
+            learned, met = asyncio.Event(), asyncio.Event()
+            monkeypatch.setattr(client_module.log, "error", lambda *_, **__: met.set())
             tell = client.channels.bookies_changed
 
             def heard(bookies: Mapping[BookieId, BookieInfo]) -> None:
@@ -80,7 +81,7 @@ def test_the_bookies_are_watched_on_after_a_record_that_is_none(monkeypatch: pyt
 
             monkeypatch.setattr(client.channels, "bookies_changed", heard)
             await store.create(NODE, b"no record")
-            await asyncio.sleep(0.05)  # time to meet it
+            await met.wait()
             await store.put(NODE, GOOD, None)
             await learned.wait()
             assert client.bookies()["b0"].address == "nowhere:1"

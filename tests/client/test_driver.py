@@ -35,6 +35,7 @@ class Driven:
         self.pool = pool or ChannelPool("test")
         self.machine = Machine()
         self.ended: list[DaybookError] = []
+        self.has_ended = asyncio.Event()
         self.driver = MachineDriver(
             self.machine,
             1,
@@ -43,8 +44,12 @@ class Driven:
             channels=self.pool,
             ledgers=LedgerManager(MemoryStore(MemoryServer()), Layout("test")),
             handle=lambda _: None,
-            crashed=self.ended.append,
+            crashed=self._end,
         )
+
+    def _end(self, error: DaybookError) -> None:
+        self.ended.append(error)
+        self.has_ended.set()
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -72,7 +77,8 @@ def test_a_machine_that_is_stopped_hears_nothing_more() -> None:
         driven = Driven()
         driven.driver.carry_out([SendFence("b9", 1), SendFrame("b9", 2, b"frame")])
         driven.driver.stop()
-        await asyncio.sleep(0.01)
+        for _ in range(5):
+            await asyncio.sleep(0)
         assert driven.machine.events.empty()
         assert driven.ended == []
 
@@ -106,7 +112,7 @@ def test_channels_that_are_closed_under_a_request_end_its_machine() -> None:
             driven.driver.carry_out([SendFence("b0", 1)])
             await bookie.asked.wait()
             await driven.pool.close()
-            await asyncio.sleep(0.05)
+            await driven.has_ended.wait()
             assert driven.machine.events.empty()
             (error,) = driven.ended
             assert "closed" in str(error)
