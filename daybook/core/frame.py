@@ -288,7 +288,7 @@ def split_message(message: Buffer) -> list[tuple[FrameHeader, int]]:
 
     Raises FrameError, also for more than MESSAGE_FRAMES_MAX; bodies are not looked at (see `check_body`).
     """
-    frames = []
+    frames: list[tuple[FrameHeader, int]] = []
     offset = 0
     end = len(message)
     while offset < end:

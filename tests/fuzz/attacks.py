@@ -7,6 +7,7 @@ that says whose fault it is, or one of ours. None may take the bookie's memory, 
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -44,7 +45,8 @@ class RawStream:
     def __init__(self, channel: grpc.Channel) -> None:
         """Open it."""
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.call = channel.stream_stream(f"/{service.SERVICE}/{service.APPEND}")(self._messages())
+        append: Any = channel.stream_stream(f"/{service.SERVICE}/{service.APPEND}")
+        self.call: Any = append(self._messages())
 
     def _messages(self) -> Iterator[bytes]:
         while (message := self._outgoing.get()) is not None:
@@ -124,7 +126,7 @@ def absurd_numbers(address: str, random: Random, count: int) -> int:
 
 def _absurd_call(channel: grpc.Channel, random: Random) -> None:
     method = random.choice((*service.UNARY_METHODS, None))
-    request = (pb.ReadRequest if method is None else method.request)()
+    request: Any = (pb.ReadRequest if method is None else method.request)()
     for field in request.DESCRIPTOR.fields:
         if field.type == field.TYPE_STRING:
             value: Any = random.choice(("", KEY, "k" * 300, "\0", "é" * 200))
@@ -141,7 +143,7 @@ def _absurd_call(channel: grpc.Channel, random: Random) -> None:
         request.read_only = False
     if method is None:
         assert isinstance(request, pb.ReadRequest)
-        read = channel.unary_stream(
+        read: Any = channel.unary_stream(
             f"/{service.SERVICE}/{service.READ}", request_serializer=pb.ReadRequest.SerializeToString
         )
         status_of(lambda: [decode_read(message) for message in read(request, timeout=WAIT_S)])
@@ -160,6 +162,11 @@ def _absurd_call(channel: grpc.Channel, random: Random) -> None:
     status_of(ask)
 
 
+def _drain(call: Any, request: bytes) -> None:
+    for _ in call(request, timeout=WAIT_S):
+        pass
+
+
 def damaged_protobuf(address: str, random: Random, count: int) -> int:
     """Bytes that are no message to every call, and a call that does not exist."""
     names = [method.name for method in service.UNARY_METHODS]
@@ -169,10 +176,10 @@ def damaged_protobuf(address: str, random: Random, count: int) -> int:
             name = random.choice((*names, "NoSuchCall"))
             if name in {service.SET_READ_ONLY.name, service.FENCE.name}:
                 request = b"\xff" + request  # never by chance a good one that stops the healthy client
-            call = channel.unary_unary(f"/{service.SERVICE}/{name}")
-            status_of(lambda call=call, request=request: call(request, timeout=WAIT_S))
-            read = channel.unary_stream(f"/{service.SERVICE}/{service.READ}")
-            status_of(lambda read=read, request=request: list(read(request, timeout=WAIT_S)))
+            call: Any = channel.unary_unary(f"/{service.SERVICE}/{name}")
+            status_of(partial(call, request, timeout=WAIT_S))
+            read: Any = channel.unary_stream(f"/{service.SERVICE}/{service.READ}")
+            status_of(partial(_drain, read, request))
     return 2 * count
 
 
@@ -198,7 +205,7 @@ def half_open_streams(address: str, random: Random, count: int) -> int:
         streams = [RawStream(channel) for _ in range(count)]
         for stream in streams[::2]:
             stream.send(encode_client_control(pb.ClientControl(hello=pb.ClientHello(client="x" * 100_000))))
-        ends = [status_of(lambda stream=stream: next(iter(stream.call))) for stream in streams]
+        ends = [status_of(partial(next, iter(stream.call))) for stream in streams]
         refused = ends.count(grpc.StatusCode.RESOURCE_EXHAUSTED)
         for stream in streams:
             stream.cancel()
@@ -227,7 +234,7 @@ def deaf_streams(address: str, random: Random, count: int) -> int:
 def slow_readers(address: str, random: Random, count: int) -> int:
     """Reads whose answers are not taken, and polls that wait: then they go away."""
     with open_channel(address) as channel:
-        read = channel.unary_stream(
+        read: Any = channel.unary_stream(
             f"/{service.SERVICE}/{service.READ}", request_serializer=pb.ReadRequest.SerializeToString
         )
         calls = [

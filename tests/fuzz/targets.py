@@ -315,7 +315,7 @@ def _intervals() -> IntervalSet:
 
 def _read_intervals(data: bytes) -> None:
     entries = IntervalSet.from_bytes(data)
-    assert IntervalSet.from_bytes(entries.to_bytes()).digest() == entries.digest()
+    assert IntervalSet.from_bytes(entries.to_bytes()).to_bytes() == entries.to_bytes()
     assert entries.count >= 0
     assert entries.next_from(0) <= MAX_ID
     assert entries.next_from(MAX_ID) <= MAX_ID

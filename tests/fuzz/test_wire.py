@@ -86,7 +86,7 @@ class Process:
 
     def _read(self, entry: int) -> bytes:
         request = pb.ReadRequest(ledger_id=1, first_entry=entry, last_entry=entry, bytes_max=1, key=KEY)
-        found = {}
+        found: dict[int, bytes] = {}
         for message in self.stub.read(request, timeout=WAIT_S):
             header, frames = decode_read(message)
             assert header.code == Code.OK
