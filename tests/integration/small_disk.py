@@ -23,6 +23,13 @@ from tests.fixtures.cluster import SETTINGS
 from tests.integration.kit import eventually
 
 EXIT_TIMEOUT_MS: Final = 30_000
+RATIOS: Final = {
+    "disk_warn_ratio": 0.6,
+    "disk_low_water_ratio": 0.65,
+    "disk_full_ratio": 0.7,
+    "disk_reserve_ratio": 0.9,
+}
+"""Room for a journal file is left when the disk counts as full: on such a small one that is not so by default."""
 
 
 class SmallDisk(NamedTuple):
@@ -87,6 +94,7 @@ class SmallBookie:
             "store_dir": str(disk.directory / "store"),
             "ready_file": str(self._ready),
             "disk_check_ms": 50,
+            **RATIOS,
         }
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in values.items()]
         self._config.write_text("".join(lines), encoding="utf-8")

@@ -16,7 +16,7 @@ from tests.integration.workload import read_closed
 
 pytestmark = pytest.mark.integration
 
-DISK_BYTES = 120 << 20
+DISK_BYTES = 160 << 20
 """Room for two preallocated journal files of 32 MiB and a store."""
 ENTRY_BYTES = 64 << 10
 
@@ -62,7 +62,7 @@ async def until_listed(client: daybook.Client, small: str, *, writable: bool) ->
     await until_bookies(client, lambda now: small in now and now[small].writable is writable)
 
 
-async def test_rule_30_a_full_disk_is_read_only_and_starts_again_and_deletions_make_room(
+async def test_rule_30_a_full_disk_is_read_only_and_starts_again_and_is_writable_once_there_is_room(
     cluster: LocalCluster, small_bookie: SmallBookie
 ) -> None:
     small = small_bookie.id
@@ -85,3 +85,5 @@ async def test_rule_30_a_full_disk_is_read_only_and_starts_again_and_deletions_m
         await until_listed(client, small, writable=True)
     async with connect_to(cluster) as client, await ledger_on(client, small) as again:
         await again.append(b"room")
+        await again.replicated()
+        assert small in again.ensemble()

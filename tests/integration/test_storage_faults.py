@@ -30,7 +30,6 @@ from tests.integration.kit import (
     BOOKIES,
     calls,
     copies,
-    eventually,
     info,
     kill_all,
     ledger_on,
@@ -107,7 +106,7 @@ async def test_rule_25_a_torn_tail_of_the_journal_is_cut_off(cluster: LocalClust
         await until_registered(client)
         ledger = await ledger_on(client, VICTIM)
         await append_one_by_one(ledger, [b"%d" % n for n in range(20)])
-        await eventually(lambda: ledger.pending_bytes == 0)
+        await ledger.replicated()
         await ledger.abandon()
         await off(cluster.kill_bookie, VICTIM)
         last = journal_groups(cluster, VICTIM)[-1]
@@ -147,6 +146,7 @@ async def test_rule_26_a_flipped_bit_in_the_store_is_noticed_read_around_and_rep
     async with connect_to(cluster) as client:
         ledger = await ledger_on(client, VICTIM)
         await ledger.append_many(wanted)
+        await ledger.replicated()
         await ledger.close()
         await off(cluster.stop_bookies, VICTIM)
         store = Path(cluster.file.bookie(VICTIM).dir) / "store" / "data.mdb"

@@ -8,7 +8,7 @@ confirmed. All of it goes into one history, which is judged at the end.
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Final, Self
@@ -25,6 +25,7 @@ BATCHES_UNDER_WAY: Final = 8
 PACE_S: Final = 0.01
 CATCH_UP_PAUSE_S: Final = 0.1
 RETRY_PAUSE_S: Final = 0.05
+STRAGGLERS_S: Final = 2.0
 NEVER: Final = 1_000_000
 
 
@@ -113,6 +114,8 @@ class Workload:
             self._tails.append(asyncio.create_task(self._tail(self.ledger.id)))
             try:
                 await self._fill(self.ledger)
+                with suppress(TimeoutError):  # a bookie may be away; then some copies are not whole
+                    await asyncio.wait_for(self.ledger.replicated(), STRAGGLERS_S)
                 await self.ledger.close()
             except DaybookError as error:
                 self.ends.append(error)
