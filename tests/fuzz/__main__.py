@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from rich.console import Console
 
-from tests.fuzz.results import record, results_file
+from tests.chaos.records import records_file, write_record
 from tests.fuzz.targets import TARGETS
 
 RSS_MB: Final = 1024
@@ -70,7 +70,7 @@ def _reason(output: str) -> str:
 
 def run(targets: Sequence[str], minutes: float, seed: int, workers: int, console: Console) -> list[Outcome]:
     """Fuzz all targets, `workers` at a time, for `minutes` together."""
-    kept = results_file().parent / "crashes"
+    kept = records_file().parent / "crashes"
     kept.mkdir(parents=True, exist_ok=True)
     seconds = max(5, int(minutes * 60 * workers / len(targets)))
     outcomes = []
@@ -103,7 +103,7 @@ def main() -> int:
     )
     counts = {outcome.target: outcome.inputs for outcome in sorted(outcomes)}
     crashes = sum(bool(outcome.crash) for outcome in outcomes)
-    path = record("fuzz", arguments.seed, counts, violations=crashes, seconds=monotonic() - began)
+    path = write_record("fuzz", arguments.seed, counts, violations=crashes, seconds=monotonic() - began)
     console.print(
         f"{sum(counts.values())} inputs, {crashes} targets crashed; written down in {path}", soft_wrap=True
     )

@@ -21,8 +21,8 @@ from typing import Final
 from rich.progress import Progress
 
 from tests.bookie.storage_kit import memory_directory
+from tests.chaos.records import records_file, write_record
 from tests.fuzz.flipping import Image, Place, journal_image, store_image
-from tests.fuzz.results import record, results_file
 
 Bits = Sequence[tuple[Place, int]]
 HANG_S: Final = 5
@@ -165,7 +165,7 @@ def main() -> int:
                 bits = Random(arguments.seed).sample(bits, min(arguments.sample, len(bits)))
             began = monotonic()
             result = flip(images, bits, workers=arguments.workers, progress=progress)
-            record(
+            write_record(
                 f"bit-flips: {images[0].name}",
                 arguments.seed,
                 {"bits": result.total, **dict(sorted(result.counts.items()))},
@@ -179,7 +179,7 @@ def main() -> int:
             for violation in result.violations[:20]:
                 progress.console.print(violation, markup=False)
             failed = failed or bool(result.violations)
-    print(f"written down in {results_file()}")
+    print(f"written down in {records_file()}")
     return 1 if failed else 0
 
 
