@@ -160,3 +160,17 @@ def test_a_ledger_that_is_recovered_by_many_in_turn_keeps_its_end() -> None:
     cluster.write_everywhere(0, 20, lac=10)
     closes = {replace(recover(cluster)).last_entry for _ in range(3)}
     assert closes == {20}
+
+
+def test_a_recovery_that_cannot_decide_ends_though_the_metadata_store_is_away() -> None:
+    cluster = Cluster()
+    cluster.down = {"b1", "b2", "b3"}
+    run = run_of(cluster)
+    run.until(SendFence)
+    run.until(ReadMetadata)
+    look = run.queue.popleft()
+    assert isinstance(look, ReadMetadata)
+    run.feed(MetadataUnreadable(look.request_id))
+    (failure,) = run.finish()
+    assert isinstance(failure, RecoveryFailed)
+    assert "too few bookies could be fenced" in str(failure.error)

@@ -6,6 +6,7 @@ from daybook.core.errors import (
     Code,
 )
 from daybook.core.events import (
+    BookieFailed,
     RecoveryFailed,
     SendFence,
     SendFrame,
@@ -173,3 +174,17 @@ def test_a_bookie_that_only_queues_is_given_up_before_it_fills_the_memory() -> N
     assert cluster.meta.last_fragment.bookies == ("b1", "b2", "b4")
     queued = sum(len(e.frame) for e in cluster.held if isinstance(e, SendFrame))
     assert queued < 1000
+
+
+def test_a_channel_lost_during_write_back_brings_a_spare() -> None:
+    cluster = Cluster(spares=1)
+    cluster.write(0, ["b1", "b2"])
+    run = run_of(cluster)
+    run.until(SendFrame)
+    cluster.silent = {"b2"}
+    while run.queue and not cluster.held:
+        run.one()
+    run.feed(BookieFailed("b2"))
+    run.finish()
+    assert cluster.meta.last_fragment.bookies == ("b1", "b4", "b3")
+    assert cluster.bookies["b4"].entries == {0: entry(0)}
