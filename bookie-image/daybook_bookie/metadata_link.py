@@ -7,9 +7,11 @@ after a session expiry. Nothing on the way of an entry waits for this: a bookie 
 
 import asyncio
 import threading
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from daybook.core.errors import DaybookError, MetadataUnavailableError, NoSuchLedgerError
@@ -79,8 +81,14 @@ class MetadataLink:
             return None
 
     def raise_version(self, current: Versioned[LedgerMetadata]) -> int:
-        """Write the same metadata back at its version; the new version (rule 47). Raises BadVersionError."""
-        return self.run(self.ledgers.cas(current, current.value)).version
+        """Write the same metadata back at its version; the new version (rule 47). Raises BadVersionError.
+
+        A token of this attempt is in it: where two bookies raise the same version and an answer is lost, each must know
+        whose write it was, and equal bytes would not say so.
+        """
+        token = {"raisedBy": uuid.uuid4().hex}
+        raised = replace(current.value, unknown_fields={**current.value.unknown_fields, **token})
+        return self.run(self.ledgers.cas(current, raised)).version
 
     def ledger_ids(self) -> frozenset[LedgerId]:
         """All ledgers that exist. An error is raised, never a shorter answer (rule 28)."""

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 
 import pytest
+from daybook_bookie.metadata_link import MetadataLink
 
 from daybook.core.errors import Code, MetadataUnavailableError
 from daybook.core.frame import FLAG_RECOVERY
 from daybook.core.metadata import LedgerMetadata
-from daybook.metadata.store import Versioned
+from daybook.metadata.memory import Fault, FaultKind
+from daybook.metadata.store import BadVersionError, Versioned
 from daybook.wire import bookie_pb2 as pb
-from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
+from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually, formatted_store, frame_of
 
 StartBookie = Callable[..., RunningBookie]
 
@@ -188,3 +190,20 @@ def test_a_ledger_that_was_deleted_while_a_stream_held_it_leaves_nothing_in_memo
     stream.close()
     table = bookie.bookie.table
     assert eventually(lambda: not (table._ledgers or table._holds or table._ledgers_of_stream))
+
+
+def test_rule_47_the_raise_of_another_bookie_is_not_taken_for_the_own(bookie: RunningBookie) -> None:
+    """The request is lost, another bookie raises the same version, and the retry meets its write."""
+    other = MetadataLink(formatted_store(bookie.metadata), bookie.link.layout.cluster)
+    try:
+        current = bookie.link.read_version(1)
+        assert current is not None
+        raised: list[int] = []
+        bookie.metadata.inject(
+            Fault(FaultKind.REFUSE, "put", then=lambda: raised.append(other.raise_version(current)))
+        )
+        with pytest.raises(BadVersionError):
+            bookie.link.raise_version(current)
+        assert raised == [current.version + 1]
+    finally:
+        other.close()
