@@ -14,21 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from daybook.core.effects import (
-    CasMetadata,
-    Effect,
-    ReadMetadata,
-    Recovered,
-    RecoveryFailed,
-    SendRead,
-)
-from daybook.core.errors import (
-    Code,
-    DaybookError,
-    NoSuchLedgerError,
-    RecoveryFailedError,
-    UnauthorizedError,
-)
+from daybook.core.effects import CasMetadata, Effect, ReadMetadata, Recovered, RecoveryFailed, SendRead
+from daybook.core.errors import Code, DaybookError, NoSuchLedgerError, RecoveryFailedError, UnauthorizedError
 from daybook.core.events import (
     BookieFailed,
     BookiesChanged,
@@ -394,9 +381,8 @@ class LedgerRecovery:
         """Everything that `bookie` was asked and did not answer is unknown."""
         for request in self._fences.owed_by(bookie) if self._fences is not None else ():
             self._fence_answered(FenceAnswered(bookie, request, code))
-        for request in [
-            r for r, (position, _) in self._reads.items() if self._ensemble()[position] == bookie
-        ]:
+        reads = [r for r, (position, _) in self._reads.items() if self._ensemble()[position] == bookie]
+        for request in reads:
             self._read_answered(ReadAnswered(bookie, request, code))
         write_back = self._write_back
         if self.phase is Phase.REPLAYING and write_back is not None and write_back.owes(bookie):
