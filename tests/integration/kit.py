@@ -29,6 +29,8 @@ T = TypeVar("T")
 BOOKIES: Final = ("bookie-0", "bookie-1", "bookie-2", "bookie-3")
 PATIENCE_S: Final = 40.0
 """How long anything may take that must happen; on a free machine nothing takes a quarter of it."""
+SESSION_MS: Final = 2500
+"""A bookie that is killed and started again registers only when its former session has ended."""
 POLL_S: Final = 0.02
 
 
@@ -48,7 +50,7 @@ class OwnCluster:
             except ClusterError:
                 self.stop()
         if self._cluster is None:
-            cluster = make_cluster(self._new_directory())
+            cluster = make_cluster(self._new_directory(), settings={"session_timeout_ms": SESSION_MS})
             cluster.start()
             self._cluster = cluster
         return self._cluster
@@ -107,7 +109,7 @@ def kill_all(cluster: LocalCluster, *bookies: str) -> None:
 
 @asynccontextmanager
 async def settings(cluster: LocalCluster, bookie: str, **changes: object) -> AsyncIterator[None]:
-    """Run a bookie with other settings: it is started again with them, and killed at the end."""
+    """Run a bookie with other settings: it is started again with them, and stopped at the end."""
     file = Path(cluster.file.bookie(bookie).dir) / "bookie.toml"
     before = file.read_text(encoding="utf-8")
     changed = {**tomllib.loads(before), **changes}
@@ -120,7 +122,7 @@ async def settings(cluster: LocalCluster, bookie: str, **changes: object) -> Asy
         yield
     finally:
         file.write_text(before, encoding="utf-8")
-        cluster.kill_bookie(bookie)
+        await off(cluster.stop_bookies, bookie)
 
 
 async def off(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
