@@ -133,9 +133,11 @@ class DaybookSide(Side):
 
 
 def run_client(command: Sequence[str]) -> dict[str, Any]:
-    """Run a client process; its last line of output is its result."""
+    """Run a client process; its last line of JSON is its result (the peer logs to the same stream)."""
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=WORKLOAD_TIMEOUT_S)
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    result: dict[str, Any] = json.loads(
+        [line for line in done.stdout.splitlines() if line.startswith(b"{")][-1]
+    )
     return result
 
 
