@@ -59,9 +59,13 @@ class Workload:
         self._tails: list[asyncio.Task[None]] = []
 
     async def start(self) -> Self:
-        """Begin, and return once the first entries are acknowledged."""
+        """Begin, and return once every bookie of the ensemble has the first entries.
+
+        A bookie takes its first one only after it read the ledger's metadata (rule 20), and might else be late for it.
+        """
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._catch_up())]
         await self.acknowledge(BATCH_ENTRIES)
+        await asyncio.wait_for(self.ledger.replicated(), PATIENCE_S)
         return self
 
     async def acknowledge(self, entries: int = 20 * BATCH_ENTRIES, patience_s: float = PATIENCE_S) -> None:
