@@ -4,30 +4,20 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import grpc
 import grpc.aio
 
 from daybook.client.append_stream import AppendStream
 from daybook.client.calls import BookieCalls
+from daybook.client.flush_queue import FlushQueue
 from daybook.client.sink import FrameSink
 from daybook.client.trouble import Troubles
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
 from daybook.wire.channel import open_aio_channel
-
-
-class Flushable(Protocol):
-    """A writer with appended entries that are not sealed into frames yet."""
-
-    def ensemble(self) -> tuple[BookieId, ...]:
-        """The bookies that its next frame goes to."""
-
-    def flush(self) -> None:
-        """Seal what gathered and send it."""
-
 
 RETIRE_GRACE_S: Final = 120.0
 """How long a channel that was replaced may still be used by who has it; above the longest poll."""
@@ -61,8 +51,8 @@ class ChannelPool:
         self._calls: dict[BookieId, _Open] = {}
         self._closed = asyncio.Event()
         self.troubles = Troubles()
-        self._unsealed: dict[Flushable, None] = {}
-        self._flush_is_due = False
+        self.unsealed = FlushQueue(self._is_idle)
+        """The writers of this client that have entries to seal."""
         self._closing: set[asyncio.Task[None]] = set()
 
     def bookies_changed(self, bookies: Mapping[BookieId, BookieInfo]) -> None:
@@ -80,21 +70,10 @@ class ChannelPool:
                 bookie,
                 lambda: open_aio_channel(self._bookies[bookie].address, self._credentials()),
                 self._client_name,
-                self.flush_soon,
+                partial(self.unsealed.room, bookie),
                 partial(self._note, bookie),
             )
         stream.send(sink, send_id, frame)
-
-    def has_unsealed(self, writer: Flushable) -> None:
-        """`writer` has entries to seal: it is flushed as soon as a bookie of its ensemble is idle."""
-        self._unsealed[writer] = None
-        self.flush_soon()
-
-    def flush_soon(self) -> None:
-        """Look for writers to flush, once in the loop's next turn however often this is called."""
-        if self._unsealed and not self._flush_is_due:
-            self._flush_is_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
 
     def calls(self, bookie: BookieId) -> BookieCalls | None:
         """The calls of `bookie`; None if it was never registered."""
@@ -147,13 +126,6 @@ class ChannelPool:
         task = asyncio.get_running_loop().create_task(close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-    def _flush(self) -> None:
-        self._flush_is_due = False
-        for writer in list(self._unsealed):
-            if any(self._is_idle(bookie) for bookie in writer.ensemble()):
-                del self._unsealed[writer]
-                writer.flush()
 
     def _is_idle(self, bookie: BookieId) -> bool:
         stream = self._streams.get(bookie)

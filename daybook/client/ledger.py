@@ -259,7 +259,7 @@ class Ledger:
         if self._ended is not None and not self._writer.is_closing:
             self._end(self._ended)
         if self._writer.has_unsealed:
-            self._channels.has_unsealed(self)
+            self._channels.unsealed.add(self)
         if self._blocked:
             self._unblock()
         if self._lingering and not self._writer.pending_bytes:
