@@ -64,9 +64,8 @@ def test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised
 @pytest.mark.parametrize("field", ["bookie_id", "instance_id", "pool_uid"])
 @pytest.mark.parametrize("place", ["journal", "store", "zookeeper"])
 def test_rule_29_another_bookies_cookie_is_refused_even_for_a_replacement(field: str, place: str) -> None:
-    other = Cookie(
-        **{"bookie_id": MINE.bookie_id, "instance_id": MINE.instance_id, "pool_uid": "uid-1", field: "x"}
-    )
+    names = {"bookie_id": MINE.bookie_id, "instance_id": MINE.instance_id, "pool_uid": "uid-1", field: "x"}
+    other = Cookie(names["bookie_id"], names["instance_id"], names["pool_uid"])
     foreign = Found(other, None, empty=False)
     with pytest.raises(CookieError, match=field):
         check(

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def reopen(disk: SimDisk, mark: Position = START) -> tuple[Journal, list[Record]
     replay = JournalReplay(disk, mark, new=file_name(1) not in disk.files)
     records = [Record(kind, bytes(body)) for kind, body in replay]
     return Journal(disk, replay, file_bytes=FILE_BYTES, new_salt=salts()), records
+
+
+def is_among(kept: set[tuple[str, int]], name: str, sector: int) -> bool:
+    return (name, sector) in kept
+
+
+def is_chosen(noise: int, _: str, sector: int) -> bool:
+    return bool(noise >> sector % 32 & 1)
 
 
 def append_each(journal: Journal, ledgers: Iterable[int]) -> None:
@@ -180,7 +189,7 @@ def test_rule_25_all_subsets_of_unsynced_sectors() -> None:
     assert 5 <= len(sectors) <= 9
     for choice in product((False, True), repeat=len(sectors)):
         kept = {sector for sector, keep in zip(sectors, choice, strict=True) if keep}
-        left = disk.power_cut(lambda name, sector, kept=kept: (name, sector) in kept)
+        left = disk.power_cut(partial(is_among, kept))
         journal, records = reopen(left)
         assert records[:2] == synced
         assert records[2:] == unsynced[: len(records) - 2]
@@ -333,7 +342,7 @@ def test_rule_25_synced_records_survive_any_sequence_of_crashes(steps: list[tupl
             written, synced = [], 0
         else:
             if step == "cut":
-                disk = disk.power_cut(lambda _, sector, noise=noise: bool(noise >> sector % 32 & 1))
+                disk = disk.power_cut(partial(is_chosen, noise))
             journal, records = reopen(disk, mark)
             assert records[:synced] == written[:synced]
             assert records == written[: len(records)]

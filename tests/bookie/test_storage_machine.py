@@ -1,5 +1,6 @@
 """Journal, cache and store against a dictionary, through crashes anywhere: what was synced is there, and only that."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -182,12 +183,12 @@ class StorageMachine(RuleBasedStateMachine):
     def crash_while_flushing(self, commits: int, checkpoint: bool) -> None:
         left = [commits]
 
-        def stop(real: object) -> object:
+        def stop(real: Callable[..., object]) -> Callable[..., None]:
             def call(*arguments: object) -> None:
                 if not left[0]:
                     raise BookieMustStopError("here") if checkpoint else lmdb.DiskError("here")
                 left[0] -= 1
-                real(*arguments)  # type: ignore[operator]
+                real(*arguments)
 
             return call
 

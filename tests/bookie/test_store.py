@@ -327,9 +327,9 @@ def test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_star
             elif damage == "alter":  # an older, sound record
                 transaction.put(key, pack_record(3, LedgerRecord()), db=ledgers)
             elif damage == "move":
-                transaction.put(key, transaction.get((2).to_bytes(8, "big"), db=ledgers), db=ledgers)
+                transaction.put(key, transaction.get((2).to_bytes(8, "big"), b"", db=ledgers), db=ledgers)
             elif damage == "root":
-                root = bytearray(transaction.get(b"root", db=meta))
+                root = bytearray(transaction.get(b"root", b"", db=meta))
                 root[20] ^= 1
                 transaction.put(b"root", bytes(root), db=meta)
             else:
@@ -449,7 +449,7 @@ def test_rule_30_no_space_in_a_commit_is_read_only_and_the_flush_may_be_repeated
 ) -> None:
     """LMDB calls a write that the full disk cut short an I/O error: only the free space tells it from a broken disk."""
     full = lmdb.Error("injected")
-    full.code = code
+    vars(full)["code"] = code
 
     def fail(*_: object) -> None:
         raise full
@@ -500,7 +500,7 @@ def test_rule_44_a_misdirected_block_is_an_io_error(
     with raw(tmp_path) as environment:
         blocks = environment.open_db(b"blocks")
         with environment.begin(write=True) as transaction:
-            values = [transaction.get(block_key(*key), db=blocks) for key in (one, other)]
+            values = [transaction.get(block_key(*key), b"", db=blocks) for key in (one, other)]
             for key, value in zip((other, one), values, strict=True):
                 transaction.put(block_key(*key), value, db=blocks)
     with open_store(tmp_path) as store:

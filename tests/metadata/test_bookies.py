@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
@@ -35,6 +36,10 @@ INFO = BookieInfo(
 COOKIE = Cookie("ns.pool-0", "instance", "incarnation-1", ("/journal", "/ledgers"), "uid")
 
 Snapshot = Mapping[BookieId, BookieInfo]
+
+
+def ends_with(seen: list[Snapshot], expected: Snapshot) -> bool:
+    return seen[-1] == expected
 
 
 def info(number: int, **changes: object) -> BookieInfo:
@@ -132,7 +137,7 @@ async def test_rule_42_a_bookie_registers_again_after_its_session_expired() -> N
             server.expire(before)
             seen: list[Snapshot] = []
             bookies = BookieDirectory(two, LAYOUT).watch_bookies()
-            await soon(following(bookies, seen, lambda seen=seen: seen[-1] == {"b1": info(1)}), 2.0)
+            await soon(following(bookies, seen, partial(ends_with, seen, {"b1": info(1)})), 2.0)
             assert one.session.session_id != before
         await two.delete(LAYOUT.registration("b1", writable=True))  # by an operator's hand
         await soon(

@@ -34,7 +34,12 @@ async def outcome(call: Any) -> Any:
 def draw_operation(rng: random.Random) -> Operation:
     path, version = rng.choice(PATHS), rng.choice((None, 0, 1, 2))
     data = rng.randbytes(4)
-    choices = [Create(path, data), Put(path, data, version), Delete(path, version), Check(path, version or 0)]
+    choices: list[Operation] = [
+        Create(path, data),
+        Put(path, data, version),
+        Delete(path, version),
+        Check(path, version or 0),
+    ]
     return rng.choice(choices)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.metadata import LedgerMetadata
 from daybook.metadata import bookies, kazoo_session, lease, ledgers, registration, resolving, tasks, tree
 from daybook.metadata.store import Versioned
@@ -26,9 +27,9 @@ def a_directory_that_cannot_be_listed_counts_as_empty(monkeypatch: pytest.Monkey
     async def swallow(*arguments: Any) -> tuple[str, ...]:
         try:
             return await listed(*arguments)
-        except tree.MetadataError:
+        except MetadataError:
             return ()
-        except resolving.MetadataUnavailableError:
+        except MetadataUnavailableError:
             return ()
 
     monkeypatch.setattr(tree, "list_directory", swallow)
@@ -45,7 +46,7 @@ def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPat
     async def swallow(self: Any, ledger_id: int) -> Any:
         try:
             return await read(self, ledger_id)
-        except resolving.MetadataUnavailableError:
+        except MetadataUnavailableError:
             return None
 
     monkeypatch.setattr(ledgers.LedgerManager, "_read_if_there", swallow)

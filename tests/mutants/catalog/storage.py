@@ -12,7 +12,7 @@ from daybook_bookie.journal import Journal
 from daybook_bookie.journal_replay import JournalReplay
 from daybook_bookie.records import Record, fence_record
 from daybook_bookie.storage import Storage
-from daybook_bookie.storage_errors import CorruptStoreError
+from daybook_bookie.storage_errors import CorruptStoreError, StorageFullError
 from daybook_bookie.store import Space, Store
 from daybook_bookie.store_read import BlockReader
 from daybook_bookie.write_cache import WriteCache
@@ -39,7 +39,7 @@ def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch)
     "A failed commit is answered like a full disk, so the store commits again."
 
     def refuse(_: Store, error: Exception) -> None:
-        raise daybook_bookie.store.StorageFullError(str(error))
+        raise StorageFullError(str(error))
 
     monkeypatch.setattr(Store, "_refuse_or_fail", refuse)
 
