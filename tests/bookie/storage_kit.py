@@ -6,15 +6,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import lmdb
+from daybook_bookie import store_write
 from daybook_bookie.disk import RealDisk
 from daybook_bookie.journal import Journal
-from daybook_bookie.journal_format import PAGE_BYTES
+from daybook_bookie.journal_format import PAGE_BYTES, START
 from daybook_bookie.journal_replay import JournalReplay
 from daybook_bookie.records import Record
 from daybook_bookie.storage import Storage
 from daybook_bookie.storage_settings import MIB, StorageSettings
 from daybook_bookie.store import Store
-from daybook_bookie.write_cache import WriteCache
+from daybook_bookie.write_cache import Generation, WriteCache
 
 from daybook.core.frame import Buffer, Entry, decode_entries, decode_header
 from daybook.core.ids import NO_ENTRY
@@ -110,3 +111,28 @@ def read_all(storage: Storage, ledger: int, first: int = 0, last: int = 10**6) -
 def raw(directory: Path) -> lmdb.Environment:
     """The closed store's LMDB environment, to do damage to."""
     return lmdb.open(str(directory), map_size=SMALL.store_map_bytes, max_dbs=3)
+
+
+def generation(*frames: bytes) -> Generation:
+    """What a write cache with these frames gives to a flush."""
+    cache = WriteCache()
+    for data in frames:
+        cache.add_frame(data, decode_header(data))
+    return cache.swap()
+
+
+def open_store(directory: Path, *, new: bool = False, settings: StorageSettings = SMALL) -> Store:
+    """A store alone, without a journal."""
+    return Store(directory, RealDisk(directory), settings, new=new)
+
+
+def put(store: Store, *frames: bytes) -> None:
+    """Commit these frames."""
+    store_write.flush(store, generation(*frames), START)
+
+
+def read_blocks_to_end(store: Store, ledger: int) -> list[object]:
+    found: list[object] = []
+    while frames := store.read_blocks(ledger, len(found), 10**6, 10**6):
+        found += decoded(frames)
+    return found
