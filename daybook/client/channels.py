@@ -27,6 +27,7 @@ class _Open(NamedTuple):
     """A channel for calls, and what it was opened with."""
 
     address: str
+    boot_id: str
     credentials: grpc.ChannelCredentials | None
     channel: grpc.aio.Channel
     calls: BookieCalls
@@ -76,19 +77,25 @@ class ChannelPool:
         stream.send(sink, send_id, frame)
 
     def calls(self, bookie: BookieId) -> BookieCalls | None:
-        """The calls of `bookie`; None if it was never registered."""
+        """The calls of `bookie`; None if it was never registered.
+
+        One that restarted gets a new channel: the old one would wait out its back-off first.
+        """
         info = self._bookies.get(bookie)
         if info is None:
             return None
         known = self._calls.get(bookie)
         credentials = self._credentials()
         if known is not None:
-            if known.address == info.address and known.credentials is credentials:
+            if (known.address, known.boot_id) == (
+                info.address,
+                info.boot_id,
+            ) and known.credentials is credentials:
                 return known.calls
             self._retire(known.channel)
         channel = open_aio_channel(info.address, credentials)
         calls = BookieCalls(bookie, channel, partial(self._note, bookie))
-        self._calls[bookie] = _Open(info.address, credentials, channel, calls)
+        self._calls[bookie] = _Open(info.address, info.boot_id, credentials, channel, calls)
         return calls
 
     def forget(self, sink: FrameSink) -> None:
