@@ -11,18 +11,15 @@ from typing import Final, NamedTuple, Protocol
 import grpc
 import grpc.aio
 
+from daybook.core.effects import ClearLimbo, ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code, FrameError
 from daybook.core.events import (
-    ClearLimbo,
     FenceAnswered,
     ForceAnswered,
     LacAnswered,
     LimboCleared,
     LimboRead,
     ReadAnswered,
-    ReadLimbo,
-    SendLacRead,
-    SendRead,
 )
 from daybook.core.frame import Entry, decode_entries, is_dense, split_message
 from daybook.core.ids import BookieId, EntryId, LedgerId

@@ -11,14 +11,23 @@ from typing import Any, Protocol
 
 from daybook.client.channels import ChannelPool
 from daybook.client.sink import FrameSink
+from daybook.core.effects import (
+    CasMetadata,
+    ClearLimbo,
+    Effect,
+    ReadLimbo,
+    ReadMetadata,
+    SendFence,
+    SendForce,
+    SendFrame,
+    SendLacRead,
+    SendRead,
+)
 from daybook.core.errors import Code, DaybookError, MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.events import (
     BookieFailed,
     CasAnswered,
-    CasMetadata,
     CasOutcome,
-    ClearLimbo,
-    Effect,
     Event,
     FenceAnswered,
     ForceAnswered,
@@ -30,13 +39,6 @@ from daybook.core.events import (
     MetadataRead,
     MetadataUnreadable,
     ReadAnswered,
-    ReadLimbo,
-    ReadMetadata,
-    SendFence,
-    SendForce,
-    SendFrame,
-    SendLacRead,
-    SendRead,
 )
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerMetadata

@@ -12,24 +12,26 @@ from typing import Any, Final, Self, TypeAlias
 
 from daybook.client.channels import ChannelPool
 from daybook.client.driver import MachineDriver
-from daybook.core.errors import DaybookError, LedgerClosedError
-from daybook.core.events import (
-    AppendRequested,
-    BookiesChanged,
+from daybook.core.effects import (
     Closed,
-    CloseRequested,
     Complete,
     Degraded,
     Effect,
     EnsembleChanged,
-    Event,
     Fail,
-    FlushRequested,
     Forced,
-    ForceRequested,
     HandleEnded,
-    MetadataConnection,
     Quarantined,
+)
+from daybook.core.errors import DaybookError, LedgerClosedError
+from daybook.core.events import (
+    AppendRequested,
+    BookiesChanged,
+    CloseRequested,
+    Event,
+    FlushRequested,
+    ForceRequested,
+    MetadataConnection,
     Tick,
 )
 from daybook.core.frame import Buffer, check_payloads

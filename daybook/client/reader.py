@@ -9,8 +9,9 @@ from contextlib import aclosing
 from typing import Protocol
 
 from daybook.client.run import Running, Startable, Surroundings
+from daybook.core.effects import Deliver, LacKnown, ReadFailed, ReadFinished
 from daybook.core.errors import DaybookError, NoSuchEntryError
-from daybook.core.events import Consumed, Deliver, LacKnown, ReadFailed, ReadFinished
+from daybook.core.events import Consumed
 from daybook.core.frame import Entry
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.lac import LacReader, LacTail

@@ -1,7 +1,7 @@
 """Recovery of a ledger by a client: the machine of the core, run to its end."""
 
 from daybook.client.run import Surroundings, run_to_end
-from daybook.core.events import Recovered, RecoveryFailed
+from daybook.core.effects import Recovered, RecoveryFailed
 from daybook.core.ids import LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import PlacementPolicy, RandomSource

@@ -8,8 +8,9 @@ from typing import Final, Protocol, Self
 
 from daybook.client.channels import ChannelPool
 from daybook.client.driver import Machine, MachineDriver
+from daybook.core.effects import Effect
 from daybook.core.errors import DaybookError
-from daybook.core.events import BookiesChanged, Effect, Event, Tick
+from daybook.core.events import BookiesChanged, Event, Tick
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo

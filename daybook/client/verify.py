@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from daybook.client.calls import ReadKey
 from daybook.client.client import Client
+from daybook.core.effects import SendRead
 from daybook.core.errors import Code
-from daybook.core.events import SendRead
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.quorum import Stripe
 

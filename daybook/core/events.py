@@ -4,8 +4,6 @@
 client's, the simulator's, the explorer's) serves them all: it carries out effects and feeds answers back as events; it
 decides nothing. Every request carries an id that its answer repeats, so that a machine can drop what comes too late
 (rule 18). An answer that never comes is turned into a failure by the driver's time-out, never by a guess.
-
-A driver needs both halves, so the effects can be imported from here too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,93 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from daybook.core.effects import (
-    CasMetadata,
-    ClearLimbo,
-    Closed,
-    Complete,
-    Degraded,
-    Deliver,
-    Effect,
-    EnsembleChanged,
-    Fail,
-    Forced,
-    HandleEnded,
-    LacKnown,
-    Quarantined,
-    ReadFailed,
-    ReadFinished,
-    ReadLimbo,
-    ReadMetadata,
-    Recovered,
-    RecoveryFailed,
-    RepairAbandoned,
-    RepairFailed,
-    RepairFinished,
-    SendFence,
-    SendForce,
-    SendFrame,
-    SendLacRead,
-    SendRead,
-)
 from daybook.core.errors import Code
 from daybook.core.frame import Buffer, Entry
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo
-
-__all__ = [
-    "AppendRequested",
-    "BookieFailed",
-    "BookiesChanged",
-    "CasAnswered",
-    "CasMetadata",
-    "CasOutcome",
-    "ClearLimbo",
-    "CloseRequested",
-    "Closed",
-    "Complete",
-    "Consumed",
-    "Degraded",
-    "Deliver",
-    "Effect",
-    "EnsembleChanged",
-    "Event",
-    "Fail",
-    "FenceAnswered",
-    "FlushRequested",
-    "ForceAnswered",
-    "ForceRequested",
-    "Forced",
-    "FrameAcked",
-    "FrameFailed",
-    "HandleEnded",
-    "LacAnswered",
-    "LacKnown",
-    "LimboCleared",
-    "LimboRead",
-    "LockLost",
-    "MetadataConnection",
-    "MetadataRead",
-    "MetadataUnreadable",
-    "Quarantined",
-    "ReadAnswered",
-    "ReadFailed",
-    "ReadFinished",
-    "ReadLimbo",
-    "ReadMetadata",
-    "Recovered",
-    "RecoveryFailed",
-    "RepairAbandoned",
-    "RepairFailed",
-    "RepairFinished",
-    "SendFence",
-    "SendForce",
-    "SendFrame",
-    "SendLacRead",
-    "SendRead",
-    "Tick",
-]
 
 # Events from the user of a machine.
 

@@ -168,9 +168,13 @@ class LedgerWriter(Upkeep):
         """Fail the appends of a batch that can get no quorum (rule 21).
 
         If no bookie can have it and nothing was sent after it, its ids are free again and the handle lives. Otherwise
-        an id would have to be given twice, or a hole would stay that no later entry can pass: the handle ends.
+        an id would have to be given twice, or a hole would stay that no later entry can pass: the handle ends. It ends
+        as well with deferred sync once one bookie has what another refused: no force could make that whole (rule 22).
         """
-        if is_ack_quorum(self._quorum, batch.holders & ~batch.refused, batch.first, batch.last):
+        is_split = self._deferred_sync and bool(batch.acked)
+        if not is_split and is_ack_quorum(
+            self._quorum, batch.holders & ~batch.refused, batch.first, batch.last
+        ):
             return
         error = frame_refused(self.metadata.ledger_id, batch)
         is_stored = bool(batch.acked) or batch.is_uncertain

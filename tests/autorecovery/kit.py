@@ -18,16 +18,9 @@ from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.calls import BookieCalls, HasKey
 from daybook.client.channels import ChannelPool
 from daybook.client.sink import FrameSink
+from daybook.core.effects import ClearLimbo, ReadLimbo, SendRead
 from daybook.core.errors import Code
-from daybook.core.events import (
-    ClearLimbo,
-    FenceAnswered,
-    LimboCleared,
-    LimboRead,
-    ReadAnswered,
-    ReadLimbo,
-    SendRead,
-)
+from daybook.core.events import FenceAnswered, LimboCleared, LimboRead, ReadAnswered
 from daybook.core.frame import Entry, decode_entries, split_message
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.intervals import IntervalSet

@@ -8,8 +8,9 @@ import pytest
 from daybook.client.append_stream import AppendStream
 from daybook.client.calls import BookieCalls, ReadKey
 from daybook.client.sink import FrameSink
+from daybook.core.effects import SendLacRead, SendRead
 from daybook.core.errors import Code
-from daybook.core.events import ReadAnswered, SendLacRead, SendRead
+from daybook.core.events import ReadAnswered
 from daybook.core.frame import encode_frame, entry_crcs
 from daybook.core.ids import BookieId
 from daybook.wire import bookie_pb2 as pb

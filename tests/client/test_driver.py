@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 
 from daybook.client.channels import ChannelPool
 from daybook.client.driver import MachineDriver
+from daybook.core.effects import Effect, SendFence, SendFrame
 from daybook.core.errors import Code, DaybookError
-from daybook.core.events import Effect, Event, FenceAnswered, SendFence, SendFrame
+from daybook.core.events import Event, FenceAnswered
 from daybook.core.placement import BookieInfo
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager

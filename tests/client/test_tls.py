@@ -13,8 +13,9 @@ from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
 from daybook.client.calls import BookieCalls, HasKey
 from daybook.client.reader import Reader
 from daybook.client.trouble import Troubles
+from daybook.core.effects import SendLacRead
 from daybook.core.errors import NotEnoughBookiesError
-from daybook.core.events import LacAnswered, SendLacRead
+from daybook.core.events import LacAnswered
 from daybook.core.writer_policy import WriterPolicy
 from daybook.runtime import tls
 from daybook.runtime.tls import TlsFiles, client_credentials

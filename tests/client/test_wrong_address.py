@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from daybook.client.calls import BookieCalls, ReadKey
+from daybook.core.effects import ClearLimbo, ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
-from daybook.core.events import ClearLimbo, ReadLimbo, SendLacRead, SendRead
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_aio_channel
 from daybook.wire.service import BookieStub

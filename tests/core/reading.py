@@ -1,15 +1,10 @@
 """What the tests of reading share: a cluster with a written ledger, and a reader run against it."""
 
+from daybook.core.effects import Deliver, Effect, ReadFailed, SendRead
 from daybook.core.errors import (
     DaybookError,
 )
-from daybook.core.events import (
-    Consumed,
-    Deliver,
-    Effect,
-    ReadFailed,
-    SendRead,
-)
+from daybook.core.events import Consumed
 from daybook.core.frame import Entry
 from daybook.core.ids import EntryId
 from daybook.core.reader import LedgerReader, ReadPolicy

@@ -2,10 +2,7 @@
 
 import random
 
-from daybook.core.events import (
-    Recovered,
-    RecoveryFailed,
-)
+from daybook.core.effects import Recovered, RecoveryFailed
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo
 from daybook.core.recovery import LedgerRecovery, RecoveryPolicy

@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from daybook.core.events import (
-    Effect,
-    Event,
-)
+from daybook.core.effects import Effect
+from daybook.core.events import Event
 from daybook.core.intervals import IntervalSet
 from daybook.core.repair import LedgerRepair
 from daybook.core.repair_copy import RepairPolicy

@@ -8,20 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from daybook.core.errors import Code
-from daybook.core.events import (
-    CasAnswered,
+from daybook.core.effects import (
     CasMetadata,
-    CasOutcome,
     ClearLimbo,
     Effect,
-    Event,
-    FrameAcked,
-    FrameFailed,
-    LimboCleared,
-    LimboRead,
-    MetadataRead,
-    ReadAnswered,
     ReadLimbo,
     ReadMetadata,
     RepairAbandoned,
@@ -29,6 +19,18 @@ from daybook.core.events import (
     RepairFinished,
     SendFrame,
     SendRead,
+)
+from daybook.core.errors import Code
+from daybook.core.events import (
+    CasAnswered,
+    CasOutcome,
+    Event,
+    FrameAcked,
+    FrameFailed,
+    LimboCleared,
+    LimboRead,
+    MetadataRead,
+    ReadAnswered,
 )
 from daybook.core.frame import Entry, FrameHeader, check_body, decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId

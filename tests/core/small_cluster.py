@@ -10,22 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from daybook.core.bookie import AttachVerdict, BookieLedger, Purpose, compose_range
+from daybook.core.effects import CasMetadata, Effect, ReadMetadata, SendFence, SendFrame, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import (
     CasAnswered,
-    CasMetadata,
     CasOutcome,
-    Effect,
     Event,
     FenceAnswered,
     FrameAcked,
     FrameFailed,
     MetadataRead,
     ReadAnswered,
-    ReadMetadata,
-    SendFence,
-    SendFrame,
-    SendRead,
 )
 from daybook.core.frame import (
     Entry,

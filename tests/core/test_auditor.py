@@ -16,8 +16,8 @@ from daybook.core.auditor import (
     PacedReads,
     decommission_step,
 )
+from daybook.core.effects import CasMetadata, RepairFinished
 from daybook.core.errors import MetadataError
-from daybook.core.events import CasMetadata, RepairFinished
 from daybook.core.ids import BookieId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo

@@ -2,23 +2,14 @@
 
 from collections.abc import Sequence
 
+from daybook.core.effects import Effect, LacKnown, ReadFailed, ReadMetadata, SendLacRead
 from daybook.core.errors import (
     Code,
     NoSuchLedgerError,
     NotEnoughReplicasError,
     UnauthorizedError,
 )
-from daybook.core.events import (
-    BookieFailed,
-    Effect,
-    LacAnswered,
-    LacKnown,
-    MetadataRead,
-    ReadFailed,
-    ReadMetadata,
-    SendLacRead,
-    Tick,
-)
+from daybook.core.events import BookieFailed, LacAnswered, MetadataRead, Tick
 from daybook.core.ids import EntryId
 from daybook.core.lac import LacReader, LacTail, TailPolicy
 from tests.core.small_cluster import Cluster

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from daybook.core.effects import Deliver, ReadFinished, ReadMetadata, SendRead
 from daybook.core.errors import (
     Code,
     CorruptEntryError,
@@ -13,18 +14,7 @@ from daybook.core.errors import (
     NoSuchLedgerError,
     NotEnoughReplicasError,
 )
-from daybook.core.events import (
-    BookieFailed,
-    Consumed,
-    Deliver,
-    FlushRequested,
-    MetadataUnreadable,
-    ReadAnswered,
-    ReadFinished,
-    ReadMetadata,
-    SendRead,
-    Tick,
-)
+from daybook.core.events import BookieFailed, Consumed, FlushRequested, MetadataUnreadable, ReadAnswered, Tick
 from daybook.core.ids import EntryId
 from daybook.core.metadata import Fragment
 from daybook.core.placement import BookieInfo

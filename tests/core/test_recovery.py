@@ -2,11 +2,8 @@
 
 import pytest
 
-from daybook.core.events import (
-    BookieFailed,
-    FlushRequested,
-    Recovered,
-)
+from daybook.core.effects import Recovered
+from daybook.core.events import BookieFailed, FlushRequested
 from daybook.core.metadata import LedgerState
 from daybook.core.recovery import Phase, RecoveryPolicy
 from tests.core.recovery_kit import recover, recovery_of, run_of

@@ -5,23 +5,12 @@ from itertools import product
 
 import pytest
 
+from daybook.core.effects import CasMetadata, ReadMetadata, Recovered, RecoveryFailed, SendFence, SendRead
 from daybook.core.errors import (
     Code,
     NoSuchLedgerError,
 )
-from daybook.core.events import (
-    CasAnswered,
-    CasMetadata,
-    CasOutcome,
-    MetadataRead,
-    MetadataUnreadable,
-    ReadMetadata,
-    Recovered,
-    RecoveryFailed,
-    SendFence,
-    SendRead,
-    Tick,
-)
+from daybook.core.events import CasAnswered, CasOutcome, MetadataRead, MetadataUnreadable, Tick
 from tests.core.recovery_kit import recover, recovery_of, run_of
 from tests.core.small_cluster import Cluster, Run, failed
 

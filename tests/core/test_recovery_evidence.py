@@ -5,13 +5,7 @@ from itertools import combinations, product
 
 import pytest
 
-from daybook.core.errors import (
-    Code,
-    RecoveryFailedError,
-    UnauthorizedError,
-)
-from daybook.core.events import (
-    BookieFailed,
+from daybook.core.effects import (
     CasMetadata,
     Effect,
     ReadMetadata,
@@ -20,8 +14,13 @@ from daybook.core.events import (
     SendFence,
     SendFrame,
     SendRead,
-    Tick,
 )
+from daybook.core.errors import (
+    Code,
+    RecoveryFailedError,
+    UnauthorizedError,
+)
+from daybook.core.events import BookieFailed, Tick
 from daybook.core.metadata import LedgerState
 from daybook.core.quorum import write_set
 from tests.core.recovery_kit import SHAPES, recover, refusal, run_of

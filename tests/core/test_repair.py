@@ -3,19 +3,16 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybook.core.errors import Code, CorruptEntryError, NotEnoughReplicasError
-from daybook.core.events import (
-    BookieFailed,
+from daybook.core.effects import (
     CasMetadata,
-    FrameAcked,
-    ReadAnswered,
     RepairAbandoned,
     RepairFailed,
     RepairFinished,
     SendFrame,
     SendRead,
-    Tick,
 )
+from daybook.core.errors import Code, CorruptEntryError, NotEnoughReplicasError
+from daybook.core.events import BookieFailed, FrameAcked, ReadAnswered, Tick
 from daybook.core.intervals import IntervalSet
 from daybook.core.quorum import stripe_of
 from daybook.core.repair_copy import RepairPolicy

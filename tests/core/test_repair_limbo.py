@@ -2,15 +2,10 @@
 
 import pytest
 
-from daybook.core.errors import Code
-from daybook.core.events import (
-    BookieFailed,
+from daybook.core.effects import (
     CasMetadata,
     ClearLimbo,
     Effect,
-    Event,
-    LimboCleared,
-    LimboRead,
     ReadLimbo,
     ReadMetadata,
     RepairFailed,
@@ -18,6 +13,8 @@ from daybook.core.events import (
     SendFrame,
     SendRead,
 )
+from daybook.core.errors import Code
+from daybook.core.events import BookieFailed, Event, LimboCleared, LimboRead
 from tests.core.repair_kit import limbo_repair, named, on_first, one, repair_of
 from tests.core.repair_model import Cluster, closed_ledger, open_ledger
 

@@ -4,17 +4,10 @@ import itertools
 
 import pytest
 
-from daybook.core.events import (
-    BookieFailed,
-    CasAnswered,
+from daybook.core.effects import (
     CasMetadata,
-    CasOutcome,
     ClearLimbo,
     Effect,
-    Event,
-    FrameAcked,
-    LockLost,
-    MetadataUnreadable,
     ReadLimbo,
     ReadMetadata,
     RepairAbandoned,
@@ -22,6 +15,15 @@ from daybook.core.events import (
     RepairFinished,
     SendFrame,
     SendRead,
+)
+from daybook.core.events import (
+    BookieFailed,
+    CasAnswered,
+    CasOutcome,
+    Event,
+    FrameAcked,
+    LockLost,
+    MetadataUnreadable,
     Tick,
 )
 from daybook.core.intervals import IntervalSet

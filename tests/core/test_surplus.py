@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from daybook.core.events import Effect, RepairFinished
+from daybook.core.effects import Effect, RepairFinished
 from daybook.core.intervals import IntervalSet
 from daybook.core.repair import LedgerRepair
 from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan

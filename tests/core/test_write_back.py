@@ -2,15 +2,11 @@
 
 import random
 
+from daybook.core.effects import RecoveryFailed, SendFence, SendFrame
 from daybook.core.errors import (
     Code,
 )
-from daybook.core.events import (
-    BookieFailed,
-    RecoveryFailed,
-    SendFence,
-    SendFrame,
-)
+from daybook.core.events import BookieFailed
 from daybook.core.frame import Entry, decode_header
 from daybook.core.metadata import Fragment, LedgerState
 from daybook.core.placement import BookieInfo

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from daybook.core.append_queue import ENTRY_ID_MAX
+from daybook.core.effects import CasMetadata, Complete, SendFrame
 from daybook.core.errors import (
     Code,
     EntryIdError,
@@ -12,14 +13,7 @@ from daybook.core.errors import (
     LedgerFencedError,
     MetadataError,
 )
-from daybook.core.events import (
-    CasMetadata,
-    Complete,
-    FenceAnswered,
-    FrameAcked,
-    FrameFailed,
-    SendFrame,
-)
+from daybook.core.events import FenceAnswered, FrameAcked, FrameFailed
 from daybook.core.frame import FRAME_ENTRIES_MAX, check_body, decode_entries, decode_header
 from daybook.core.metadata import Fragment, LedgerMetadata
 from daybook.core.placement import BookieInfo

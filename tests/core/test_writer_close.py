@@ -2,8 +2,9 @@
 
 import pytest
 
+from daybook.core.effects import Closed
 from daybook.core.errors import Code, LedgerClosedError, LedgerFencedError, NoSuchLedgerError
-from daybook.core.events import CasOutcome, Closed
+from daybook.core.events import CasOutcome
 from tests.core.writer_world import WriterWorld
 
 

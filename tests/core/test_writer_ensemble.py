@@ -2,15 +2,9 @@
 
 import pytest
 
+from daybook.core.effects import Closed, EnsembleChanged, SendFrame
 from daybook.core.errors import Code, LedgerFencedError, NoSuchLedgerError, NotEnoughBookiesError
-from daybook.core.events import (
-    CasAnswered,
-    CasOutcome,
-    Closed,
-    EnsembleChanged,
-    MetadataRead,
-    SendFrame,
-)
+from daybook.core.events import CasAnswered, CasOutcome, MetadataRead
 from daybook.core.metadata import Fragment
 from daybook.core.writer_policy import WriterPolicy
 from tests.core.writer_world import WriterWorld

@@ -2,17 +2,13 @@
 
 import pytest
 
+from daybook.core.effects import Closed, Complete, HandleEnded
 from daybook.core.errors import (
     Code,
     EntryTooLargeError,
     LedgerFencedError,
     NoSuchLedgerError,
     UnauthorizedError,
-)
-from daybook.core.events import (
-    Closed,
-    Complete,
-    HandleEnded,
 )
 from daybook.core.ids import ENTRY_BYTES_MAX
 from tests.core.writer_world import WriterWorld

@@ -2,8 +2,8 @@
 
 import pytest
 
+from daybook.core.effects import Closed, Complete
 from daybook.core.errors import Code, EntryIdError
-from daybook.core.events import Closed, Complete
 from daybook.core.ids import MAX_ID
 from daybook.core.metadata import Fragment
 from tests.core.writer_world import WriterWorld

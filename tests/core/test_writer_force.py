@@ -2,8 +2,9 @@
 
 import pytest
 
-from daybook.core.errors import Code, ForceFailedError, LedgerClosedError, LedgerFencedError
-from daybook.core.events import Closed, ForceAnswered, Forced, SendForce
+from daybook.core.effects import Closed, Forced, SendForce
+from daybook.core.errors import Code, ForceFailedError, FrameError, LedgerClosedError, LedgerFencedError
+from daybook.core.events import ForceAnswered
 from daybook.core.frame import FLAG_DEFERRED_SYNC
 from tests.core.writer_world import WriterWorld
 
@@ -114,6 +115,19 @@ def test_rule_22_a_frame_that_one_bookie_refuses_is_never_forced() -> None:
     world.ack("a b")
     world.fail("c", Code.BAD_FRAME)
     assert isinstance(world.end, ForceFailedError)
+
+
+def test_rule_22_a_refusal_before_the_quorum_accepted_is_never_forced_either() -> None:
+    """Found by DeferredHistory: a, which refused entry 0, would have answered the force for what it never had."""
+    world = _deferred()
+    world.write("x")
+    world.force()
+    world.write("y")
+    world.fail("a", Code.BAD_FRAME)
+    world.ack("b c")
+    assert world.of_kind(SendForce) == []
+    assert isinstance(world.end, FrameError)
+    assert world.lac == -1
 
 
 def test_a_fence_found_by_a_force_ends_the_handle() -> None:

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from daybook.core.effects import Closed, Forced
 from daybook.core.errors import Code
-from daybook.core.events import Closed, Forced
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.quorum import write_set
 from tests.core.test_writer_properties import has

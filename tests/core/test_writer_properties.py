@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from daybook.core.effects import Closed, Forced, HandleEnded
 from daybook.core.errors import REACTIONS, Code, LedgerClosedError, Reaction
-from daybook.core.events import CasOutcome, Closed, Forced, HandleEnded
+from daybook.core.events import CasOutcome
 from daybook.core.metadata import LedgerState
 from daybook.core.writer_policy import WriterPolicy
 from tests.core.writer_world import Sent, WriterWorld

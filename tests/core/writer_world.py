@@ -15,35 +15,37 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeVar
 
+from daybook.core.effects import (
+    CasMetadata,
+    Closed,
+    Complete,
+    Degraded,
+    Effect,
+    Fail,
+    Forced,
+    HandleEnded,
+    Quarantined,
+    ReadMetadata,
+    SendForce,
+    SendFrame,
+)
 from daybook.core.errors import Code, DaybookError, NotEnoughBookiesError
 from daybook.core.events import (
     AppendRequested,
     BookieFailed,
     BookiesChanged,
     CasAnswered,
-    CasMetadata,
     CasOutcome,
-    Closed,
     CloseRequested,
-    Complete,
-    Degraded,
-    Effect,
     Event,
-    Fail,
     FlushRequested,
     ForceAnswered,
-    Forced,
     ForceRequested,
     FrameAcked,
     FrameFailed,
-    HandleEnded,
     MetadataConnection,
     MetadataRead,
     MetadataUnreadable,
-    Quarantined,
-    ReadMetadata,
-    SendForce,
-    SendFrame,
     Tick,
 )
 from daybook.core.frame import FrameHeader, check_body, decode_header, frame_entry_ids

@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from daybook.core.bookie import AttachVerdict, BookieLedger, Purpose
+from daybook.core.effects import SendFence, SendFrame, SendRead
 from daybook.core.errors import Code
-from daybook.core.events import (
-    Event,
-    FenceAnswered,
-    FrameAcked,
-    FrameFailed,
-    ReadAnswered,
-    SendFence,
-    SendFrame,
-    SendRead,
-)
+from daybook.core.events import Event, FenceAnswered, FrameAcked, FrameFailed, ReadAnswered
 from daybook.core.frame import Entry, decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.metadata import LedgerMetadata

@@ -10,16 +10,9 @@ from itertools import combinations, product
 
 import pytest
 
+from daybook.core.effects import CasMetadata, ReadLimbo, ReadMetadata, Recovered, RepairFinished
 from daybook.core.errors import Code
-from daybook.core.events import (
-    CasMetadata,
-    LimboRead,
-    MetadataRead,
-    ReadLimbo,
-    ReadMetadata,
-    Recovered,
-    RepairFinished,
-)
+from daybook.core.events import LimboRead, MetadataRead
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.repair import LedgerRepair
 from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan

@@ -9,28 +9,30 @@ lost. How often is limited by `Bounds`, so that the worlds can be counted out.
 from collections.abc import Iterator
 
 from daybook.core.bookie import Purpose
-from daybook.core.errors import LedgerFencedError
-from daybook.core.events import (
-    AppendRequested,
-    CasAnswered,
+from daybook.core.effects import (
     CasMetadata,
-    CasOutcome,
     Closed,
-    CloseRequested,
     Complete,
     Effect,
-    Event,
-    FlushRequested,
-    FrameAcked,
-    FrameFailed,
     HandleEnded,
-    MetadataRead,
     ReadMetadata,
     Recovered,
     RecoveryFailed,
     SendFence,
     SendFrame,
     SendRead,
+)
+from daybook.core.errors import LedgerFencedError
+from daybook.core.events import (
+    AppendRequested,
+    CasAnswered,
+    CasOutcome,
+    CloseRequested,
+    Event,
+    FlushRequested,
+    FrameAcked,
+    FrameFailed,
+    MetadataRead,
     Tick,
 )
 from daybook.core.metadata import Fragment, LedgerMetadata, check_transition

@@ -15,11 +15,8 @@ show                               the metadata, and who holds what
 from collections.abc import Sequence
 from typing import Final
 
-from daybook.core.errors import Code
-from daybook.core.events import (
-    CasAnswered,
+from daybook.core.effects import (
     CasMetadata,
-    CasOutcome,
     Effect,
     ReadMetadata,
     Recovered,
@@ -27,8 +24,9 @@ from daybook.core.events import (
     SendFence,
     SendFrame,
     SendRead,
-    Tick,
 )
+from daybook.core.errors import Code
+from daybook.core.events import CasAnswered, CasOutcome, Tick
 from daybook.core.frame import decode_header, frame_entry_ids
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.recovery import LedgerRecovery

@@ -18,10 +18,8 @@ show                               the writer's state in one line
 from collections.abc import Sequence
 from typing import Any, Final
 
-from daybook.core.errors import Code
-from daybook.core.events import (
+from daybook.core.effects import (
     CasMetadata,
-    CasOutcome,
     Closed,
     Complete,
     Degraded,
@@ -29,13 +27,14 @@ from daybook.core.events import (
     EnsembleChanged,
     Fail,
     Forced,
-    FrameAcked,
     HandleEnded,
     Quarantined,
     ReadMetadata,
     SendForce,
     SendFrame,
 )
+from daybook.core.errors import Code
+from daybook.core.events import CasOutcome, FrameAcked
 from daybook.core.frame import decode_header, frame_entry_ids
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.writer_policy import WriterPolicy

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerState
@@ -36,7 +37,7 @@ class RecoveryClient(Driver):
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
         super().__init__(cluster, name, ledger_id, KEY)
-        self._carry_out |= {ev.Recovered: self._recovered, ev.RecoveryFailed: self._recovery_failed}
+        self._carry_out |= {fx.Recovered: self._recovered, fx.RecoveryFailed: self._recovery_failed}
         self.start_ticking()
         self.activity = Activity.RECOVERY
         machine = make_recovery(self)
@@ -47,18 +48,18 @@ class RecoveryClient(Driver):
         """Placement chooses among these."""
         self.feed(ev.BookiesChanged(registered))
 
-    def _recovered(self, effect: ev.Recovered) -> None:
+    def _recovered(self, effect: fx.Recovered) -> None:
         self.cluster.checkers.ended(self.ledger_id, effect.metadata)
         self.finish()
 
-    def _recovery_failed(self, effect: ev.RecoveryFailed) -> None:
+    def _recovery_failed(self, effect: fx.RecoveryFailed) -> None:
         self.finish()
 
 
 class DeletionClient(RecoveryClient):
     """Deletes a ledger: one that is not CLOSED is recovered first (rule 20)."""
 
-    def _recovered(self, effect: ev.Recovered) -> None:
+    def _recovered(self, effect: fx.Recovered) -> None:
         self.cluster.checkers.ended(self.ledger_id, effect.metadata)
         self._read()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.audit_ledger import Findings, LedgerAuditor, OpenAction
 from daybook.core.auditor import Auditor, AuditorPolicy
@@ -191,11 +192,11 @@ class WorkerClient(Inspector):
         self._registered: dict[BookieId, BookieInfo] = {}
         self._rounds = 0
         self._carry_out |= {
-            ev.RepairFinished: self._look_again,
-            ev.RepairAbandoned: self._look_again,
-            ev.RepairFailed: self._repair_failed,
-            ev.Recovered: self._recovered,
-            ev.RecoveryFailed: self._recovery_failed,
+            fx.RepairFinished: self._look_again,
+            fx.RepairAbandoned: self._look_again,
+            fx.RepairFailed: self._repair_failed,
+            fx.Recovered: self._recovered,
+            fx.RecoveryFailed: self._recovery_failed,
         }
         self.start_ticking()
         store = cluster.store
@@ -279,7 +280,7 @@ class WorkerClient(Inspector):
     def _look_again(self, _effect: object) -> None:
         self.later(0, self._look)
 
-    def _repair_failed(self, effect: ev.RepairFailed) -> None:
+    def _repair_failed(self, effect: fx.RepairFailed) -> None:
         self.cluster.setbacks.failed(
             self.ledger_id, str(effect.error), self.world.now_ms, unrecoverable=effect.unrecoverable
         )
@@ -296,11 +297,11 @@ class WorkerClient(Inspector):
         if self.activity is Activity.RECOVERY:
             self.feed(ev.BookiesChanged(registered))
 
-    def _recovered(self, effect: ev.Recovered) -> None:
+    def _recovered(self, effect: fx.Recovered) -> None:
         self.cluster.checkers.ended(self.ledger_id, effect.metadata)
         self.later(0, self._look)
 
-    def _recovery_failed(self, effect: ev.RecoveryFailed) -> None:
+    def _recovery_failed(self, effect: fx.RecoveryFailed) -> None:
         self.cluster.setbacks.failed(
             self.ledger_id, str(effect.error), self.world.now_ms, unrecoverable=False
         )

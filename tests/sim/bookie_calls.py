@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from daybook.core.bookie import AttachVerdict, BookieLedger, compose_range
+from daybook.core.effects import SendLacRead
 from daybook.core.errors import Code
 from daybook.core.events import (
     FenceAnswered,
@@ -18,7 +19,6 @@ from daybook.core.events import (
     LimboCleared,
     LimboRead,
     ReadAnswered,
-    SendLacRead,
 )
 from daybook.core.frame import Entry
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from daybook.core.bookie import BookieLedger
+from daybook.core.effects import SendLacRead
 from daybook.core.errors import Code
-from daybook.core.events import LacAnswered, SendLacRead
+from daybook.core.events import LacAnswered
 from daybook.core.ids import LedgerId
 from tests.sim.world import MS, Process
 

@@ -10,6 +10,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
@@ -46,7 +47,7 @@ class Activity(Enum):
 class Machine(Protocol):
     """What the driver needs of a machine."""
 
-    def step(self, event: ev.Event) -> Iterable[ev.Effect]:
+    def step(self, event: ev.Event) -> Iterable[fx.Effect]:
         """Take an event, return effects."""
 
 
@@ -62,15 +63,15 @@ class Driver(StreamClient):
         self._generation = 0
         self._calls: dict[int, tuple[int, Callable[[], ev.Event], BookieId]] = {}
         self._carry_out: dict[type, Callable[..., None]] = {
-            ev.SendFrame: self._send_frame,
-            ev.SendFence: self._send_fence,
-            ev.SendRead: self._send_read,
-            ev.SendForce: self._send_force,
-            ev.SendLacRead: self._send_lac_read,
-            ev.ReadLimbo: self._read_limbo,
-            ev.ClearLimbo: self._clear_limbo,
-            ev.CasMetadata: self._cas,
-            ev.ReadMetadata: self._read_metadata,
+            fx.SendFrame: self._send_frame,
+            fx.SendFence: self._send_fence,
+            fx.SendRead: self._send_read,
+            fx.SendForce: self._send_force,
+            fx.SendLacRead: self._send_lac_read,
+            fx.ReadLimbo: self._read_limbo,
+            fx.ClearLimbo: self._clear_limbo,
+            fx.CasMetadata: self._cas,
+            fx.ReadMetadata: self._read_metadata,
         }
         cluster.add_client(self)
         if ledger_id >= 0:
@@ -116,7 +117,7 @@ class Driver(StreamClient):
             self.note(f"← {describe(event)}")
         self.perform(self.machine.step(event))
 
-    def perform(self, effects: Iterable[ev.Effect]) -> None:
+    def perform(self, effects: Iterable[fx.Effect]) -> None:
         """Carry out effects, in order."""
         for effect in effects:
             if self.world.tracing:
@@ -196,7 +197,7 @@ class Driver(StreamClient):
         self._calls.pop(answer.request_id, None)
         self.feed(answer)
 
-    def _send_fence(self, effect: ev.SendFence) -> None:
+    def _send_fence(self, effect: fx.SendFence) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.FenceAnswered, name, request_id, Code.TIMEOUT)
         if self.cluster.network.loses_fence():
@@ -207,7 +208,7 @@ class Driver(StreamClient):
             name, request_id, late, bookie.fence, self.ledger_id, self.key, request_id, self.reply_from(name)
         )
 
-    def _send_read(self, effect: ev.SendRead) -> None:
+    def _send_read(self, effect: fx.SendRead) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.ReadAnswered, name, request_id, Code.TIMEOUT)
         bookie = self.cluster.bookies[name]
@@ -222,13 +223,13 @@ class Driver(StreamClient):
             self.reply_from(name),
         )
 
-    def _send_force(self, effect: ev.SendForce) -> None:
+    def _send_force(self, effect: fx.SendForce) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.ForceAnswered, name, request_id, Code.TIMEOUT)
         bookie = self.cluster.bookies[name]
         self._call(name, request_id, late, bookie.force, self.ledger_id, request_id, self.reply_from(name))
 
-    def _send_lac_read(self, effect: ev.SendLacRead) -> None:
+    def _send_lac_read(self, effect: fx.SendLacRead) -> None:
         name = effect.bookie
         late = partial(ev.LacAnswered, name, effect.request_id, Code.TIMEOUT)
         bookie = self.cluster.bookies[name]
@@ -236,7 +237,7 @@ class Driver(StreamClient):
             name, effect.request_id, late, bookie.read_lac, self.ledger_id, effect, self.reply_from(name)
         )
 
-    def _read_limbo(self, effect: ev.ReadLimbo) -> None:
+    def _read_limbo(self, effect: fx.ReadLimbo) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.LimboRead, name, request_id, Code.TIMEOUT)
         bookie = self.cluster.bookies[name]
@@ -244,7 +245,7 @@ class Driver(StreamClient):
             name, request_id, late, bookie.read_limbo, self.ledger_id, request_id, self.reply_from(name)
         )
 
-    def _clear_limbo(self, effect: ev.ClearLimbo) -> None:
+    def _clear_limbo(self, effect: fx.ClearLimbo) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.LimboCleared, name, request_id, Code.TIMEOUT)
         bookie = self.cluster.bookies[name]
@@ -275,7 +276,7 @@ class Driver(StreamClient):
 
     # Metadata
 
-    def _cas(self, effect: ev.CasMetadata) -> None:
+    def _cas(self, effect: fx.CasMetadata) -> None:
         store = self.cluster.store
         answer = partial(self._cas_answered, self._generation, effect.request_id)
         store.request(self.session, answer, store.cas, effect.metadata, effect.expected_version)
@@ -290,7 +291,7 @@ class Driver(StreamClient):
             self.world.tally.state("unknown cas")
             self.feed(ev.CasAnswered(request_id, ev.CasOutcome.UNKNOWN))
 
-    def _read_metadata(self, effect: ev.ReadMetadata) -> None:
+    def _read_metadata(self, effect: fx.ReadMetadata) -> None:
         store = self.cluster.store
         answer = partial(self._metadata_read, self._generation, effect.request_id)
         store.request(self.session, answer, store.read, self.ledger_id)

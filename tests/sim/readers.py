@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.lac import LacReader, LacTail, TailPolicy
@@ -51,22 +52,22 @@ class ReadClient(Driver):
             now_ms=self.world.now_ms,
         )
         self._carry_out |= {
-            ev.Deliver: self._deliver,
-            ev.ReadFinished: self._read_over,
-            ev.ReadFailed: self._read_over,
+            fx.Deliver: self._deliver,
+            fx.ReadFinished: self._read_over,
+            fx.ReadFailed: self._read_over,
         }
         self.adopt(machine)
         self.start_ticking()
         self.perform(machine.start())
 
-    def _deliver(self, effect: ev.Deliver) -> None:
+    def _deliver(self, effect: fx.Deliver) -> None:
         self._at = self.cluster.checkers.delivered(
             self.ledger_id, effect.entries, self._at, unconfirmed=self._unconfirmed
         )
         size_bytes = sum(len(entry.data) for entry in effect.entries)
         self.later(0, self.feed, ev.Consumed(size_bytes))
 
-    def _read_over(self, _effect: ev.ReadFinished | ev.ReadFailed) -> None:
+    def _read_over(self, _effect: fx.ReadFinished | fx.ReadFailed) -> None:
         self.finish()
         self._when_done(self._at)
 
@@ -78,7 +79,7 @@ class CatchUpClient(Driver):
         super().__init__(cluster, name, ledger_id, KEY)
         self._rng = self.world.rng(name)
         self._metadata: LedgerMetadata | None = None
-        self._carry_out |= {ev.LacKnown: self._lac_known, ev.ReadFailed: self._give_up}
+        self._carry_out |= {fx.LacKnown: self._lac_known, fx.ReadFailed: self._give_up}
         self.start_ticking()
         store = cluster.store
         store.request(self.session, self._opened, store.read, ledger_id)
@@ -92,7 +93,7 @@ class CatchUpClient(Driver):
         self.adopt(machine)
         self.perform(machine.start())
 
-    def _lac_known(self, effect: ev.LacKnown) -> None:
+    def _lac_known(self, effect: fx.LacKnown) -> None:
         lac = effect.last_add_confirmed
         metadata = effect.closed or self._metadata
         assert metadata is not None
@@ -111,7 +112,7 @@ class CatchUpClient(Driver):
                 unconfirmed=unconfirmed,
             )
 
-    def _give_up(self, _effect: ev.ReadFailed) -> None:
+    def _give_up(self, _effect: fx.ReadFailed) -> None:
         self.finish()
 
 
@@ -124,7 +125,7 @@ class TailClient(Driver):
         self._read_to: EntryId = NO_ENTRY
         self._reads = 0
         self._reading: ReadClient | None = None
-        self._carry_out |= {ev.LacKnown: self._lac_known, ev.ReadFailed: self._give_up}
+        self._carry_out |= {fx.LacKnown: self._lac_known, fx.ReadFailed: self._give_up}
         self.start_ticking()
         self._open()
 
@@ -146,7 +147,7 @@ class TailClient(Driver):
         else:
             self.finish()
 
-    def _lac_known(self, effect: ev.LacKnown) -> None:
+    def _lac_known(self, effect: fx.LacKnown) -> None:
         lac = effect.last_add_confirmed
         self.cluster.checkers.reader_lac(self.ledger_id, self._lac, lac)
         self._lac = lac
@@ -171,7 +172,7 @@ class TailClient(Driver):
     def _have_read(self, last: EntryId) -> None:
         self._read_to = last
 
-    def _give_up(self, _effect: ev.ReadFailed) -> None:
+    def _give_up(self, _effect: fx.ReadFailed) -> None:
         self.finish()
 
     def crash(self) -> None:

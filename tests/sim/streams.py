@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.bookie import Purpose
 from daybook.core.errors import Code
@@ -66,7 +67,7 @@ class StreamClient(Process):
         if not stream.send(stream.bookie, receive, *args):
             self.cluster.stream_broke(stream)
 
-    def _send_frame(self, effect: ev.SendFrame) -> None:
+    def _send_frame(self, effect: fx.SendFrame) -> None:
         self._frames[effect.send_id] = (self.world.now_us + REQUEST_TIMEOUT_US, effect.bookie)
         channel = self._channel(effect.bookie)
         channel.queue.append((effect.send_id, effect.frame))

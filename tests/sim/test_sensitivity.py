@@ -10,8 +10,9 @@ from typing import Final, TypeAlias
 import pytest
 
 from daybook.core.bookie import AttachVerdict, BookieLedger, FenceVerdict
+from daybook.core.effects import Effect
 from daybook.core.errors import Code
-from daybook.core.events import Effect, FrameAcked, ReadAnswered
+from daybook.core.events import FrameAcked, ReadAnswered
 from daybook.core.evidence import EvidenceWindow
 from daybook.core.fence_round import FenceRound
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId

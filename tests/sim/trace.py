@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from daybook.core.effects import Effect, SendFrame
 from daybook.core.errors import DaybookError
-from daybook.core.events import Effect, Event, SendFrame
+from daybook.core.events import Event
 from daybook.core.frame import Entry, decode_header, last_entry
 from daybook.core.metadata import LedgerMetadata
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.bookie import Purpose
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
@@ -53,14 +54,14 @@ class WriterClient(Driver):
             deferred_sync=swarm.deferred_sync,
         )
         self._carry_out |= {
-            ev.Complete: self._complete,
-            ev.Fail: self._fail,
-            ev.Forced: self._forced,
-            ev.Closed: self._closed,
-            ev.HandleEnded: self._handle_ended,
-            ev.Degraded: self._degraded,
-            ev.Quarantined: _ignore,
-            ev.EnsembleChanged: self._ensemble_changed,
+            fx.Complete: self._complete,
+            fx.Fail: self._fail,
+            fx.Forced: self._forced,
+            fx.Closed: self._closed,
+            fx.HandleEnded: self._handle_ended,
+            fx.Degraded: self._degraded,
+            fx.Quarantined: _ignore,
+            fx.EnsembleChanged: self._ensemble_changed,
         }
         self._pace_us = self._rng.choice((2, 8, 25)) * MS
         self._closes = self._rng.random() < 0.5
@@ -146,7 +147,7 @@ class WriterClient(Driver):
         self.cluster.checkers.writer_lac(self.ledger_id, self._lac, lac)
         self._lac = lac
 
-    def _complete(self, effect: ev.Complete) -> None:
+    def _complete(self, effect: fx.Complete) -> None:
         expected = self._ids.pop(effect.token)
         checkers = self.cluster.checkers
         if (effect.first, effect.last) != expected:
@@ -154,27 +155,27 @@ class WriterClient(Driver):
         if not self.cluster.swarm.deferred_sync:
             checkers.completed(self.machine.metadata, effect.first, effect.last)
 
-    def _forced(self, effect: ev.Forced) -> None:
+    def _forced(self, effect: fx.Forced) -> None:
         """With deferred sync only this acknowledges (rule 22), and on the whole ensemble."""
         first = self.cluster.checkers.ghosts[self.ledger_id].acked + 1
         if effect.last_add_confirmed >= first:
             last = effect.last_add_confirmed
             self.cluster.checkers.completed(self.machine.metadata, first, last, everywhere=True)
 
-    def _fail(self, effect: ev.Fail) -> None:
+    def _fail(self, effect: fx.Fail) -> None:
         self._ids.pop(effect.token, None)
 
-    def _closed(self, effect: ev.Closed) -> None:
+    def _closed(self, effect: fx.Closed) -> None:
         self.cluster.checkers.ended(self.ledger_id, effect.metadata)
         self.finish()
 
-    def _handle_ended(self, _effect: ev.HandleEnded) -> None:
+    def _handle_ended(self, _effect: fx.HandleEnded) -> None:
         self.finish()
 
-    def _degraded(self, effect: ev.Degraded) -> None:
+    def _degraded(self, effect: fx.Degraded) -> None:
         self.world.tally.state("no spare" if effect.missing else "no spare ended")
 
-    def _ensemble_changed(self, _effect: ev.EnsembleChanged) -> None:
+    def _ensemble_changed(self, _effect: fx.EnsembleChanged) -> None:
         if self._failed_idle:
             self.world.tally.state("deferred change")
         self._failed_idle = False

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from daybook.client.autorecovery.cluster import LeaseLostError
 from daybook.client.run import Startable
-from daybook.core.events import CasMetadata, ClearLimbo, Effect, Event, FrameAcked, RepairFailed, SendFrame
+from daybook.core.effects import CasMetadata, ClearLimbo, Effect, RepairFailed, SendFrame
+from daybook.core.events import Event, FrameAcked
 
 
 class Guarded:

@@ -28,8 +28,7 @@ from daybook.core.audit_ledger import (
     RatingPolicy,
     Reason,
 )
-from daybook.core.errors import MetadataError, NoSuchLedgerError
-from daybook.core.events import (
+from daybook.core.effects import (
     Effect,
     Recovered,
     RecoveryFailed,
@@ -37,6 +36,7 @@ from daybook.core.events import (
     RepairFailed,
     RepairFinished,
 )
+from daybook.core.errors import MetadataError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo

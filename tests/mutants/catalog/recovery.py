@@ -3,8 +3,9 @@
 import pytest
 
 from daybook.core import recovery, write_back
+from daybook.core.effects import RecoveryFailed
 from daybook.core.errors import Code, RecoveryFailedError
-from daybook.core.events import FenceAnswered, RecoveryFailed
+from daybook.core.events import FenceAnswered
 from daybook.core.evidence import EvidenceWindow, _Testimony
 from daybook.core.fence_round import FenceRound
 from daybook.core.ids import EntryId

@@ -4,7 +4,8 @@ import pytest
 
 from daybook.core import repair as repair_module
 from daybook.core import repair_plan
-from daybook.core.events import Effect, LimboCleared, ReadLimbo
+from daybook.core.effects import Effect, ReadLimbo
+from daybook.core.events import LimboCleared
 from daybook.core.quorum import DENSE
 from daybook.core.repair import LedgerRepair, _Phase
 from daybook.core.repair_copy import PositionCopy

@@ -5,9 +5,10 @@ import pytest
 from daybook.core import writer_policy
 from daybook.core.append_queue import AppendQueue, ExplicitQueue
 from daybook.core.batch import Batch
+from daybook.core.effects import Effect
 from daybook.core.ensemble_change import why_not_own
 from daybook.core.errors import REACTIONS, Code, DaybookError, LedgerFencedError, Reaction
-from daybook.core.events import CasAnswered, Effect, FrameAcked, MetadataRead
+from daybook.core.events import CasAnswered, FrameAcked, MetadataRead
 from daybook.core.force import Forces
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.metadata import LedgerMetadata
