@@ -14,7 +14,7 @@ from bench.limits import measure_limits
 from bench.report import write_report
 from bench.result import Result
 from bench.runner import run_side
-from bench.sides import DaybookSide
+from bench.sides import DaybookSide, WorkloadError
 from bench.workloads import workloads
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "daybook" / "bench"
@@ -46,6 +46,7 @@ def main(
             task = progress.add_task("the machine's own limits", total=None)
             if not only:
                 rows += measure_limits(scale, directory)
+            failure: WorkloadError | None = None
             for side in sides:
                 steps = run_side(
                     side,
@@ -53,8 +54,14 @@ def main(
                     lambda step: progress.update(task, description=step),
                     is_peer=isinstance(side, BookKeeperSide),
                 )
-                rows += steps
+                try:
+                    rows.extend(steps)
+                except WorkloadError as error:
+                    failure = error
     write_report(rows, out, scale, console)
+    if failure is not None:
+        console.print(f"[red]not everything was measured:[/] {failure}")
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":

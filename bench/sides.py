@@ -24,6 +24,10 @@ PEER: Final = Path(__file__).parent / "peer"
 WORKLOAD_TIMEOUT_S: Final = 1200
 
 
+class WorkloadError(Exception):
+    """A client process of a workload failed; the message has the end of what it printed."""
+
+
 class Side(ABC):
     """A system under test with `bookies` bookie processes."""
 
@@ -134,7 +138,11 @@ class DaybookSide(Side):
 
 def run_client(command: Sequence[str]) -> dict[str, Any]:
     """Run a client process; its last line of JSON is its result (the peer logs to the same stream)."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=WORKLOAD_TIMEOUT_S)
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=WORKLOAD_TIMEOUT_S)
+    if done.returncode:
+        tail = done.stdout.decode(errors="replace")[-2000:]
+        msg = f"{' '.join(command)[:500]} ended with exit code {done.returncode}:\n{tail}"
+        raise WorkloadError(msg)
     result: dict[str, Any] = json.loads(
         [line for line in done.stdout.splitlines() if line.startswith(b"{")][-1]
     )

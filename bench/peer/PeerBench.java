@@ -29,7 +29,7 @@ public class PeerBench {
   public static void main(String[] args) throws Exception {
     ClientConfiguration conf = new ClientConfiguration();
     conf.setMetadataServiceUri("zk+null://" + args[1] + "/ledgers");
-    conf.setAddEntryTimeout(30);
+    conf.setAddEntryTimeout(120);
     conf.setThrottleValue(0);
     try (BookKeeper bk = new BookKeeper(conf)) {
       switch (args[0]) {
