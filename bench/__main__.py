@@ -46,21 +46,19 @@ def main(
             task = progress.add_task("the machine's own limits", total=None)
             if not only:
                 rows += measure_limits(scale, directory)
-            failure: WorkloadError | None = None
+            failures: list[WorkloadError] = []
             for side in sides:
-                steps = run_side(
+                rows += run_side(
                     side,
                     work,
                     lambda step: progress.update(task, description=step),
+                    failures.append,
                     is_peer=isinstance(side, BookKeeperSide),
                 )
-                try:
-                    rows.extend(steps)
-                except WorkloadError as error:
-                    failure = error
     write_report(rows, out, scale, console)
-    if failure is not None:
-        console.print(f"[red]not everything was measured:[/] {failure}")
+    for failure in failures:
+        console.print(f"[red]not measured:[/] {failure}")
+    if failures:
         raise typer.Exit(1)
 
 

@@ -6,16 +6,24 @@ from threading import Event, Thread
 from typing import Final
 
 from bench.result import Result
-from bench.sides import Side, rss_anon_mib
+from bench.sides import Side, WorkloadError, rss_anon_mib
 from bench.workloads import Workload
 
 SAMPLE_S: Final = 0.2
 
 
 def run_side(
-    side: Side, work: list[Workload], on_step: Callable[[str], None], *, is_peer: bool
+    side: Side,
+    work: list[Workload],
+    on_step: Callable[[str], None],
+    on_failure: Callable[[WorkloadError], None],
+    *,
+    is_peer: bool,
 ) -> Iterator[Result]:
-    """Measure every workload on `side`, with as many bookies as it needs (three, or its ensemble)."""
+    """Measure every workload on `side`, with as many bookies as it needs (three, or its ensemble).
+
+    A workload whose client fails is told to `on_failure`, and the next one is run.
+    """
     for bookies in sorted({max(3, each.quorums.ensemble_size) for each in work}):
         chosen = [each for each in work if max(3, each.quorums.ensemble_size) == bookies]
         on_step(f"{side.name}: starting {bookies} bookies")
@@ -26,7 +34,12 @@ def run_side(
             for each in chosen:
                 if each.peer or not is_peer:
                     on_step(f"{side.name}: {each.name}")
-                    yield measure(side, each, idle_stop_s)
+                    try:
+                        result = measure(side, each, idle_stop_s)
+                    except WorkloadError as error:
+                        on_failure(error)
+                    else:
+                        yield result
         finally:
             side.stop()
 
