@@ -262,19 +262,10 @@ class Bookie:
         self.table.flush_wanted.set()
 
     def _look_at_space(self) -> list[Usage]:
-        """Journal and store; what LMDB's file can reuse counts as free, since it never shrinks (rules 27 and 30).
-
-        On one file system it counts for the journal as well: otherwise a store that once filled the disk would keep the
-        bookie read-only after every ledger in it was deleted.
-        """
-        journal_dir, store_dir = self.settings.journal_dir, self.settings.store_dir
-        journal = _file_system("journal", journal_dir.__fspath__())
-        store = _file_system("store", store_dir.__fspath__())
+        """Journal and store; what LMDB's file can reuse counts as free, since it never shrinks (rule 30)."""
+        journal = _file_system("journal", self.settings.journal_dir.__fspath__())
+        store = _file_system("store", self.settings.store_dir.__fspath__())
         space = self.storage.store.space()
-        if journal_dir.stat().st_dev == store_dir.stat().st_dev:
-            journal = journal._replace(
-                free_bytes=min(journal.capacity_bytes, journal.free_bytes + space.reusable)
-            )
         capacity = min(store.capacity_bytes, self.settings.store_map_bytes)
         return [journal, Usage("store", capacity, min(capacity, space.free))]
 

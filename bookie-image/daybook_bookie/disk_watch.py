@@ -16,13 +16,6 @@ from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
 
-TRIAL_LOOKS: Final = 6
-"""After so many looks a refused disk is tried again, if there is room by its figures.
-
-What refused a write need not show in them: a quota, or space that was freed before anybody looked. The trial is a
-write like any other; if it is refused too, the bookie is read-only again, and nothing was lost.
-"""
-
 
 class SpaceState(Enum):
     """What the space allows."""
@@ -86,7 +79,6 @@ class DiskWatch:
         self._warned = False
         self._refused: dict[str, int] = {}
         """What was free, by directory, when a write was refused for want of space."""
-        self._looks_since_refusal = 0
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.state = SpaceState.WRITABLE
@@ -121,10 +113,9 @@ class DiskWatch:
         return now
 
     def refuse_writes(self) -> None:
-        """The disk itself said that it is full: read-only until a look finds more space than now, or for TRIAL_LOOKS."""
+        """The disk itself said that it is full: read-only until a look finds more space than now."""
         with self._lock:
             self._refused = {usage.name: usage.free_bytes for usage in self._look()}
-            self._looks_since_refusal = 0
             before, self.state = self.state, max(self.state, SpaceState.READ_ONLY, key=_severity)
             changed = self.state is not before
         if changed:
@@ -133,9 +124,7 @@ class DiskWatch:
 
     def _is_still_refused(self) -> bool:
         """Whether no directory has more room than when a write was refused, whatever the ratio says."""
-        self._looks_since_refusal += 1
-        has_more = any(usage.free_bytes > self._refused.get(usage.name, 0) for usage in self.usages)
-        if has_more or self._looks_since_refusal > TRIAL_LOOKS:
+        if any(usage.free_bytes > self._refused.get(usage.name, 0) for usage in self.usages):
             self._refused = {}
         return bool(self._refused)
 

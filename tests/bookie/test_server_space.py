@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from daybook_bookie.disk_watch import TRIAL_LOOKS, DiskWatch, SpaceLimits, SpaceState, Usage, next_state
+from daybook_bookie.disk_watch import DiskWatch, SpaceLimits, SpaceState, Usage, next_state
 from daybook_bookie.storage_errors import StorageFullError
-from daybook_bookie.store import Space
 
 from daybook.core.errors import Code
 from daybook.core.frame import FLAG_RECOVERY
@@ -34,29 +33,6 @@ def test_rule_30_the_fullest_directory_decides_and_a_full_disk_starts_read_only(
     watch = DiskWatch(lambda: used(96), LIMITS, 10_000)
     assert watch.state is SpaceState.READ_ONLY
     assert watch.fullest.name == "store"
-
-
-def test_rule_30_a_refusal_that_no_figure_shows_ends_with_a_trial() -> None:
-    """A quota, say: free space never moves, and yet there is room again one day."""
-    watch = DiskWatch(lambda: [Usage("store", 100, 50)], SpaceLimits(), 1000)
-    watch.refuse_writes()
-    states = [watch.check() for _ in range(TRIAL_LOOKS + 1)]
-    assert states == [SpaceState.READ_ONLY] * TRIAL_LOOKS + [SpaceState.WRITABLE]
-    watch.refuse_writes()
-    assert watch.check() is SpaceState.READ_ONLY, "the trial was refused: all begins anew"
-
-
-def test_rule_27_what_the_store_can_reuse_counts_for_a_journal_on_the_same_disk(
-    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def journal_usage(reusable: int) -> Usage:
-        space = Space(file_system_free=0, reusable=reusable, map_free=2**40)
-        monkeypatch.setattr(bookie.bookie.storage.store, "space", lambda: space)
-        return bookie.bookie._look_at_space()[0]
-
-    capacity_bytes = journal_usage(0).capacity_bytes
-    assert journal_usage(0).ratio > 0
-    assert journal_usage(capacity_bytes).ratio == 0
 
 
 def test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions(

@@ -22,6 +22,7 @@ from tests.mutants.registry import mutant
 
 JOURNAL = "tests/bookie/test_journal.py::"
 STORE = "tests/bookie/test_store.py::"
+STORE_SPACE = "tests/bookie/test_store_space.py::"
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -108,7 +109,7 @@ def the_checkpoint_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daybook_bookie.store, "refuse_unless_current", _nothing)
 
 
-@mutant(rule=27, caught_by=STORE + "test_rule_27_space_that_deletions_free_counts_as_free")
+@mutant(rule=27, caught_by=STORE_SPACE + "test_rule_27_space_that_deletions_free_counts_as_free")
 def only_the_file_system_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     "Pages that LMDB can use again are not counted as free."
     real = Store.space
