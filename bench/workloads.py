@@ -56,8 +56,8 @@ def workloads(scale: float) -> list[Workload]:
     return [
         Workload("1 KiB, append_many", 1024, scaled(2_000_000), read=True),
         Workload("1 KiB, append", 1024, scaled(2_000_000), api="append", peer=False),
-        Workload("100 B, append_many", 100, scaled(3_000_000), read=True),
-        Workload("100 B, append", 100, scaled(3_000_000), api="append", peer=False),
+        Workload("100 B, append_many", 100, scaled(1_000_000), read=True),
+        Workload("100 B, append", 100, scaled(1_000_000), api="append", peer=False),
         Workload("1 KiB at 1,000/s", 1024, scaled(15_000), api="append", rate_per_s=1000, kind="latency"),
         Workload("1 KiB, one in flight", 1024, scaled(3_000), api="append", window=1, kind="latency"),
         Workload(
