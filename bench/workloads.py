@@ -69,6 +69,6 @@ def workloads(scale: float) -> list[Workload]:
             ledgers=1000,
             kind="latency",
         ),
-        Workload("1 KiB striped 5/3/2", 1024, scaled(1_000_000), quorums=STRIPED, read=True),
+        Workload("1 KiB striped 5/3/2", 1024, scaled(2_000_000), quorums=STRIPED, read=True),
         Workload("100 MB left open", 1024, scaled(100_000), close=False),
     ]
