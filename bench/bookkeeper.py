@@ -17,6 +17,10 @@ from bench.workloads import Workload
 from daybook.runtime.ports import free_ports
 
 START_TIMEOUT_S: Final = 90
+ADDS_IN_PROGRESS_MAX: Final = 8000
+"""Where a bookie stops reading more from its clients. With Qa < Qw the window does not bound what the slowest bookie is
+sent, and at 10,000 waiting adds a bookie refuses; the client, with no spare bookie, then gives the ledger up.
+"""
 HEAP: Final = ("-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 
 
@@ -104,6 +108,7 @@ class BookKeeperSide(Side):
             "dbStorage_readAheadCacheMaxSizeMb": 128,
             "diskUsageThreshold": 0.99,
             "diskUsageWarnThreshold": 0.98,
+            "maxAddsInProgressLimit": ADDS_IN_PROGRESS_MAX,
             "httpServerEnabled": "false",
         }
         self._config(number).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

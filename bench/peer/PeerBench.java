@@ -29,9 +29,7 @@ public class PeerBench {
   public static void main(String[] args) throws Exception {
     ClientConfiguration conf = new ClientConfiguration();
     conf.setMetadataServiceUri("zk+null://" + args[1] + "/ledgers");
-    // 4.17.2 looks for adds that timed out in a map whose values are recycled meanwhile: a look that loses
-    // this race fails an add that did not time out, and the ledger with it. No look, no race.
-    conf.setTimeoutMonitorIntervalSec(86_400);
+    conf.setAddEntryTimeout(120);
     conf.setThrottleValue(0);
     try (BookKeeper bk = new BookKeeper(conf)) {
       switch (args[0]) {
