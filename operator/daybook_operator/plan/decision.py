@@ -1,0 +1,118 @@
+"""What a plan says: effects in order, and when to look again.
+
+Effects are carried out one after the other and end at the first that fails. The status is the last of them, so that it
+never tells of something that was not done.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from daybook_operator.plan.conditions import Condition, fine, merge, reports
+from daybook_operator.plan.effects import Effect, Manifest, Ref, SetStatus
+
+GROUP: Final = "daybook.dev"
+API_VERSION: Final = f"{GROUP}/v1alpha1"
+FINALIZER: Final = f"{GROUP}/operator"
+PAUSE: Final = f"{GROUP}/pause"
+FIELD_MANAGER: Final = "daybook-operator"
+
+PAUSED: Final = "Paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`requeue_after_s`: look again then, unless something happens before; None: at the next event or resync."""
+
+    effects: tuple[Effect, ...] = ()
+    requeue_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one part of a plan adds: effects, fields of the status, conditions, and when to look again.
+
+    `blocks`: the parts after it are left for a later reconcile (their conditions stay as they were).
+    """
+
+    effects: tuple[Effect, ...] = ()
+    status: Mapping[str, Any] | None = None
+    conditions: tuple[Condition, ...] = ()
+    requeue_after_s: float | None = None
+    blocks: bool = False
+
+
+def sooner(*times_s: float | None) -> float | None:
+    """The smallest of the times that are given; None if there is none."""
+    given = [time_s for time_s in times_s if time_s is not None]
+    return min(given) if given else None
+
+
+def is_paused(manifest: Manifest) -> bool:
+    """Whether a person asked the operator to keep its hands off the object."""
+    annotations = manifest["metadata"].get("annotations") or {}
+    return bool(annotations.get(PAUSE) == "true")
+
+
+def is_terminating(manifest: Manifest) -> bool:
+    """Whether the object (or namespace) was deleted and waits for its finalizers."""
+    return bool(manifest["metadata"].get("deletionTimestamp"))
+
+
+def paused(ref: Ref, manifest: Manifest, now_ms: int) -> Decision:
+    """All that happens to a paused object: the condition says so, everything else of its status stays."""
+    status = dict(manifest.get("status") or {})
+    kept = [each for each in status.get("conditions", ()) if each["type"] != PAUSED]
+    said = fine(PAUSED, "PauseAnnotation", f"Remove the annotation {PAUSE} to have the operator go on.")
+    before = status.get("conditions", ())
+    generation = manifest["metadata"].get("generation", 0)
+    status["conditions"] = sorted(
+        [*kept, *merge(before, [said], generation=generation, now_ms=now_ms)], key=lambda each: each["type"]
+    )
+    return Decision((*reports(ref, before, [said]), *set_status(ref, manifest, status)))
+
+
+def not_paused() -> Condition:
+    """What an object that is reconciled says about pausing."""
+    return fine(PAUSED, "Reconciling", status=False)
+
+
+def finish(
+    ref: Ref,
+    manifest: Manifest,
+    *,
+    effects: Iterable[Effect],
+    status: Mapping[str, Any],
+    conditions: Iterable[Condition],
+    now_ms: int,
+    requeue_after_s: float | None = None,
+) -> Decision:
+    """The usual end of a plan: its effects, then events about conditions that change, then the status if it does.
+
+    `status` is without conditions and observedGeneration, which are added here.
+    """
+    wanted = [*conditions, not_paused()]
+    current = (manifest.get("status") or {}).get("conditions", ())
+    generation = manifest["metadata"].get("generation", 0)
+    full = {
+        **status,
+        "observedGeneration": generation,
+        "conditions": merge(current, wanted, generation=generation, now_ms=now_ms),
+    }
+    told = reports(ref, current, wanted)
+    return Decision((*effects, *told, *set_status(ref, manifest, full)), requeue_after_s)
+
+
+def set_status(ref: Ref, manifest: Manifest, status: Mapping[str, Any]) -> tuple[Effect, ...]:
+    """The effect that makes the status so; none if it is."""
+    wanted = _without_none(status)
+    return () if (manifest.get("status") or {}) == wanted else (SetStatus(ref, wanted),)
+
+
+def _without_none(value: Any) -> Any:
+    """The API server drops nulls; what is compared with its answer must not have any."""
+    if isinstance(value, Mapping):
+        return {key: _without_none(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(each) for each in value]
+    return value

@@ -1,0 +1,1 @@
+"""Observes the world for a plan and carries out what the plan asks for."""
