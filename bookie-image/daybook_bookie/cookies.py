@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from daybook_bookie.disk import Disk, write_durably
-from daybook_bookie.storage_errors import CookieError
+from daybook_bookie.storage_errors import CookieError, DiskLostError, ForgottenError
 
 COOKIE: Final = "cookie"
 _CREATING: Final = "cookie.new"
@@ -146,7 +146,8 @@ def check_cookies(
         return Start.REPLACEMENT
     served = len(bare) < len(found) or registered is not None
     if named_by_ledgers or (served and not half_made):
-        raise CookieError(_missing(expected.bookie_id, bare, in_zookeeper=registered is not None))
+        refusal = _kind_of_refusal(found, bare, in_zookeeper=registered is not None)
+        raise refusal(_missing(expected.bookie_id, bare, in_zookeeper=registered is not None))
     if filled:
         raise CookieError(_not_empty(filled))
     return Start.FIRST
@@ -176,6 +177,15 @@ def _check_same(expected: Cookie, cookie: Cookie, where: str) -> None:
                 "check the settings and what is mounted"
             )
             raise CookieError(msg)
+
+
+def _kind_of_refusal(found: Mapping[str, Found], bare: list[str], *, in_zookeeper: bool) -> type[CookieError]:
+    """Told apart for who may authorise a replacement by policy: all is lost, or nothing is but the cookie."""
+    if in_zookeeper and len(bare) == len(found) and all(each.empty for each in found.values()):
+        return DiskLostError
+    if not in_zookeeper and not bare:
+        return ForgottenError
+    return CookieError
 
 
 def _missing(bookie_id: str, bare: list[str], *, in_zookeeper: bool) -> str:

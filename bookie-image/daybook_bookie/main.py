@@ -1,7 +1,8 @@
 """The command `daybook-bookie`: settings in, a serving bookie out, and an exit code that says how it ended.
 
 0: asked to stop, drained and flushed. 1: it could not start, and the last line says why and what to do. 3: journal or
-store failed while it served (rule 23); the next start replays.
+store failed while it served (rule 23); the next start replays. 4: its disks are empty and it has served before; 5: its
+disks are its own and the cluster has forgotten it: both wait for an authorised replacement (rule 29).
 
 What takes long to import is imported once the allocator's settings are in place, since those take a fresh start.
 """
@@ -50,9 +51,10 @@ def start(
     """Serve until SIGTERM. Every setting also has a variable DAYBOOK_BOOKIE_…, and a name in the file."""
     flags = {name: value for name, value in locals().items() if name != "config"}
     _use_allocator()
+    from daybook.core.exits import EXIT_NOT_STARTED
     from daybook.runtime.logs import configure_logs
     from daybook.runtime.settings import SettingsError, load_settings
-    from daybook_bookie.process import EXIT_NOT_STARTED, run
+    from daybook_bookie.process import run
     from daybook_bookie.settings import BookieSettings
 
     try:

@@ -16,6 +16,7 @@ from typing import Final
 from kazoo.security import CREATOR_ALL_ACL
 
 from daybook.core.errors import DaybookError
+from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED, EXIT_STORAGE_FAILED
 from daybook.core.placement import BookieInfo
 from daybook.metadata.store import MetadataStore
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
@@ -31,11 +32,9 @@ from daybook_bookie.metadata_link import MetadataLink
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.server import BookieServer
 from daybook_bookie.settings import BookieSettings
+from daybook_bookie.storage_errors import DiskLostError, ForgottenError
 
 _LOG: Final = get_logger(__name__)
-
-EXIT_NOT_STARTED: Final = 1
-EXIT_STORAGE_FAILED: Final = 3
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long a thread keeps the interpreter from the others: they hand messages to each other all the time."""
@@ -50,7 +49,7 @@ def run(settings: BookieSettings, open_store: Callable[[], Awaitable[MetadataSto
             process = _Process(settings, stop, open_store or _zookeeper(settings), stack)
         except (DaybookError, TlsError, OSError, ValueError) as error:
             _LOG.error("the bookie cannot start", reason=str(error), kind=type(error).__name__)
-            return EXIT_NOT_STARTED
+            return _exit_code(error)
         stop.wait()
         return process.end()
 
@@ -156,6 +155,13 @@ class _Process:
         if not self._bookie.link.is_registered:
             return "the bookie is not registered in ZooKeeper yet"
         return None
+
+
+def _exit_code(error: Exception) -> int:
+    """Why the bookie did not start, for who starts it."""
+    if isinstance(error, DiskLostError):
+        return EXIT_DISK_LOST
+    return EXIT_FORGOTTEN if isinstance(error, ForgottenError) else EXIT_NOT_STARTED
 
 
 def _reachable(address: Address) -> str:

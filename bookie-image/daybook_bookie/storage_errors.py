@@ -34,3 +34,11 @@ class StoreRefusedError(StorageError):
 
 class CookieError(StorageError):
     """A directory that belongs to another bookie or cluster, or an identity that cannot be proved (rule 29)."""
+
+
+class DiskLostError(CookieError):
+    """ZooKeeper has the bookie's cookie, its directories are all empty: the disks are new, or none is mounted (rule 29)."""
+
+
+class ForgottenError(CookieError):
+    """The directories are this bookie's, ZooKeeper has no cookie for it: it was decommissioned meanwhile (rule 29)."""

@@ -14,7 +14,7 @@ from daybook_bookie.cookies import (
     look,
     write_cookie,
 )
-from daybook_bookie.storage_errors import CookieError
+from daybook_bookie.storage_errors import CookieError, DiskLostError, ForgottenError
 
 from tests.bookie.sim_disk import SimDisk
 
@@ -59,6 +59,22 @@ def test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised
         else:
             with pytest.raises(CookieError, match=r"empty all|move them away"):
                 check(journal, store, registered, replace=True, named=named)
+
+
+def test_rule_29_only_a_disk_lost_whole_or_a_cookie_deleted_is_for_a_policy_to_decide() -> None:
+    """The rest of the table needs a person: half a bookie, files of nobody, a bookie that only ledgers remember."""
+    kinds: dict[tuple[Found, Found, Cookie | None], type[CookieError]] = {
+        (EMPTY, EMPTY, MINE): DiskLostError,
+        (STAMPED, STAMPED, None): ForgottenError,
+    }
+    for journal, store, registered in product(
+        (EMPTY, STAMPED, UNSTAMPED), (EMPTY, STAMPED, UNSTAMPED), (None, MINE)
+    ):
+        if (journal, store, registered) == (STAMPED, STAMPED, MINE):
+            continue
+        with pytest.raises(CookieError) as refusal:
+            check(journal, store, registered, named=True)
+        assert refusal.type is kinds.get((journal, store, registered), CookieError)
 
 
 @pytest.mark.parametrize("field", ["bookie_id", "instance_id", "pool_uid"])

@@ -2,6 +2,7 @@
 
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,11 +16,14 @@ import pytest
 
 from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.core.errors import Code
+from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED
 from daybook.core.frame import frame_entry_ids, split_message
+from daybook.metadata.bookies import BookieDirectory
+from daybook.metadata.store import MetadataStore
 from daybook.runtime.health import LIVENESS, READINESS
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import decode_read
-from tests.bookie.process_kit import BookieProcess, create_ledger, format_cluster
+from tests.bookie.process_kit import LAYOUT, BookieProcess, create_ledger, format_cluster, with_store
 from tests.bookie.server_kit import KEY, WAIT_S, eventually, frame_of
 
 pytestmark = pytest.mark.integration
@@ -194,3 +198,32 @@ def test_settings_that_cannot_be_used_are_said_all_at_once() -> None:
     for text in ("'a/b' cannot name a bookie", "'nowhere' is no address", "zookeeper", "journal_dir"):
         assert text in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_rule_29_a_lost_disk_and_a_deleted_cookie_end_with_exit_codes_of_their_own(
+    make_bookie: MakeBookie, zookeeper: str
+) -> None:
+    """What watches bookies from outside may authorise a replacement for these two, and for nothing else."""
+    bookie = make_bookie()
+    bookie.start()
+    create_ledger(zookeeper)
+    assert bookie.end() == 0
+
+    with_store(zookeeper, lambda store: BookieDirectory(store, LAYOUT).delete_cookie("b0", 0))
+    assert bookie.spawn().wait(WAIT_S) == EXIT_FORGOTTEN
+    assert "daybook bookie replace b0" in bookie.tail()
+
+    with_store(zookeeper, lambda store: _authorise(store, "b0"))
+    bookie.start()
+    assert bookie.end() == 0
+    for name in ("journal", "store"):
+        shutil.rmtree(bookie.directory / name)
+    assert bookie.spawn().wait(WAIT_S) == EXIT_DISK_LOST
+    assert "daybook bookie replace b0" in bookie.tail()
+
+    (bookie.directory / "store" / "stray").write_bytes(b"?")
+    assert bookie.spawn().wait(WAIT_S) == EXIT_NOT_STARTED
+
+
+async def _authorise(store: MetadataStore, bookie: str) -> None:
+    await BookieDirectory(store, LAYOUT).authorise_replacement(bookie, by="test", now_ms=0)
