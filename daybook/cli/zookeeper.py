@@ -51,10 +51,16 @@ class EmbeddedZooKeeperError(DaybookError):
 class EmbeddedZooKeeper:
     """One ZooKeeper server process. Data, configuration and log are in `directory`; all methods block."""
 
-    def __init__(self, directory: Path, *, port: int = 0, heap_mb: int = HEAP_MB) -> None:
-        """Prepare; with port 0 a free one is chosen at the first start and kept."""
+    def __init__(
+        self, directory: Path, *, port: int = 0, heap_mb: int = HEAP_MB, listen_on: str = "127.0.0.1"
+    ) -> None:
+        """Prepare; with port 0 a free one is chosen at the first start and kept.
+
+        `listen_on`: 0.0.0.0 for a network of this process alone, in which clients use addresses of their own.
+        """
         self.directory = directory
         self.port = port
+        self._listen_on = listen_on
         self._heap_mb = heap_mb
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -126,7 +132,7 @@ class EmbeddedZooKeeper:
             f"tickTime={TICK_MS}\n"
             f"dataDir={data.absolute()}\n"
             f"clientPort={self.port}\n"
-            "clientPortAddress=127.0.0.1\n"
+            f"clientPortAddress={self._listen_on}\n"
             "maxClientCnxns=0\n"
             "admin.enableServer=false\n"
             "4lw.commands.whitelist=ruok\n"

@@ -3,10 +3,11 @@
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from daybook.cli.bookie_process import (
@@ -16,9 +17,11 @@ from daybook.cli.bookie_process import (
     reap,
     start_bookie,
     wait_for_exit,
+    write_settings,
 )
 from daybook.cli.cluster_file import BookieEntry, ClusterError
-from daybook.cli.local_cluster import LocalCluster
+from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.cli.zookeeper import EmbeddedZooKeeper
 from tests.chaos.powercut.disk import WatchedDirectory
 from tests.chaos.powercut.shim import preloaded
 
@@ -39,13 +42,39 @@ SETTINGS: Final[dict[str, object]] = {
 BAD_WORDS: Final = ("corrupt", "damaged")
 
 
+class _Cluster(LocalCluster):
+    """A cluster whose bookies may each have an address of their own for ZooKeeper."""
+
+    zookeeper_hosts: Mapping[str, str] = MappingProxyType({})
+    """By bookie; empty where all use the same."""
+
+    def zookeeper_of(self, bookie: str) -> str:
+        """What this bookie connects to."""
+        host = self.zookeeper_hosts.get(bookie)
+        return f"{host}:{self.zookeeper.port}" if host else self.zookeeper.connect_string
+
+    def _start(self, bookie_id: str) -> BookieEntry:
+        directory = self.directory / bookie_id
+        identity = {"bookie_id": bookie_id, "cluster": CLUSTER_NAME, "rack": self._racks[bookie_id]}
+        settings = write_settings(directory, identity, self._settings)
+        return start_bookie(bookie_id, str(settings["rack"]), directory, self.zookeeper_of(bookie_id))
+
+
 class Bookies:
     """All bookies of a cluster whose directories are watched."""
 
-    def __init__(self, directory: Path, library: Path, count: int) -> None:
-        """Nothing runs before `running`."""
+    def __init__(
+        self, directory: Path, library: Path, count: int, *, zookeeper_hosts: Sequence[str] = ()
+    ) -> None:
+        """Nothing runs before `running`. `zookeeper_hosts`: where each bookie reaches ZooKeeper, if not all alike."""
         self.names = [f"bookie-{n}" for n in range(count)]
-        self.cluster = LocalCluster(directory, bookies=count, racks=["a", "b", "c"], settings=SETTINGS)
+        self.cluster = _Cluster(directory, bookies=count, racks=["a", "b", "c"], settings=SETTINGS)
+        if zookeeper_hosts:
+            self.cluster.zookeeper_hosts = dict(zip(self.names, zookeeper_hosts, strict=True))
+            self.cluster.zookeeper = EmbeddedZooKeeper(
+                self.cluster.zookeeper.directory,
+                listen_on="0.0.0.0",  # of a namespace that has the loopback device alone
+            )
         self._library = library
         self.disks = {
             (name, part): WatchedDirectory(directory / name / part) for name in self.names for part in PARTS
@@ -63,6 +92,8 @@ class Bookies:
             try:
                 yield
             finally:
+                if self.cluster.zookeeper.pid is not None:
+                    self.cluster.zookeeper.resume()
                 self.signal(signal.SIGCONT)
                 self.kill()
                 self.cluster.stop()
@@ -110,7 +141,7 @@ class Bookies:
             raise ClusterError("\n".join(failures))
 
     def _start(self, entry: BookieEntry) -> BookieEntry:
-        return start_bookie(entry.id, entry.rack, Path(entry.dir), self.cluster.zookeeper.connect_string)
+        return start_bookie(entry.id, entry.rack, Path(entry.dir), self.cluster.zookeeper_of(entry.id))
 
     def complaints(self) -> list[str]:
         """What bookies have said of corruption since the last time they were asked."""

@@ -1,6 +1,6 @@
 """Minutes of drawn faults on five bookies while writers write and readers read; then everything heals and is judged.
 
-Safety is judged on the recorded history (tests/integration/history.py): nothing acknowledged is lost, reordered or
+Safety is judged offline on the recorded histories (tests/integration/recorded.py): nothing acknowledged is lost, reordered or
 changed, nothing appears that nobody wrote, nothing a reader saw is gone. Liveness is asked for at the end only: once the
 faults are over, writers go on, every ledger can be closed, and auto-recovery brings every replica back.
 """
@@ -29,6 +29,8 @@ from tests.chaos import network
 from tests.chaos.bookies import SETTINGS, Bookies
 from tests.chaos.faults import FaultMaker
 from tests.fixtures.cluster import connect_to
+from tests.integration.history import Kind
+from tests.integration.recorded import load, save
 from tests.integration.workload import Workload, running
 
 BOOKIES: Final = 5
@@ -36,6 +38,7 @@ WORKLOADS: Final = (((3, 3, 2), 400), ((5, 3, 2), 1_000_000), ((2, 2, 2), 1_000)
 """Quorums, and after how many entries a writer begins a new ledger."""
 LOST_AFTER_S: Final = 3.0
 HEAL_S: Final = 90.0
+VIOLATIONS_SHOWN: Final = 20
 RECOVERY: Final = AutoRecoverySettings(
     audit_interval_ms=500,
     full_audit_interval_ms=1_000,
@@ -50,14 +53,16 @@ class Storm:
 
     def __init__(self, directory: Path, library: Path, seed: int, *, can_partition: bool) -> None:
         """`run` does it."""
-        self.bookies = Bookies(directory, library, BOOKIES)
+        numbers = range(BOOKIES)
+        hosts = [network.zookeeper_for_bookie(number) for number in numbers] if can_partition else []
+        self.bookies = Bookies(directory, library, BOOKIES, zookeeper_hosts=hosts)
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
         self._seed = seed
         self._can_partition = can_partition
         for number, name in enumerate(self.bookies.names):
             (port,) = free_ports(1)
-            host = network.address_of(number) if can_partition else "127.0.0.1"
+            host = network.bookie_address(number) if can_partition else "127.0.0.1"
             identity = {"bookie_id": name, "cluster": CLUSTER_NAME, "rack": "abc"[number % 3]}
             write_settings(directory / name, {**identity, "address": f"{host}:{port}"}, SETTINGS)
 
@@ -67,7 +72,13 @@ class Storm:
         async with AsyncExitStack() as stack:
             works = [
                 await stack.enter_async_context(
-                    running(self.bookies.cluster, quorum=quorum, roll_entries=roll, seed=self._seed + n)
+                    running(
+                        self.bookies.cluster,
+                        quorum=quorum,
+                        roll_entries=roll,
+                        seed=self._seed + n,
+                        zookeeper_hosts=self._roads_to_zookeeper(n),
+                    )
                 )
                 for n, (quorum, roll) in enumerate(WORKLOADS)
             ]
@@ -80,10 +91,30 @@ class Storm:
             except (AssertionError, TimeoutError, ClusterError, DaybookError) as error:
                 self.violations.append("".join(traceback.format_exception(error)))
             self.violations += [f"called corruption: {line}" for line in self.bookies.complaints()]
+            self._judge_files(works)
             for work in works:
                 self.counts["ledgers"] += len(work.history.ledgers)
                 self.counts["acknowledged entries"] += work.history.acknowledged_entries
                 self.counts["handles ended"] += len(work.ends)
+
+    def _roads_to_zookeeper(self, work: int) -> tuple[str, str]:
+        """Where the writer and the readers of a workload reach ZooKeeper."""
+        if not self._can_partition:
+            return "", ""
+        return network.zookeeper_for_client(2 * work), network.zookeeper_for_client(2 * work + 1)
+
+    def _judge_files(self, works: list[Workload]) -> None:
+        """Write the histories down and judge what was written: `python -m tests.integration.recorded` says the same.
+
+        A run that broke off has ledgers that were never read back, which is no finding of its own.
+        """
+        for number, work in enumerate(works):
+            file = self.bookies.cluster.directory / f"history-{number}.jsonl"
+            save(work.history, file)
+            found = load(file).judge()
+            if self.violations:
+                found = [violation for violation in found if violation.kind is not Kind.UNREAD]
+            self.violations += [f"{file.name}: {violation}" for violation in found[:VIOLATIONS_SHOWN]]
 
     async def _rage(self, faults: FaultMaker, minutes: float) -> None:
         ends_at = time.monotonic() + 60 * minutes

@@ -195,9 +195,14 @@ async def running(
     quorum: tuple[int, int, int] = (3, 3, 2),
     roll_entries: int = NEVER,
     seed: int = 0,
+    zookeeper_hosts: tuple[str, str] = ("", ""),
 ) -> AsyncIterator[Workload]:
-    """A workload on `cluster` that has begun; its writer and its readers are clients of their own."""
-    async with connect_to(cluster) as writer, connect_to(cluster) as reader:
+    """A workload on `cluster` that has begun; its writer and its readers are clients of their own.
+
+    `zookeeper_hosts`: where writer and readers reach ZooKeeper, if not where all do.
+    """
+    for_writer, for_readers = zookeeper_hosts
+    async with connect_to(cluster, for_writer) as writer, connect_to(cluster, for_readers) as reader:
         work = Workload(writer, reader, quorum=quorum, roll_entries=roll_entries, seed=seed)
         try:
             yield await work.start()
