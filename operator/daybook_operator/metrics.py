@@ -1,0 +1,90 @@
+"""The operator's own metrics, and those of the auditors that it runs, each with its cluster as a label."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+class OperatorMetrics:
+    """What the operator does."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """Register them; in a registry of their own, if none is given."""
+        self.registry = CollectorRegistry() if registry is None else registry
+        self.leading = self._gauge("leading", "1 while this process leads and reconciles.")
+        self.queue_depth = self._gauge("queue_depth", "Objects that wait to be looked at.")
+        self.objects = self._gauge("objects", "Objects that the operator looks after, by kind.", "kind")
+        self.last_resync = self._gauge("last_resync_timestamp_seconds", "When everything was listed last.")
+        self.reconciles = self._counter(
+            "reconciles", "Looks at an object, by kind and result.", "kind", "result"
+        )
+        self.reconcile_seconds = Histogram(
+            "daybook_operator_reconcile_seconds",
+            "One look at an object, with all that it led to.",
+            ["kind"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.effects = self._counter(
+            "effects", "Writes to the world outside, by kind and result.", "effect", "result"
+        )
+        self.watch_events = self._counter(
+            "watch_events", "Events from the API server, by resource.", "resource"
+        )
+        self.api_requests = self._counter(
+            "api_requests", "Requests to the API server, by method and status.", "method", "status"
+        )
+        self.recovery_jobs = self._gauge("recovery_jobs", "Recovery Jobs that run, by cluster.", "cluster")
+        self.under_replicated = self._gauge(
+            "under_replicated_ledgers", "Ledgers with a repair task, by cluster.", "cluster"
+        )
+        self.unrecoverable = self._gauge(
+            "unrecoverable_ledgers",
+            "Ledgers with an entry that no reachable bookie has, by cluster.",
+            "cluster",
+        )
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"daybook_operator_{name}", text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"daybook_operator_{name}", text, labels, registry=self.registry)
+
+
+class LabelledRegistries(Collector):
+    """Registries whose metrics have the same names, told apart by a label."""
+
+    def __init__(self, label: str) -> None:
+        """None yet."""
+        self._label = label
+        self._registries: dict[str, CollectorRegistry] = {}
+
+    def add(self, value: str) -> CollectorRegistry:
+        """A registry whose metrics get `value` as their label; a former one of the same value goes."""
+        registry = CollectorRegistry()
+        self._registries = {**self._registries, value: registry}
+        return registry
+
+    def remove(self, value: str) -> None:
+        """Forget a registry."""
+        self._registries = {each: registry for each, registry in self._registries.items() if each != value}
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics of all registries, those of the same name together."""
+        families: dict[str, Metric] = {}
+        for value, registry in self._registries.items():
+            for family in registry.collect():
+                into = families.setdefault(
+                    family.name, Metric(family.name, family.documentation, family.type, family.unit)
+                )
+                into.samples.extend(
+                    Sample(each.name, {**each.labels, self._label: value}, *each[2:])
+                    for each in family.samples
+                )
+        return families.values()

@@ -1,0 +1,113 @@
+"""What the operator is told when it starts: DAYBOOK_OPERATOR_* variables, a TOML file, defaults.
+
+How auditors audit is DAYBOOK_AUTORECOVERY_*, how ZooKeeper is reached DAYBOOK_ZOOKEEPER_*: the same names as everywhere.
+"""
+
+import os
+import socket
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from daybook.runtime.logs import LogFormat
+from daybook.runtime.ports import parse_address
+from daybook.runtime.settings import Settings
+
+
+class OperatorSettings(Settings):
+    """Settings of one operator process."""
+
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
+        **{**Settings.model_config, "env_prefix": "DAYBOOK_OPERATOR_"}
+    )
+
+    namespaces: str = Field("", description="namespaces to look after, separated by commas; empty: all")
+    kubeconfig: Path | None = Field(
+        None, description="how to reach the API server; default: the pod's own account, else KUBECONFIG"
+    )
+    cluster_domain: str = Field(
+        "", description="DNS domain of the Kubernetes cluster, if names need it, like cluster.local"
+    )
+
+    zookeeper: str = Field("", description="host:port[,host:port…] for pools whose spec names none")
+    cluster: str = Field("daybook", description="name in ZooKeeper of clusters whose spec names none")
+    bookie_image: str = Field("", description="image of bookies and recovery Jobs where the spec names none")
+
+    identity: str = Field("", description="name of this process in the Lease; default: host name and process")
+    lease_namespace: str = Field("default", description="namespace of the Lease that elects the leader")
+    lease_name: str = Field("daybook-operator", description="name of that Lease")
+    lease_duration_ms: int = Field(
+        15_000, ge=1_000, description="a leader that is silent for so long has lost"
+    )
+    lease_renew_ms: int = Field(
+        3_000, ge=100, description="pause between renewals, and between looks of a standby"
+    )
+
+    health_address: str = Field("127.0.0.1:0", description="host:port of /healthz and /readyz")
+    metrics_address: str = Field("127.0.0.1:0", description="host:port of the Prometheus endpoint")
+    ready_file: Path | None = Field(
+        None, description="file that gets the addresses as JSON once they are known"
+    )
+    stuck_after_ms: int = Field(
+        60_000, ge=1_000, description="an event loop without progress for so long is dead"
+    )
+    silent_after_ms: int = Field(
+        600_000, ge=1_000, description="a leader without any event or resync for so long is dead"
+    )
+
+    workers: int = Field(4, ge=1, description="objects looked at at once")
+    reconcile_timeout_ms: int = Field(300_000, ge=1_000, description="longest look at one object")
+    resync_ms: int = Field(180_000, ge=100, description="pause between looks at everything")
+    api_threads: int = Field(8, ge=1, description="requests to the API server at once")
+    api_timeout_ms: int = Field(15_000, ge=100, description="longest request to the API server")
+    zookeeper_timeout_ms: int = Field(
+        5_000, ge=100, description="how long a look waits for a ZooKeeper that was not reached yet"
+    )
+
+    finalizers: bool = Field(
+        default=True,
+        description="put finalizers on resources, so that their deletion is carried through in ZooKeeper",
+    )
+    finalizer_bound_ms: int = Field(
+        60_000, ge=0, description="how long a finalizer may hold an object of a namespace that terminates"
+    )
+
+    ledgers_per_job: int = Field(100, ge=1, le=100, description="ledgers that one recovery Job mends")
+    recovery_look_ms: int = Field(5_000, ge=100, description="how often a repair under way is looked at")
+    needless_job_ms: int = Field(
+        10_000, ge=0, description="how long a recovery Job may go on whose ledgers have no task any more"
+    )
+    full_audit_pause_ms: int = Field(
+        10_000, ge=100, description="pause between full audits while one is owed because bookies returned"
+    )
+
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+    log_format: LogFormat = Field(LogFormat.AUTO, description="json, console or auto")
+
+    @field_validator("health_address", "metrics_address")
+    @classmethod
+    def _check_address(cls, value: str) -> str:
+        parse_address(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_lease(self) -> Self:
+        if self.lease_renew_ms * 3 > self.lease_duration_ms:
+            msg = (
+                f"lease_renew_ms={self.lease_renew_ms} leaves no room for two lost renewals in "
+                f"lease_duration_ms={self.lease_duration_ms}: use a third of it or less"
+            )
+            raise ValueError(msg)
+        return self
+
+    @property
+    def namespace_list(self) -> tuple[str, ...]:
+        """The namespaces to look after; empty: all."""
+        return tuple(sorted({name.strip() for name in self.namespaces.split(",") if name.strip()}))
+
+    @property
+    def lease_identity(self) -> str:
+        """Who this process is, for the Lease: never the same for two processes."""
+        return self.identity or f"{socket.gethostname()}-{os.getpid()}"
