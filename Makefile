@@ -13,7 +13,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer sim chaos power-cuts mutants fuzz bit-flips format proto sync uv
+.PHONY: help demo test check bench bench-peer sim chaos power-cuts slo coverage mutants fuzz bit-flips format proto sync uv
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,13 @@ chaos: sync ## real processes under drawn faults, judged at the end: SEED=n SEED
 
 power-cuts: sync ## cut the power of all bookies at once, again and again, and look for what was lost: CUTS=n SEED=n
 	@$(BIN)/python -m tests.chaos.powercut --cuts $(or $(CUTS),200) --seed $(or $(SEED),1)
+
+slo: sync ## measure what losses cost and what each E, Qw, Qa survives, and write docs/slo.md: RUNS=n, 5 by default
+	@$(BIN)/python -m tests.slo $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+coverage: sync ## every line and branch of daybook/core must be reached by its own tests
+	@$(BIN)/coverage run --branch --source=daybook/core --data-file=.coverage.core -m pytest -q -p no:xdist tests/core tests/scripts
+	@$(BIN)/coverage report --data-file=.coverage.core --skip-covered --show-missing --fail-under=100
 
 mutants: sync ## take each rule of docs/protocol.md out in turn: its test must turn red (RULE=n for one rule)
 	@$(BIN)/python -m tests.mutants $(if $(RULE),--rule $(RULE))

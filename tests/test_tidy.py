@@ -30,6 +30,7 @@ SLEEPS: dict[str, str] = {
     "tests/integration/kit.py": "views and other processes, which have no event to wait for",
     "tests/integration/test_zookeeper_faults.py": "a pause is time that passes",
     "tests/integration/workload.py": "the pace of writers and readers",
+    "tests/slo/pulse.py": "the pace of a writer",
     "tests/metadata/test_lost_replies.py": "that a write still waits takes time to show",
     "tests/metadata/test_tasks.py": "that a lease outlives its first session time-out takes that long",
     "tests/metadata/test_zookeeper.py": "a pause of the server has to last",

@@ -1,0 +1,67 @@
+"""`python -m tests.slo`: run the tests that measure what losses cost, again and again, and write docs/slo.md."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.records import commit
+from tests.slo.notes import VARIABLE
+from tests.slo.page import PAGE, RECORDS, ROOT, load, page
+
+TESTS: Final = ("tests/integration/test_slo.py", "tests/integration/test_matrix.py")
+
+
+def main() -> int:
+    """0: measured and written; otherwise what pytest ended with, and nothing is changed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.slo", description=__doc__)
+    parser.add_argument(
+        "--runs", type=int, default=5, help="how often each is measured (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--page-only", action="store_true", help="write the page from the records that are there"
+    )
+    options = parser.parse_args()
+    if not options.page_only:
+        lines: list[str] = []
+        for run in range(1, options.runs + 1):
+            print(f"run {run} of {options.runs}", flush=True)
+            code = _measure(run, lines)
+            if code:
+                return code
+        RECORDS.parent.mkdir(parents=True, exist_ok=True)
+        RECORDS.write_text("".join(lines), encoding="utf-8")
+    PAGE.write_text(page(load()), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)} is written from {RECORDS.relative_to(ROOT)}")
+    return 0
+
+
+def _measure(run: int, lines: list[str]) -> int:
+    """Run the tests once and add what they noted to `lines`."""
+    about = {
+        "run": run,
+        "cores": os.cpu_count(),
+        "commit": commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    with tempfile.TemporaryDirectory(prefix="daybook-slo-") as directory:
+        notes = Path(directory) / "notes.jsonl"
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS],
+            cwd=ROOT,
+            env={**os.environ, VARIABLE: str(notes)},
+            check=False,
+        )
+        if done.returncode == 0:
+            noted = map(json.loads, notes.read_text(encoding="utf-8").splitlines())
+            lines += [json.dumps({**record, **about}) + "\n" for record in noted]
+        return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

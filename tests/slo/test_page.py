@@ -1,0 +1,42 @@
+"""docs/slo.md is what the records make of it, and the records are of tests that exist."""
+
+from tests.slo.cases import cases
+from tests.slo.page import PAGE, RECORDS, ROOT, load, page
+
+
+def test_the_page_is_made_of_the_records() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(load()), "write it anew: make slo, or its --page-only"
+
+
+def test_every_record_is_of_a_test_that_is_there() -> None:
+    for test in sorted({record["test"] for record in load()}):
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), test
+
+
+def test_every_loss_and_every_case_was_measured_in_every_run() -> None:
+    records = load(RECORDS)
+    runs = {record["run"] for record in records}
+    for run in sorted(runs):
+        mine = [record for record in records if record["run"] == run]
+        found = {(r["ensemble"], r["write"], r["ack"], r["lost"]) for r in mine if r["kind"] == "matrix"}
+        assert found == {(case.ensemble, case.write, case.ack, case.lost) for case in cases()}
+        assert len([r for r in mine if r["kind"] == "loss"]) == 6
+
+
+def test_a_loss_shows_on_the_page() -> None:
+    records = load()
+    before = page(records)
+    record = next(r for r in records if r["kind"] == "loss")
+    record["lost"] += 7
+    after = page(records)
+    assert after != before
+    assert " | 7 | " in after
+
+
+def test_a_case_that_comes_out_differently_shows_on_the_page() -> None:
+    records = load()
+    record = next(r for r in records if r["kind"] == "matrix" and (r["ensemble"], r["lost"]) == (3, 1))
+    record["reads"] = False
+    assert "differs" not in page(load())
+    assert "differs" in page(records)
