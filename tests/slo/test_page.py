@@ -36,7 +36,6 @@ def test_a_loss_shows_on_the_page() -> None:
 
 def test_a_case_that_comes_out_differently_shows_on_the_page() -> None:
     records = load()
-    record = next(r for r in records if r["kind"] == "matrix" and (r["ensemble"], r["lost"]) == (3, 1))
-    record["reads"] = False
-    assert "differs" not in page(load())
-    assert "differs" in page(records)
+    case = next(r for r in records if r["kind"] == "matrix" and (r["ensemble"], r["lost"]) == (3, 1))
+    assert "differs" not in page(records)
+    assert "differs" in page([*records, {**case, "reads": False}])
