@@ -37,6 +37,7 @@ from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.serving import Serving
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.worker import RepairWorker
+from daybook.client.placement_settings import placement_policy
 from daybook.core.errors import DaybookError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId, check_ledger_id
 from daybook.metadata.tasks import RepairTask, RepairTasks
@@ -151,7 +152,9 @@ def recover(
 
     async def work(client: daybook.Client, stop: asyncio.Event) -> WorkReport:
         with progress_bar() as tell:
-            worker = RepairWorker(client, settings, name=worker_name(), on_progress=tell)
+            worker = RepairWorker(
+                client, settings, name=worker_name(), placement=placement_policy(), on_progress=tell
+            )
             if bookie is not None:
                 repairing = worker.repair_bookie(bookie, lost_delay_s=delay)
             elif drain:
@@ -252,6 +255,7 @@ async def _audit_once(
         audits = LedgerAudits(
             client,
             settings,
+            placement=placement_policy(),
             lost_delay_s=delay,
             on_progress=lambda done, total: status.update(f"auditing: {done} of {total} ledgers"),
         )
@@ -273,12 +277,20 @@ async def _serve(
             parts.create_task(serving.stamp(stop))
             if auditor:
                 process = AuditorProcess(
-                    client, settings, name=worker_name(), metrics=AuditorMetrics(serving.registry)
+                    client,
+                    settings,
+                    name=worker_name(),
+                    placement=placement_policy(),
+                    metrics=AuditorMetrics(serving.registry),
                 )
                 parts.create_task(process.run(stop))
             if worker:
                 mending = RepairWorker(
-                    client, settings, name=worker_name(), metrics=WorkerMetrics(serving.registry)
+                    client,
+                    settings,
+                    name=worker_name(),
+                    placement=placement_policy(),
+                    metrics=WorkerMetrics(serving.registry),
                 )
                 parts.create_task(until_stopped(stop, mending, mending.serve(), settings.stop_grace_ms))
 
@@ -304,7 +316,7 @@ async def drain_and_forget(
             bookie,
             lambda progress: tell(WorkProgress(progress.ledgers, progress.ledgers - progress.left, 0, 0)),
         )
-        worker = RepairWorker(client, _settings(grace=None), name=worker_name())
+        worker = RepairWorker(client, _settings(grace=None), name=worker_name(), placement=placement_policy())
         helping = asyncio.ensure_future(worker.serve())
         try:
             drained = await decommission.drain(stop)

@@ -76,6 +76,7 @@ class Where:
 
     def connect(self) -> "daybook.Client":
         """A client of it, to be used with `async with`. Raises TlsError, SettingsError."""
+        from daybook.client.placement_settings import placement_policy
         from daybook.metadata.zookeeper_settings import zookeeper_options
         from daybook.runtime.tls import TlsFiles, client_credentials
 
@@ -83,7 +84,11 @@ class Where:
         if _tls != Tls():
             options["credentials"] = client_credentials(TlsFiles(_tls.certificate, _tls.key, _tls.ca))
         return daybook.connect(
-            self.zookeeper, cluster=self.cluster, zookeeper_options=zookeeper_options(), **options
+            self.zookeeper,
+            cluster=self.cluster,
+            zookeeper_options=zookeeper_options(),
+            placement=placement_policy(),
+            **options,
         )
 
 

@@ -143,7 +143,7 @@ class LedgerAudits:
 
     async def round(self, *, full: bool) -> AuditReport:
         """Go through all ledgers once. Raises LeaseLostError, MetadataUnavailableError."""
-        started_ms = monotonic_ms()
+        started_ms, began_at_ms = monotonic_ms(), unix_ms()
         self.news.clear()
         await self.observe()
         watcher = asyncio.ensure_future(self.observe_always())
@@ -153,7 +153,7 @@ class LedgerAudits:
         finally:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
-        return self._end(this, monotonic_ms() - started_ms)
+        return self._end(this, began_at_ms, monotonic_ms() - started_ms)
 
     async def _begin(self, *, full: bool) -> _Round:
         cluster = self._cluster
@@ -277,7 +277,7 @@ class LedgerAudits:
             msg = "another auditor may be elected by now: nothing is marked without the leadership"
             raise LeaseLostError(msg)
 
-    def _end(self, this: _Round, duration_ms: int) -> AuditReport:
+    def _end(self, this: _Round, began_at_ms: int, duration_ms: int) -> AuditReport:
         cycle = self._core.report()
         lost = self._core.bookies.lost()
         report = AuditReport(
@@ -300,6 +300,7 @@ class LedgerAudits:
             tasks_removed=this.removed,
             disabled=this.disabled,
             duration_ms=duration_ms,
+            began_at_ms=began_at_ms,
         )
         publish(self._metrics, report, cycle)
         _LOG.info(

@@ -46,12 +46,25 @@ class AuditorProcess:
     ) -> None:
         """`name` says who leads, for people."""
         self.is_leader = False
+        self.last_clean_full_audit_began_ms: int | None = None
+        """When, by the monotonic clock, the last full round of this process began that found everything replicated.
+
+        It proves nothing about a bookie that came back later.
+        """
+        self._full_wanted = False
+        self._audits: LedgerAudits | None = None
         self._cluster = cluster
         self._settings = settings
         self._placement = placement
         self._metrics = metrics or AuditorMetrics()
         self._on_report = on_report
         self._election = Election(cluster.store, cluster.layout.auditor, name)
+
+    def request_full_audit(self) -> None:
+        """Have the next round be a full one, and soon; one that is under way may have begun too early and does not count."""
+        self._full_wanted = True
+        if self._audits is not None:
+            self._audits.news.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
@@ -98,13 +111,17 @@ class AuditorProcess:
             metrics=self._metrics,
             may_act=lambda: lease.is_certain,
         )
+        self._audits = audits
         next_full_ms = monotonic_ms()
         while not stop.is_set():
-            full = monotonic_ms() >= next_full_ms
+            began_ms = monotonic_ms()
+            full, self._full_wanted = self._full_wanted or began_ms >= next_full_ms, False
             try:
                 report = await audits.round(full=full)
                 if full:
                     next_full_ms = monotonic_ms() + self._settings.full_audit_interval_ms
+                    if report.is_fully_replicated:
+                        self.last_clean_full_audit_began_ms = began_ms
                 self._on_report(report)
                 await self._wait_for_news(audits, report, next_full_ms, stop)
             except LeaseLostError:
@@ -112,6 +129,7 @@ class AuditorProcess:
             except (
                 DaybookError
             ) as error:  # whatever the store or a ledger is like: the next round may go better
+                self._full_wanted |= full
                 _LOG.warning("an audit ended early", why=str(error))
                 await is_set_within(
                     stop, min(self._settings.retry_first_ms, self._settings.audit_interval_ms)

@@ -44,6 +44,8 @@ class AuditReport:
     disabled: bool
     """Repair is switched off for the cluster: nothing was marked."""
     duration_ms: int
+    began_at_ms: int
+    """Wall-clock time, in milliseconds. What happened later, this round may not have seen."""
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
