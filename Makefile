@@ -13,7 +13,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer sim chaos power-cuts slo coverage mutants fuzz bit-flips format proto sync uv
+.PHONY: help demo test check bench bench-peer sim chaos power-cuts slo coverage mutants fuzz bit-flips explore reliability format proto sync uv
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -61,6 +61,12 @@ fuzz: uv ## fuzz everything that reads bytes, guided by coverage: MINUTES=n, 5 b
 
 bit-flips: sync ## flip every bit of some pages of a store and of a small journal, on all cores (minutes)
 	@$(BIN)/python -m tests.fuzz.bit_flips $(ARGS)
+
+explore: sync ## every order of events of the core within small bounds: BOUNDS=small, medium or large
+	@$(BIN)/python -m tests.explore --bounds $(or $(BOUNDS),small)
+
+reliability: sync ## write docs/reliability.md from the records of runs: RECORDS=file adds the runs of that file first
+	@$(BIN)/python -m tests.chaos.reliability $(if $(RECORDS),--records '$(RECORDS)')
 
 bench: uv ## measure throughput, latency, reads and recovery on this machine: ARGS='--help' lists the options
 	@$(SYNC) --group bench

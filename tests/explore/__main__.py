@@ -1,9 +1,11 @@
-"""`python -m tests.explore`: count out the worlds within bounds and print how many there are."""
+"""`make explore BOUNDS=name`: count out the worlds within bounds, print how many there are, and leave a record."""
 
 import argparse
 import sys
 import time
+from collections import Counter
 
+from tests.chaos.records import commit, write_record
 from tests.explore.bounds import BOUNDS
 from tests.explore.explorer import Found, explore
 
@@ -16,18 +18,25 @@ def main(arguments: list[str]) -> int:
         "--worlds-max", type=int, default=10**9, help="stop each exploration at this many worlds"
     )
     options = parser.parse_args(arguments)
-    total = 0
+    counts: Counter[str] = Counter()
+    violations = 0
+    began, made_at = time.monotonic(), commit()
     for bounds in BOUNDS[options.bounds]:
         started = time.monotonic()
         try:
             report = explore(bounds, worlds_max=options.worlds_max)
         except Found as found:
             print(f"{bounds}\n{found}")
-            return 1
-        total += report.worlds
+            violations = 1
+            break
+        counts.update(worlds=report.worlds, steps=report.steps, complete=report.is_complete, explorations=1)
         print(f"{report}; {time.monotonic() - started:.1f} s", flush=True)
-    print(f"{total} worlds, every invariant holds")
-    return 0
+    seconds = time.monotonic() - began
+    kind = f"explorer: {options.bounds}"
+    file = write_record(kind, 0, counts, violations, seconds, made_at=made_at)
+    verdict = "an invariant does not hold" if violations else "every invariant holds"
+    print(f"{counts['worlds']} worlds, {verdict}; noted in {file}")
+    return violations
 
 
 if __name__ == "__main__":
