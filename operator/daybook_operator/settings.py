@@ -66,6 +66,12 @@ class OperatorSettings(Settings):
         5_000, ge=100, description="how long a look waits for a ZooKeeper that was not reached yet"
     )
 
+    tls_certificate: Path | None = Field(
+        None, description="PEM certificate shown to bookies that ask for one"
+    )
+    tls_key: Path | None = Field(None, description="PEM key of that certificate")
+    tls_ca: Path | None = Field(None, description="PEM CA that signed the bookies' certificates; TLS if set")
+
     finalizers: bool = Field(
         default=True,
         description="put finalizers on resources, so that their deletion is carried through in ZooKeeper",

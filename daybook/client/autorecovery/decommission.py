@@ -85,6 +85,11 @@ class Decommission:
 
         What was copied elsewhere stays there. Raises NotDrainedError if the bookie cannot be told.
         """
+        await self.unmark()
+        await self.set_read_only(read_only=False)
+
+    async def unmark(self) -> None:
+        """Let no task say any more that the bookie leaves; what else a task says stays."""
         word = leaving_word(self._bookie)
         async for ledger_id in self._tasks.ids():
             task = await self._tasks.read(ledger_id)
@@ -94,13 +99,13 @@ class Decommission:
                     bookies = task.value.bookies
                     await self._tasks.mark(ledger_id, reasons=others, bookies=bookies, now_ms=unix_ms())
                 task = await self._tasks.read(ledger_id)
-        await self._set_read_only(read_only=False)
 
     async def make_read_only(self) -> None:
         """Keep new ledgers from the bookie, if it is there to be told, and return once everybody can know."""
-        await self._set_read_only(read_only=True)
+        await self.set_read_only(read_only=True)
 
-    async def _set_read_only(self, *, read_only: bool) -> None:
+    async def set_read_only(self, *, read_only: bool) -> None:
+        """Have the bookie refuse new ledgers, or take them again; see `make_read_only`. Raises NotDrainedError."""
         info = (await self._cluster.directory.bookies()).get(self._bookie)
         if info is None or info.writable is not read_only:
             return

@@ -1,0 +1,353 @@
+"""The operator's links to Daybook clusters: one for each (ZooKeeper, cluster), with a client, its repair tasks and its auditor.
+
+A link is opened when an object first needs it and goes on trying by itself, so that a ZooKeeper that does not answer
+costs its own objects a short wait and others nothing. The leader's link audits: it campaigns for /auditor like any other
+auditor, and has a full audit made after bookies came back, because only one that began later proves that they have what
+they owe (rule 47). While another process is the auditor, the link looks for itself and marks nothing (rule 34).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from daybook.client.autorecovery.auditor import LedgerAudits
+from daybook.client.autorecovery.cluster import LeaseLostError, is_set_within
+from daybook.client.autorecovery.elected import AuditorProcess
+from daybook.client.autorecovery.metrics import AuditorMetrics
+from daybook.client.autorecovery.report import AuditReport
+from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.client.client import Client
+from daybook.core.errors import DaybookError, MetadataUnavailableError
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.placement_policies import PlacementSettings, make_policy
+from daybook.core.writer_policy import WriterPolicy
+from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.layout import Layout
+from daybook.metadata.store import MetadataStore, Versioned
+from daybook.metadata.tasks import RepairTask, RepairTasks
+from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.zookeeper_settings import zookeeper_options
+from daybook.runtime.clock import monotonic_ms, unix_ms
+from daybook.runtime.logs import get_logger
+from daybook.runtime.tls import TlsFiles, client_credentials
+from daybook_operator.metrics import LabelledRegistries
+from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.settings import OperatorSettings
+
+_LOG: Final = get_logger(__name__)
+_RETRY_MS: Final = 1_000
+_TASKS_FRESH_MS: Final = 500
+_TASK_READS_MAX: Final = 32
+_AUDIT_SHARE: Final = 10
+"""A full audit that is owed comes again after so many times what the last one took: audits cost a tenth at most."""
+
+OnChange = Callable[[ClusterRef], None]
+OnLedger = Callable[[ClusterRef, LedgerId], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """What all links share. `on_change`: bookies, tasks or audits of a cluster changed; `on_ledger`: a followed ledger did."""
+
+    settings: OperatorSettings
+    auditing: AutoRecoverySettings
+    name: str
+    registries: LabelledRegistries
+    on_change: OnChange
+    on_ledger: OnLedger
+
+
+class ClusterLink:
+    """A connected cluster. Made by `Clusters.link`."""
+
+    def __init__(self, ref: ClusterRef, client: Client, context: LinkContext) -> None:
+        """`client` is open."""
+        self.ref = ref
+        self.client = client
+        self.tasks = RepairTasks(client.store, client.layout)
+        self.last_report: AuditReport | None = None
+        """Of the last audit of this process, quick or full."""
+        self.last_full_report: AuditReport | None = None
+        self.last_bookie_returned_ms = monotonic_ms()
+        """When, by the monotonic clock, a bookie last came or started anew; what was before this link is not known."""
+        self._context = context
+        self._stop = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._running: list[asyncio.Task[None]] = []
+        self._followed: dict[LedgerId, asyncio.Task[None]] = {}
+        self._boots: dict[BookieId, str] | None = None
+        self._task_list: tuple[Versioned[RepairTask], ...] = ()
+        self._tasks_read_ms: int | None = None
+        self._reading_tasks = asyncio.Lock()
+        self._auditor: AuditorProcess | None = None
+        self._auditing: asyncio.Task[None] | None = None
+        self._audit_stop = asyncio.Event()
+        self._placement = PlacementSettings("zone")
+        self._clean: tuple[int, int] | None = None
+        self._spawn("bookies", self._watch_bookies)
+        self._spawn("tasks", self._watch_tasks)
+        self._spawn("full audits", self._make_owed_audits)
+
+    @property
+    def is_auditor(self) -> bool:
+        """Whether this process is the elected auditor now."""
+        return self._auditor is not None and self._auditor.is_leader
+
+    @property
+    def last_clean_full_audit_began_ms(self) -> int | None:
+        """When, by the wall clock, the last full audit began that found everything replicated.
+
+        None if there was none since the last bookie came back or started anew.
+        """
+        if self._clean is None or self._clean[0] <= self.last_bookie_returned_ms:
+            return None
+        return self._clean[1]
+
+    # Auditing.
+
+    async def audit(self, placement: PlacementSettings) -> None:
+        """Campaign for /auditor and audit by this policy from here on, if that is not so already."""
+        if self._auditing is not None and placement == self._placement:
+            return
+        await self._end_auditing()
+        self._placement = placement
+        self._audit_stop = asyncio.Event()
+        self._auditor = AuditorProcess(
+            self.client,
+            self._context.auditing,
+            name=self._context.name,
+            placement=make_policy(placement),
+            metrics=AuditorMetrics(self._context.registries.add(str(self.ref))),
+            on_report=self._reported,
+        )
+        auditor, stop = self._auditor, self._audit_stop
+        self._auditing = asyncio.create_task(
+            self._for_ever("auditor", lambda: auditor.run(stop), stop), name=f"auditor of {self.ref}"
+        )
+        self._wake.set()
+
+    async def _end_auditing(self) -> None:
+        if self._auditing is not None:
+            self._audit_stop.set()
+            await asyncio.wait({self._auditing}, timeout=2)
+            self._auditing.cancel()
+            await asyncio.gather(self._auditing, return_exceptions=True)
+            self._context.registries.remove(str(self.ref))
+            self._auditing, self._auditor = None, None
+
+    def _reported(self, report: AuditReport) -> None:
+        self.last_report = report
+        if report.full:
+            self.last_full_report = report
+            began_ms = None if self._auditor is None else self._auditor.last_clean_full_audit_began_ms
+            if report.is_fully_replicated and began_ms is not None:
+                self._clean = (began_ms, report.began_at_ms)
+        self._tasks_read_ms = None
+        self._wake.set()
+        self._context.on_change(self.ref)
+
+    async def _make_owed_audits(self) -> None:
+        """After each return of a bookie have full audits made until one is clean, at a bounded share of the time."""
+        while True:
+            self._wake.clear()
+            if not self._owes_audit():
+                await self._wake.wait()
+                continue
+            if self.is_auditor and self._auditor is not None:
+                self._auditor.request_full_audit()
+            elif self._auditor is not None:
+                await self._look_for_itself()
+            took_ms = self.last_full_report.duration_ms if self.last_full_report else 0
+            pause_ms = max(self._context.settings.full_audit_pause_ms, _AUDIT_SHARE * took_ms)
+            await is_set_within(self._stop, pause_ms)
+
+    def _owes_audit(self) -> bool:
+        """Whether a full audit could settle that everything is replicated, and none has."""
+        if self._auditor is None or self.last_clean_full_audit_began_ms is not None:
+            return False
+        return not self._task_list
+
+    async def _look_for_itself(self) -> None:
+        """A full audit beside another process, which is the auditor."""
+        audits = LedgerAudits(
+            self.client,
+            self._context.auditing,
+            placement=make_policy(self._placement),
+            may_act=lambda: False,
+        )
+        began_ms = monotonic_ms()
+        try:
+            report = await audits.round(full=True)
+        except LeaseLostError:
+            return  # there is something to mark, so it is not clean; marking is the auditor's
+        self.last_full_report = report
+        if report.is_fully_replicated:
+            self._clean = (began_ms, report.began_at_ms)
+        self._context.on_change(self.ref)
+
+    # What changes.
+
+    async def read_tasks(self) -> tuple[Versioned[RepairTask], ...]:
+        """All repair tasks, by ledger; as they were half a second ago at the most. Raises MetadataUnavailableError."""
+        async with self._reading_tasks:
+            now_ms = monotonic_ms()
+            if self._tasks_read_ms is not None and now_ms - self._tasks_read_ms < _TASKS_FRESH_MS:
+                return self._task_list
+            before = {task.value.ledger_id: task for task in self._task_list}
+            slots = asyncio.Semaphore(_TASK_READS_MAX)
+
+            async def read(ledger_id: LedgerId) -> Versioned[RepairTask] | None:
+                async with slots:
+                    return await self.tasks.read(ledger_id)
+
+            found = await asyncio.gather(*[read(ledger_id) async for ledger_id in self.tasks.ids()])
+            self._task_list = tuple(task for task in found if task is not None)
+            self._tasks_read_ms = now_ms
+        after = {task.value.ledger_id: task for task in self._task_list}
+        for ledger_id in sorted(before.keys() | after.keys()):
+            if before.get(ledger_id) != after.get(ledger_id):
+                self._context.on_ledger(self.ref, ledger_id)
+        if before and not after:
+            self._wake.set()
+        return self._task_list
+
+    async def _watch_tasks(self) -> None:
+        async for _ in self.tasks.watch_signal():
+            self._tasks_read_ms = None
+            self._context.on_change(self.ref)
+
+    async def _watch_bookies(self) -> None:
+        async for bookies in self.client.directory.watch_bookies():
+            boots = {bookie: info.boot_id for bookie, info in bookies.items()}
+            if self._boots is None or boots.items() - self._boots.items():
+                self.last_bookie_returned_ms = monotonic_ms()
+                self._wake.set()
+            self._boots = boots
+            self._context.on_change(self.ref)
+
+    def follow(self, ledger_id: LedgerId) -> None:
+        """Tell of every change of the ledger's metadata from here on."""
+        if ledger_id not in self._followed:
+            self._followed[ledger_id] = asyncio.create_task(
+                self._for_ever("a ledger's watch", lambda: self._watch_ledger(ledger_id), self._stop),
+                name=f"watch of ledger {ledger_id}",
+            )
+
+    def unfollow(self, ledger_id: LedgerId) -> None:
+        """Tell no more."""
+        following = self._followed.pop(ledger_id, None)
+        if following is not None:
+            following.cancel()
+
+    async def _watch_ledger(self, ledger_id: LedgerId) -> None:
+        async for _ in self.client.ledgers.watch(ledger_id):
+            self._context.on_ledger(self.ref, ledger_id)
+
+    # Life.
+
+    def _spawn(self, part: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._running.append(
+            asyncio.create_task(self._for_ever(part, work, self._stop), name=f"{part} of {self.ref}")
+        )
+
+    async def _for_ever(self, part: str, work: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
+        """Begin `work` again whenever the store was away; anything unforeseen is told and tried again as well."""
+        while not stop.is_set():
+            try:
+                await work()
+            except MetadataUnavailableError:
+                _LOG.warning("ZooKeeper does not answer", cluster=str(self.ref), part=part)
+            except Exception:  # noqa: BLE001 - a defect in one part must not end the others, nor go unheard
+                _LOG.exception("a part of a link ended", cluster=str(self.ref), part=part)
+            if not stop.is_set():
+                await is_set_within(stop, _RETRY_MS)
+
+    async def close(self) -> None:
+        """Step down as auditor and disconnect."""
+        await self._end_auditing()
+        self._stop.set()
+        tasks = [*self._running, *self._followed.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.client.close()
+
+
+class Clusters:
+    """All links."""
+
+    def __init__(self, context: LinkContext) -> None:
+        """None yet."""
+        self._context = context
+        self._opening: dict[ClusterRef, asyncio.Task[ClusterLink]] = {}
+
+    async def link(self, ref: ClusterRef) -> ClusterLink:
+        """The link to `ref`, which is formatted if nobody has. Raises MetadataUnavailableError, MetadataError.
+
+        Waits a bounded time for ZooKeeper; the attempt goes on, so that a later call finds it done.
+        """
+        opening = self._opening.get(ref)
+        if opening is None or (opening.done() and not _is_open(opening)):
+            opening = asyncio.create_task(self._open(ref), name=f"link to {ref}")
+            self._opening[ref] = opening
+        timeout_s = self._context.settings.zookeeper_timeout_ms / 1000
+        await asyncio.wait({opening}, timeout=timeout_s)
+        if not opening.done():
+            msg = f"ZooKeeper at {ref.zookeeper} does not answer: check that it runs and that the address is right"
+            raise MetadataUnavailableError(msg)
+        return opening.result()
+
+    def find(self, ref: ClusterRef) -> ClusterLink | None:
+        """The link to `ref`, if it is open."""
+        opening = self._opening.get(ref)
+        return opening.result() if opening is not None and _is_open(opening) else None
+
+    async def keep_only(self, refs: Iterable[ClusterRef]) -> None:
+        """Close the links that nothing needs any more."""
+        for ref in sorted(self._opening.keys() - set(refs), key=str):
+            await self._close(self._opening.pop(ref))
+
+    async def close(self) -> None:
+        """Close all links."""
+        await asyncio.gather(*(self._close(opening) for opening in self._opening.values()))
+        self._opening.clear()
+
+    async def _close(self, opening: asyncio.Task[ClusterLink]) -> None:
+        if _is_open(opening):
+            await opening.result().close()
+        else:
+            opening.cancel()
+            with suppress(asyncio.CancelledError, DaybookError):
+                await opening
+
+    async def _open(self, ref: ClusterRef) -> ClusterLink:
+        async def open_store() -> MetadataStore:
+            store = await ZooKeeperStore.open(ref.zookeeper, zookeeper_options())
+            try:
+                await ensure_cluster(store, Layout(ref.cluster), created_at_ms=unix_ms())
+            except BaseException:
+                await store.close()
+                raise
+            return store
+
+        settings = self._context.settings
+        files = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_ca)
+        client = Client(
+            open_store,
+            cluster=ref.cluster,
+            placement=make_policy(),
+            writer_policy=WriterPolicy(),
+            credentials=client_credentials(files) if files != TlsFiles(None, None, None) else lambda: None,
+            zone="",
+            rack="",
+            name=self._context.name,
+        )
+        await client.__aenter__()
+        _LOG.info("linked to a cluster", cluster=str(ref))
+        return ClusterLink(ref, client, self._context)
+
+
+def _is_open(opening: asyncio.Task[ClusterLink]) -> bool:
+    return opening.done() and not opening.cancelled() and opening.exception() is None

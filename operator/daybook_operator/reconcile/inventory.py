@@ -1,0 +1,85 @@
+"""What the operator looks after, as far as it was seen: which object belongs to which cluster and which ledger.
+
+Only a directory for turning "something changed there" into keys; nothing is decided by it. A resync brings it up to date.
+"""
+
+from collections.abc import Iterable
+
+from daybook.core.ids import LedgerId
+from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key
+
+
+def keys_of_pool(namespace: str, pool: str) -> tuple[Key, Key]:
+    """The pool itself, and the repair of its cluster."""
+    return Key(BOOKIE_POOL, namespace, pool), Key(RECOVERY, namespace, pool)
+
+
+class Inventory:
+    """Filled by reconciles, asked by whatever hears of changes."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._pools: dict[Key, ClusterRef | None] = {}
+        self._ledgers: dict[Key, str] = {}
+        self._bound: dict[Key, tuple[ClusterRef, LedgerId]] = {}
+        self._keys_of: dict[tuple[ClusterRef, LedgerId], Key] = {}
+
+    # Pools, by their BookiePool key.
+
+    def add_pool(self, namespace: str, name: str, cluster: ClusterRef | None = None) -> None:
+        """The pool is there; `cluster` once it is known."""
+        key = Key(BOOKIE_POOL, namespace, name)
+        if cluster is not None or key not in self._pools:
+            self._pools[key] = cluster
+
+    def remove_pool(self, namespace: str, name: str) -> None:
+        """The pool is gone."""
+        self._pools.pop(Key(BOOKIE_POOL, namespace, name), None)
+
+    def pools(self) -> list[Key]:
+        """All pools."""
+        return sorted(self._pools)
+
+    def pools_of(self, cluster: ClusterRef) -> list[Key]:
+        """The pools that make up a cluster."""
+        return sorted(key for key, ref in self._pools.items() if ref == cluster)
+
+    # Ledgers.
+
+    def add_ledger(self, namespace: str, name: str, pool: str) -> None:
+        """The Ledger resource is there."""
+        self._ledgers[Key(LEDGER, namespace, name)] = pool
+
+    def bind_ledger(self, key: Key, cluster: ClusterRef, ledger_id: LedgerId) -> None:
+        """The resource has this ledger."""
+        self._bound[key] = (cluster, ledger_id)
+        self._keys_of[cluster, ledger_id] = key
+
+    def remove_ledger(self, namespace: str, name: str) -> tuple[ClusterRef, LedgerId] | None:
+        """The resource is gone; what it was bound to."""
+        key = Key(LEDGER, namespace, name)
+        self._ledgers.pop(key, None)
+        bound = self._bound.pop(key, None)
+        if bound is not None:
+            self._keys_of.pop(bound, None)
+        return bound
+
+    def ledgers(self) -> list[Key]:
+        """All Ledger resources."""
+        return sorted(self._ledgers)
+
+    def ledgers_of_pool(self, namespace: str, pool: str) -> list[Key]:
+        """The Ledger resources of a pool."""
+        return sorted(
+            key for key, name in self._ledgers.items() if (key.namespace, name) == (namespace, pool)
+        )
+
+    def key_of(self, cluster: ClusterRef, ledger_id: LedgerId) -> Key | None:
+        """The resource that has this ledger, if one has."""
+        return self._keys_of.get((cluster, ledger_id))
+
+    def clusters(self) -> set[ClusterRef]:
+        """The clusters that something needs."""
+        of_pools: Iterable[ClusterRef] = (ref for ref in self._pools.values() if ref is not None)
+        return {*of_pools, *(ref for ref, _ in self._bound.values())}

@@ -1,0 +1,35 @@
+"""What every reconcile works with, and what it is: observe, plan, perform."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from daybook.runtime.clock import unix_ms
+from daybook_operator.clusters import Clusters
+from daybook_operator.kube import Kube
+from daybook_operator.metrics import OperatorMetrics
+from daybook_operator.plan.pool_spec import PoolDefaults
+from daybook_operator.queue import Key
+from daybook_operator.reconcile.inventory import Inventory
+from daybook_operator.reconcile.performer import Performer
+from daybook_operator.settings import OperatorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """`look_at` has a key looked at soon; `now_ms` is the wall clock, which plans get as an argument."""
+
+    kube: Kube
+    clusters: Clusters
+    performer: Performer
+    settings: OperatorSettings
+    metrics: OperatorMetrics
+    inventory: Inventory
+    look_at: Callable[[Key], None]
+    now_ms: Callable[[], int] = unix_ms
+
+    @property
+    def pool_defaults(self) -> PoolDefaults:
+        """What pools get where their spec leaves it to the operator."""
+        settings = self.settings
+        suffix = f".{settings.cluster_domain}" if settings.cluster_domain else ""
+        return PoolDefaults(settings.bookie_image, settings.zookeeper, settings.cluster, suffix)
