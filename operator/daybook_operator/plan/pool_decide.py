@@ -1,0 +1,187 @@
+"""The plan for a pool: what is true in, everything that is to be done now out.
+
+Growth comes first and asks nothing; then the objects and where bookies stand; then what needs a clean state. A drain
+that cannot go on holds nobody else up: its effects are the last before the status.
+"""
+
+from typing import Final
+
+from daybook_operator.plan.conditions import Condition, wrong
+from daybook_operator.plan.decision import (
+    FINALIZER,
+    Decision,
+    finish,
+    is_paused,
+    is_terminating,
+    paused,
+    sooner,
+)
+from daybook_operator.plan.effects import Effect, Manifest, PatchMeta, SetLostBookieDelay
+from daybook_operator.plan.pool_budgets import budgets_step
+from daybook_operator.plan.pool_delete import READY, deletion
+from daybook_operator.plan.pool_drain import drain_step
+from daybook_operator.plan.pool_growth import Growth, growth_step
+from daybook_operator.plan.pool_lost_disk import lost_disk_step
+from daybook_operator.plan.pool_objects import (
+    apply_if_needed,
+    is_foreign,
+    service,
+    service_account,
+    stateful_set,
+)
+from daybook_operator.plan.pool_placement import is_spread, placement_condition
+from daybook_operator.plan.pool_replication import Replication, replication_of
+from daybook_operator.plan.pool_roll import roll_step
+from daybook_operator.plan.pool_scale import scale_of
+from daybook_operator.plan.pool_state import Stage
+from daybook_operator.plan.pool_status import (
+    disk_condition,
+    progressing_condition,
+    ready_condition,
+    status_of,
+)
+from daybook_operator.plan.pool_topology import placing_of, topology_step
+from daybook_operator.plan.pool_world import PoolWorld
+
+UNCLEAN_LOOK_S: Final = 5.0
+"""How often is looked while bookies are away or replicas missing: not everything about them is an event."""
+WRONG_LOOK_S: Final = 30.0
+"""How often while anything else is not as it should be."""
+
+
+def decide(world: PoolWorld, now_ms: int) -> Decision:
+    """Everything that is to be done for the pool now."""
+    if is_terminating(world.manifest):
+        return deletion(world, now_ms)
+    if is_paused(world.manifest):
+        return paused(world.ref, world.manifest, now_ms)
+    placing = placing_of(world)
+    replication = replication_of(world, now_ms)
+    growth = growth_step(world)
+    scale = scale_of(world, replication)
+    topology = topology_step(world, placing)
+    lost = lost_disk_step(world, placing)
+    rolling = roll_step(world, replication, now_ms)
+    draining = drain_step(world, replication, now_ms, may_forget=not rolling.step.effects)
+    placement = placement_condition(world, placing)
+    budgets = budgets_step(world, placing, is_full=replication.is_full, is_spread=is_spread(world, placement))
+    taken = taken_names(world)
+    conditions = [
+        taken if taken is not None else ready_condition(world, lost.troubles),
+        progressing_condition(world, rolling, draining),
+        placement,
+        replication.condition,
+        draining.condition,
+        *growth.step.conditions,
+        disk_condition(world),
+        scale.condition,
+    ]
+    status = status_of(
+        world,
+        replicas=scale.replicas,
+        placing=placing,
+        replication=replication,
+        growth=growth,
+        rolling=rolling,
+        draining=draining,
+        conditions=conditions,
+        troubles=lost.troubles,
+        now_ms=now_ms,
+    )
+    effects = [
+        *_finalizer(world),
+        *growth.step.effects,
+        *(() if taken is not None else _objects(world, growth, scale.replicas)),
+        *topology.effects,
+        *_delay(world),
+        *budgets.effects,
+        *lost.step.effects,
+        *rolling.step.effects,
+        *draining.step.effects,
+    ]
+    requeue_s = sooner(
+        growth.step.requeue_after_s,
+        rolling.step.requeue_after_s,
+        draining.step.requeue_after_s,
+        _next_look_s(replication, conditions),
+    )
+    return finish(
+        world.ref,
+        world.manifest,
+        effects=effects,
+        status=status,
+        conditions=conditions,
+        now_ms=now_ms,
+        requeue_after_s=requeue_s,
+    )
+
+
+def audit_wanted_since_ms(world: PoolWorld, now_ms: int) -> int | None:
+    """A full audit that began after this time is waited for; None: nobody waits for one."""
+    if world.cluster is None or world.is_stopping or is_terminating(world.manifest):
+        return None
+    began_ms = world.cluster.clean_audit_began_ms
+    replication = replication_of(world, now_ms)
+    times = [replication.recovery.changed_ms]
+    if world.drain is not None and world.drain.stage is Stage.VERIFYING:
+        times.append(world.drain.stage_since_ms)
+    return max(times) if began_ms is None or began_ms <= max(times) else None
+
+
+def taken_names(world: PoolWorld) -> Condition | None:
+    """The condition Ready of a pool whose names are somebody else's."""
+    wanted = {
+        ("ServiceAccount", f"{world.name}-bookie"): world.live.get(
+            ("ServiceAccount", f"{world.name}-bookie")
+        ),
+        ("Service", world.name): world.live.get(("Service", world.name)),
+        ("StatefulSet", world.name): _live_set(world),
+    }
+    foreign = [f"{kind} {name}" for (kind, name), live in wanted.items() if is_foreign(world, live)]
+    if not foreign:
+        return None
+    return wrong(
+        READY,
+        "NameTaken",
+        f"{' and '.join(foreign)} of this namespace belong to somebody else",
+        next_step="Delete or rename them, or make the pool under another name; nothing of theirs is touched.",
+    )
+
+
+def _live_set(world: PoolWorld) -> Manifest | None:
+    return world.stateful_set.manifest if world.stateful_set is not None else None
+
+
+def _objects(world: PoolWorld, growth: Growth, replicas: int) -> list[Effect]:
+    """What is not as it should be. A StatefulSet that is being made anew is left alone until the old one is gone."""
+    account, headless = service_account(world), service(world)
+    effects = [
+        *apply_if_needed(account, world.live.get(("ServiceAccount", f"{world.name}-bookie"))),
+        *apply_if_needed(headless, world.live.get(("Service", world.name))),
+    ]
+    is_going = world.stateful_set is not None and world.stateful_set.terminating
+    if not growth.recreates and not is_going:
+        effects += apply_if_needed(stateful_set(world, replicas), _live_set(world))
+    return effects
+
+
+def _finalizer(world: PoolWorld) -> list[Effect]:
+    there = FINALIZER in (world.manifest["metadata"].get("finalizers") or ())
+    if there or not world.defaults.uses_finalizers:
+        return []
+    return [PatchMeta(world.ref, add_finalizer=FINALIZER)]
+
+
+def _delay(world: PoolWorld) -> list[Effect]:
+    wanted = world.spec.lost_bookie_delay_s
+    if wanted is None or world.cluster is None or world.cluster.lost_bookie_delay_s == wanted:
+        return []
+    return [SetLostBookieDelay(world.cluster_ref, float(wanted))]
+
+
+def _next_look_s(replication: Replication, conditions: list[Condition]) -> float | None:
+    """When to look although no event came."""
+    ready = conditions[0]
+    if ready.is_wrong or replication.condition.is_wrong:
+        return UNCLEAN_LOOK_S
+    return WRONG_LOOK_S if any(each.is_wrong for each in conditions) else None

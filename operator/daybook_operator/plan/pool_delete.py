@@ -1,0 +1,121 @@
+"""What the deletion of a pool takes with it, by its reclaimPolicy.
+
+Retain lets it go at once: the pods go with the StatefulSet, and volumes, cookies and places stay for a pool of the same
+name that is made again. Delete destroys: only when no ledger names a bookie of the pool any more, because such a ledger
+would be damaged, and a new pool of that name could never start; until then everything runs on. A namespace that
+terminates is not held for longer than the operator's settings allow.
+"""
+
+from typing import Any, Final
+
+from daybook_operator.plan.conditions import Condition, from_iso, wrong
+from daybook_operator.plan.decision import FINALIZER, Decision, finish
+from daybook_operator.plan.effects import (
+    DeleteCookie,
+    Effect,
+    PatchMeta,
+    Propagation,
+    Ref,
+    Remove,
+    SetLocations,
+)
+from daybook_operator.plan.pool_world import PoolWorld
+
+READY: Final = "Ready"
+LOOK_S: Final = 5.0
+
+
+def deletion(world: PoolWorld, now_ms: int) -> Decision:
+    """The next step of a pool that was deleted."""
+    meta = world.manifest["metadata"]
+    if FINALIZER not in meta.get("finalizers", ()):
+        return Decision()
+    release = PatchMeta(world.ref, remove_finalizer=FINALIZER)
+    if not world.spec.deletes_claims_with_pool or _is_overdue(world, now_ms):
+        return Decision((release,))
+    if (blocked := _blocked(world)) is not None:
+        return _report(world, [], blocked, now_ms)
+    effects = _destruction(world)
+    if not effects:
+        return Decision((release,))
+    waiting = wrong(
+        READY,
+        "Deleting",
+        "The bookies stop, then their volumes go, as reclaimPolicy Delete says",
+        next_step="Nothing is to do.",
+    )
+    return _report(world, effects, waiting, now_ms)
+
+
+def _is_overdue(world: PoolWorld, now_ms: int) -> bool:
+    deleted_ms = from_iso(world.manifest["metadata"]["deletionTimestamp"])
+    return world.namespace_is_terminating and now_ms - deleted_ms >= world.defaults.finalizer_bound_ms
+
+
+def _blocked(world: PoolWorld) -> Condition | None:
+    if world.cluster is None:
+        return wrong(
+            READY,
+            "DeletionBlocked",
+            f"ZooKeeper of {world.cluster_ref} does not answer, so nobody knows whether ledgers need this pool",
+            next_step="Bring ZooKeeper back, or set spec.reclaimPolicy to Retain to let the pool go without its volumes.",
+        )
+    naming = {
+        bookie: count
+        for bookie, count in world.cluster.survey.ledgers_of.items()
+        if count and world.ordinal_of(bookie) is not None
+    }
+    if not naming:
+        return None
+    worst = max(sorted(naming), key=lambda bookie: naming[bookie])
+    return wrong(
+        READY,
+        "DeletionBlocked",
+        f"{naming[worst]} ledgers name {worst}, and reclaimPolicy Delete would destroy what they hold",
+        next_step="Delete them (`daybook ledger list`, `daybook ledger delete`), or set spec.reclaimPolicy to Retain.",
+    )
+
+
+def _destruction(world: PoolWorld) -> list[Effect]:
+    """What is to go next: the StatefulSet, then, once no pod is left, identities, places and volumes."""
+    assert world.cluster is not None
+    if world.stateful_set is not None:
+        ref = Ref("apps/v1", "StatefulSet", world.namespace, world.name, world.stateful_set.uid)
+        return [Remove(ref, Propagation.FOREGROUND)]
+    if world.pods:
+        return [
+            Remove(Ref("v1", "Pod", world.namespace, pod.name, pod.uid))
+            for _, pod in sorted(world.pods.items())
+        ]
+    effects: list[Effect] = []
+    effects += [
+        DeleteCookie(world.cluster_ref, bookie)
+        for bookie in sorted(world.cluster.cookies)
+        if world.ordinal_of(bookie) is not None
+    ]
+    places = {b: None for b in sorted(world.cluster.locations) if world.ordinal_of(b) is not None}
+    if places:
+        effects.append(SetLocations(world.cluster_ref, places))
+    effects += [
+        Remove(Ref("v1", "PersistentVolumeClaim", world.namespace, claim.name, claim.uid))
+        for _, claim in sorted(world.claims.items())
+        if not claim.terminating
+    ]
+    return effects
+
+
+def _report(world: PoolWorld, effects: list[Effect], condition: Condition, now_ms: int) -> Decision:
+    """The status of a pool that is going: what it said before, but for Ready."""
+    status: dict[str, Any] = {
+        k: v for k, v in world.status.items() if k not in {"conditions", "observedGeneration"}
+    }
+    status |= {"phase": "Deleting", "message": condition.message}
+    return finish(
+        world.ref,
+        world.manifest,
+        effects=effects,
+        status=status,
+        conditions=[condition],
+        now_ms=now_ms,
+        requeue_after_s=LOOK_S,
+    )

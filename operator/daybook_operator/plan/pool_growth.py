@@ -1,0 +1,109 @@
+"""Volumes grow before anything is asked about the pool's health: a full disk must not forbid what would cure it.
+
+The claims grow first. The StatefulSet's templates are immutable, so it is deleted without its pods and made anew with
+the new size; the pods and claims stay as they are and are taken over by their labels.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from daybook_operator.plan.conditions import Condition, fine, wrong
+from daybook_operator.plan.decision import Step
+from daybook_operator.plan.effects import Apply, Effect, Propagation, Ref, Remove
+from daybook_operator.plan.pool_world import ClaimSeen, PoolWorld
+from daybook_operator.plan.quantities import bytes_of, in_words
+
+STORAGE_RESIZING: Final = "StorageResizing"
+RECREATE_S: Final = 1.0
+"""How soon to look whether the old StatefulSet is gone; its deletion is an event, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The step, how many volumes still grow, and whether the StatefulSet is about to be made anew."""
+
+    step: Step
+    growing: int
+    recreates: bool
+
+
+def growth_step(world: PoolWorld) -> Growth:
+    """Ask for more where there is less than the spec says."""
+    effects: list[Effect] = []
+    growing: list[ClaimSeen] = []
+    fixed: list[ClaimSeen] = []
+    for _, claim in sorted(world.claims.items()):
+        volume = world.spec.volumes.get(claim.role)
+        if volume is None or claim.terminating or not world.spec.resizes_in_use:
+            continue
+        if claim.requested_bytes < volume.size_bytes:
+            if world.expandable.get(claim.storage_class) is False:
+                fixed.append(claim)
+                continue
+            effects.append(_grown(world, claim, volume.size))
+            growing.append(claim)
+        elif 0 < claim.capacity_bytes < volume.size_bytes:
+            growing.append(claim)
+    recreates = _has_old_templates(world)
+    if recreates:
+        assert world.stateful_set is not None
+        ref = Ref("apps/v1", "StatefulSet", world.namespace, world.name, world.stateful_set.uid)
+        effects.append(Remove(ref, Propagation.ORPHAN))
+    condition = _condition(growing, fixed)
+    requeue_s = RECREATE_S if recreates else None
+    return Growth(
+        Step(tuple(effects), conditions=(condition,), requeue_after_s=requeue_s), len(growing), recreates
+    )
+
+
+def _grown(world: PoolWorld, claim: ClaimSeen, size: str) -> Effect:
+    return Apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": claim.name, "namespace": world.namespace, "uid": claim.uid},
+            "spec": {"resources": {"requests": {"storage": size}}},
+        }
+    )
+
+
+def _has_old_templates(world: PoolWorld) -> bool:
+    seen = world.stateful_set
+    if seen is None or seen.terminating:
+        return False
+    templates = seen.manifest.get("spec", {}).get("volumeClaimTemplates", ())
+    sizes = {
+        template["metadata"]["name"]: bytes_of(template["spec"]["resources"]["requests"]["storage"])
+        for template in templates
+    }
+    return bool(sizes) and sizes != {role: volume.size_bytes for role, volume in world.spec.volumes.items()}
+
+
+def _condition(growing: list[ClaimSeen], fixed: list[ClaimSeen]) -> Condition:
+    if fixed:
+        names = ", ".join(claim.name for claim in fixed)
+        return wrong(
+            STORAGE_RESIZING,
+            "NotExpandable",
+            f"Storage class {fixed[0].storage_class!r} does not let the volumes of {names} grow",
+            next_step=f"Set allowVolumeExpansion: true on it (`kubectl patch storageclass {fixed[0].storage_class} -p "
+            "'{\"allowVolumeExpansion\":true}'`), or add bookies instead.",
+        )
+    if growing:
+        waits = [claim.name for claim in growing if claim.waits_for_restart]
+        names = ", ".join(f"{claim.name} ({in_words(claim.capacity_bytes)})" for claim in growing)
+        said = "; ".join(f"{claim.name}: {claim.resizing}" for claim in growing if claim.resizing)
+        hint = (
+            f"If {waits[0]} stays so for minutes, its driver grows volumes only at a start: delete its pod once "
+            "FullyReplicated is True."
+            if waits
+            else "Nothing is to do: the volumes' driver goes on."
+        )
+        return wrong(
+            STORAGE_RESIZING,
+            "Growing",
+            f"{names} still grow{'s' if len(growing) == 1 else ''}{f'; {said}' if said else ''}",
+            next_step=hint,
+            status=True,
+        )
+    return fine(STORAGE_RESIZING, "SizesAsWanted", status=False)

@@ -1,0 +1,104 @@
+"""Whether replicas really lie in as many racks and zones as the spec asks, judged by ensembles and not by the spec.
+
+A spec that asks for more than there is harms nothing that runs: it is said here, with what would mend it.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from daybook.core.placement_policies import PlacementSettings
+from daybook.metadata.bookies import Location
+from daybook_operator.plan.conditions import Condition, fine, unknown, wrong
+from daybook_operator.plan.pool_topology import Placing, rack_path
+from daybook_operator.plan.pool_world import PoolWorld
+
+RACK_PLACEMENT: Final = "RackPlacementSatisfied"
+_TIERS: Final = {
+    "random": (),
+    "rack": ("rack",),
+    "zone": ("zone", "rack"),
+    "region": ("region", "zone", "rack"),
+}
+
+
+def placement_condition(world: PoolWorld, placing: Placing) -> Condition:
+    """The condition RackPlacementSatisfied."""
+    topology = world.spec.topology
+    if placing.missing:
+        return wrong(
+            RACK_PLACEMENT,
+            "TopologyMissing",
+            f"{'; '.join(placing.missing)}: the bookies there do not serve",
+            next_step=f"Label the nodes (`kubectl label node NODE {topology.zone_key}=ZONE`), or set topology.onMissing to DefaultRack.",
+        )
+    if world.cluster is None:
+        return unknown(
+            RACK_PLACEMENT,
+            "ZooKeeperUnreachable",
+            "Where replicas lie is not known while ZooKeeper does not answer",
+            next_step="Bring it back.",
+        )
+    places = [placing.places[ordinal] for ordinal in world.expected if ordinal in placing.places]
+    if len(places) < len(world.expected):
+        waiting = [world.bookie(ordinal) for ordinal in world.expected if ordinal not in placing.places]
+        return unknown(
+            RACK_PLACEMENT,
+            "NotPlacedYet",
+            f"It is not known yet where {', '.join(waiting)} will stand",
+            next_step="Their pods are to be scheduled; `kubectl describe pod` says what a pod waits for.",
+        )
+    if (few := too_few(world.spec.placement, places)) is not None:
+        return few
+    survey = world.cluster.survey
+    if survey.misplaced_count:
+        return wrong(
+            RACK_PLACEMENT,
+            "Misplaced",
+            f"{survey.misplaced_count} ledgers lie against the placement policy, for one {'; '.join(survey.misplaced)}",
+            next_step="The auditor has them moved where a better place is free; add bookies elsewhere if it stays so.",
+        )
+    if not places:
+        return fine(RACK_PLACEMENT, "NoBookies", "No bookie is wanted.")
+    racks = len({rack_path(place) for place in places})
+    return fine(
+        RACK_PLACEMENT,
+        "EnsemblesChecked",
+        f"All {survey.ledgers} ledgers are spread as asked, over {racks} racks.",
+    )
+
+
+def too_few(placement: PlacementSettings, places: list[Location]) -> Condition | None:
+    """The condition if there are fewer domains than are asked for; a kind that no bookie names asks for nothing."""
+    wanted = {"region": placement.min_regions, "zone": placement.min_zones, "rack": placement.min_racks}
+    for tier in _TIERS[placement.policy]:
+        names = domains(places)[tier]
+        if names and len(names) < wanted[tier]:
+            return wrong(
+                RACK_PLACEMENT,
+                f"TooFew{tier.capitalize()}s",
+                f"{wanted[tier]} {tier}s for each write quorum are asked for, and the bookies stand in {len(names)} "
+                f"({', '.join(names)})"
+                + (", and placement.enforce keeps new ledgers waiting" if placement.enforce else ""),
+                next_step=f"Add nodes and bookies in other {tier}s, or lower placement.min{tier.capitalize()}sPerWriteQuorum; "
+                "nothing that runs is harmed.",
+            )
+    return None
+
+
+def domains(places: list[Location]) -> Mapping[str, list[str]]:
+    """The names of regions, zones and racks that there are."""
+    return {
+        "region": sorted({place.region for place in places if place.region}),
+        "zone": sorted({place.zone for place in places if place.zone}),
+        "rack": sorted({rack_path(place) for place in places if place.rack}),
+    }
+
+
+def is_spread(world: PoolWorld, condition: Condition) -> bool:
+    """Whether no entry of the cluster has all its replicas in one rack of the pool."""
+    placement = world.spec.placement
+    return (
+        condition.status is True
+        and placement.policy != "random"
+        and max(placement.min_racks, placement.min_zones) > 1
+    )

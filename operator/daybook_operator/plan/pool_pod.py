@@ -1,0 +1,181 @@
+"""The pod of a bookie: settings as variables, probes on the health port, volumes, and the restricted security profile.
+
+A stop moves no data (there is no preStop): the bookie leaves the list, ends its calls and flushes, and its copies are
+needed nowhere else, because it comes back. Liveness and start-up look at the process alone; a bookie that replays a
+long journal is alive.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from daybook_operator.plan.effects import Manifest
+from daybook_operator.plan.pool_spec import PoolSpec, TlsSpec
+from daybook_operator.plan.pool_world import (
+    DATA_PORT,
+    HEALTH_PORT,
+    METRICS_PORT,
+    POOL_LABEL,
+    ROLES,
+    PoolWorld,
+)
+
+COMPONENT: Final = "bookie"
+CONTAINER: Final = "bookie"
+USER_ID: Final = 65532
+MOUNT: Final = "/var/lib/daybook"
+TLS_MOUNT: Final = "/etc/daybook/tls"
+CONNECT_TIMEOUT_MS: Final = 300_000
+"""A start waits for ZooKeeper rather than end and be restarted ever more slowly."""
+
+
+def selector(world: PoolWorld) -> dict[str, str]:
+    """What finds the bookies' pods, and not those of repair Jobs. Immutable in a StatefulSet."""
+    return {"app.kubernetes.io/component": COMPONENT, POOL_LABEL: world.name}
+
+
+def pod_template(world: PoolWorld) -> Manifest:
+    """The StatefulSet's template."""
+    extra = world.spec.pod_template
+    pod_labels = {
+        **extra.labels,
+        "app.kubernetes.io/name": "daybook",
+        "app.kubernetes.io/instance": world.name,
+        **selector(world),
+    }
+    template_metadata: dict[str, Any] = {"labels": pod_labels}
+    if extra.annotations:
+        template_metadata["annotations"] = dict(extra.annotations)
+    return {"metadata": template_metadata, "spec": _pod_spec(world)}
+
+
+def _pod_spec(world: PoolWorld) -> dict[str, Any]:
+    spec, extra = world.spec, world.spec.pod_template
+    pod: dict[str, Any] = {
+        "serviceAccountName": f"{world.name}-bookie",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": spec.termination_grace_s,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": _spread(world),
+        "containers": [_container(world)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *_tls_volume(spec.tls)],
+    }
+    optional: Mapping[str, Any] = {
+        "nodeSelector": extra.node_selector,
+        "tolerations": extra.tolerations,
+        "affinity": extra.affinity,
+        "priorityClassName": extra.priority_class_name,
+        "imagePullSecrets": spec.image_pull_secrets,
+    }
+    return {**pod, **{key: value for key, value in optional.items() if value}}
+
+
+def _container(world: PoolWorld) -> dict[str, Any]:
+    spec = world.spec
+    ports = {"data": DATA_PORT, "health": HEALTH_PORT, "metrics": METRICS_PORT}
+    mounts = [{"name": role, "mountPath": f"{MOUNT}/{role}"} for role in ROLES]
+    mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - an emptyDir of the pod's own
+    if spec.tls.secret_name:
+        mounts.append({"name": "tls", "mountPath": TLS_MOUNT})
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": spec.image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "command": ["daybook-bookie", "start"],
+        "env": _environment(world),
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        "volumeMounts": [
+            {**mount, "readOnly": True} if mount["name"] == "tls" else mount for mount in mounts
+        ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        **_probes(spec),
+    }
+    return container if not spec.resources else {**container, "resources": dict(spec.resources)}
+
+
+def _probes(spec: PoolSpec) -> dict[str, Any]:
+    """gRPC health on a port of its own, without TLS; only readiness may depend on ZooKeeper."""
+    services = {"startupProbe": "liveness", "livenessProbe": "liveness", "readinessProbe": "readiness"}
+    return {
+        kind: {"grpc": {"port": HEALTH_PORT, "service": service}, **spec.probes[kind].record()}
+        for kind, service in services.items()
+    }
+
+
+def _environment(world: PoolWorld) -> list[dict[str, Any]]:
+    spec = world.spec
+    host = f"$(POD_NAME).{world.name}.{world.namespace}.svc{world.spec.dns_suffix}"
+    settings: dict[str, str] = {
+        "BOOKIE_ID": f"{world.namespace}.$(POD_NAME)",
+        "ZOOKEEPER": world.cluster_ref.zookeeper,
+        "CLUSTER": world.cluster_ref.cluster,
+        "OWNER_UID": world.owner_uid,
+        "WAIT_FOR_TOPOLOGY": "true",
+        "JOURNAL_DIR": f"{MOUNT}/journal",
+        "STORE_DIR": f"{MOUNT}/store",
+        "ADDRESS": f"0.0.0.0:{DATA_PORT}",
+        "ADVERTISED_ADDRESS": f"{host}:{DATA_PORT}",
+        "HEALTH_ADDRESS": f"0.0.0.0:{HEALTH_PORT}",
+        "METRICS_ADDRESS": f"0.0.0.0:{METRICS_PORT}",
+        "CONNECT_TIMEOUT_MS": str(CONNECT_TIMEOUT_MS),
+        "LOG_FORMAT": "json",
+        **spec.disk.settings(),
+        **_tls_settings(spec.tls),
+        **spec.settings,
+    }
+    name: dict[str, Any] = {
+        "name": "POD_NAME",
+        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+    }
+    return [name, *({"name": f"DAYBOOK_BOOKIE_{key}", "value": value} for key, value in settings.items())]
+
+
+def _tls_settings(tls: TlsSpec) -> dict[str, str]:
+    if not tls.secret_name:
+        return {}
+    files = {"TLS_CERTIFICATE": "tls.crt", "TLS_KEY": "tls.key"}
+    if tls.client_authentication:
+        files["TLS_CA"] = "ca.crt"
+    return {key: f"{TLS_MOUNT}/{file}" for key, file in files.items()}
+
+
+def _tls_volume(tls: TlsSpec) -> list[dict[str, Any]]:
+    if not tls.secret_name:
+        return []
+    return [{"name": "tls", "secret": {"secretName": tls.secret_name, "defaultMode": 0o440}}]
+
+
+def _spread(world: PoolWorld) -> list[dict[str, Any]]:
+    """Over zones, racks and nodes alike.
+
+    Only the zone is a condition, and only where every node has to have one: nodes without a label that is required
+    would be out of the question.
+    """
+    topology = world.spec.topology
+    strict = topology.is_spread_required and topology.rejects_missing
+    keys = {
+        topology.zone_key: ("DoNotSchedule" if strict else "ScheduleAnyway", topology.max_skew),
+        topology.rack_key: ("ScheduleAnyway", 1),
+        "kubernetes.io/hostname": ("ScheduleAnyway", 1),
+    }
+    return [
+        {
+            "maxSkew": skew,
+            "topologyKey": key,
+            "whenUnsatisfiable": when,
+            "labelSelector": {"matchLabels": selector(world)},
+        }
+        for key, (when, skew) in keys.items()
+    ]

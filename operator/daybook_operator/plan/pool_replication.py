@@ -1,0 +1,104 @@
+"""Whether every entry is on all its bookies, for the gates: no task about a missing replica, and a full audit since.
+
+Readiness says nothing about what a bookie missed while it was away. So the list of bookies is remembered, with the boot
+of each; whenever it differs, somebody left or came back, and only a full audit that began later counts. The time is
+the operator's own, at or after the change, and is rounded up.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
+from daybook_operator.plan.pool_state import Recovery
+from daybook_operator.plan.pool_world import ClusterSeen, PoolWorld
+
+FULLY_REPLICATED: Final = "FullyReplicated"
+_NAMED_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """The verdict, and what is to be remembered; `is_full` None: nobody can tell."""
+
+    is_full: bool | None
+    recovery: Recovery
+    condition: Condition
+
+
+def replication_of(world: PoolWorld, now_ms: int) -> Replication:
+    """Judge the whole cluster that the pool belongs to: ledgers do not stop at a pool's border."""
+    seen = world.cluster
+    if seen is None:
+        condition = unknown(
+            FULLY_REPLICATED,
+            "ZooKeeperUnreachable",
+            f"ZooKeeper of {world.cluster_ref} does not answer: {world.cluster_trouble}",
+            next_step="Bring it back; bookies and open ledgers go on meanwhile.",
+        )
+        return Replication(None, world.recovery, condition)
+    recovery = remembered(world.recovery, seen, now_ms)
+    condition = _judge(world, seen, recovery)
+    return Replication(condition.status, recovery, condition)
+
+
+def remembered(before: Recovery, seen: ClusterSeen, now_ms: int) -> Recovery:
+    """`before` if the same processes are registered still, else that the list changed now."""
+    boots = "\n".join(f"{bookie} {info.boot_id}" for bookie, info in sorted(seen.bookies.items()))
+    digest = hashlib.sha256(boots.encode()).hexdigest()[:16]
+    return before if digest == before.bookies_digest else Recovery(digest, now_ms)
+
+
+def _judge(world: PoolWorld, seen: ClusterSeen, recovery: Recovery) -> Condition:
+    if world.is_stopped:
+        return unknown(
+            FULLY_REPLICATED,
+            "Hibernated",
+            "The bookies are stopped, as the spec asks",
+            next_step="Set spec.hibernate to false to start them.",
+        )
+    if seen.unrecoverable:
+        return wrong(
+            FULLY_REPLICATED,
+            "Unrecoverable",
+            f"{_ledgers(seen.unrecoverable)} have entries that no reachable bookie has",
+            next_step="Bring a bookie that held them back, or delete these ledgers: `daybook audit --list` has the details.",
+        )
+    if seen.under_replicated:
+        return wrong(
+            FULLY_REPLICATED,
+            "UnderReplicated",
+            f"{_ledgers(seen.under_replicated)} lack a replica",
+            next_step="Recovery copies what is missing; `kubectl daybook recover watch` shows how it goes on.",
+        )
+    if away := away_bookies(world, seen):
+        return wrong(
+            FULLY_REPLICATED,
+            "BookieAway",
+            f"{', '.join(away)} is not registered",
+            next_step="It is copied elsewhere once it has been away for the delay; its pod says why it does not serve.",
+        )
+    began_ms = seen.clean_audit_began_ms
+    if began_ms is None or began_ms <= recovery.changed_ms:
+        found = f"; the last one says: {seen.last_audit}" if seen.last_audit else ""
+        return wrong(
+            FULLY_REPLICATED,
+            "AuditPending",
+            f"No full audit that began after {iso(recovery.changed_ms)}, when the list of bookies last changed, has ended clean{found}",
+            next_step="Nothing is to do: the auditor begins one by itself.",
+        )
+    return fine(
+        FULLY_REPLICATED, "AuditClean", f"A full audit that began at {iso(began_ms)} found nothing missing."
+    )
+
+
+def away_bookies(world: PoolWorld, seen: ClusterSeen) -> list[str]:
+    """Bookies of the pool that have served and are not registered, by ordinal."""
+    known = {ordinal: b for b in seen.cookies if (ordinal := world.ordinal_of(b)) is not None}
+    return [known[ordinal] for ordinal in sorted(known) if known[ordinal] not in seen.bookies]
+
+
+def _ledgers(ids: tuple[int, ...]) -> str:
+    named = ", ".join(map(str, ids[:_NAMED_MAX]))
+    more = f" and {len(ids) - _NAMED_MAX} more" if len(ids) > _NAMED_MAX else ""
+    return f"{'Ledger' if len(ids) == 1 else 'Ledgers'} {named}{more}"

@@ -1,0 +1,135 @@
+"""A roll: pods of an older revision are deleted, one after the other, the highest ordinal first.
+
+Before each, every bookie serves and everything is replicated, by an audit that began after the last one came back:
+readiness says nothing of what a bookie missed. A bookie that does not serve anyway is replaced without asking, or an
+image that does not start could never be mended.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from daybook_operator.plan.conditions import Condition, fine, wrong
+from daybook_operator.plan.decision import Step
+from daybook_operator.plan.effects import Effect, EventType, Ref, Remove, Report
+from daybook_operator.plan.pool_replication import Replication
+from daybook_operator.plan.pool_state import Roll
+from daybook_operator.plan.pool_world import PodSeen, PoolWorld
+
+PROGRESSING: Final = "Progressing"
+LOOK_S: Final = 10.0
+STOPPING: Final = "Stopping"
+STARTING: Final = "Starting"
+GATE: Final = "Gate"
+
+
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """The step, and the roll as the status shall have it; None: every pod is as the spec asks."""
+
+    step: Step
+    roll: Roll | None
+    stage: str
+    condition: Condition | None
+    updated: int
+
+    @property
+    def message(self) -> str:
+        """What the roll waits for."""
+        return "" if self.condition is None else self.condition.message
+
+
+def outdated(world: PoolWorld) -> list[PodSeen]:
+    """Pods of an older revision, the highest ordinal first; nothing while the newest revision is not known."""
+    newest = world.stateful_set.update_revision if world.stateful_set is not None else ""
+    if not newest:
+        return []
+    return [pod for _, pod in sorted(world.pods.items(), reverse=True) if pod.revision != newest]
+
+
+def roll_step(world: PoolWorld, replication: Replication, now_ms: int) -> Rolling:
+    """Stop the next bookie that is to be replaced, if it may be."""
+    old = outdated(world)
+    newest = world.stateful_set.update_revision if world.stateful_set is not None else ""
+    updated = sum(pod.revision == newest for pod in world.pods.values()) if newest else 0
+    if not old or world.is_stopping:
+        return Rolling(Step(), None, "", None, updated)
+    roll = world.roll if world.roll is not None and world.roll.revision == newest else Roll(newest, now_ms)
+    roll = _noted(world, roll, now_ms)
+    idle = [pod for pod in old if not _is_in_use(world, pod) and not pod.terminating]
+    if idle and not world.spec.rollout.paused:
+        return _stop(world, idle[0], roll, updated, now_ms, "it does not serve")
+    stage, why_not = _gate(world, replication)
+    drained = world.drain.ordinal if world.drain is not None else -1
+    candidates = [pod for pod in old if pod.ordinal != drained and not pod.terminating]
+    if not why_not and candidates:
+        return _stop(world, candidates[0], roll, updated, now_ms, "")
+    if not candidates:
+        why_not = why_not or f"{world.bookie(drained)} alone runs the old revision, and is drained"
+    condition = _waiting(world, roll, stage, why_not, len(old), now_ms)
+    return Rolling(Step(requeue_after_s=LOOK_S), roll, stage, condition, updated)
+
+
+def _noted(world: PoolWorld, roll: Roll, now_ms: int) -> Roll:
+    """When the bookie that was stopped last came back."""
+    ordinal = world.ordinal_of(roll.bookie) if roll.bookie else None
+    if ordinal is None or roll.returned_ms or not world.serves(ordinal):
+        return roll
+    return roll if world.pods[ordinal].revision != roll.revision else replace(roll, returned_ms=now_ms)
+
+
+def _is_in_use(world: PoolWorld, pod: PodSeen) -> bool:
+    """Whether anybody may rely on the pod: it is ready, or its bookie is registered, or nobody can tell."""
+    return pod.ready or world.cluster is None or world.is_registered(pod.ordinal)
+
+
+def _gate(world: PoolWorld, replication: Replication) -> tuple[str, str]:
+    """The stage, and why no further bookie may be stopped now; "" if one may."""
+    rollout = world.spec.rollout
+    away = [ordinal for ordinal in world.expected if not world.serves(ordinal)]
+    if rollout.paused:
+        return GATE, "rollout.paused is set"
+    if away and (rollout.waits_for_replication or len(away) >= rollout.max_unavailable):
+        pods = [world.pods.get(ordinal) for ordinal in away]
+        stage = STOPPING if any(pod is None or pod.terminating for pod in pods) else STARTING
+        names = ", ".join(world.bookie(ordinal) for ordinal in away)
+        return stage, f"{names} {'does' if len(away) == 1 else 'do'} not serve yet"
+    if world.drain is not None and world.drain.stage.is_final:
+        return GATE, f"{world.drain.bookie} is about to leave"
+    if rollout.waits_for_replication and not replication.is_full:
+        return GATE, replication.condition.message
+    return GATE, ""
+
+
+def _stop(world: PoolWorld, pod: PodSeen, roll: Roll, updated: int, now_ms: int, why: str) -> Rolling:
+    bookie = world.bookie(pod.ordinal)
+    text = f"{bookie} is stopped to come back with what the spec asks for{f': {why}' if why else ''}."
+    effects: tuple[Effect, ...] = (
+        Remove(Ref("v1", "Pod", world.namespace, pod.name, pod.uid)),
+        Report(world.ref, EventType.NORMAL, "BookieStopped", text),
+    )
+    stopped = replace(roll, bookie=bookie, stopped_ms=now_ms, returned_ms=0)
+    condition = fine(PROGRESSING, "RollingOut", text)
+    return Rolling(Step(effects, requeue_after_s=LOOK_S), stopped, STOPPING, condition, updated)
+
+
+def _waiting(world: PoolWorld, roll: Roll, stage: str, why_not: str, left: int, now_ms: int) -> Condition:
+    what = f"{left} of {len(world.pods)} bookies run an older revision; the next one waits: {why_not}"
+    since_ms = roll.returned_ms or roll.stopped_ms or roll.started_ms
+    waited_s = (now_ms - since_ms) // 1000
+    if world.spec.rollout.paused:
+        return wrong(
+            PROGRESSING,
+            "RolloutPaused",
+            f"{left} of {len(world.pods)} bookies run an older revision",
+            next_step="Set rollout.paused to false to have the roll go on.",
+        )
+    if waited_s > world.spec.rollout.progress_deadline_s:
+        advice = {
+            GATE: "See the condition FullyReplicated for what is missing.",
+            STOPPING: f"Look at the pod of {roll.bookie}: `kubectl describe pod`.",
+            STARTING: f"Look at the pod of {roll.bookie} and its log; a spec that is mended replaces it at once.",
+        }
+        return wrong(
+            PROGRESSING, "ProgressDeadlineExceeded", f"For {waited_s} s: {what}", next_step=advice[stage]
+        )
+    return fine(PROGRESSING, "RollingOut", what)

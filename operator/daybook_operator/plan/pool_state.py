@@ -1,0 +1,154 @@
+"""What a pool's status remembers between two plans, because no fact tells it: how far a drain and a roll are, who was there.
+
+Everything else of the status is written for people alone, and never read back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from daybook.core.ids import BookieId
+from daybook_operator.plan.conditions import from_iso, iso
+
+
+class Stage(StrEnum):
+    """How far the drain of one bookie is. Up to Verifying it can be called off."""
+
+    READ_ONLY = "ReadOnly"
+    """It is to take no new ledgers."""
+    REPLICATING = "Replicating"
+    """What it holds is being copied to others."""
+    VERIFYING = "Verifying"
+    """No ledger names it; a full audit that began since must find everything replicated."""
+    COOKIE_REMOVED = "CookieRemoved"
+    """The cluster has forgotten it: it can never come back under its name and be trusted."""
+    LOWERED = "Lowered"
+    """Its pod is not wanted any more."""
+    CANCELLING = "Cancelling"
+    """It stays after all, and takes entries again."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the bookie is forgotten, so that there is no way back."""
+        return self in {Stage.COOKIE_REMOVED, Stage.LOWERED}
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The drain of one bookie. `remaining` ledgers named it when they were last counted; −1: not counted yet."""
+
+    bookie: BookieId
+    ordinal: int
+    stage: Stage
+    started_ms: int
+    stage_since_ms: int
+    progress_ms: int
+    remaining: int = -1
+
+    def record(self, message: str) -> dict[str, Any]:
+        """As the status has it."""
+        return {
+            "bookie": self.bookie,
+            "ordinal": self.ordinal,
+            "stage": self.stage.value,
+            "ledgersRemaining": self.remaining if self.remaining >= 0 else None,
+            "startedAt": iso_after(self.started_ms),
+            "stageSince": iso_after(self.stage_since_ms),
+            "lastProgressAt": iso_after(self.progress_ms),
+            "message": message,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any] | None) -> "Drain | None":
+        """None for what `record` cannot make: the drain is then begun again, which costs nothing but time."""
+        try:
+            return (
+                None
+                if not record
+                else cls(
+                    str(record["bookie"]),
+                    int(record["ordinal"]),
+                    Stage(record["stage"]),
+                    from_iso(record["startedAt"]),
+                    from_iso(record["stageSince"]),
+                    from_iso(record["lastProgressAt"]),
+                    int(record.get("ledgersRemaining", -1)),
+                )
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """A roll under way. `bookie` was stopped last; 0 for a time that has not come."""
+
+    revision: str
+    started_ms: int
+    bookie: BookieId = ""
+    stopped_ms: int = 0
+    returned_ms: int = 0
+
+    def record(self, stage: str, message: str) -> dict[str, Any]:
+        """As the status has it."""
+        return {
+            "revision": self.revision,
+            "bookie": self.bookie or None,
+            "stage": stage,
+            "startedAt": iso_after(self.started_ms),
+            "bookieStoppedAt": iso_after(self.stopped_ms) if self.stopped_ms else None,
+            "bookieReturnedAt": iso_after(self.returned_ms) if self.returned_ms else None,
+            "message": message,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any] | None) -> "Roll | None":
+        """None for what `record` cannot make: nothing but times is forgotten."""
+        try:
+            return (
+                None
+                if not record
+                else cls(
+                    str(record["revision"]),
+                    from_iso(record["startedAt"]),
+                    str(record.get("bookie", "")),
+                    from_iso(record["bookieStoppedAt"]) if "bookieStoppedAt" in record else 0,
+                    from_iso(record["bookieReturnedAt"]) if "bookieReturnedAt" in record else 0,
+                )
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Who was registered when the list of bookies last changed, as a digest, and when that was.
+
+    A full audit proves something about a bookie that came back only if it began later.
+    """
+
+    bookies_digest: str = ""
+    changed_ms: int = 0
+
+    def record(self) -> dict[str, Any]:
+        """As the status has it."""
+        return {
+            "bookiesDigest": self.bookies_digest or None,
+            "bookiesChangedAt": iso_after(self.changed_ms) if self.changed_ms else None,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any] | None) -> "Recovery":
+        """Nothing remembered for what `record` cannot make: then the list has just changed."""
+        try:
+            return (
+                cls(str(record["bookiesDigest"]), from_iso(record["bookiesChangedAt"])) if record else cls()
+            )
+        except (KeyError, TypeError, ValueError):
+            return cls()
+
+
+def iso_after(at_ms: int) -> str:
+    """The first whole second that is not before `at_ms`: what is said to have happened after it really did."""
+    return iso(-(-at_ms // 1000) * 1000)

@@ -1,0 +1,266 @@
+"""The status of a pool, for people and for `kubectl`: one word, one sentence, each bookie, and conditions.
+
+What is wrong comes before what goes on: the message is that of the first condition that a person should look at.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from daybook.core.ids import BookieId
+from daybook_operator.plan.conditions import Condition, fine, iso, wrong
+from daybook_operator.plan.pool_delete import READY
+from daybook_operator.plan.pool_drain import Draining
+from daybook_operator.plan.pool_growth import Growth
+from daybook_operator.plan.pool_pod import selector
+from daybook_operator.plan.pool_replication import Replication
+from daybook_operator.plan.pool_roll import PROGRESSING, Rolling
+from daybook_operator.plan.pool_topology import Placing, rack_path
+from daybook_operator.plan.pool_world import ClusterSeen, PodSeen, PoolWorld
+from daybook_operator.plan.quantities import in_words
+
+DISK_PRESSURE: Final = "DiskPressure"
+_UNRECOVERABLE_MAX: Final = 100
+_WORDS_MAX: Final = 400
+
+
+def ready_condition(world: PoolWorld, troubles: Mapping[BookieId, str]) -> Condition:
+    """Ready: every bookie that is expected serves."""
+    if world.is_stopping:
+        return fine(READY, "Hibernated", "The bookies are stopped, as spec.hibernate asks.", status=False)
+    away = [ordinal for ordinal in world.expected if not world.serves(ordinal)]
+    if not away:
+        return fine(READY, "AllServing", f"All {len(world.expected)} bookies serve.")
+    said = [f"{world.bookie(ordinal)}: {why_away(world, ordinal, troubles)}" for ordinal in away]
+    return wrong(
+        READY,
+        "DiskLost" if set(troubles) & {world.bookie(ordinal) for ordinal in away} else "BookiesAway",
+        f"{len(away)} of {len(world.expected)} bookies do not serve: {'; '.join(said)}",
+        next_step="What a pod waits for is in `kubectl describe pod`, why it ended in `kubectl logs --previous`.",
+    )
+
+
+def why_away(world: PoolWorld, ordinal: int, troubles: Mapping[BookieId, str]) -> str:
+    """Why a bookie does not serve, in words."""
+    pod = world.pods.get(ordinal)
+    if (trouble := troubles.get(world.bookie(ordinal))) is not None:
+        return trouble
+    if pod is None:
+        return "its pod is not there yet"
+    if pod.terminating:
+        return "its pod stops"
+    if not pod.node:
+        return f"its pod is not scheduled: {pod.waits_for or 'it waits for a node'}"
+    if pod.exit_code is not None:
+        return f"it ended with exit code {pod.exit_code}: {pod.last_words[-_WORDS_MAX:] or pod.waits_for or 'without a word'}"
+    if world.cluster is None:
+        return pod.waits_for or "nobody knows whether it is registered while ZooKeeper does not answer"
+    if not world.is_registered(ordinal):
+        if world.bookie(ordinal) not in world.cluster.locations:
+            return "it waits to be told where it stands"
+        return pod.waits_for or "it starts, or reads its journal"
+    return "it is registered, and its pod is not ready yet"
+
+
+def progressing_condition(world: PoolWorld, rolling: Rolling, draining: Draining) -> Condition:
+    """Progressing: something is on its way to what the spec asks."""
+    if rolling.condition is not None:
+        return rolling.condition
+    away = [world.bookie(ordinal) for ordinal in world.expected if not world.serves(ordinal)]
+    if away:
+        return fine(
+            PROGRESSING, "BookiesStarting", f"{', '.join(away)} {'is' if len(away) == 1 else 'are'} to serve."
+        )
+    if draining.drain is not None:
+        return fine(PROGRESSING, "Draining", draining.condition.message)
+    return fine(PROGRESSING, "Complete", status=False)
+
+
+def disk_condition(world: PoolWorld) -> Condition:
+    """DiskPressure: some volume is nearly full."""
+    used = {
+        bookie: 100 - 100 * info.free_bytes // info.capacity_bytes
+        for bookie, info in (world.cluster.bookies if world.cluster else {}).items()
+        if info.capacity_bytes and world.ordinal_of(bookie) is not None
+    }
+    full = [
+        f"{bookie} ({percent}%)"
+        for bookie, percent in sorted(used.items())
+        if percent >= world.spec.disk.warn
+    ]
+    if not full:
+        return fine(DISK_PRESSURE, "EnoughSpace", status=False)
+    return wrong(
+        DISK_PRESSURE,
+        "NearlyFull",
+        f"The volumes of {', '.join(full)} are nearly full; at {world.spec.disk.read_only}% a bookie is read-only",
+        next_step="Raise spec.storage.store.size, delete ledgers, or raise spec.replicas: new ledgers go to new bookies.",
+        status=True,
+    )
+
+
+def phase(
+    world: PoolWorld, conditions: Sequence[Condition], *, growing: int, rolling: Rolling, draining: Draining
+) -> str:
+    """One word for what goes on."""
+    ready = next(each for each in conditions if each.type == READY)
+    is_new = world.status.get("phase", "Pending") in {"Pending", "Creating"}
+    if ready.reason == "NameTaken":
+        return "Blocked"
+    if world.spec.hibernate and world.is_stopping:
+        return "Hibernated" if world.is_stopped else "Hibernating"
+    if is_new and ready.status is not True:
+        return "Creating" if world.stateful_set is not None else "Pending"
+    if growing:
+        return "Resizing"
+    if rolling.roll is not None:
+        return "RollingOut"
+    if draining.drain is not None:
+        return "Draining"
+    under_replicated = bool(world.cluster and world.cluster.under_replicated)
+    if ready.status is not True or under_replicated:
+        return "Degraded"
+    return "Hibernating" if world.spec.hibernate else "Running"
+
+
+def message(conditions: Sequence[Condition]) -> str:
+    """What a person should know first."""
+    order = (
+        READY,
+        "StorageResizing",
+        "FullyReplicated",
+        "RackPlacementSatisfied",
+        "Draining",
+        PROGRESSING,
+        "Hibernated",
+        DISK_PRESSURE,
+    )
+    found = {each.type: each for each in conditions if each.is_wrong}
+    return next((found[type_].message for type_ in order if type_ in found), "")
+
+
+def status_of(
+    world: PoolWorld,
+    *,
+    replicas: int,
+    placing: Placing,
+    replication: Replication,
+    growth: Growth,
+    rolling: Rolling,
+    draining: Draining,
+    conditions: Sequence[Condition],
+    troubles: Mapping[BookieId, str],
+    now_ms: int,
+) -> dict[str, Any]:
+    """Everything but conditions and observedGeneration."""
+    images = {pod.image for pod in world.pods.values()}
+    racks = [rack_path(placing.places[o]) for o in world.expected if o in placing.places]
+    own = [b for b in (world.cluster.bookies if world.cluster else ()) if world.ordinal_of(b) is not None]
+    waits = [each for each in conditions if each.type != PROGRESSING]
+    return {
+        "phase": phase(world, conditions, growing=growth.growing, rolling=rolling, draining=draining),
+        "message": message([*waits, *(each for each in conditions if each.type == PROGRESSING)]),
+        "metadata": {"zookeeper": world.cluster_ref.zookeeper, "cluster": world.cluster_ref.cluster},
+        "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(world).items())),
+        "replicas": replicas,
+        "readyReplicas": sum(pod.ready and not pod.terminating for pod in world.pods.values()),
+        "writableReplicas": sum(world.cluster.bookies[b].writable for b in own) if world.cluster else 0,
+        "updatedReplicas": rolling.updated,
+        "currentImage": images.pop() if len(images) == 1 else None,
+        "targetImage": world.spec.image,
+        "rackCount": len(set(racks)),
+        "racks": {rack: racks.count(rack) for rack in sorted(set(racks))},
+        "bookies": bookie_records(world, placing, draining, troubles, now_ms),
+        "rollout": rolling.roll.record(rolling.stage, rolling.message) if rolling.roll is not None else None,
+        "drain": draining.drain.record(draining.message) if draining.drain is not None else None,
+        "recovery": _recovery(world, replication),
+        "storage": _storage(world, growth),
+    }
+
+
+def bookie_records(
+    world: PoolWorld, placing: Placing, draining: Draining, troubles: Mapping[BookieId, str], now_ms: int
+) -> list[dict[str, Any]]:
+    """Each bookie, by ordinal; `since` changes with the state alone."""
+    before = {each["id"]: each for each in world.status.get("bookies", ())}
+    records = []
+    for ordinal in sorted({*world.expected, *world.pods}):
+        bookie, pod, place = world.bookie(ordinal), world.pods.get(ordinal), placing.places.get(ordinal)
+        info = world.cluster.bookies.get(bookie) if world.cluster else None
+        state = state_of(world, ordinal, draining, troubles)
+        old = before.get(bookie, {})
+        record: dict[str, Any] = {
+            "id": bookie,
+            "ordinal": ordinal,
+            "pod": pod.name if pod else None,
+            "node": (pod.node or None) if pod else None,
+            "region": (place.region or None) if place else None,
+            "zone": (place.zone or None) if place else None,
+            "rack": place.rack if place else None,
+            "state": state,
+            "ready": bool(pod and pod.ready and not pod.terminating),
+            "image": (pod.image or None) if pod else None,
+            "since": old.get("since") if old.get("state") == state else iso(now_ms),
+            "message": None
+            if world.serves(ordinal) or world.is_stopping
+            else why_away(world, ordinal, troubles),
+        }
+        if info is not None and info.capacity_bytes:
+            record["capacityBytes"] = info.capacity_bytes
+            record["usedBytes"] = info.capacity_bytes - info.free_bytes
+        if world.cluster is not None:
+            record["ledgers"] = world.cluster.survey.ledgers_of.get(bookie, 0)
+        records.append(record)
+    return records
+
+
+def state_of(world: PoolWorld, ordinal: int, draining: Draining, troubles: Mapping[BookieId, str]) -> str:
+    """One word for a bookie."""
+    bookie, pod = world.bookie(ordinal), world.pods.get(ordinal)
+    if draining.drain is not None and draining.drain.bookie == bookie:
+        return "Draining"
+    if world.is_stopping:
+        return "Stopped"
+    if world.cluster is not None:
+        info = world.cluster.bookies.get(bookie)
+        if info is not None:
+            return "Writable" if info.writable else "ReadOnly"
+        if bookie in troubles:
+            return "DiskLost"
+        if bookie in world.cluster.lost:
+            return "Lost"
+        if bookie in world.cluster.cookies and not _starts(pod):
+            return "Away"
+    return "Starting"
+
+
+def _starts(pod: PodSeen | None) -> bool:
+    return pod is not None and bool(pod.node) and not pod.terminating and pod.exit_code is None
+
+
+def _recovery(world: PoolWorld, replication: Replication) -> dict[str, Any]:
+    seen = world.cluster
+    kept = world.status.get("recovery", {}) if seen is None else {}
+    return {**kept, **_counts(world, seen), **replication.recovery.record()}
+
+
+def _counts(world: PoolWorld, seen: ClusterSeen | None) -> dict[str, Any]:
+    if seen is None:
+        return {"activeJobs": world.active_jobs}
+    return {
+        "underReplicated": len(seen.under_replicated),
+        "unrecoverable": len(seen.unrecoverable),
+        "unrecoverableLedgers": list(seen.unrecoverable[:_UNRECOVERABLE_MAX]) or None,
+        "lostBookies": list(seen.lost) or None,
+        "activeJobs": world.active_jobs,
+        "misplaced": seen.survey.misplaced_count,
+        **seen.audits,
+    }
+
+
+def _storage(world: PoolWorld, growth: Growth) -> dict[str, Any]:
+    sizes: dict[str, list[int]] = {"journal": [], "store": []}
+    for claim in world.claims.values():
+        if claim.role in sizes and claim.capacity_bytes:
+            sizes[claim.role].append(claim.capacity_bytes)
+    smallest = {f"{role}Size": in_words(min(found)) for role, found in sizes.items() if found}
+    return {**smallest, "resizing": growth.growing}

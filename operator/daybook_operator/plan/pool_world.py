@@ -1,0 +1,242 @@
+"""What is true of a pool now: Kubernetes' objects and the cluster's metadata, as plain values.
+
+`reconcile.pool_observe` fills it in; every step of the plan is a function of it. Facts come first: what the status
+remembers (`Drain`, `Recovery`) is only what no fact tells, so that a plan that was cut short is made anew from what is
+there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.placement import BookieInfo
+from daybook.metadata.bookies import Location
+from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
+from daybook_operator.plan.pool_spec import PoolDefaults, PoolSpec
+from daybook_operator.plan.pool_state import Drain, Recovery, Roll
+
+DATA_PORT: Final = 3181
+HEALTH_PORT: Final = 3182
+METRICS_PORT: Final = 8000
+
+POOL_LABEL: Final = "daybook.dev/pool"
+RACK_LABEL: Final = "daybook.dev/rack"
+OWNER_ANNOTATION: Final = "daybook.dev/owner-uid"
+APPLIED_ANNOTATION: Final = "daybook.dev/applied"
+
+ROLES: Final = ("journal", "store")
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A bookie's pod. `exit_code` and `last_words` are of a container that does not run now."""
+
+    name: str
+    ordinal: int
+    uid: str
+    node: str = ""
+    """Empty until the scheduler has bound it."""
+    ready: bool = False
+    terminating: bool = False
+    revision: str = ""
+    image: str = ""
+    rack: str = ""
+    """Its label, which the budgets select by."""
+    exit_code: int | None = None
+    last_words: str = ""
+    waits_for: str = ""
+    """Why it does not run, in Kubernetes' words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSeen:
+    """A PersistentVolumeClaim of a bookie. `capacity_bytes` is 0 until it is bound."""
+
+    name: str
+    ordinal: int
+    role: str
+    uid: str
+    requested_bytes: int
+    capacity_bytes: int = 0
+    storage_class: str = ""
+    waits_for_restart: bool = False
+    """The file system is resized only when the pod starts again."""
+    resizing: str = ""
+    """What the volume's driver says of a growth that is under way."""
+    terminating: bool = False
+    owner_uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulSetSeen:
+    """The StatefulSet. `update_revision` is empty while its controller has not seen the last change."""
+
+    uid: str
+    replicas: int
+    update_revision: str = ""
+    terminating: bool = False
+    owner_uid: str = ""
+    manifest: Manifest = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a listing of all ledgers said, at one instant after a `sync`.
+
+    `ledgers_of` counts, for each bookie, the ledgers that name it; `naming` has them for bookies that may have to leave. `ensemble_max` is the largest ensemble there is. `misplaced` has, for some ledgers of this pool, what their
+    ensembles lack of the placement that is wanted, `misplaced_count` how many there are.
+    """
+
+    ledgers: int = 0
+    ledgers_of: Mapping[BookieId, int] = field(default_factory=dict)
+    naming: Mapping[BookieId, tuple[LedgerId, ...]] = field(default_factory=dict)
+    ensemble_max: int = 0
+    ensemble_max_ledger: LedgerId = -1
+    misplaced: tuple[str, ...] = ()
+    misplaced_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """What ZooKeeper and the auditor say. `under_replicated` are ledgers with a task about a missing or doubtful replica.
+
+    `leaving` are the ledgers with a task that says that a bookie leaves; `stuck` says of some of them why workers set them aside.
+    `clean_audit_began_ms` is when the last full audit that found everything replicated began; None: there was none.
+    """
+
+    bookies: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
+    cookies: frozenset[BookieId] = frozenset()
+    replacements: frozenset[BookieId] = frozenset()
+    locations: Mapping[BookieId, Location] = field(default_factory=dict)
+    under_replicated: tuple[LedgerId, ...] = ()
+    unrecoverable: tuple[LedgerId, ...] = ()
+    leaving: Mapping[BookieId, frozenset[LedgerId]] = field(default_factory=dict)
+    stuck: Mapping[LedgerId, str] = field(default_factory=dict)
+    lost: tuple[BookieId, ...] = ()
+    """Bookies that have been away for longer than the delay."""
+    lost_bookie_delay_s: float | None = None
+    clean_audit_began_ms: int | None = None
+    last_audit: str = ""
+    """What the last full audit found, for people, if it was not clean."""
+    audits: Mapping[str, Any] = field(default_factory=dict)
+    """lastAudit and lastFullAudit as the status has them."""
+    survey: Survey = field(default_factory=Survey)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWorld:
+    """Everything that a plan for one pool may depend on."""
+
+    manifest: Manifest
+    spec: PoolSpec
+    cluster_ref: ClusterRef
+    drain: Drain | None = None
+    roll: Roll | None = None
+    recovery: Recovery = field(default_factory=Recovery)
+    live: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    """The pool's other objects, by (kind, name): ServiceAccount, Service, PodDisruptionBudget."""
+    stateful_set: StatefulSetSeen | None = None
+    pods: Mapping[int, PodSeen] = field(default_factory=dict)
+    claims: Mapping[str, ClaimSeen] = field(default_factory=dict)
+    nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Labels of the nodes that the pods are on; one that is gone is not in it."""
+    expandable: Mapping[str, bool] = field(default_factory=dict)
+    """Whether volumes of a storage class can grow, as far as it is known."""
+    cluster: ClusterSeen | None = None
+    """None while ZooKeeper does not answer."""
+    cluster_trouble: str = ""
+    active_jobs: int = 0
+    namespace_is_terminating: bool = False
+    defaults: PoolDefaults = field(default_factory=lambda: PoolDefaults("", ""))
+
+    @property
+    def ref(self) -> Ref:
+        """The pool."""
+        return ref_of(self.manifest)
+
+    @property
+    def namespace(self) -> str:
+        """The pool's namespace."""
+        return str(self.manifest["metadata"]["namespace"])
+
+    @property
+    def name(self) -> str:
+        """The pool's name, which is the StatefulSet's and the Service's."""
+        return str(self.manifest["metadata"]["name"])
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """What the status says now."""
+        status: Mapping[str, Any] = self.manifest.get("status") or {}
+        return status
+
+    def bookie(self, ordinal: int) -> BookieId:
+        """The bookie's id for life."""
+        return f"{self.namespace}.{self.name}-{ordinal}"
+
+    def ordinal_of(self, bookie: BookieId) -> int | None:
+        """The inverse; None for a bookie of another pool."""
+        prefix = f"{self.namespace}.{self.name}-"
+        rest = bookie.removeprefix(prefix)
+        if rest == bookie or not rest.isdecimal() or str(int(rest)) != rest:
+            return None
+        return int(rest)
+
+    def claims_of(self, ordinal: int) -> list[ClaimSeen]:
+        """The bookie's claims, by name."""
+        return [self.claims[name] for name in sorted(self.claims) if self.claims[name].ordinal == ordinal]
+
+    @property
+    def owner_uid(self) -> str:
+        """What the bookies' cookies call their owner: the pool that first made the volumes.
+
+        A pool that was deleted with its volumes retained, and made again, finds them and goes on with them.
+        """
+        if self.stateful_set is not None and self.stateful_set.owner_uid:
+            return self.stateful_set.owner_uid
+        for claim in sorted(self.claims.values(), key=lambda each: (each.ordinal, each.role)):
+            if claim.owner_uid:
+                return claim.owner_uid
+        return str(self.manifest["metadata"]["uid"])
+
+    @property
+    def highest_known(self) -> int:
+        """The highest ordinal whose bookie is registered or has a cookie; −1 if there is none, or nobody can tell."""
+        if self.cluster is None:
+            return -1
+        known = self.cluster.cookies | self.cluster.bookies.keys()
+        return max((o for bookie in known if (o := self.ordinal_of(bookie)) is not None), default=-1)
+
+    @property
+    def present_replicas(self) -> int:
+        """How many ordinals the pool has now, whatever the spec wants: none of them may vanish without a drain."""
+        if self.stateful_set is not None and not self.stateful_set.terminating:
+            return max(self.stateful_set.replicas, self.highest_known + 1)
+        return max((*self.pods, self.highest_known), default=-1) + 1
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the pool hibernates, or is about to: no pod is wanted."""
+        return self.spec.hibernate and self.stateful_set is not None and self.stateful_set.replicas == 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the pool is hibernated: no pod is wanted, and none is there."""
+        return self.is_stopping and not self.pods
+
+    def is_registered(self, ordinal: int) -> bool:
+        """Whether the bookie is in ZooKeeper's list, writable or read-only."""
+        return self.cluster is not None and self.bookie(ordinal) in self.cluster.bookies
+
+    def serves(self, ordinal: int) -> bool:
+        """Whether the bookie is there for all to use: its pod is ready and stays, and it is registered."""
+        pod = self.pods.get(ordinal)
+        return pod is not None and pod.ready and not pod.terminating and self.is_registered(ordinal)
+
+    @property
+    def expected(self) -> tuple[int, ...]:
+        """The ordinals whose bookies are to serve; one that is forgotten is not."""
+        gone = self.drain.ordinal if self.drain is not None and self.drain.stage.is_final else -1
+        count = 0 if self.is_stopping else max(self.present_replicas, self.spec.replicas)
+        return tuple(ordinal for ordinal in range(count) if ordinal != gone)
