@@ -1,0 +1,66 @@
+# The images of Daybook: `--target bookie`, `--target operator`, `--target zookeeper`.
+#
+#   docker build --target bookie -t daybook-bookie .
+#
+# Each is its base, one virtual environment and nothing else: no compiler, no package manager's cache. They run as user
+# 65532, write nowhere but to volumes and /tmp, and so serve on a read-only root file system.
+#
+# BASE     an image with Python 3.11, by default the public one
+# WHEELS   "locked": wheels of uv.lock are made in a stage of the build, which needs a package index;
+#          "given": they come from the build context, where `images/wheelhouse.sh DIRECTORY` put them (WHEELHOUSE)
+ARG BASE=docker.io/library/python:3.11-slim-bookworm
+ARG WHEELS=locked
+
+FROM ${BASE} AS base
+RUN echo 'daybook:x:65532:65532:daybook:/tmp:/usr/sbin/nologin' >> /etc/passwd && echo 'daybook:x:65532:' >> /etc/group
+ENV HOME=/tmp PATH=/opt/daybook/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+
+FROM base AS wheels-locked
+RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --quiet --no-cache-dir uv
+COPY . /source
+RUN PATH=/opt/uv/bin:$PATH /source/images/wheelhouse.sh /wheelhouse
+
+FROM scratch AS wheels-given
+ARG WHEELHOUSE=dist/wheelhouse
+COPY ${WHEELHOUSE} /wheelhouse
+
+FROM wheels-${WHEELS} AS wheels
+
+FROM base AS install
+COPY --from=wheels /wheelhouse /wheelhouse
+RUN python3 -m venv /opt/pip && python3 -m venv --without-pip /opt/daybook
+ENV INSTALL="/opt/pip/bin/pip --python /opt/daybook/bin/python3 install --no-index --find-links /wheelhouse --no-cache-dir"
+
+FROM install AS bookie-install
+RUN $INSTALL daybook-bookie
+
+FROM install AS operator-install
+RUN $INSTALL daybook-operator
+
+# A bookie, and `daybook` for repair Jobs and for people.
+FROM base AS bookie
+LABEL org.opencontainers.image.title="daybook-bookie" \
+      org.opencontainers.image.description="A bookie of Daybook, and the daybook command" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=bookie-install /opt/daybook /opt/daybook
+USER 65532:65532
+EXPOSE 3181 3182 8000
+CMD ["daybook-bookie", "start"]
+
+FROM base AS operator
+LABEL org.opencontainers.image.title="daybook-operator" \
+      org.opencontainers.image.description="Daybook's Kubernetes operator" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=operator-install /opt/daybook /opt/daybook
+USER 65532:65532
+EXPOSE 8080 8000
+CMD ["daybook-operator", "run"]
+
+FROM base AS zookeeper
+LABEL org.opencontainers.image.title="daybook-zookeeper" \
+      org.opencontainers.image.description="A ZooKeeper server for Daybook's metadata" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=wheels /wheelhouse/zookeeper /opt/zookeeper
+USER 65532:65532
+EXPOSE 2181 2281 2888 3888 8080
+CMD ["python3", "/opt/zookeeper/zookeeper_server.py"]

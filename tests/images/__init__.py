@@ -1,0 +1,1 @@
+"""The images, built and run as a cluster would run them."""

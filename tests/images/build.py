@@ -1,0 +1,158 @@
+"""Builds the Dockerfile's targets on this machine alone: a base of Debian's packages, wheels from outside, buildah.
+
+No image registry is needed, and nothing is built twice: results are kept outside the tree under a key of all that went
+into them. Root only, since a base image is made of files that belong to root.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TARGETS: Final = ("bookie", "operator", "zookeeper")
+SOURCES: Final = ("Dockerfile", "images", "uv.lock", "pyproject.toml", "daybook", "bookie-image", "operator")
+BASE_NAME: Final = "localhost/daybook-base:bookworm"
+BASE_PACKAGES: Final = "python3,python3-venv,ca-certificates"
+SUITE: Final = "bookworm"
+TOOLS: Final = {"buildah": "buildah", "debootstrap": "debootstrap", "uv": "uv"}
+"""Commands, and what to install for them."""
+
+
+class CannotBuildError(Exception):
+    """The images cannot be built here; the message says what is missing."""
+
+
+def cache() -> Path:
+    """Where bases, wheels and images are kept."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "daybook" / "images"
+
+
+def image_name(target: str, tag: str) -> str:
+    """As manifests name it; containerd adds the default registry by itself."""
+    return f"daybook-{target}:{tag}"
+
+
+def check_tools() -> None:
+    """Raise CannotBuildError unless everything that a build needs is here."""
+    missing = [package for command, package in TOOLS.items() if shutil.which(command) is None]
+    if missing:
+        msg = f"images are built with {', '.join(missing)}: install them (apt-get install buildah debootstrap; pip install uv)"
+        raise CannotBuildError(msg)
+    if os.geteuid() != 0:
+        msg = "a base image is made of files that belong to root: run this as root"
+        raise CannotBuildError(msg)
+
+
+def buildah(*arguments: object) -> str:
+    """Run buildah on storage of our own; its standard output. Raises CannotBuildError with what it said."""
+    storage = cache() / "storage"
+    places = ("--root", str(storage / "root"), "--runroot", str(storage / "run"))
+    return run("buildah", *places, *arguments)
+
+
+def run(*command: object) -> str:
+    """Run a command to its end; its standard output. Raises CannotBuildError with the end of what it said."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode:
+        msg = f"`{' '.join(words)}` failed:\n{(done.stdout + done.stderr)[-4000:]}"
+        raise CannotBuildError(msg)
+    return done.stdout
+
+
+def make_base() -> str:
+    """The name of an image with Debian's Python and nothing else; made once."""
+    archive = cache() / f"base-{SUITE}.tar"
+    if not archive.exists():
+        say(f"making a base of Debian {SUITE} (a minute, once)")
+        tree = cache() / "base"
+        shutil.rmtree(tree, ignore_errors=True)
+        tree.mkdir(parents=True)
+        run("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, tree)
+        for left in ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/locale"):
+            shutil.rmtree(tree / left, ignore_errors=True)
+        partial = archive.with_suffix(".partial")
+        with tarfile.open(partial, "w") as tar:
+            tar.add(tree, arcname=".", filter=without_devices)
+        shutil.rmtree(tree)
+        partial.rename(archive)
+    if BASE_NAME not in buildah("images", "--format", "{{.Name}}:{{.Tag}}"):
+        context = cache() / "base-context"
+        context.mkdir(exist_ok=True)
+        (context / "Dockerfile").write_text(f"FROM scratch\nADD {archive.name} /\n")
+        (context / archive.name).unlink(missing_ok=True)
+        os.link(archive, context / archive.name)
+        buildah("bud", "--isolation", "chroot", "--tag", BASE_NAME, context)
+        shutil.rmtree(context)
+    return BASE_NAME
+
+
+def without_devices(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Leave out device files: a container gets its own."""
+    return None if entry.isdev() else entry
+
+
+def sources() -> Iterator[Path]:
+    """All files that go into the images."""
+    for name in SOURCES:
+        path = ROOT / name
+        files = [path] if path.is_file() else sorted(path.rglob("*"))
+        yield from (file for file in files if file.is_file() and "__pycache__" not in file.parts)
+
+
+def source_key() -> str:
+    """A key of everything that goes into the images."""
+    digest = hashlib.sha256()
+    for path in sources():
+        digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def make_wheelhouse(key: str) -> Path:
+    """Wheels for the images; made anew when a source changed."""
+    context = cache() / "context"
+    stamp = context / "key"
+    if not stamp.exists() or stamp.read_text() != key:
+        say("making wheels of uv.lock")
+        run(ROOT / "images" / "wheelhouse.sh", context / "wheelhouse")
+        stamp.write_text(key)
+    return context
+
+
+def build(tag: str = "dev", targets: Sequence[str] = TARGETS) -> dict[str, Path]:
+    """An archive for each target, to be imported by containerd. Raises CannotBuildError."""
+    check_tools()
+    cache().mkdir(parents=True, exist_ok=True)
+    key = source_key()
+    archives = {target: cache() / f"daybook-{target}-{tag}-{key}.tar" for target in targets}
+    if all(path.exists() for path in archives.values()):
+        return archives
+    base = make_base()
+    context = make_wheelhouse(key)
+    for target, archive in archives.items():
+        say(f"building {image_name(target, tag)}")
+        name = f"localhost/{image_name(target, tag)}"
+        given = {"BASE": base, "WHEELS": "given", "WHEELHOUSE": "wheelhouse"}
+        flags = [word for variable, value in given.items() for word in ("--build-arg", f"{variable}={value}")]
+        dockerfile = ("--file", ROOT / "Dockerfile", "--target", target)
+        buildah("bud", "--isolation", "chroot", "--layers", *flags, *dockerfile, "--tag", name, context)
+        for old in cache().glob(f"daybook-{target}-{tag}-*.tar"):
+            old.unlink()
+        partial = archive.with_suffix(".partial")
+        partial.unlink(missing_ok=True)
+        buildah("push", name, f"docker-archive:{partial}:{image_name(target, tag)}")
+        partial.rename(archive)
+    return archives
+
+
+def say(text: str) -> None:
+    """Progress, for people."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,72 @@
+"""What can be said of the Dockerfile without building it; the built images are checked by `make e2e`."""
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TEXT: Final = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+TARGETS: Final = ("bookie", "operator", "zookeeper")
+
+
+def stages() -> Mapping[str, tuple[str, list[str]]]:
+    """Each stage's base and instructions, by name."""
+    lines = [line for line in TEXT.splitlines() if line.strip() and not line.startswith("#")]
+    starts = [number for number, line in enumerate(lines) if line.startswith("FROM ")]
+    found = {}
+    for begin, end in pairwise([*starts, len(lines)]):
+        match = re.fullmatch(r"FROM (\S+) AS (\S+)", lines[begin])
+        assert match, f"a stage without a name: {lines[begin]}"
+        found[match[2]] = (match[1], lines[begin + 1 : end])
+    return found
+
+
+def test_there_is_a_target_for_each_image() -> None:
+    assert set(TARGETS) <= stages().keys()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_runs_as_a_user_without_rights(target: str) -> None:
+    _, instructions = stages()[target]
+    users = [line for line in instructions if line.startswith("USER ")]
+    assert users == ["USER 65532:65532"], "by number, so that runAsNonRoot can tell"
+    assert instructions[-1].startswith("CMD ["), "nothing is changed after the user was"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_is_its_base_and_what_is_copied(target: str) -> None:
+    """No RUN in a final stage: no compiler, no cache and no package manager's traces can be left there."""
+    base, instructions = stages()[target]
+    assert base == "base"
+    kinds = {line.split()[0] for line in instructions}
+    assert kinds <= {"LABEL", "COPY", "USER", "EXPOSE", "CMD"}
+    assert all("--from=" in line for line in instructions if line.startswith("COPY"))
+
+
+def test_nothing_depends_on_what_is_latest_today() -> None:
+    arguments = dict(re.findall(r"^ARG (\w+)=(\S+)$", TEXT, re.MULTILINE))
+    assert arguments["BASE"] == "docker.io/library/python:3.11-slim-bookworm"
+    bases = {base for base, _ in stages().values()}
+    known = {"${BASE}", "scratch", "wheels-${WHEELS}", *stages()}
+    assert bases <= known
+    assert "latest" not in TEXT.lower()
+
+
+def test_the_build_context_is_what_the_images_need() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "*", "everything is left out that is not named"
+    named = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in named)
+    assert named >= {"uv.lock", "pyproject.toml", "daybook", "bookie-image", "operator", "images"}
+
+
+def test_the_entry_point_that_is_started_is_the_one_that_is_copied() -> None:
+    script = (ROOT / "images" / "wheelhouse.sh").read_text(encoding="utf-8")
+    (path,) = re.findall(r"^cp (\S+\.py) ", script, re.MULTILINE)
+    assert (ROOT / path).exists()
+    _, instructions = stages()["zookeeper"]
+    assert f'CMD ["python3", "/opt/zookeeper/{Path(path).name}"]' in instructions
