@@ -83,6 +83,7 @@ class Bookie:
                 settings.disk_reserve_ratio,
             ),
             settings.disk_check_ms,
+            {"journal": self.storage.journal.has_room, "store": lambda: self.store_thread.has_room},
         )
         self.disk_watch.on_change = self._state_changed
         self.disk_watch.on_look = self._tell_space
@@ -99,7 +100,7 @@ class Bookie:
             metrics,
             interval_ms=settings.flush_interval_ms,
             stuck_after_ms=settings.stuck_after_ms,
-            on_full=self.disk_watch.refuse_writes,
+            on_full=partial(self.disk_watch.refuse_writes, "store"),
             on_failure=self.fail,
         )
         self.long_polls = LongPolls(
@@ -206,7 +207,8 @@ class Bookie:
         """Why not; empty if they are."""
         if self.table.read_only_reason:
             return self.table.read_only_reason
-        return "" if self.is_writable else f"{self.disk_watch.fullest.name} is full: {self.table.space.value}"
+        full = ", ".join(self.disk_watch.refused) or self.disk_watch.fullest.name
+        return "" if self.is_writable else f"{full} is full: {self.table.space.value}"
 
     def set_read_only(self, reason: str) -> None:
         """Refuse normal writes for `reason`, or allow them if it is empty."""
@@ -258,14 +260,23 @@ class Bookie:
 
     def _journal_is_full(self) -> None:
         """A flush makes durable what the journal refused, and lets files of the journal go."""
-        self.disk_watch.refuse_writes()
+        self.disk_watch.refuse_writes("journal")
         self.table.flush_wanted.set()
 
     def _look_at_space(self) -> list[Usage]:
-        """Journal and store; what LMDB's file can reuse counts as free, since it never shrinks (rule 30)."""
-        journal = _file_system("journal", self.settings.journal_dir.__fspath__())
-        store = _file_system("store", self.settings.store_dir.__fspath__())
+        """Journal and store; what LMDB's file can reuse counts as free, since it never shrinks (rules 27 and 30).
+
+        On one file system it counts for the journal as well: otherwise a store that once filled the disk would keep the
+        bookie read-only after every ledger in it was deleted. Whether a journal file finds room then is found by trying.
+        """
+        journal_dir, store_dir = self.settings.journal_dir, self.settings.store_dir
+        journal = _file_system("journal", journal_dir.__fspath__())
+        store = _file_system("store", store_dir.__fspath__())
         space = self.storage.store.space()
+        if journal_dir.stat().st_dev == store_dir.stat().st_dev:
+            journal = journal._replace(
+                free_bytes=min(journal.capacity_bytes, journal.free_bytes + space.reusable)
+            )
         capacity = min(store.capacity_bytes, self.settings.store_map_bytes)
         return [journal, Usage("store", capacity, min(capacity, space.free))]
 

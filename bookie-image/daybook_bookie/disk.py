@@ -159,6 +159,33 @@ class RealDisk:
         return stat.f_bavail * stat.f_frsize
 
 
+PROBE: Final = "room.tmp"
+
+
+def has_room(disk: Disk, size_bytes: int) -> bool:
+    """Whether the file system gives so many bytes: takes them, in a file without a name, and lets them go.
+
+    What its figures do not show, a quota for one, shows here. The name goes first, so that whoever is killed meanwhile
+    leaves nothing behind. Raises OSError for whatever fails for another reason than a full disk.
+    """
+    try:
+        if PROBE in disk.names():
+            disk.unlink(PROBE)
+        file = disk.open(PROBE, create=True)
+        try:
+            disk.unlink(PROBE)
+            file.preallocate(size_bytes)
+            file.pwritev([bytes(1)], size_bytes - 1)
+            file.fdatasync()
+        finally:
+            file.close()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        return False
+    return True
+
+
 def write_durably(disk: Disk, name: str, data: Buffer) -> None:
     """Put a small file in place in one step: written aside, synced, renamed, the directory synced."""
     aside = f"{name}.tmp"

@@ -4,17 +4,24 @@ Three thresholds with hysteresis: from `full` on the bookie is read-only, below 
 between `full` and `reserve` recovery and repair may still write, since they are what will make space elsewhere useful.
 Deletions and fences are never refused. Space counts what a store keeps for itself (its file never shrinks), or
 read-only would never end.
+
+A disk that refused a write is another matter than one that is full by its figures: a quota, say, need not show in them.
+It takes no normal writes until room is proved by taking it, which no figure can do; see `Trial`.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
+
+TRIAL_LOOKS_MAX: Final = 64
+"""A refused disk is tried at least every so many looks; one that took writes for so long begins anew."""
 
 
 class SpaceState(Enum):
@@ -66,19 +73,64 @@ def _may_become_writable(ratio: float, limits: SpaceLimits) -> bool:
     return ratio < limits.low_water
 
 
+class Trial:
+    """When a directory that refused a write is tried again: after twice as many looks each time.
+
+    At once, however, if it shows more room than at the last trial. The wait grows with every trial, also with those that
+    find room: a disk that has room for one file and no more would else come and go with every file.
+    """
+
+    def __init__(self, has_room: Callable[[], bool]) -> None:
+        """`has_room` takes the room that the next write needs, or fails to; it may raise OSError."""
+        self.has_room = has_room
+        self.is_refused = False
+        self.refusals = 0
+        """How many writes were refused."""
+        self._free_bytes = 0
+        self._wait_looks = 1
+        self._looks = 0
+
+    def refuse(self, free_bytes: int) -> None:
+        """A write was refused when so much was free by the figures."""
+        self.refusals += 1
+        if not self.is_refused:
+            self.is_refused = True
+            self._free_bytes, self._looks = free_bytes, 0
+
+    def is_due(self, free_bytes: int) -> bool:
+        """Count a look; whether it is time to try."""
+        self._looks += 1
+        if self.is_refused:
+            return self._looks >= self._wait_looks or free_bytes > self._free_bytes
+        if self._looks >= TRIAL_LOOKS_MAX:
+            self._wait_looks = 1
+        return False
+
+    def tried(self, free_bytes: int, *, found_room: bool) -> None:
+        """What came of it."""
+        self.is_refused = not found_room
+        self._wait_looks = min(2 * self._wait_looks, TRIAL_LOOKS_MAX)
+        self._free_bytes, self._looks = free_bytes, 0
+
+
 class DiskWatch:
     """Looks at the space now and then; `state` is what the fullest directory allows."""
 
-    def __init__(self, look: Callable[[], list[Usage]], limits: SpaceLimits, interval_ms: int) -> None:
-        """Look once, at once: a full disk boots read-only."""
+    def __init__(
+        self,
+        look: Callable[[], list[Usage]],
+        limits: SpaceLimits,
+        interval_ms: int,
+        has_room: Mapping[str, Callable[[], bool]] = MappingProxyType({}),
+    ) -> None:
+        """Look once, at once: a full disk boots read-only. `has_room`: by directory, see `Trial`."""
         self._look = look
         self._limits = limits
         self._interval_s = interval_ms / 1000
         self._wake = threading.Event()
         self._closing = False
         self._warned = False
-        self._refused: dict[str, int] = {}
-        """What was free, by directory, when a write was refused for want of space."""
+        self._trials = {name: Trial(each) for name, each in has_room.items()}
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.state = SpaceState.WRITABLE
@@ -94,13 +146,19 @@ class DiskWatch:
         """The directory that decides."""
         return max(self.usages, key=lambda usage: usage.ratio)
 
+    @property
+    def refused(self) -> list[str]:
+        """The directories that refused a write, and have not proved since that they have room."""
+        return [name for name, trial in self._trials.items() if trial.is_refused]
+
     def check(self) -> SpaceState:
-        """Look now; the new state."""
+        """Look now, try what is to be tried; the new state."""
+        self._try_refused()
         with self._lock:
             self.usages = self._look()
             fullest = self.fullest
             before, self.state = self.state, next_state(self.state, fullest.ratio, self._limits)
-            if self._is_still_refused():
+            if self.refused:
                 self.state = max(self.state, SpaceState.READ_ONLY, key=_severity)
             now = self.state
         if now is not before:
@@ -112,21 +170,42 @@ class DiskWatch:
                 _LOG.warning("space runs low", **fullest._asdict(), used=round(fullest.ratio, 4))
         return now
 
-    def refuse_writes(self) -> None:
-        """The disk itself said that it is full: read-only until a look finds more space than now."""
+    def refuse_writes(self, name: str) -> None:
+        """A directory's disk itself said that it is full: read-only until it has proved that there is room."""
         with self._lock:
-            self._refused = {usage.name: usage.free_bytes for usage in self._look()}
+            self._trials[name].refuse(self._free_bytes()[name])
             before, self.state = self.state, max(self.state, SpaceState.READ_ONLY, key=_severity)
             changed = self.state is not before
         if changed:
-            _LOG.warning("the disk is full: read-only until there is space", state=self.state.name)
+            _LOG.warning("the disk is full: read-only until there is space", state=self.state.name, name=name)
             self.on_change()
 
-    def _is_still_refused(self) -> bool:
-        """Whether no directory has more room than when a write was refused, whatever the ratio says."""
-        if any(usage.free_bytes > self._refused.get(usage.name, 0) for usage in self.usages):
-            self._refused = {}
-        return bool(self._refused)
+    def _try_refused(self) -> None:
+        """Let those that refused show that they have room; without the lock, since a slow disk must hold up no refusal."""
+        with self._lock:
+            free = self._free_bytes()
+            due = {
+                name: trial.refusals
+                for name, trial in self._trials.items()
+                if trial.is_due(free.get(name, 0))
+            }
+        for name, refusals in due.items():
+            found_room = self._has_room(name)
+            with self._lock:
+                trial = self._trials[name]
+                trial.tried(free[name], found_room=found_room and trial.refusals == refusals)
+            _LOG.info("a full disk was tried", name=name, found_room=found_room)
+
+    def _has_room(self, name: str) -> bool:
+        """Whether the directory takes what the next write needs; what fails otherwise proves nothing."""
+        try:
+            return self._trials[name].has_room()
+        except OSError as error:
+            _LOG.warning("a full disk could not be tried", name=name, reason=str(error))
+            return False
+
+    def _free_bytes(self) -> dict[str, int]:
+        return {usage.name: usage.free_bytes for usage in self._look()}
 
     def start(self) -> None:
         """Go on looking, in a thread."""

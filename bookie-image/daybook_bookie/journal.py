@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
-from daybook_bookie.disk import FULL, Disk, DiskFile
+from daybook_bookie.disk import FULL, Disk, DiskFile, has_room
 from daybook_bookie.journal_format import (
     DATA_START,
     RECORDS_MAX,
@@ -116,6 +116,10 @@ class Journal:
         except OSError as error:
             self._fail("a journal file could not be removed", error)
         return removed
+
+    def has_room(self) -> bool:
+        """Whether a further file would find room now; from any thread. Raises OSError."""
+        return has_room(self._disk, self._file_bytes)
 
     def close(self) -> None:
         """Sync, and write an empty group: it records how much was durable, so that later damage is told apart."""

@@ -47,6 +47,8 @@ class StoreThread:
         self._on_failure = on_failure
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self.has_room = True
+        """Whether no flush waits for room. One that went through is the only proof that there is some."""
         self._rounds = 0
         self._round_done = threading.Condition()
         self._ended = False
@@ -124,6 +126,7 @@ class StoreThread:
                 self._table.storage.flush(generation)
             except StorageFullError as error:
                 _LOG.warning("a flush has no room", reason=str(error))
+                self.has_room = False
                 self._on_full()
                 self._make_room()
                 self.progress.rest()
@@ -131,6 +134,7 @@ class StoreThread:
                     return False
                 self.progress.stamp()
             else:
+                self.has_room = True
                 return True
 
     def _make_room(self) -> None:

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from daybook_bookie.disk import RealDisk
+from daybook_bookie.disk import PROBE, RealDisk
 from daybook_bookie.journal import Journal
 from daybook_bookie.journal_format import DATA_START, PAGE_BYTES, START, Position, file_name
 from daybook_bookie.journal_replay import JournalReplay
@@ -312,6 +312,24 @@ def test_rule_30_no_room_for_a_file_is_read_only_and_ends_when_there_is_room() -
     journal.append([fence_record(3)])
     journal.sync()
     assert reopen(disk)[1][-1] == fence_record(3)
+
+
+@pytest.mark.parametrize("operation", ["create", "preallocate", "pwritev", "fdatasync"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_rule_30_room_is_proved_by_taking_it_and_nothing_is_left_behind(operation: str, code: int) -> None:
+    disk = SimDisk()
+    journal, _ = reopen(disk)
+    before = disk.names()
+    assert journal.has_room()
+    disk.fail[operation] = OSError(code, "injected")
+    assert not journal.has_room()
+    disk.fail[operation] = OSError(errno.EIO, "injected")
+    with pytest.raises(OSError, match="injected"):
+        journal.has_room()
+    disk.fail.clear()
+    disk.open(PROBE, create=True)  # as somebody leaves it who is killed at the worst moment
+    assert journal.has_room()
+    assert disk.names() == before
 
 
 @given(

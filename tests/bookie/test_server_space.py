@@ -1,10 +1,13 @@
 """Full disks: read-only with a reserve, with hysteresis, over restarts, and back."""
 
+import errno
 from collections.abc import Callable
 
 import pytest
-from daybook_bookie.disk_watch import DiskWatch, SpaceLimits, SpaceState, Usage, next_state
+from daybook_bookie import disk as real_disk
+from daybook_bookie.disk_watch import TRIAL_LOOKS_MAX, DiskWatch, SpaceLimits, SpaceState, Usage, next_state
 from daybook_bookie.storage_errors import StorageFullError
+from daybook_bookie.store import Space
 
 from daybook.core.errors import Code
 from daybook.core.frame import FLAG_RECOVERY
@@ -33,6 +36,111 @@ def test_rule_30_the_fullest_directory_decides_and_a_full_disk_starts_read_only(
     watch = DiskWatch(lambda: used(96), LIMITS, 10_000)
     assert watch.state is SpaceState.READ_ONLY
     assert watch.fullest.name == "store"
+
+
+class Disk:
+    """A directory whose figures never move, as with a quota; counts how often it was tried."""
+
+    def __init__(self) -> None:
+        self.has_room = False
+        self.free_bytes = 500
+        self.tried = 0
+        self.watch = DiskWatch(self.look, LIMITS, 1000, {"store": self.take})
+
+    def look(self) -> list[Usage]:
+        return [Usage("store", 1000, self.free_bytes)]
+
+    def take(self) -> bool:
+        self.tried += 1
+        return self.has_room
+
+    @property
+    def is_writable(self) -> bool:
+        return self.watch.state is SpaceState.WRITABLE
+
+    def looks_until_tried(self) -> int:
+        before, looks = self.tried, 0
+        while self.tried == before:
+            self.watch.check()
+            looks += 1
+        return looks
+
+
+def test_rule_30_a_refusal_that_no_figure_shows_ends_when_room_was_taken_and_not_before() -> None:
+    disk = Disk()
+    disk.watch.refuse_writes("store")
+    assert {disk.watch.check() for _ in range(3 * TRIAL_LOOKS_MAX)} == {SpaceState.READ_ONLY}
+    assert 0 < disk.tried < 12, "trials become rare"
+    assert disk.watch.refused == ["store"]
+    disk.has_room = True
+    assert disk.looks_until_tried() <= TRIAL_LOOKS_MAX
+    assert disk.watch.state is SpaceState.WRITABLE
+    assert disk.watch.refused == []
+
+
+def test_rule_30_a_refused_disk_that_shows_more_room_is_tried_at_once_and_only_then_believed() -> None:
+    disk = Disk()
+    disk.watch.refuse_writes("store")
+    for _ in range(5):
+        disk.looks_until_tried()
+    disk.free_bytes += 100
+    assert disk.looks_until_tried() == 1
+    assert disk.watch.state is SpaceState.READ_ONLY, "a figure is no proof"
+    assert disk.looks_until_tried() > 1, "it showed no more since"
+
+
+def test_rule_30_a_disk_that_comes_and_goes_is_tried_ever_more_rarely_until_it_holds() -> None:
+    disk = Disk()
+    disk.has_room = True
+    waits = []
+    for _ in range(8):
+        disk.watch.refuse_writes("store")
+        waits.append(disk.looks_until_tried())
+        assert disk.watch.state is SpaceState.WRITABLE
+    assert waits == [1, 2, 4, 8, 16, 32, TRIAL_LOOKS_MAX, TRIAL_LOOKS_MAX]
+    for _ in range(TRIAL_LOOKS_MAX):
+        disk.watch.check()
+    disk.watch.refuse_writes("store")
+    assert disk.looks_until_tried() == 1, "it took writes for long enough"
+
+
+def test_rule_30_a_refusal_during_a_trial_stands() -> None:
+    disk = Disk()
+
+    def refused_meanwhile() -> bool:
+        if disk.tried == 0:
+            disk.watch.refuse_writes("store")
+        disk.tried += 1
+        return True
+
+    disk.watch = DiskWatch(disk.look, LIMITS, 1000, {"store": refused_meanwhile})
+    disk.watch.refuse_writes("store")
+    disk.looks_until_tried()
+    assert not disk.is_writable
+    disk.looks_until_tried()
+    assert disk.is_writable
+
+
+def test_a_trial_that_fails_for_another_reason_proves_nothing() -> None:
+    def fails() -> bool:
+        raise OSError(errno.EIO, "injected")
+
+    watch = DiskWatch(lambda: [Usage("store", 1000, 500)], LIMITS, 1000, {"store": fails})
+    watch.refuse_writes("store")
+    assert watch.check() is SpaceState.READ_ONLY
+
+
+def test_rule_27_what_the_store_can_reuse_counts_for_a_journal_on_the_same_disk(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def journal_usage(reusable: int) -> Usage:
+        space = Space(file_system_free=0, reusable=reusable, map_free=2**40)
+        monkeypatch.setattr(bookie.bookie.storage.store, "space", lambda: space)
+        return bookie.bookie._look_at_space()[0]
+
+    capacity_bytes = journal_usage(0).capacity_bytes
+    assert journal_usage(0).ratio > 0
+    assert journal_usage(capacity_bytes).ratio == 0
 
 
 def test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions(
@@ -91,11 +199,18 @@ def test_rule_30_no_space_for_the_journal_is_an_answer_and_no_failure(
         patch.setattr(bookie.bookie.storage.journal, "append", full)
         assert stream.add(frame_of(1, 1, [b"b"])) == {0: Code.READ_ONLY}
     assert bookie.failures == []
-    assert bookie.bookie.disk_watch.check() is SpaceState.READ_ONLY, "nothing was freed since"
+    with monkeypatch.context() as patch:
+        patch.setattr(real_disk._RealFile, "preallocate", no_space)
+        assert bookie.bookie.disk_watch.check() is SpaceState.READ_ONLY, "no file of the journal finds room"
+    assert bookie.bookie.read_only_reason.startswith("journal is full")
     assert stream.add(frame_of(1, 1, [b"b"])) == {0: Code.READ_ONLY}
     bookie.usages = used(5)
     assert bookie.bookie.disk_watch.check() is SpaceState.WRITABLE
     assert stream.add(frame_of(1, 1, [b"b"])) == {}
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "injected")
 
 
 def test_rule_30_a_store_without_room_refuses_instead_of_waiting(
@@ -119,9 +234,11 @@ def test_rule_30_a_store_without_room_refuses_instead_of_waiting(
             stream.add(frame_of(1, 100 + n, [bytes(1 << 22)], flags=FLAG_RECOVERY)) for n in range(14)
         ]
         assert outcomes[-1] == {0: Code.READ_ONLY}, "the cache has a bound for recovery, too"
-    bookie.usages = used(5)
-    bookie.bookie.disk_watch.check()
+        bookie.usages = used(5)
+        assert bookie.bookie.disk_watch.check() is SpaceState.READ_ONLY, "a flush waits for room"
     assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    bookie.usages = used(4)
+    assert bookie.bookie.disk_watch.check() is SpaceState.WRITABLE
     assert stream.add(frame_of(1, 50, [b"b"])) == {}
     assert bookie.failures == []
 

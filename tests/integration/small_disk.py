@@ -1,8 +1,9 @@
 """A bookie with a disk that is soon full: a small file system of its own, or, where that is not allowed, a pretended one.
 
 A real one is a tmpfs in a user and mount namespace that a holding process keeps alive, so that the bookie can be killed
-and started again on it. The pretended one (`python -m tests.integration.small_disk BYTES DIRECTORY …`) answers for one
-directory what a full file system would: the free space there, and ENOSPC at preallocation.
+and started again on it. The pretended one (`python -m tests.integration.small_disk KIND BYTES DIRECTORY …`) answers for
+one directory what a full file system would: the free space there, and ENOSPC at preallocation; or what a quota does, of
+which the free space shows nothing.
 """
 
 import errno
@@ -24,12 +25,19 @@ from tests.integration.kit import eventually
 
 EXIT_TIMEOUT_MS: Final = 30_000
 RATIOS: Final = {
-    "disk_warn_ratio": 0.6,
-    "disk_low_water_ratio": 0.65,
-    "disk_full_ratio": 0.7,
+    "disk_warn_ratio": 0.3,
+    "disk_low_water_ratio": 0.3,
+    "disk_full_ratio": 0.6,
     "disk_reserve_ratio": 0.9,
 }
-"""Room for a journal file is left when the disk counts as full: on such a small one that is not so by default."""
+"""Far apart: on such a small disk a journal file that goes is much, and what is full must stay so until ledgers go.
+
+A bookie that is full at 0.6 of 224 MiB may flush all that its journal holds and find room for another file of 32; and once
+it has let go of all files but one it still uses more than 0.4.
+"""
+DISK_BYTES: Final = 224 << 20
+SHOWN_BYTES: Final = 1 << 40
+"""What a disk with a quota shows as free."""
 
 
 class SmallDisk(NamedTuple):
@@ -66,12 +74,11 @@ def small_tmpfs(directory: Path, size_bytes: int) -> Iterator[SmallDisk | None]:
         holder.wait()
 
 
-@contextmanager
-def pretended_disk(directory: Path, size_bytes: int) -> Iterator[SmallDisk]:
-    """A directory that pretends to be a file system of this size."""
+def pretended_disk(directory: Path, size_bytes: int, kind: str = "small") -> SmallDisk:
+    """A directory that pretends to be a file system of this size, or ("quota") one with a quota of it."""
     directory.mkdir()
     me = (sys.executable, "-m", "tests.integration.small_disk")
-    yield SmallDisk(directory, (*me, str(size_bytes), str(directory)))
+    return SmallDisk(directory, (*me, kind, str(size_bytes), str(directory)))
 
 
 class SmallBookie:
@@ -125,8 +132,8 @@ class SmallBookie:
         return self._process.wait(EXIT_TIMEOUT_MS / 1000)
 
 
-def pretend(size_bytes: int, directory: Path) -> None:
-    """Let the disk of this process pretend that `directory` is a file system of `size_bytes`."""
+def pretend(kind: str, size_bytes: int, directory: Path) -> None:
+    """Let the disk of this process pretend that `directory` is a file system of `size_bytes`, or has that quota."""
     ask, allocate = os.statvfs, os.posix_fallocate
 
     def used_bytes() -> int:
@@ -136,8 +143,9 @@ def pretend(size_bytes: int, directory: Path) -> None:
         answer = list(ask(path))
         if directory in (Path(path), *Path(path).parents):
             block = answer[1]
-            free = max(0, size_bytes - used_bytes()) // block
-            answer[2:5] = [size_bytes // block, free, free]
+            size, used = (SHOWN_BYTES, 0) if kind == "quota" else (size_bytes, used_bytes())
+            free = max(0, size - used) // block
+            answer[2:5] = [size // block, free, free]
         return os.statvfs_result(answer)
 
     def posix_fallocate(descriptor: int, offset: int, length: int) -> None:
@@ -151,5 +159,5 @@ def pretend(size_bytes: int, directory: Path) -> None:
 if __name__ == "__main__":
     from daybook_bookie.main import app
 
-    pretend(int(sys.argv[1]), Path(sys.argv[2]))
-    app(sys.argv[3:], prog_name="daybook-bookie")
+    pretend(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    app(sys.argv[4:], prog_name="daybook-bookie")
