@@ -9,7 +9,7 @@ import math
 from contextlib import suppress
 
 from daybook.core.errors import MetadataUnavailableError
-from daybook.metadata.lease import Lease, holder_of, lease_data
+from daybook.metadata.lease import Lease, create_lease, holder_of
 from daybook.metadata.store import MetadataStore, NoNodeError, SessionExpiredError
 
 _SEQUENCE_DIGITS = 10
@@ -29,22 +29,15 @@ class Election:
         while True:
             session = self._store.session
             try:
-                node = await self._store.create(
-                    f"{self._path}/candidate-",
-                    lease_data(self._holder),
-                    ephemeral=True,
-                    sequence=True,
-                    parents=True,
-                    session_id=session.session_id,
-                    timeout_s=math.inf,
+                lease = await create_lease(
+                    self._store, f"{self._path}/candidate-", self._holder, session.session_id, sequence=True
                 )
             except SessionExpiredError:
                 if not self._store.session.connected:
                     await self._store.session_changed(self._store.session)
                 continue
-            lease = Lease(self._store, node, session.session_id)
             try:
-                if await self._wait_for_turn(node) and lease.is_certain:
+                if await self._wait_for_turn(lease.path) and lease.is_certain:
                     return lease
             except BaseException:
                 with suppress(MetadataUnavailableError):  # the node goes with the session then

@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
+from daybook.core.errors import DaybookError
 from daybook.metadata.store import (
     MetadataStore,
     NodeExistsError,
@@ -22,6 +23,9 @@ from daybook.metadata.store import (
     SessionExpiredError,
     StoreClosedError,
 )
+
+WITHDRAW_TIMEOUT_S: Final = 5.0
+"""How long a cancelled creation is waited for, to take it back."""
 
 
 class Lease:
@@ -90,23 +94,46 @@ async def acquire(store: MetadataStore, path: str, holder: str) -> Lease | None:
 
     Waits while the store is away: whether a lock was taken must be known, or nobody would release it.
     """
-    data = lease_data(holder)
     while True:
         session = store.session
         try:
-            await store.create(
-                path, data, ephemeral=True, parents=True, session_id=session.session_id, timeout_s=math.inf
-            )
+            return await create_lease(store, path, holder, session.session_id)
         except NodeExistsError:
             return None
         except SessionExpiredError:
             if not store.session.connected:
                 await store.session_changed(store.session)
-            continue
-        return Lease(store, path, session.session_id)
 
 
-def lease_data(holder: str) -> bytes:
+async def create_lease(
+    store: MetadataStore, path: str, holder: str, session_id: int, *, sequence: bool = False
+) -> Lease:
+    """Create the node of a lease. Waits while the store is away. Raises NodeExistsError, SessionExpiredError.
+
+    Who is cancelled half-way must not leave a node behind that keeps everyone else out for the rest of the session: the
+    answer is waited for a little longer, and the node deleted.
+    """
+    creating = asyncio.ensure_future(
+        store.create(
+            path,
+            _lease_data(holder),
+            ephemeral=True,
+            sequence=sequence,
+            parents=True,
+            session_id=session_id,
+            timeout_s=math.inf,
+        )
+    )
+    try:
+        return Lease(store, await asyncio.shield(creating), session_id)
+    except asyncio.CancelledError:
+        with suppress(TimeoutError, DaybookError):  # the node goes with the session then
+            node = await asyncio.wait_for(creating, WITHDRAW_TIMEOUT_S)
+            await Lease(store, node, session_id).release()
+        raise
+
+
+def _lease_data(holder: str) -> bytes:
     """What a lease's node holds: who took it, and a token that no other lease has (rule 42)."""
     return json.dumps({"holder": holder, "token": uuid.uuid4().hex}).encode()
 

@@ -1,18 +1,21 @@
 """What every store promises, over a real ZooKeeper and in memory."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
 from daybook.core.errors import MetadataUnavailableError
 from daybook.metadata.election import Election
-from daybook.metadata.lease import acquire
+from daybook.metadata.lease import Lease, acquire
 from daybook.metadata.store import (
     NODE_BYTES_MAX,
     BadVersionError,
     Check,
     Create,
     Delete,
+    MetadataStore,
     NodeExistsError,
     NodeTooLargeError,
     NoNodeError,
@@ -217,6 +220,21 @@ async def test_a_withdrawn_candidate_leaves_no_node(opener: Opener) -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
         assert len(await one.children("/e")) == 1
+
+
+@pytest.mark.parametrize(
+    "begin", [lambda s: Election(s, "/e", "me").campaign(), lambda s: acquire(s, "/e/l", "me")]
+)
+async def test_who_is_cancelled_while_he_asks_leaves_no_node(opener: Opener, begin: Callable[[MetadataStore], Coroutine[Any, Any, Lease | None]]) -> None:
+    async with stores(opener, 1) as (store,):
+        await store.create("/e", b"")
+        asking = asyncio.create_task(begin(store))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert not await store.children("/e")
 
 
 async def test_a_lease_is_over_as_soon_as_its_store_is_closed(opener: Opener) -> None:

@@ -142,7 +142,7 @@ def any_node_found_by_a_retry_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def leases_carry_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two owners within one session write the same bytes."""
-    monkeypatch.setattr(lease, "lease_data", lambda _holder: b'{"holder": "w", "token": "t"}')
+    monkeypatch.setattr(lease, "_lease_data", lambda _holder: b'{"holder": "w", "token": "t"}')
 
 
 @mutant(rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_a_sequence_node_is_made_once")
