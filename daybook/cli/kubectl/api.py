@@ -1,0 +1,191 @@
+"""The API server as the plugin uses it: whole lists, single objects, a watch, a merge patch, a pod's log.
+
+Answers are plain JSON, the same as `kubectl get -o json` prints, so that what is judged here can be recorded and tested
+without a server. The `kubernetes` package gives the connection and every way to log in.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from daybook.core.errors import DaybookError
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+Object: TypeAlias = dict[str, Any]
+
+TIMEOUT_S: Final = 30.0
+WATCH_S: Final = 300
+"""The server ends a watch after it, and a new one begins."""
+PAGE: Final = 500
+
+DAYBOOK: Final = "/apis/daybook.dev/v1alpha1"
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "BookiePool": (DAYBOOK, "bookiepools"),
+    "Ledger": (DAYBOOK, "ledgers"),
+    "Topic": (DAYBOOK, "topics"),
+    "Pod": ("/api/v1", "pods"),
+    "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims"),
+    "Event": ("/api/v1", "events"),
+    "Node": ("/api/v1", "nodes"),
+    "StatefulSet": ("/apis/apps/v1", "statefulsets"),
+    "Job": ("/apis/batch/v1", "jobs"),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
+}
+"""Where each kind is: the root of its API, and its plural."""
+
+
+class ApiError(DaybookError):
+    """The API server cannot be reached, or refuses; the message says what to do. `status` 0: it did not answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        """Keep the status."""
+        super().__init__(message)
+        self.status = status
+
+
+class Api:
+    """A connection. All methods raise ApiError."""
+
+    def __init__(self, client: "ApiClient") -> None:
+        """Ask by `client`."""
+        self._client = client
+
+    @classmethod
+    def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> "tuple[Api, str]":
+        """By a kubeconfig, or a pod's own account; and the namespace that is meant when none is given."""
+        try:
+            from kubernetes import config
+            from kubernetes.client import ApiClient, Configuration
+        except ImportError as error:
+            msg = "this command needs the kubernetes package: pip install 'daybook[kubernetes]'"
+            raise ApiError(msg) from error
+        configuration = Configuration()
+        namespace = "default"
+        try:
+            if kubeconfig or context:
+                config.load_kube_config(kubeconfig, context=context, client_configuration=configuration)
+            else:
+                config.load_config(client_configuration=configuration)
+        except (config.ConfigException, OSError) as error:
+            msg = f"no way to reach an API server: {error}; give --kubeconfig, or set KUBECONFIG"
+            raise ApiError(msg) from error
+        try:
+            _, active = config.list_kube_config_contexts(kubeconfig)
+            chosen = active if context is None else _context(config, kubeconfig, context)
+            namespace = chosen["context"].get("namespace", namespace)
+        except (config.ConfigException, OSError, TypeError):
+            namespace = "default"  # in a pod there are no contexts
+        return cls(ApiClient(configuration)), namespace
+
+    def listing(self, kind: str, namespace: str = "", labels: str = "") -> list[Object]:
+        """All objects of a kind, in all namespaces unless one is given."""
+        found: list[Object] = []
+        query = {"limit": str(PAGE), "labelSelector": labels, "continue": ""}
+        while True:
+            page = self._json("GET", _path(kind, namespace), query)
+            root = KINDS[kind][0]
+            version = root.removeprefix("/apis/").removeprefix("/api/")
+            found.extend({"apiVersion": version, "kind": kind, **item} for item in page["items"])
+            query["continue"] = page["metadata"].get("continue", "")
+            if not query["continue"]:
+                return found
+
+    def get(self, kind: str, namespace: str, name: str) -> Object:
+        """One object."""
+        return self._json("GET", _path(kind, namespace, name))
+
+    def watch(self, kind: str, namespace: str, name: str) -> Iterator[Object]:
+        """An object now and after each change, for ever."""
+        query = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={name}",
+            "timeoutSeconds": str(WATCH_S),
+        }
+        while True:
+            now = self.get(kind, namespace, name)
+            yield now
+            query["resourceVersion"] = now["metadata"]["resourceVersion"]
+            answer = self._send("GET", _path(kind, namespace), query, timeout_s=WATCH_S + TIMEOUT_S)
+            rest = b""
+            for chunk in answer.response.stream():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    if event["type"] == "DELETED":
+                        msg = f"{kind} {namespace}/{name} was deleted"
+                        raise ApiError(msg, HTTPStatus.NOT_FOUND)
+                    if event["type"] in ("ADDED", "MODIFIED"):
+                        yield event["object"]
+
+    def scale(self, kind: str, namespace: str, name: str, replicas: int) -> None:
+        """Change the number of replicas by the scale subresource, as `kubectl scale` does."""
+        body = {"spec": {"replicas": replicas}}
+        self._json("PATCH", f"{_path(kind, namespace, name)}/scale", body=body)
+
+    def log(self, namespace: str, pod: str, lines: int, *, previous: bool = False) -> str:
+        """The end of a pod's log; of the container before the last restart with `previous`."""
+        query = {"tailLines": str(lines), "previous": "true" if previous else ""}
+        answer = self._send("GET", f"{_path('Pod', namespace, pod)}/log", query)
+        return bytes(answer.read()).decode(errors="replace")
+
+    def _json(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> Object:
+        found: Object = json.loads(self._send(method, path, query, body).read())
+        return found
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Any:
+        import urllib3
+
+        headers = {"Accept": "application/json, */*"}
+        if body is not None:
+            headers["Content-Type"] = "application/merge-patch+json"
+        parameters = [(name, value) for name, value in (query or {}).items() if value]
+        try:
+            request = self._client.param_serialize(
+                method,
+                path,
+                query_params=parameters,
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            answer = self._client.call_api(*request, _request_timeout=timeout_s)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            msg = f"the API server does not answer: {error}"
+            raise ApiError(msg) from error
+        status = int(answer.status)
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise ApiError(_explain(status, path, answer.read()), status)
+        return answer
+
+
+def _context(config: Any, kubeconfig: str | None, name: str) -> Any:
+    contexts, _ = config.list_kube_config_contexts(kubeconfig)
+    return next(each for each in contexts if each["name"] == name)
+
+
+def _path(kind: str, namespace: str, name: str = "") -> str:
+    root, plural = KINDS[kind]
+    where = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{where}/{plural}{f'/{name}' if name else ''}"
+
+
+def _explain(status: int, path: str, body: bytes) -> str:
+    try:
+        said = str(json.loads(body).get("message", ""))
+    except (ValueError, AttributeError):
+        said = ""
+    if status == HTTPStatus.NOT_FOUND and path.startswith(DAYBOOK) and "could not find" in said:
+        return "this cluster does not know Daybook's resources: helm install daybook charts/daybook"
+    return said or f"the API server answers {status} to {path}"

@@ -1,0 +1,1 @@
+"""`kubectl daybook`, judged on recorded objects."""
