@@ -18,6 +18,7 @@ from daybook.client.autorecovery.elected import AuditorProcess
 from daybook.client.autorecovery.metrics import AuditorMetrics
 from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.client.autorecovery.words import is_harmless
 from daybook.client.client import Client
 from daybook.core.errors import DaybookError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId
@@ -86,6 +87,7 @@ class ClusterLink:
         self._audit_stop = asyncio.Event()
         self._placement = PlacementSettings("zone")
         self._clean: tuple[int, int] | None = None
+        self._wanted_after_ms = 0
         self._spawn("bookies", self._watch_bookies)
         self._spawn("tasks", self._watch_tasks)
         self._spawn("full audits", self._make_owed_audits)
@@ -104,6 +106,12 @@ class ClusterLink:
         if self._clean is None or self._clean[0] <= self.last_bookie_returned_ms:
             return None
         return self._clean[1]
+
+    def want_full_audit(self, *, after_ms: int) -> None:
+        """Have full audits made until one that began after this time of the wall clock is clean."""
+        if after_ms > self._wanted_after_ms:
+            self._wanted_after_ms = after_ms
+            self._wake.set()
 
     # Auditing.
 
@@ -165,9 +173,10 @@ class ClusterLink:
 
     def _owes_audit(self) -> bool:
         """Whether a full audit could settle that everything is replicated, and none has."""
-        if self._auditor is None or self.last_clean_full_audit_began_ms is not None:
+        began_ms = self.last_clean_full_audit_began_ms
+        if self._auditor is None or (began_ms is not None and began_ms > self._wanted_after_ms):
             return False
-        return not self._task_list
+        return all(is_harmless(task.value.reasons) for task in self._task_list)
 
     async def _look_for_itself(self) -> None:
         """A full audit beside another process, which is the auditor."""

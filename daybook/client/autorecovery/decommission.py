@@ -114,7 +114,7 @@ class Decommission:
         assert calls is not None
         try:
             request = pb.SetReadOnlyRequest(read_only=read_only, reason=REASON)
-            await calls.stub.set_read_only(request, timeout=CALL_TIMEOUT_S)
+            answer = await calls.stub.set_read_only(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             msg = (
                 f"bookie {self._bookie} is registered but cannot be told to be "
@@ -122,6 +122,8 @@ class Decommission:
                 "start it, or stop it for good, and run this again"
             )
             raise NotDrainedError(msg) from error
+        if answer.writable is read_only:
+            return  # it stays read-only for want of space
         async for bookies in self._cluster.directory.watch_bookies():
             now = bookies.get(self._bookie)
             if now is None or now.writable is not read_only:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from daybook.core.audit_ledger import LedgerAudit, OpenAction, Reason
+from daybook.core.audit_ledger import HARMLESS, LedgerAudit, OpenAction, Reason
 from daybook.core.ids import BookieId
 from daybook.core.repair_task import RepairTask as FoundTask
 from daybook.metadata.tasks import RepairTask
@@ -61,6 +61,12 @@ def still_lost(task: RepairTask, registered: AbstractSet[BookieId]) -> frozenset
     """The bookies that the auditor found lost and that are not back (rule 33)."""
     lost = named_with(Reason.LOST, task.reasons)
     return FoundTask(task.ledger_id, (Reason.LOST,), lost=tuple(sorted(lost))).still_lost(registered)
+
+
+def is_harmless(words: Iterable[str]) -> bool:
+    """Whether every entry has all its replicas for all that these words say: bookies leave, or a better place is free."""
+    reasons = reasons_of(words)
+    return bool(reasons) and reasons <= HARMLESS
 
 
 def is_unrecoverable(task: RepairTask) -> bool:

@@ -17,9 +17,10 @@ from daybook_operator.plan.decision import (
     sooner,
 )
 from daybook_operator.plan.effects import Effect, Manifest, PatchMeta, SetLostBookieDelay
+from daybook_operator.plan.finalizers import has_finalizer
 from daybook_operator.plan.pool_budgets import budgets_step
 from daybook_operator.plan.pool_delete import READY, deletion
-from daybook_operator.plan.pool_drain import drain_step
+from daybook_operator.plan.pool_drain import drain_step, failed
 from daybook_operator.plan.pool_growth import Growth, growth_step
 from daybook_operator.plan.pool_lost_disk import lost_disk_step
 from daybook_operator.plan.pool_objects import (
@@ -49,8 +50,8 @@ WRONG_LOOK_S: Final = 30.0
 """How often while anything else is not as it should be."""
 
 
-def decide(world: PoolWorld, now_ms: int) -> Decision:
-    """Everything that is to be done for the pool now."""
+def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decision:
+    """Everything that is to be done for the pool now; with `drain_failure`, why the drain's step failed, all but the drain."""
     if is_terminating(world.manifest):
         return deletion(world, now_ms)
     if is_paused(world.manifest):
@@ -62,12 +63,16 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
     topology = topology_step(world, placing)
     lost = lost_disk_step(world, placing)
     rolling = roll_step(world, replication, now_ms)
-    draining = drain_step(world, replication, now_ms, may_forget=not rolling.step.effects)
+    draining = (
+        failed(world, drain_failure)
+        if drain_failure
+        else drain_step(world, replication, now_ms, may_forget=not rolling.step.effects)
+    )
     placement = placement_condition(world, placing)
     budgets = budgets_step(world, placing, is_full=replication.is_full, is_spread=is_spread(world, placement))
-    taken = taken_names(world)
+    blocked = cannot_begin(world)
     conditions = [
-        taken if taken is not None else ready_condition(world, lost.troubles),
+        blocked if blocked is not None else ready_condition(world, lost.troubles),
         progressing_condition(world, rolling, draining),
         placement,
         replication.condition,
@@ -91,7 +96,7 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
     effects = [
         *_finalizer(world),
         *growth.step.effects,
-        *(() if taken is not None else _objects(world, growth, scale.replicas)),
+        *(() if blocked is not None else _objects(world, growth, scale.replicas)),
         *topology.effects,
         *_delay(world),
         *budgets.effects,
@@ -128,8 +133,20 @@ def audit_wanted_since_ms(world: PoolWorld, now_ms: int) -> int | None:
     return max(times) if began_ms is None or began_ms <= max(times) else None
 
 
-def taken_names(world: PoolWorld) -> Condition | None:
-    """The condition Ready of a pool whose names are somebody else's."""
+def cannot_begin(world: PoolWorld) -> Condition | None:
+    """The condition Ready of a pool that nothing can be made for; what runs already is left as it is."""
+    missing = [
+        name
+        for name, value in (("image", world.spec.image), ("metadata.zookeeper", world.cluster_ref.zookeeper))
+        if not value
+    ]
+    if missing:
+        return wrong(
+            READY,
+            "NotConfigured",
+            f"Neither the spec nor the operator's settings say what {' and '.join(missing)} is",
+            next_step="Set it in the spec, or in the operator's chart.",
+        )
     wanted = {
         ("ServiceAccount", f"{world.name}-bookie"): world.live.get(
             ("ServiceAccount", f"{world.name}-bookie")
@@ -166,8 +183,7 @@ def _objects(world: PoolWorld, growth: Growth, replicas: int) -> list[Effect]:
 
 
 def _finalizer(world: PoolWorld) -> list[Effect]:
-    there = FINALIZER in (world.manifest["metadata"].get("finalizers") or ())
-    if there or not world.defaults.uses_finalizers:
+    if has_finalizer(world.manifest) or not world.defaults.uses_finalizers:
         return []
     return [PatchMeta(world.ref, add_finalizer=FINALIZER)]
 

@@ -8,7 +8,7 @@ terminates is not held for longer than the operator's settings allow.
 
 from typing import Any, Final
 
-from daybook_operator.plan.conditions import Condition, from_iso, wrong
+from daybook_operator.plan.conditions import Condition, wrong
 from daybook_operator.plan.decision import FINALIZER, Decision, finish
 from daybook_operator.plan.effects import (
     DeleteCookie,
@@ -19,6 +19,7 @@ from daybook_operator.plan.effects import (
     Remove,
     SetLocations,
 )
+from daybook_operator.plan.finalizers import FinalizerRules, has_finalizer, must_let_go
 from daybook_operator.plan.pool_world import PoolWorld
 
 READY: Final = "Ready"
@@ -27,11 +28,14 @@ LOOK_S: Final = 5.0
 
 def deletion(world: PoolWorld, now_ms: int) -> Decision:
     """The next step of a pool that was deleted."""
-    meta = world.manifest["metadata"]
-    if FINALIZER not in meta.get("finalizers", ()):
+    if not has_finalizer(world.manifest):
         return Decision()
+    rules = FinalizerRules(world.defaults.uses_finalizers, world.defaults.finalizer_bound_ms)
+    overdue = must_let_go(
+        world.manifest, namespace_is_terminating=world.namespace_is_terminating, rules=rules, now_ms=now_ms
+    )
     release = PatchMeta(world.ref, remove_finalizer=FINALIZER)
-    if not world.spec.deletes_claims_with_pool or _is_overdue(world, now_ms):
+    if not world.spec.deletes_claims_with_pool or overdue:
         return Decision((release,))
     if (blocked := _blocked(world)) is not None:
         return _report(world, [], blocked, now_ms)
@@ -45,11 +49,6 @@ def deletion(world: PoolWorld, now_ms: int) -> Decision:
         next_step="Nothing is to do.",
     )
     return _report(world, effects, waiting, now_ms)
-
-
-def _is_overdue(world: PoolWorld, now_ms: int) -> bool:
-    deleted_ms = from_iso(world.manifest["metadata"]["deletionTimestamp"])
-    return world.namespace_is_terminating and now_ms - deleted_ms >= world.defaults.finalizer_bound_ms
 
 
 def _blocked(world: PoolWorld) -> Condition | None:

@@ -85,6 +85,18 @@ def drain_step(
     return _go_on(world, drain, replication, now_ms, may_forget=may_forget)
 
 
+def failed(world: PoolWorld, why: str) -> Draining:
+    """The drain stays where it was, because its step failed."""
+    condition = wrong(
+        DRAINING,
+        "StepFailed",
+        f"The drain cannot go on: {why}",
+        next_step="It is tried again; raise replicas to call it off.",
+        status=world.drain is not None,
+    )
+    return Draining(Step(requeue_after_s=LOOK_S), world.drain, condition, why)
+
+
 def _refusal(world: PoolWorld, drain: Drain) -> Condition | None:
     """Why the drain is not begun; the bookie stays as it is, and nothing else waits for it."""
     if not world.spec.scale_down.drains:

@@ -104,7 +104,7 @@ def phase(
     """One word for what goes on."""
     ready = next(each for each in conditions if each.type == READY)
     is_new = world.status.get("phase", "Pending") in {"Pending", "Creating"}
-    if ready.reason == "NameTaken":
+    if ready.reason in {"NameTaken", "NotConfigured"}:
         return "Blocked"
     if world.spec.hibernate and world.is_stopping:
         return "Hibernated" if world.is_stopped else "Hibernating"
@@ -159,14 +159,14 @@ def status_of(
     return {
         "phase": phase(world, conditions, growing=growth.growing, rolling=rolling, draining=draining),
         "message": message([*waits, *(each for each in conditions if each.type == PROGRESSING)]),
-        "metadata": {"zookeeper": world.cluster_ref.zookeeper, "cluster": world.cluster_ref.cluster},
+        "metadata": {"zookeeper": world.cluster_ref.zookeeper or None, "cluster": world.cluster_ref.cluster},
         "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(world).items())),
         "replicas": replicas,
         "readyReplicas": sum(pod.ready and not pod.terminating for pod in world.pods.values()),
         "writableReplicas": sum(world.cluster.bookies[b].writable for b in own) if world.cluster else 0,
         "updatedReplicas": rolling.updated,
         "currentImage": images.pop() if len(images) == 1 else None,
-        "targetImage": world.spec.image,
+        "targetImage": world.spec.image or None,
         "rackCount": len(set(racks)),
         "racks": {rack: racks.count(rack) for rack in sorted(set(racks))},
         "bookies": bookie_records(world, placing, draining, troubles, now_ms),

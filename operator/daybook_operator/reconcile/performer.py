@@ -275,11 +275,15 @@ async def _delete_ledger(link: ClusterLink, ledger_id: int) -> None:
 
 
 async def _delete_cookie(link: ClusterLink, bookie: str) -> None:
-    """Forget a bookie, unless a ledger names it in a listing of this moment (rule 29)."""
+    """Forget a bookie, unless it takes entries or a ledger names it in a listing of this moment (rule 29)."""
+    cookie = await link.client.directory.cookie(bookie)
+    info = (await link.client.directory.bookies()).get(bookie)
+    if info is not None and info.writable:
+        msg = f"bookie {bookie} takes entries again, since it was started anew: it is told to be read-only first"
+        raise NotDrainedError(msg)
     if left := await Decommission(link.client, bookie).naming():
         msg = f"{len(left)} ledgers name bookie {bookie}, ledger {left[0]} for one: its cookie stays until they are copied"
         raise NotDrainedError(msg)
-    cookie = await link.client.directory.cookie(bookie)
     if cookie is not None:
         await link.client.directory.delete_cookie(bookie, cookie.version)
 

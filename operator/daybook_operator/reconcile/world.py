@@ -32,4 +32,11 @@ class World:
         """What pools get where their spec leaves it to the operator."""
         settings = self.settings
         suffix = f".{settings.cluster_domain}" if settings.cluster_domain else ""
-        return PoolDefaults(settings.bookie_image, settings.zookeeper, settings.cluster, suffix)
+        return PoolDefaults(
+            settings.bookie_image,
+            settings.zookeeper,
+            settings.cluster,
+            suffix,
+            settings.finalizers,
+            settings.finalizer_bound_ms,
+        )

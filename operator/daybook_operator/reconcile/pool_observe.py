@@ -1,0 +1,203 @@
+"""Looks at everything that a pool's plan depends on, live: objects of the API server, ZooKeeper, all ledgers' metadata.
+
+ZooKeeper that does not answer is a fact like any other: what needs only Kubernetes goes on.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from daybook.client.autorecovery.report import AuditReport
+from daybook.client.autorecovery.words import is_harmless, is_unrecoverable, named_with
+from daybook.core.audit_ledger import Reason
+from daybook.core.errors import DaybookError
+from daybook.core.ids import BookieId, LedgerId
+from daybook_operator.clusters import ClusterLink
+from daybook_operator.kube import Object
+from daybook_operator.plan.conditions import iso
+from daybook_operator.plan.decision import is_terminating
+from daybook_operator.plan.pool_drain import victim_of
+from daybook_operator.plan.pool_spec import VolumeSpec, cluster_of, spec_of
+from daybook_operator.plan.pool_state import Drain, Recovery, Roll
+from daybook_operator.plan.pool_world import POOL_LABEL, ClaimSeen, ClusterSeen, PoolWorld
+from daybook_operator.reconcile.pool_objects_seen import claims_seen, pods_seen, stateful_set_seen
+from daybook_operator.reconcile.pool_survey import Listings, survey_of
+from daybook_operator.reconcile.world import World
+
+_YOUNG_MS: Final = 0
+_OLD_MS: Final = 30_000
+
+
+class PoolObserver:
+    """Observes pools; keeps the listings of ledgers that they share."""
+
+    def __init__(self, world: World) -> None:
+        """Nothing is read yet."""
+        self._world = world
+        self._kube = world.kube
+        self._listings = Listings()
+
+    async def observe(self, manifest: Object) -> PoolWorld:
+        """What is true of the pool `manifest`. Raises KubeError."""
+        defaults = self._world.pool_defaults
+        meta = manifest["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        status: Mapping[str, Any] = manifest.get("status") or {}
+        of_pool = f"{POOL_LABEL}={name}"
+        stateful_set, account, service = await asyncio.gather(
+            self._kube.find("StatefulSet", namespace, name),
+            self._kube.find("ServiceAccount", namespace, f"{name}-bookie"),
+            self._kube.find("Service", namespace, name),
+        )
+        budgets, pods, claims, jobs = await asyncio.gather(
+            self._kube.listing("PodDisruptionBudget", namespace, labels=of_pool),
+            self._kube.listing("Pod", namespace, labels=f"{of_pool},app.kubernetes.io/component=bookie"),
+            self._kube.listing("PersistentVolumeClaim", namespace, labels=of_pool),
+            self._kube.listing("Job", namespace, labels=of_pool),
+        )
+        live = {(each["kind"], each["metadata"]["name"]): each for each in budgets}
+        live |= {
+            (kind, found["metadata"]["name"]): found
+            for kind, found in (("ServiceAccount", account), ("Service", service))
+            if found is not None
+        }
+        spec = spec_of(manifest, defaults)
+        seen_pods, seen_claims = pods_seen(pods, name), claims_seen(claims, name)
+        world = PoolWorld(
+            manifest=manifest,
+            spec=spec,
+            cluster_ref=cluster_of(manifest, defaults),
+            drain=Drain.from_record(status.get("drain")),
+            roll=Roll.from_record(status.get("rollout")),
+            recovery=Recovery.from_record(status.get("recovery")),
+            live=live,
+            stateful_set=stateful_set_seen(stateful_set),
+            pods=seen_pods,
+            claims=seen_claims,
+            nodes=await self._nodes({pod.node for pod in seen_pods.values() if pod.node}),
+            expandable=await self._expandable(_classes_to_grow(seen_claims, spec.volumes)),
+            active_jobs=sum(bool((job.get("status") or {}).get("active")) for job in jobs),
+            namespace_is_terminating=await self._namespace_is_terminating(manifest),
+            defaults=defaults,
+        )
+        return await self._with_cluster(world)
+
+    async def _nodes(self, names: set[str]) -> dict[str, Mapping[str, str]]:
+        found = await asyncio.gather(*(self._kube.find("Node", "", name) for name in sorted(names)))
+        return {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in found if node}
+
+    async def _expandable(self, classes: set[str]) -> dict[str, bool]:
+        found = await asyncio.gather(*(self._kube.find("StorageClass", "", name) for name in sorted(classes)))
+        return {each["metadata"]["name"]: bool(each.get("allowVolumeExpansion")) for each in found if each}
+
+    async def _namespace_is_terminating(self, manifest: Object) -> bool:
+        if not is_terminating(manifest):
+            return False
+        namespace = await self._kube.find("Namespace", "", manifest["metadata"]["namespace"])
+        return namespace is None or is_terminating(namespace)
+
+    # The cluster.
+
+    async def _with_cluster(self, world: PoolWorld) -> PoolWorld:
+        """`world` with what ZooKeeper says, or with why it says nothing."""
+        if not world.cluster_ref.zookeeper:
+            return world
+        try:
+            link = await self._world.clusters.link(world.cluster_ref)
+            seen = await self._cluster(link, world)
+        except DaybookError as error:
+            return replace(world, cluster=None, cluster_trouble=str(error))
+        return replace(world, cluster=seen)
+
+    async def _cluster(self, link: ClusterLink, world: PoolWorld) -> ClusterSeen:
+        directory = link.client.directory
+        await link.client.store.sync(link.client.layout.root)
+        bookies, cookies, locations, tasks, delay_s = await asyncio.gather(
+            directory.bookies(),
+            directory.cookies(),
+            directory.topology(),
+            link.read_tasks(),
+            link.tasks.lost_bookie_delay_s(),
+        )
+        ended = [world.bookie(pod.ordinal) for pod in world.pods.values() if pod.exit_code is not None]
+        replacements = [bookie for bookie in ended if await directory.replacement(bookie) is not None]
+        leaving: dict[BookieId, set[LedgerId]] = {}
+        stuck: dict[LedgerId, str] = {}
+        for task in tasks:
+            for bookie in named_with(Reason.LEAVING, task.value.reasons):
+                leaving.setdefault(bookie, set()).add(task.value.ledger_id)
+                if task.value.why_not:
+                    stuck[task.value.ledger_id] = task.value.why_not
+        seen = ClusterSeen(
+            bookies=bookies,
+            cookies=frozenset(cookies),
+            replacements=frozenset(replacements),
+            locations=locations,
+            under_replicated=tuple(t.value.ledger_id for t in tasks if not is_harmless(t.value.reasons)),
+            unrecoverable=tuple(t.value.ledger_id for t in tasks if is_unrecoverable(t.value)),
+            leaving={bookie: frozenset(ledgers) for bookie, ledgers in leaving.items()},
+            stuck=stuck,
+            lost=link.last_report.lost_bookies if link.last_report else (),
+            lost_bookie_delay_s=delay_s,
+            clean_audit_began_ms=link.last_clean_full_audit_began_ms,
+            last_audit=_found_by(link.last_full_report),
+            audits=_audits(link),
+        )
+        return await self._surveyed(link, world, seen)
+
+    async def _surveyed(self, link: ClusterLink, world: PoolWorld, seen: ClusterSeen) -> ClusterSeen:
+        known = replace(world, cluster=seen)
+        ids = seen.bookies.keys() | seen.cookies | seen.locations.keys()
+        mine = {bookie for bookie in ids if world.ordinal_of(bookie) is not None}
+        may_leave = {known.bookie(ordinal) for ordinal in range(world.spec.replicas, victim_of(known) + 1)}
+        if world.drain is not None:
+            may_leave.add(world.drain.bookie)
+        is_urgent = bool(may_leave) or is_terminating(world.manifest) or bool(_ended(world))
+        listing = await self._listings.of(link, age_ms=_YOUNG_MS if is_urgent else _OLD_MS)
+        survey = survey_of(
+            listing,
+            mine=mine,
+            may_leave=may_leave,
+            registered=seen.bookies,
+            locations=seen.locations,
+            placement=world.spec.placement,
+        )
+        return replace(seen, survey=survey)
+
+
+def _ended(world: PoolWorld) -> list[int]:
+    return [ordinal for ordinal, pod in world.pods.items() if pod.exit_code is not None]
+
+
+def _classes_to_grow(claims: Mapping[str, ClaimSeen], volumes: Mapping[str, VolumeSpec]) -> set[str]:
+    """The storage classes of claims that are smaller than is asked for."""
+    return {
+        claim.storage_class
+        for claim in claims.values()
+        if claim.storage_class and claim.requested_bytes < volumes[claim.role].size_bytes
+    }
+
+
+def _found_by(report: AuditReport | None) -> str:
+    """What a full audit that was not clean found, in words."""
+    if report is None or report.is_fully_replicated:
+        return ""
+    parts = [f"{reason}: {len(ledgers)} ledgers" for reason, ledgers in report.by_reason.items()]
+    if report.unread:
+        parts.append(f"{len(report.unread)} ledgers could not be read")
+    parts += [f"{bookie} does not tell what it has ({why})" for bookie, why in report.silent_bookies.items()]
+    return ", ".join(parts)
+
+
+def _audits(link: ClusterLink) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, report in (("lastAudit", link.last_report), ("lastFullAudit", link.last_full_report)):
+        if report is not None:
+            found[name] = {
+                "startedAt": iso(report.began_at_ms),
+                "finishedAt": iso(report.began_at_ms + report.duration_ms),
+                "clean": report.is_fully_replicated if report.full else not report.under_replicated,
+                "ledgers": report.ledgers,
+            }
+    return found
