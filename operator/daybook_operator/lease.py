@@ -38,8 +38,15 @@ class LeaseSettings:
 class LeaderLease:
     """`acquire`, then `hold` for as long as this process is to lead, then `release`."""
 
-    def __init__(self, kube: Kube, settings: LeaseSettings, now_ms: Callable[[], int] = monotonic_ms) -> None:
-        """Nothing happens yet."""
+    def __init__(
+        self,
+        kube: Kube,
+        settings: LeaseSettings,
+        now_ms: Callable[[], int] = monotonic_ms,
+        on_look: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Nothing happens yet. `on_look` is called after each look at the Lease that was answered."""
+        self._on_look = on_look
         self._kube = kube
         self._settings = settings
         self._now_ms = now_ms
@@ -106,6 +113,7 @@ class LeaderLease:
         settings = self._settings
         now = await self._kube.find("Lease", settings.namespace, settings.name)
         began_ms = self._now_ms()
+        self._on_look()
         if now is None:
             made = await self._kube.create(self._record(None))
             return self._leads(made, began_ms)

@@ -86,19 +86,23 @@ def finish(
     conditions: Iterable[Condition],
     now_ms: int,
     requeue_after_s: float | None = None,
+    keep_others: bool = False,
 ) -> Decision:
     """The usual end of a plan: its effects, then events about conditions that change, then the status if it does.
 
-    `status` is without conditions and observedGeneration, which are added here.
+    `status` is without conditions and observedGeneration, which are added here. With `keep_others` conditions that are
+    not said anew stay as they are, for when they cannot be known now.
     """
     wanted = [*conditions, not_paused()]
     current = (manifest.get("status") or {}).get("conditions", ())
     generation = manifest["metadata"].get("generation", 0)
-    full = {
-        **status,
-        "observedGeneration": generation,
-        "conditions": merge(current, wanted, generation=generation, now_ms=now_ms),
-    }
+    merged = merge(current, wanted, generation=generation, now_ms=now_ms)
+    if keep_others:
+        said = {each["type"] for each in merged}
+        merged = sorted(
+            [*merged, *(each for each in current if each["type"] not in said)], key=lambda each: each["type"]
+        )
+    full = {**status, "observedGeneration": generation, "conditions": merged}
     told = reports(ref, current, wanted)
     return Decision((*effects, *told, *set_status(ref, manifest, full)), requeue_after_s)
 

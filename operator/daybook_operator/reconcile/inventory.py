@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from daybook.core.ids import LedgerId
 from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.jobs import JobSeen
 from daybook_operator.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key
 
 
@@ -24,6 +25,7 @@ class Inventory:
         self._ledgers: dict[Key, str] = {}
         self._bound: dict[Key, tuple[ClusterRef, LedgerId]] = {}
         self._keys_of: dict[tuple[ClusterRef, LedgerId], Key] = {}
+        self._jobs: dict[ClusterRef, dict[LedgerId, str]] = {}
 
     # Pools, by their BookiePool key.
 
@@ -78,6 +80,21 @@ class Inventory:
     def key_of(self, cluster: ClusterRef, ledger_id: LedgerId) -> Key | None:
         """The resource that has this ledger, if one has."""
         return self._keys_of.get((cluster, ledger_id))
+
+    # Recovery Jobs.
+
+    def note_jobs(self, cluster: ClusterRef, jobs: Iterable[JobSeen]) -> list[Key]:
+        """These are the Jobs of the cluster now; the Ledger resources for which that is news."""
+        before = self._jobs.get(cluster, {})
+        after = {ledger: job.name for job in jobs if job.is_active for ledger in job.ledgers}
+        self._jobs[cluster] = after
+        changed = {ledger for ledger, _ in before.items() ^ after.items()}
+        keys = (self.key_of(cluster, ledger) for ledger in sorted(changed))
+        return [key for key in keys if key is not None]
+
+    def job_of(self, cluster: ClusterRef, ledger_id: LedgerId) -> str:
+        """The Job that mends the ledger now; "" if none does."""
+        return self._jobs.get(cluster, {}).get(ledger_id, "")
 
     def clusters(self) -> set[ClusterRef]:
         """The clusters that something needs."""

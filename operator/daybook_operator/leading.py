@@ -1,0 +1,190 @@
+"""What the leader does: watches, a queue of what is to be looked at, a resync, links to clusters.
+
+It ends, and with it the process, when the Lease is lost or a part of it fails: a process that starts anew knows nothing
+that may be wrong.
+"""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Mapping
+from typing import Final
+
+from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.core.errors import DaybookError
+from daybook.core.ids import LedgerId
+from daybook.runtime.clock import monotonic_ms, unix_ms
+from daybook.runtime.logs import get_logger
+from daybook_operator.clusters import Clusters, LinkContext
+from daybook_operator.handlers import Router, Seen, Watches
+from daybook_operator.kube import Kube, KubeError
+from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
+from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.pool_spec import cluster_of
+from daybook_operator.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key, Reconcile, WorkQueue
+from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
+from daybook_operator.reconcile.ledger import LedgerReconciler
+from daybook_operator.reconcile.performer import Performer
+from daybook_operator.reconcile.pool import PoolReconciler
+from daybook_operator.reconcile.recovery import RecoveryReconciler
+from daybook_operator.reconcile.world import World
+from daybook_operator.settings import OperatorSettings
+
+_LOG: Final = get_logger(__name__)
+CRDS: Final = (BOOKIE_POOL, LEDGER)
+_CRD_PAUSE_S: Final = 2.0
+
+
+class WatchesEndedError(DaybookError):
+    """The watches ended by themselves."""
+
+
+class Leading:
+    """Everything that one term of leadership needs. `heard_ms`: when the API server was last heard of."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        settings: OperatorSettings,
+        auditing: AutoRecoverySettings,
+        metrics: OperatorMetrics,
+        registries: LabelledRegistries,
+    ) -> None:
+        """Nothing runs yet."""
+        self.heard_ms = monotonic_ms()
+        self.waits_for = ""
+        """What the leader cannot begin without; "" once it works."""
+        self._kube = kube
+        self._settings = settings
+        self._metrics = metrics
+        self._inventory = Inventory()
+        self._router = Router(self._inventory)
+        self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._clusters = Clusters(
+            LinkContext(
+                settings,
+                auditing,
+                settings.lease_identity,
+                registries,
+                self._cluster_changed,
+                self._ledger_changed,
+            )
+        )
+        self._queue = WorkQueue(
+            self._reconcile,
+            workers=settings.workers,
+            timeout_s=settings.reconcile_timeout_ms / 1000,
+            rng=random.Random(secrets.randbits(64)),
+            metrics=metrics,
+        )
+        self._world = World(
+            kube,
+            self._clusters,
+            Performer(kube, self._clusters, metrics, settings.lease_identity),
+            settings,
+            metrics,
+            self._inventory,
+            self._queue.add,
+        )
+        self._reconcilers: Mapping[str, Reconcile] = {
+            BOOKIE_POOL: PoolReconciler(self._world).reconcile,
+            LEDGER: LedgerReconciler(self._world).reconcile,
+            RECOVERY: RecoveryReconciler(self._world).reconcile,
+        }
+        self._watches = Watches(settings, metrics, self._seen, self._watches_ended)
+
+    async def run(self) -> None:
+        """Work until cancelled. Raises WatchesEndedError."""
+        try:
+            await self._wait_for_crds()
+            await self._resync()
+            self._watches.start()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._queue.run())
+                group.create_task(self._resync_for_ever())
+                group.create_task(self._fail_when_watches_end())
+        finally:
+            await self._watches.stop()
+            await self._clusters.close()
+
+    async def _reconcile(self, key: Key) -> float | None:
+        return await self._reconcilers[key.kind](key)
+
+    # News.
+
+    def _seen(self, seen: Seen) -> None:
+        self.heard_ms = monotonic_ms()
+        self._queue.add_all(self._router.keys(seen))
+
+    def _cluster_changed(self, ref: ClusterRef) -> None:
+        for pool in self._inventory.pools_of(ref):
+            self._queue.add_all(keys_of_pool(pool.namespace, pool.name))
+
+    def _ledger_changed(self, ref: ClusterRef, ledger_id: LedgerId) -> None:
+        key = self._inventory.key_of(ref, ledger_id)
+        if key is not None:
+            self._queue.add(key)
+
+    def _watches_ended(self, why: str) -> None:
+        if not self._ended.done():
+            self._ended.set_result(why)
+
+    async def _fail_when_watches_end(self) -> None:
+        raise WatchesEndedError(await self._ended)
+
+    # Everything, now and then.
+
+    async def _wait_for_crds(self) -> None:
+        """kopf watches only what is served when it starts."""
+        while True:
+            try:
+                missing = [kind for kind in CRDS if not await self._kube.is_served(kind)]
+                self.waits_for = (
+                    f"the API server does not know {' and '.join(missing)}: apply crds/" if missing else ""
+                )
+            except KubeError as error:
+                self.waits_for = str(error)
+            if not self.waits_for:
+                return
+            _LOG.warning("cannot begin", why=self.waits_for)
+            await asyncio.sleep(_CRD_PAUSE_S)
+
+    async def _resync_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.resync_ms / 1000)
+            await self._resync()
+
+    async def _resync(self) -> None:
+        """List everything and have it looked at, whatever events said. A listing that fails is left to the next time."""
+        namespaces = self._settings.namespace_list or ("",)
+        try:
+            pools = [each for ns in namespaces for each in await self._kube.listing(BOOKIE_POOL, ns)]
+            ledgers = [each for ns in namespaces for each in await self._kube.listing(LEDGER, ns)]
+        except KubeError as error:
+            _LOG.warning("nothing could be listed", why=str(error))
+            return
+        self.heard_ms = monotonic_ms()
+        self._metrics.last_resync.set(unix_ms() / 1000)
+        self._metrics.objects.labels(BOOKIE_POOL).set(len(pools))
+        self._metrics.objects.labels(LEDGER).set(len(ledgers))
+        there = {
+            Key(each["kind"], each["metadata"]["namespace"], each["metadata"]["name"])
+            for each in (*pools, *ledgers)
+        }
+        for pool in pools:
+            meta = pool["metadata"]
+            self._inventory.add_pool(
+                meta["namespace"], meta["name"], cluster_of(pool, self._world.pool_defaults)
+            )
+        for key in set(self._inventory.pools()) - there:
+            self._inventory.remove_pool(key.namespace, key.name)
+        for pool in pools:
+            self._queue.add_all(keys_of_pool(pool["metadata"]["namespace"], pool["metadata"]["name"]))
+        for ledger in ledgers:
+            meta = ledger["metadata"]
+            self._inventory.add_ledger(meta["namespace"], meta["name"], ledger["spec"]["poolRef"]["name"])
+        self._queue.add_all(
+            Key(LEDGER, each["metadata"]["namespace"], each["metadata"]["name"]) for each in ledgers
+        )
+        self._queue.add_all(set(self._inventory.ledgers()) - there)  # a look at what is gone forgets it
+        await self._clusters.keep_only(self._inventory.clusters())

@@ -1,0 +1,45 @@
+"""When a finalizer must let go: it may not hold a namespace that terminates for longer than a bound.
+
+A finalizer has the deletion of a resource carried through in ZooKeeper. Where that cannot be done, because ZooKeeper or
+the bookies go down with the same namespace, a namespace that never ends is worse than what is left behind, which an
+event names.
+"""
+
+from dataclasses import dataclass
+
+from daybook_operator.plan.conditions import from_iso
+from daybook_operator.plan.decision import FINALIZER
+from daybook_operator.plan.effects import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizerRules:
+    """`used`: the operator puts finalizers on resources. `bound_ms`: how long one may hold a terminating namespace."""
+
+    used: bool = True
+    bound_ms: int = 60_000
+
+
+def has_finalizer(manifest: Manifest) -> bool:
+    """Whether the operator's finalizer is on the object."""
+    return FINALIZER in (manifest["metadata"].get("finalizers") or ())
+
+
+def held_for_ms(manifest: Manifest, now_ms: int) -> int:
+    """For how long the object has been waiting for its finalizers."""
+    deleted_at = manifest["metadata"].get("deletionTimestamp")
+    return 0 if deleted_at is None else max(0, now_ms - from_iso(deleted_at))
+
+
+def must_let_go(
+    manifest: Manifest, *, namespace_is_terminating: bool, rules: FinalizerRules, now_ms: int
+) -> bool:
+    """Whether the finalizer is to go now, whatever is left behind."""
+    if not namespace_is_terminating:
+        return False
+    return not rules.used or held_for_ms(manifest, now_ms) >= rules.bound_ms
+
+
+def lets_go_after_s(manifest: Manifest, rules: FinalizerRules, now_ms: int) -> float:
+    """In how many seconds `must_let_go` may turn true."""
+    return max(0.5, (rules.bound_ms - held_for_ms(manifest, now_ms)) / 1000)

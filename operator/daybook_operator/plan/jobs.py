@@ -1,0 +1,172 @@
+"""Which recovery Jobs there should be: repair tasks + the Jobs that there are + policy → Jobs to create and to cancel.
+
+A Job mends a batch of ledgers, because a thousand Jobs of one ledger each would burden the cluster that they are to
+heal. Its name is a digest of the tasks, at their versions, that it was made for, so that a plan that is made twice makes
+it once. What a finished Job left undone at the very same version waits until that Job is gone, which is the pause
+between attempts; what a worker set aside waits for its time; what no reachable bookie has is listed and waits for a
+bookie to come back (rule 35).
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from daybook.core.audit_ledger import HARMLESS
+from daybook.core.ids import LedgerId
+from daybook_operator.plan.decision import sooner
+
+LEDGERS_PER_JOB_MAX: Final = 100
+_HARMLESS: Final = frozenset(reason.value for reason in HARMLESS)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSeen:
+    """A repair task. Times are wall-clock milliseconds; before `not_before_ms` no worker takes it; 0 is "at once"."""
+
+    ledger_id: LedgerId
+    version: int
+    since_ms: int
+    reasons: tuple[str, ...] = ()
+    not_before_ms: int = 0
+    unrecoverable: bool = False
+
+    @property
+    def key(self) -> str:
+        """This task at this version, and no later or earlier one of the same ledger."""
+        return f"{self.ledger_id}:{self.version}:{self.since_ms}"
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether every entry has all its replicas all the same."""
+        return all(reason.partition(" ")[0] in _HARMLESS for reason in self.reasons)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a worker would take it now."""
+        return self.not_before_ms == 0 if self.unrecoverable else self.not_before_ms <= now_ms
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A recovery Job. `tasks` are the keys that it was made for; `needless_since_ms`: none of its ledgers has a task."""
+
+    name: str
+    namespace: str
+    uid: str
+    tasks: tuple[str, ...]
+    finished: bool = False
+    failed: bool = False
+    deleting: bool = False
+    needless_since_ms: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its pod may run."""
+        return not self.finished
+
+    @property
+    def ledgers(self) -> frozenset[LedgerId]:
+        """The ledgers that it mends."""
+        return frozenset(int(key.partition(":")[0]) for key in self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPolicy:
+    """`enabled` False: no Jobs at all, those that run are cancelled."""
+
+    parallelism: int = 2
+    ledgers_per_job: int = LEDGERS_PER_JOB_MAX
+    enabled: bool = True
+    needless_ms: int = 10_000
+    look_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A Job to create."""
+
+    name: str
+    ledgers: tuple[LedgerId, ...]
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPlan:
+    """What to do. `waiting` are the ledgers that are due and for which no Job runs or is created."""
+
+    create: tuple[NewJob, ...] = ()
+    cancel: tuple[JobSeen, ...] = ()
+    waiting: tuple[LedgerId, ...] = ()
+    unrecoverable: tuple[LedgerId, ...] = ()
+    requeue_after_s: float | None = None
+
+
+def plan_jobs(
+    tasks: Iterable[TaskSeen], jobs: Iterable[JobSeen], policy: JobPolicy, *, prefix: str, now_ms: int
+) -> JobsPlan:
+    """The Jobs to create and to cancel; names begin with `prefix`. `jobs` are all of the cluster, also finished ones."""
+    by_ledger = {task.ledger_id: task for task in tasks}
+    there = sorted(jobs, key=lambda job: (job.namespace, job.name))
+    active = [job for job in there if job.is_active]
+    unrecoverable = tuple(sorted(task.ledger_id for task in by_ledger.values() if task.unrecoverable))
+    if not policy.enabled:
+        waiting = tuple(sorted(by_ledger.keys() - set(unrecoverable)))
+        return JobsPlan((), tuple(job for job in active if not job.deleting), waiting, unrecoverable)
+
+    needless = [job for job in active if not job.deleting and job.needless_since_ms is not None]
+    cancel = tuple(job for job in needless if _is_needless(job, policy, now_ms))
+    going = {(job.namespace, job.name) for job in there if job.deleting} | {
+        (job.namespace, job.name) for job in cancel
+    }
+    taken = {ledger for job in active if (job.namespace, job.name) not in going for ledger in job.ledgers}
+    tried = {key for job in there if job.finished for key in job.tasks}
+    due = [task for task in by_ledger.values() if task.ledger_id not in taken and task.is_due(now_ms)]
+    fresh = sorted(
+        (task for task in due if task.key not in tried),
+        key=lambda task: (task.is_harmless, task.since_ms, task.ledger_id),
+    )
+    slots = max(0, policy.parallelism - len(active) + len(cancel))
+    create = tuple(_new_jobs(fresh, prefix, slots, min(policy.ledgers_per_job, LEDGERS_PER_JOB_MAX)))
+    begun = {ledger for job in create for ledger in job.ledgers}
+    return JobsPlan(
+        create,
+        cancel,
+        tuple(sorted(task.ledger_id for task in due if task.ledger_id not in begun)),
+        unrecoverable,
+        _when_again(by_ledger.values(), needless, bool(active or create or due), policy, now_ms),
+    )
+
+
+def _new_jobs(fresh: Sequence[TaskSeen], prefix: str, slots: int, size: int) -> Iterable[NewJob]:
+    for start in range(0, min(len(fresh), slots * size), size):
+        ordered = sorted(fresh[start : start + size], key=lambda task: task.ledger_id)
+        keys = tuple(task.key for task in ordered)
+        yield NewJob(job_name(prefix, keys), tuple(task.ledger_id for task in ordered), keys)
+
+
+def job_name(prefix: str, keys: Iterable[str]) -> str:
+    """The name of the Job for these tasks at these versions."""
+    digest = hashlib.sha256(" ".join(sorted(keys)).encode()).hexdigest()
+    return f"{prefix}-{digest[:12]}"
+
+
+def _is_needless(job: JobSeen, policy: JobPolicy, now_ms: int) -> bool:
+    assert job.needless_since_ms is not None
+    return now_ms - job.needless_since_ms >= policy.needless_ms
+
+
+def _when_again(
+    tasks: Iterable[TaskSeen], needless: Sequence[JobSeen], is_busy: bool, policy: JobPolicy, now_ms: int
+) -> float | None:
+    """Jobs tell when they end, tasks that were done do not; what was set aside is due at its time."""
+    later = [
+        (task.not_before_ms - now_ms) / 1000
+        for task in tasks
+        if not task.unrecoverable and task.not_before_ms > now_ms
+    ]
+    ends = [(job.needless_since_ms or 0) + policy.needless_ms - now_ms for job in needless]
+    return sooner(
+        policy.look_s if is_busy else None,
+        max(0.1, min(later)) if later else None,
+        max(0.1, min(ends) / 1000) if ends else None,
+    )

@@ -1,0 +1,161 @@
+"""A Ledger's status: what ZooKeeper and the last audit know of it, and conditions that name the next step."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from daybook.core.ids import BookieId
+from daybook.core.metadata import LedgerMetadata, LedgerState
+from daybook.core.placement import BookieInfo
+from daybook.core.placement_policies import make_policy
+from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
+from daybook_operator.plan.ledger_world import LedgerInCluster, LedgerWorld
+
+READY: Final = "Ready"
+FULLY_REPLICATED: Final = "FullyReplicated"
+RACK_DIVERSE: Final = "RackDiverse"
+SEALED: Final = "Sealed"
+
+FRAGMENTS_MAX: Final = 100
+_STATES: Final = {
+    LedgerState.OPEN: "Open",
+    LedgerState.IN_RECOVERY: "InRecovery",
+    LedgerState.CLOSED: "Closed",
+}
+
+
+def mirror(world: LedgerWorld, seen: LedgerInCluster) -> dict[str, Any]:
+    """The status of a ledger that is there, without conditions and message."""
+    assert seen.metadata is not None
+    assert world.cluster_ref is not None
+    metadata = seen.metadata.value
+    quorum = metadata.quorum
+    missing = frozenset(seen.task.bookies) if seen.task else frozenset()
+    status: dict[str, Any] = {
+        "ledgerId": metadata.ledger_id,
+        "cluster": world.cluster_ref.cluster,
+        "quorum": f"{quorum.ensemble_size}/{quorum.write_quorum}/{quorum.ack_quorum}",
+        "state": _STATES[metadata.state],
+        "attached": metadata.writer_token is not None,
+        "metadataVersion": seen.metadata.version,
+        "createdAt": iso(metadata.created_at_ms),
+        "fragmentCount": len(metadata.fragments),
+        "fragments": [
+            {
+                "firstEntry": fragment.first_entry,
+                "bookies": list(fragment.bookies),
+                "racks": [rack_of(seen, bookie) for bookie in fragment.bookies],
+                "missing": sorted(missing & set(fragment.bookies)),
+            }
+            for fragment in metadata.fragments[-FRAGMENTS_MAX:]
+        ],
+        "rackCount": len({rack_of(seen, bookie) for bookie in metadata.last_fragment.bookies} - {""}),
+        "underReplicated": seen.lacks_replicas,
+        "recoveryJob": seen.recovery_job or None,
+    }
+    if metadata.is_closed:
+        status |= {"lastEntry": metadata.last_entry, "lengthBytes": metadata.length}
+    return status
+
+
+def rack_of(seen: LedgerInCluster, bookie: BookieId) -> str:
+    """`<zone>/<rack>`, the names that are known; "" if none is."""
+    info = seen.bookies.get(bookie, BookieInfo(bookie))
+    return "/".join(name for name in (info.zone, info.rack) if name)
+
+
+def conditions_of(world: LedgerWorld, seen: LedgerInCluster) -> list[Condition]:
+    """The conditions of a ledger that is there."""
+    assert seen.metadata is not None
+    metadata = seen.metadata.value
+    return [
+        _ready(metadata),
+        _fully_replicated(seen),
+        _rack_diverse(world, seen, metadata),
+        _sealed(world, metadata),
+    ]
+
+
+def _ready(metadata: LedgerMetadata) -> Condition:
+    if metadata.is_closed:
+        return fine(READY, "Closed", f"Ledger {metadata.ledger_id} is closed and can be read.")
+    if metadata.state is LedgerState.IN_RECOVERY:
+        return fine(
+            READY, "InRecovery", f"Ledger {metadata.ledger_id} takes no writes any more and is being closed."
+        )
+    if metadata.writer_token is not None:
+        return fine(READY, "Attached", f"A client writes, or wrote, to ledger {metadata.ledger_id}.")
+    return fine(READY, "Created", f"A client can attach to ledger {metadata.ledger_id}, once.")
+
+
+def _fully_replicated(seen: LedgerInCluster) -> Condition:
+    if seen.unrecoverable and seen.task is not None:
+        return wrong(
+            FULLY_REPLICATED,
+            "Unrecoverable",
+            seen.task.why_not,
+            next_step=f"Bring back one of {_names(seen.task.bookies)} with its disk; the repair then goes on by itself.",
+        )
+    if seen.lacks_replicas and seen.task is not None:
+        job = f"Job {seen.recovery_job} repairs it" if seen.recovery_job else "It waits for a recovery Job"
+        why = f"; the last attempt ended with: {seen.task.why_not}" if seen.task.why_not else ""
+        return wrong(
+            FULLY_REPLICATED,
+            "UnderReplicated",
+            f"Found: {', '.join(seen.task.reasons)}{why}",
+            next_step=f"{job}; nothing needs to be done, unless it stays so (see the pool's FullyReplicated).",
+        )
+    if not seen.audited:
+        return unknown(
+            FULLY_REPLICATED,
+            "NotAudited",
+            "No audit has looked at it since the operator started",
+            next_step="Wait for the next one.",
+        )
+    return fine(FULLY_REPLICATED, "AllReplicas", "The last audit found nothing missing.")
+
+
+def _rack_diverse(world: LedgerWorld, seen: LedgerInCluster, metadata: LedgerMetadata) -> Condition:
+    policy = make_policy(world.placement)
+    problems = [
+        f"from entry {fragment.first_entry}: {problem}"
+        for fragment in metadata.fragments
+        for problem in policy.problems(metadata.quorum, fragment.bookies, seen.bookies)
+    ]
+    if not problems:
+        return fine(RACK_DIVERSE, "PlacementKept", "Its replicas lie as the pool's placement asks for.")
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return wrong(
+        RACK_DIVERSE,
+        "PlacementNotKept",
+        f"{problems[0]}{more}",
+        next_step="It is moved as soon as there is a better place: add bookies on other nodes, racks or zones, "
+        "or lower the pool's spec.placement minima.",
+    )
+
+
+def _sealed(world: LedgerWorld, metadata: LedgerMetadata) -> Condition:
+    if metadata.is_closed:
+        return fine(SEALED, "Closed", f"Its last entry is {metadata.last_entry}, for good.")
+    failure = world.failure
+    if failure is not None and failure.effect == "SealLedger":
+        return wrong(
+            SEALED,
+            "SealFailed",
+            failure.message,
+            next_step="Nothing is lost, and it is tried again by itself; see that enough of its bookies run.",
+        )
+    if world.spec.get("seal", False):
+        return wrong(SEALED, "Sealing", "It is being closed", next_step="Nothing needs to be done.")
+    return fine(SEALED, "NotAskedFor", "Set spec.seal to true to close it for good.", status=False)
+
+
+def message_of(conditions: Iterable[Condition]) -> str:
+    """What is wrong, in the order of importance; "" if nothing is."""
+    order = (READY, FULLY_REPLICATED, SEALED, RACK_DIVERSE)
+    by_type = {condition.type: condition for condition in conditions}
+    said = (by_type[each] for each in order if each in by_type)
+    return next((condition.message for condition in said if condition.is_wrong), "")
+
+
+def _names(bookies: Iterable[BookieId]) -> str:
+    return ", ".join(bookies) or "its bookies"

@@ -1,0 +1,114 @@
+"""What is true of a Ledger resource now, as plain values; `reconcile.ledger` fills it in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from daybook.core.audit_ledger import HARMLESS
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import LedgerMetadata
+from daybook.core.placement import BookieInfo
+from daybook.core.placement_policies import PlacementSettings
+from daybook.metadata.store import Versioned
+from daybook.metadata.tasks import RepairTask
+from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
+from daybook_operator.plan.finalizers import FinalizerRules
+
+CLUSTER_ANNOTATION: Final = "daybook.dev/cluster"
+"""`<cluster>@<zookeeper>`: where the ledger is, for when the pool that said so is gone."""
+
+
+def cluster_text(ref: ClusterRef) -> str:
+    """The annotation's value."""
+    return f"{ref.cluster}@{ref.zookeeper}"
+
+
+def cluster_from_text(text: str) -> ClusterRef | None:
+    """The inverse; None for anything else."""
+    cluster, at, zookeeper = text.partition("@")
+    return ClusterRef(zookeeper, cluster) if at and cluster and zookeeper else None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerInCluster:
+    """What ZooKeeper says. `ledger_id` is the one that is bound to the resource's UID; `metadata` None: it is not there.
+
+    `bookies` are those of the cluster, registered or only known by their place. `audited`: an audit was completed since
+    the operator began to look. `unrecoverable`: the last repair found an entry that no reachable bookie has.
+    """
+
+    ledger_id: LedgerId | None
+    metadata: Versioned[LedgerMetadata] | None = None
+    bookies: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
+    registered: frozenset[BookieId] = frozenset()
+    task: RepairTask | None = None
+    unrecoverable: bool = False
+    audited: bool = False
+    recovery_job: str = ""
+
+    @property
+    def lacks_replicas(self) -> bool:
+        """Whether the ledger's task is about a replica that is missing or doubtful, and not only badly placed."""
+        if self.task is None:
+            return False
+        words = {reason.partition(" ")[0] for reason in self.task.reasons}
+        return bool(words - {reason.value for reason in HARMLESS})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An effect of the last plan that could not be carried out, by its kind, and why."""
+
+    effect: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerWorld:
+    """Everything that a plan for one Ledger may depend on.
+
+    `pool` None: there is no such BookiePool. `cluster` None: ZooKeeper does not answer, `cluster_trouble` says more; or
+    `cluster_ref` is None, since nobody knows which it is.
+    """
+
+    manifest: Manifest
+    pool: Manifest | None
+    cluster_ref: ClusterRef | None
+    cluster: LedgerInCluster | None
+    placement: PlacementSettings
+    cluster_trouble: str = ""
+    namespace_is_terminating: bool = False
+    finalizers: FinalizerRules = field(default_factory=FinalizerRules)
+    failure: Failure | None = None
+
+    @property
+    def ref(self) -> Ref:
+        """The resource."""
+        return ref_of(self.manifest)
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """What is asked for."""
+        spec: Mapping[str, Any] = self.manifest["spec"]
+        return spec
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """What the status says now."""
+        status: Mapping[str, Any] = self.manifest.get("status") or {}
+        return status
+
+    @property
+    def uid(self) -> str:
+        """The resource's UID, which the ledger is bound to."""
+        return str(self.manifest["metadata"]["uid"])
+
+    @property
+    def pool_name(self) -> str:
+        """The pool that is to store it."""
+        return str(self.spec["poolRef"]["name"])
+
+    def is_of_pool(self, bookie: BookieId) -> bool:
+        """Whether the bookie belongs to the ledger's pool."""
+        rest = bookie.removeprefix(f"{self.manifest['metadata']['namespace']}.{self.pool_name}-")
+        return rest != bookie and rest.isdecimal()

@@ -1,0 +1,288 @@
+"""The repair of a cluster as one of its pools carries it out: the Jobs' manifests, and what the pool's status says of it.
+
+A Job is an ordinary worker: it takes ZooKeeper's tasks under ZooKeeper's locks, beside any worker outside Kubernetes. It
+has an account without any right to the API server.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from daybook.core.ids import BookieId
+from daybook.core.placement_policies import PlacementSettings
+from daybook_operator.plan.conditions import iso
+from daybook_operator.plan.decision import API_VERSION, Decision, is_paused, is_terminating
+from daybook_operator.plan.effects import Apply, ClusterRef, Effect, Manifest, Ref, Remove
+from daybook_operator.plan.jobs import JobPolicy, JobSeen, JobsPlan, NewJob, TaskSeen, plan_jobs
+from daybook_operator.plan.ledger_world import cluster_text
+from daybook_operator.plan.pool_spec import PoolSpec
+from daybook_operator.plan.quantities import bytes_of
+
+COMPONENT: Final = "recovery"
+POOL_LABEL: Final = "daybook.dev/pool"
+CLUSTER_LABEL: Final = "daybook.dev/cluster"
+CLUSTER_ANNOTATION: Final = "daybook.dev/cluster"
+TASKS_ANNOTATION: Final = "daybook.dev/tasks"
+USER_ID: Final = 65532
+TLS_MOUNT: Final = "/etc/daybook/tls"
+_LISTED_MAX: Final = 100
+_LOST_LISTED_MAX: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSeen:
+    """A round of the auditor."""
+
+    began_ms: int
+    duration_ms: int
+    is_clean: bool
+    ledgers: int
+
+    def record(self) -> dict[str, Any]:
+        """As the status has it."""
+        return {
+            "startedAt": iso(self.began_ms),
+            "finishedAt": iso(self.began_ms + self.duration_ms),
+            "clean": self.is_clean,
+            "ledgers": self.ledgers,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverySeen:
+    """What ZooKeeper, the API server and the auditor say about the repair of a cluster."""
+
+    cluster_ref: ClusterRef
+    tasks: tuple[TaskSeen, ...] = ()
+    jobs: tuple[JobSeen, ...] = ()
+    switched_off: bool = False
+    """Repair is switched off for the whole cluster (rule 33)."""
+    lost_bookies: tuple[BookieId, ...] = ()
+    misplaced: int = 0
+    last_audit: AuditSeen | None = None
+    last_full_audit: AuditSeen | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverySpec:
+    """`spec.recovery` of a pool."""
+
+    paused: bool = False
+    parallelism: int = 2
+    ledgers_per_job: int = 100
+    bytes_per_second: int = 64 * 1024 * 1024
+    backoff_limit: int = 3
+    active_deadline_s: int = 3600
+    ttl_s: int = 300
+    resources: Mapping[str, Any] = field(default_factory=dict)
+
+
+def recovery_spec(manifest: Manifest) -> RecoverySpec:
+    """The policy of a BookiePool as the API server has it."""
+    spec = manifest["spec"].get("recovery") or {}
+    default = RecoverySpec()
+    return RecoverySpec(
+        spec.get("paused", default.paused),
+        spec.get("parallelism", default.parallelism),
+        spec.get("ledgersPerJob", default.ledgers_per_job),
+        bytes_of(str(spec.get("bandwidthPerJob", "64Mi"))),
+        spec.get("backoffLimit", default.backoff_limit),
+        spec.get("activeDeadlineSeconds", default.active_deadline_s),
+        spec.get("ttlSecondsAfterFinished", default.ttl_s),
+        spec.get("resources") or {},
+    )
+
+
+def decide_recovery(
+    pool: Manifest, spec: PoolSpec, seen: RecoverySeen, now_ms: int, *, look_s: float, needless_ms: int
+) -> Decision:
+    """What the pool that repairs the cluster does now."""
+    if is_terminating(pool) or is_paused(pool):
+        return Decision()
+    wanted = recovery_spec(pool)
+    policy = JobPolicy(
+        wanted.parallelism,
+        wanted.ledgers_per_job,
+        enabled=not (wanted.paused or seen.switched_off or spec.hibernate),
+        needless_ms=needless_ms,
+        look_s=look_s,
+    )
+    meta = pool["metadata"]
+    plan = plan_jobs(seen.tasks, seen.jobs, policy, prefix=f"{meta['name'][:40]}-recovery", now_ms=now_ms)
+    effects: list[Effect] = [
+        Remove(Ref("batch/v1", "Job", job.namespace, job.name, job.uid)) for job in plan.cancel
+    ]
+    if plan.create:
+        effects.append(Apply(service_account(pool)))
+    effects += [Apply(job_manifest(pool, spec, wanted, seen.cluster_ref, job)) for job in plan.create]
+    return Decision(tuple(effects), plan.requeue_after_s)
+
+
+def recovery_status(seen: RecoverySeen, now_ms: int) -> dict[str, Any]:
+    """`status.recovery` of every pool of the cluster."""
+    plan: JobsPlan = plan_jobs(seen.tasks, seen.jobs, JobPolicy(parallelism=0), prefix="", now_ms=now_ms)
+    lacking = [task for task in seen.tasks if not task.is_harmless]
+    return {
+        "underReplicated": len(lacking),
+        "unrecoverable": len(plan.unrecoverable),
+        "unrecoverableLedgers": list(plan.unrecoverable[:_LISTED_MAX]),
+        "lostBookies": list(seen.lost_bookies[:_LOST_LISTED_MAX]),
+        "activeJobs": sum(job.is_active for job in seen.jobs),
+        "waitingLedgers": len(plan.waiting),
+        "misplaced": seen.misplaced,
+        "lastAudit": seen.last_audit.record() if seen.last_audit else None,
+        "lastFullAudit": seen.last_full_audit.record() if seen.last_full_audit else None,
+    }
+
+
+# Objects.
+
+
+def labels_of(pool: Manifest, ref: ClusterRef) -> dict[str, str]:
+    """The labels of recovery Jobs, their pods and their account."""
+    name = pool["metadata"]["name"]
+    return {
+        "app.kubernetes.io/name": "daybook",
+        "app.kubernetes.io/component": COMPONENT,
+        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/managed-by": "daybook-operator",
+        POOL_LABEL: name,
+        CLUSTER_LABEL: ref.cluster,
+    }
+
+
+def owner_of(pool: Manifest) -> dict[str, Any]:
+    """What makes the API server delete an object with its pool."""
+    meta = pool["metadata"]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "BookiePool",
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def account_name(pool: Manifest) -> str:
+    """The account that recovery Jobs run as."""
+    return f"{pool['metadata']['name']}-recovery"
+
+
+def service_account(pool: Manifest) -> Manifest:
+    """An account that may do nothing."""
+    meta = pool["metadata"]
+    labels = {
+        "app.kubernetes.io/name": "daybook",
+        "app.kubernetes.io/component": COMPONENT,
+        "app.kubernetes.io/instance": meta["name"],
+        "app.kubernetes.io/managed-by": "daybook-operator",
+        POOL_LABEL: meta["name"],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {
+            "name": account_name(pool),
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "ownerReferences": [owner_of(pool)],
+        },
+        "automountServiceAccountToken": False,
+    }
+
+
+def job_manifest(
+    pool: Manifest, spec: PoolSpec, recovery: RecoverySpec, ref: ClusterRef, job: NewJob
+) -> Manifest:
+    """The Job that mends the ledgers of `job`."""
+    labels = labels_of(pool, ref)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job.name,
+            "namespace": pool["metadata"]["namespace"],
+            "labels": labels,
+            "annotations": {CLUSTER_ANNOTATION: cluster_text(ref), TASKS_ANNOTATION: ",".join(job.tasks)},
+            "ownerReferences": [owner_of(pool)],
+        },
+        "spec": {
+            "backoffLimit": recovery.backoff_limit,
+            "activeDeadlineSeconds": recovery.active_deadline_s,
+            "ttlSecondsAfterFinished": recovery.ttl_s,
+            "template": {"metadata": {"labels": labels}, "spec": _pod_spec(pool, spec, recovery, ref, job)},
+        },
+    }
+
+
+def _pod_spec(
+    pool: Manifest, spec: PoolSpec, recovery: RecoverySpec, ref: ClusterRef, job: NewJob
+) -> dict[str, Any]:
+    variables = {
+        "DAYBOOK_ZOOKEEPER": ref.zookeeper,
+        "DAYBOOK_CLUSTER": ref.cluster,
+        "DAYBOOK_LOG_LEVEL": "INFO",
+        "DAYBOOK_AUTORECOVERY_BYTES_PER_SECOND": str(recovery.bytes_per_second),
+        **_placement_variables(spec.placement),
+    }
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the container's own
+    if spec.tls.secret_name:
+        variables["DAYBOOK_TLS_CA"] = f"{TLS_MOUNT}/ca.crt"
+        if spec.tls.client_authentication:
+            variables["DAYBOOK_TLS_CERTIFICATE"] = f"{TLS_MOUNT}/tls.crt"
+            variables["DAYBOOK_TLS_KEY"] = f"{TLS_MOUNT}/tls.key"
+        volumes.append({"name": "tls", "secret": {"secretName": spec.tls.secret_name}})
+        mounts.append({"name": "tls", "mountPath": TLS_MOUNT, "readOnly": True})
+    container = {
+        "name": COMPONENT,
+        "image": spec.image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "command": ["daybook", "recover", *map(str, job.ledgers)],
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+        "resources": dict(recovery.resources),
+        "volumeMounts": mounts,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    extra = spec.pod_template
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "serviceAccountName": account_name(pool),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": volumes,
+    }
+    optional = {
+        "imagePullSecrets": [dict(each) for each in spec.image_pull_secrets],
+        "nodeSelector": dict(extra.node_selector),
+        "tolerations": [dict(each) for each in extra.tolerations],
+        "priorityClassName": extra.priority_class_name,
+    }
+    return {**pod, **{name: value for name, value in optional.items() if value}}
+
+
+def _placement_variables(placement: PlacementSettings) -> dict[str, str]:
+    """So that the worker places by the policy that the auditor judges by."""
+    values = {
+        "POLICY": placement.policy,
+        "MIN_RACKS": placement.min_racks,
+        "MIN_ZONES": placement.min_zones,
+        "MIN_REGIONS": placement.min_regions,
+        "ENFORCE": str(placement.enforce).lower(),
+        "WEIGH_BY_FREE_SPACE": str(placement.weigh_by_free_space).lower(),
+    }
+    return {f"DAYBOOK_PLACEMENT_{name}": str(value) for name, value in values.items()}

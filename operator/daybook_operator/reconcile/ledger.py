@@ -1,0 +1,130 @@
+"""Observes a Ledger resource for its plan, and has the plan carried out."""
+
+from dataclasses import asdict, replace
+
+from daybook.client.autorecovery.words import is_unrecoverable
+from daybook.core.errors import MetadataUnavailableError, NoSuchLedgerError
+from daybook.core.ids import BookieId
+from daybook.core.placement import BookieInfo
+from daybook.core.placement_policies import PlacementSettings
+from daybook_operator.clusters import ClusterLink
+from daybook_operator.kube import Object
+from daybook_operator.plan.decision import is_terminating
+from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.finalizers import FinalizerRules
+from daybook_operator.plan.ledger import decide
+from daybook_operator.plan.ledger_world import (
+    CLUSTER_ANNOTATION,
+    Failure,
+    LedgerInCluster,
+    LedgerWorld,
+    cluster_from_text,
+)
+from daybook_operator.plan.pool_spec import cluster_of, spec_of
+from daybook_operator.queue import Key
+from daybook_operator.reconcile.performer import EffectError
+from daybook_operator.reconcile.world import World
+
+
+class LedgerReconciler:
+    """Looks at "Ledger" keys."""
+
+    def __init__(self, world: World) -> None:
+        """Nothing seen yet."""
+        self._world = world
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One look; see `queue.Reconcile`."""
+        world = self._world
+        manifest = await world.kube.find("Ledger", key.namespace, key.name)
+        if manifest is None:
+            self._forget(key)
+            return None
+        seen = await self._observe(key, manifest)
+        decision = decide(seen, world.now_ms())
+        try:
+            return await world.performer.carry_out(decision)
+        except EffectError as error:
+            await self._tell(seen, error)
+            raise
+
+    async def _tell(self, seen: LedgerWorld, error: EffectError) -> None:
+        """Say in the status what could not be done."""
+        failure = Failure(type(error.effect).__name__, str(error.cause))
+        told = decide(replace(seen, failure=failure), self._world.now_ms())
+        await self._world.performer.perform_all(told.effects)
+
+    def _forget(self, key: Key) -> None:
+        bound = self._world.inventory.remove_ledger(key.namespace, key.name)
+        if bound is not None and (link := self._world.clusters.find(bound[0])) is not None:
+            link.unfollow(bound[1])
+
+    # Observing.
+
+    async def _observe(self, key: Key, manifest: Object) -> LedgerWorld:
+        world = self._world
+        pool_name = manifest["spec"]["poolRef"]["name"]
+        world.inventory.add_ledger(key.namespace, key.name, pool_name)
+        pool = await world.kube.find("BookiePool", key.namespace, pool_name)
+        ref = self._cluster_ref(manifest, pool)
+        placement = spec_of(pool, world.pool_defaults).placement if pool else PlacementSettings("zone")
+        seen, trouble = None, ""
+        if ref is not None:
+            try:
+                link = await world.clusters.link(ref)
+                seen = await self._look_into_cluster(key, manifest["metadata"]["uid"], link)
+            except MetadataUnavailableError as error:
+                trouble = str(error)
+        return LedgerWorld(
+            manifest,
+            pool,
+            ref,
+            seen,
+            placement,
+            cluster_trouble=trouble,
+            namespace_is_terminating=await self._namespace_terminates(manifest),
+            finalizers=FinalizerRules(world.settings.finalizers, world.settings.finalizer_bound_ms),
+        )
+
+    def _cluster_ref(self, manifest: Object, pool: Object | None) -> ClusterRef | None:
+        """Where the ledger is, or is to be: what was noted when it was claimed, else the pool's word."""
+        noted = (manifest["metadata"].get("annotations") or {}).get(CLUSTER_ANNOTATION, "")
+        ref = cluster_from_text(noted)
+        if ref is None and pool is not None:
+            ref = cluster_of(pool, self._world.pool_defaults)
+        return ref if ref is not None and ref.zookeeper else None
+
+    async def _namespace_terminates(self, manifest: Object) -> bool:
+        if not is_terminating(manifest):
+            return False  # only a deletion asks
+        namespace = await self._world.kube.find("Namespace", "", manifest["metadata"]["namespace"])
+        return namespace is None or is_terminating(namespace)
+
+    async def _look_into_cluster(self, key: Key, uid: str, link: ClusterLink) -> LedgerInCluster:
+        client = link.client
+        registered = await client.directory.bookies()
+        places = await client.directory.topology()
+        bookies: dict[BookieId, BookieInfo] = {
+            bookie: BookieInfo(bookie, writable=False, **asdict(place)) for bookie, place in places.items()
+        }
+        bookies |= registered
+        ledger_id = await client.ledgers.ledger_of_request(uid)
+        if ledger_id is None:
+            return LedgerInCluster(None, bookies=bookies, registered=frozenset(registered))
+        self._world.inventory.bind_ledger(key, link.ref, ledger_id)
+        link.follow(ledger_id)
+        try:
+            metadata = await client.ledgers.read(ledger_id)
+        except NoSuchLedgerError:
+            return LedgerInCluster(ledger_id, bookies=bookies, registered=frozenset(registered))
+        task = await link.tasks.read(ledger_id)
+        return LedgerInCluster(
+            ledger_id,
+            metadata,
+            bookies,
+            frozenset(registered),
+            task.value if task else None,
+            unrecoverable=task is not None and is_unrecoverable(task.value),
+            audited=link.last_report is not None,
+            recovery_job=self._world.inventory.job_of(link.ref, ledger_id),
+        )

@@ -1,0 +1,183 @@
+"""The repair of a cluster: sees to it that it is audited, observes tasks and Jobs, and has Jobs made and cancelled.
+
+Of several pools of one cluster the first by name carries the Jobs; all of them show the same figures.
+"""
+
+from typing import Any, Final
+
+from daybook.client.autorecovery.report import AuditReport
+from daybook.client.autorecovery.words import is_unrecoverable
+from daybook.core.audit_ledger import Reason
+from daybook_operator.clusters import ClusterLink
+from daybook_operator.kube import Object
+from daybook_operator.plan.decision import is_paused, is_terminating
+from daybook_operator.plan.jobs import JobSeen, TaskSeen
+from daybook_operator.plan.ledger_world import cluster_text
+from daybook_operator.plan.pool_spec import cluster_of, spec_of
+from daybook_operator.plan.recovery import (
+    CLUSTER_ANNOTATION,
+    CLUSTER_LABEL,
+    COMPONENT,
+    TASKS_ANNOTATION,
+    AuditSeen,
+    RecoverySeen,
+    decide_recovery,
+)
+from daybook_operator.queue import Key
+from daybook_operator.reconcile.world import World
+
+_OVER: Final = {"Complete", "Failed"}
+
+
+class NeedlessJobs:
+    """Since when each Job has had no task to do, by its UID. Forgotten by a restart, which costs the Job's grace again."""
+
+    def __init__(self) -> None:
+        """None."""
+        self._since_ms: dict[str, int] = {}
+
+    def note(self, uid: str, *, is_needless: bool, now_ms: int) -> int | None:
+        """Since when; None if there is something to do."""
+        if not is_needless:
+            self._since_ms.pop(uid, None)
+            return None
+        return self._since_ms.setdefault(uid, now_ms)
+
+    def keep_only(self, uids: set[str]) -> None:
+        """Forget Jobs that are gone."""
+        self._since_ms = {uid: since for uid, since in self._since_ms.items() if uid in uids}
+
+
+class RecoveryReconciler:
+    """Looks at "Recovery" keys."""
+
+    def __init__(self, world: World) -> None:
+        """Nothing seen yet."""
+        self._world = world
+        self._needless = NeedlessJobs()
+        self._told: dict[str, object] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One look; see `queue.Reconcile`."""
+        world = self._world
+        pool = await world.kube.find("BookiePool", key.namespace, key.name)
+        if pool is None or is_terminating(pool):
+            return None
+        ref = cluster_of(pool, world.pool_defaults)
+        world.inventory.add_pool(key.namespace, key.name, ref)
+        if not ref.zookeeper:
+            return None  # the pool's own condition says so
+        first = world.inventory.pools_of(ref)[0]
+        if (first.namespace, first.name) != (key.namespace, key.name):
+            return None
+        link = await world.clusters.link(ref)
+        spec = spec_of(pool, world.pool_defaults)
+        await link.audit(spec.placement)
+        if is_paused(pool):
+            return None
+        now_ms = world.now_ms()
+        seen = await observe_recovery(world, link, self._needless)
+        decision = decide_recovery(
+            pool,
+            spec,
+            seen,
+            now_ms,
+            look_s=world.settings.recovery_look_ms / 1000,
+            needless_ms=world.settings.needless_job_ms,
+        )
+        self._measure(seen)
+        for changed in world.inventory.note_jobs(ref, seen.jobs):
+            world.look_at(changed)
+        again_s = await world.performer.carry_out(decision)
+        self._tell_pools(link, seen, is_news=bool(decision.effects))
+        return again_s
+
+    def _measure(self, seen: RecoverySeen) -> None:
+        cluster, metrics = str(seen.cluster_ref), self._world.metrics
+        metrics.under_replicated.labels(cluster).set(sum(not task.is_harmless for task in seen.tasks))
+        metrics.unrecoverable.labels(cluster).set(sum(task.unrecoverable for task in seen.tasks))
+        metrics.recovery_jobs.labels(cluster).set(sum(job.is_active for job in seen.jobs))
+
+    def _tell_pools(self, link: ClusterLink, seen: RecoverySeen, *, is_news: bool) -> None:
+        """The pools' status counts tasks and Jobs: have it brought up to date when they change."""
+        facts = (seen.tasks, [(job.name, job.is_active) for job in seen.jobs], link.last_full_report)
+        if is_news or self._told.get(str(link.ref)) != facts:
+            self._told[str(link.ref)] = facts
+            for pool in self._world.inventory.pools_of(link.ref):
+                self._world.look_at(pool)
+
+
+async def observe_recovery(
+    world: World, link: ClusterLink, needless: NeedlessJobs | None = None
+) -> RecoverySeen:
+    """What is known of the repair of a cluster. Raises MetadataUnavailableError, KubeError."""
+    tasks = tuple(
+        TaskSeen(
+            task.value.ledger_id,
+            task.version,
+            task.value.since_ms,
+            task.value.reasons,
+            task.value.not_before_ms,
+            is_unrecoverable(task.value),
+        )
+        for task in await link.read_tasks()
+    )
+    with_task = {task.ledger_id for task in tasks}
+    jobs = []
+    for found in await jobs_of(world, link):
+        job = _job_seen(found)
+        if needless is not None and job.is_active:
+            since_ms = needless.note(
+                job.uid, is_needless=not (job.ledgers & with_task), now_ms=world.now_ms()
+            )
+            job = _job_seen(found, needless_since_ms=since_ms)
+        jobs.append(job)
+    if needless is not None:
+        needless.keep_only({job.uid for job in jobs})
+    report, full = link.last_report, link.last_full_report
+    return RecoverySeen(
+        link.ref,
+        tasks,
+        tuple(jobs),
+        switched_off=await link.tasks.disabled(),
+        lost_bookies=report.lost_bookies if report else (),
+        misplaced=len(report.by_reason.get(Reason.MISPLACED.value, ())) if report else 0,
+        last_audit=_audit_seen(report),
+        last_full_audit=_audit_seen(full),
+    )
+
+
+async def jobs_of(world: World, link: ClusterLink) -> list[Object]:
+    """The recovery Jobs of a cluster, in all namespaces that have a pool of it."""
+    labels = f"app.kubernetes.io/component={COMPONENT},{CLUSTER_LABEL}={link.ref.cluster}"
+    namespaces = sorted({key.namespace for key in world.inventory.pools_of(link.ref)})
+    found: list[Object] = []
+    for namespace in namespaces:
+        for job in await world.kube.listing("Job", namespace, labels=labels):
+            annotations = job["metadata"].get("annotations") or {}
+            if annotations.get(CLUSTER_ANNOTATION) == cluster_text(link.ref):
+                found.append(job)
+    return found
+
+
+def _job_seen(job: Object, needless_since_ms: int | None = None) -> JobSeen:
+    meta, status = job["metadata"], job.get("status") or {}
+    keys = (meta.get("annotations") or {}).get(TASKS_ANNOTATION, "")
+    over = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"} & _OVER
+    return JobSeen(
+        meta["name"],
+        meta["namespace"],
+        meta["uid"],
+        tuple(key for key in keys.split(",") if key),
+        finished=bool(over),
+        failed="Failed" in over,
+        deleting=bool(meta.get("deletionTimestamp")),
+        needless_since_ms=needless_since_ms,
+    )
+
+
+def _audit_seen(report: AuditReport | None) -> AuditSeen | None:
+    if report is None:
+        return None
+    is_clean: Any = report.is_fully_replicated if report.full else not report.under_replicated
+    return AuditSeen(report.began_at_ms, report.duration_ms, bool(is_clean), report.ledgers)
