@@ -205,7 +205,8 @@ class Ledger:
 
     def tick(self, now_ms: int) -> None:
         """Let time pass."""
-        self._driver.step(Tick(now_ms))
+        if self._writer.pass_time(now_ms):
+            self._driver.step(Tick(now_ms))
 
     def bookies_changed(self, event: BookiesChanged) -> None:
         """Which bookies are registered now."""

@@ -30,6 +30,10 @@ class Quarantine:
     def __init__(self) -> None:
         self._terms: dict[BookieId, _Term] = {}
 
+    def __bool__(self) -> bool:
+        """Whether somebody is kept out."""
+        return bool(self._terms)
+
     def add(self, bookie: BookieId, until_ms: int, boot_id: str) -> None:
         """Keep `bookie`, running as `boot_id`, out until `until_ms`."""
         self._terms[bookie] = _Term(until_ms, boot_id)

@@ -195,6 +195,13 @@ class SendWindow:
             default=None,
         )
 
+    @property
+    def oldest_lag_ms(self) -> int | None:
+        """When the oldest entry that anybody owes was acknowledged; None if nothing is owed."""
+        for batch in self.lagging.values():  # in the order they completed
+            return batch.completed_ms
+        return None
+
     def clear(self) -> None:
         """Forget everything under way: the handle ended."""
         for member in self.members:

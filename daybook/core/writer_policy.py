@@ -43,6 +43,11 @@ class WriterPolicy:
     metadata_retry_ms: int = 500
     """The pause before metadata that could not be read is read again."""
 
+    @property
+    def lag_noticed_ms(self) -> int:
+        """How old a debt must be to matter."""
+        return min(self.lag_ms_max, self.lag_bytes_ms)
+
 
 def quorum_warning(quorum: Quorum) -> str | None:
     """Why this ack quorum is weak, in words; None if it is not (rule 8: warn when Qa < (Qw + 1) / 2)."""

@@ -18,6 +18,20 @@ from daybook.core.writer_force import Forcing
 class Upkeep(Forcing):
     """The part of a writer that time drives."""
 
+    def pass_time(self, now_ms: int) -> bool:
+        """Take note of the time; whether a `Tick` has anything to do now.
+
+        A client may have thousands of writers, nearly all of which have nothing to do at nearly every tick.
+        """
+        self._now_ms = max(self._now_ms, now_ms)
+        if self._update.is_pending or self._reported_missing or self._quarantine or self._is_closing:
+            return True
+        since_ms = self._unpublished_since_ms
+        if since_ms is not None and self._now_ms - since_ms >= self._policy.lac_publish_ms:
+            return True
+        owed_since_ms = self._window.oldest_lag_ms
+        return owed_since_ms is not None and self._now_ms - owed_since_ms > self._policy.lag_noticed_ms
+
     def _publish_lac(self) -> None:
         """Tell the bookies the LAC if no frame has carried it for a while, or a tailing reader waits for ever (48)."""
         since_ms = self._unpublished_since_ms

@@ -208,7 +208,10 @@ class WriterWorld:
     def tick(self, ms: int) -> list[Effect]:
         """Let `ms` pass."""
         self.now_ms += ms
-        return self.step(Tick(self.now_ms))
+        is_due = self.writer.pass_time(self.now_ms)
+        effects = self.step(Tick(self.now_ms))
+        assert is_due or not effects, "a client would have left this tick out"
+        return effects
 
     # What bookies do.
 
