@@ -71,12 +71,11 @@ class AppendQueue:
         if not payloads:
             return []
         first = self.next_entry - len(payloads)
-        if not self.is_full:
-            if only_full:
-                return []
-            runs = [Run(first, payloads, self.payload_bytes)]
-        else:
+        if self.is_full:
             runs = list(_cut(first, payloads, self._target))
+        else:
+            assert not only_full, "who asks for full frames alone has seen that there is one"
+            runs = [Run(first, payloads, self.payload_bytes)]
         self._payloads, self.payload_bytes = [], 0
         if only_full and len(runs) > 1 and runs[-1].payload_bytes < self._target:
             left = runs.pop()

@@ -252,8 +252,8 @@ class IntervalSet:
             begin, end = max(new.first, interval.first), min(new.last, interval.last)
             if _same_between(new.stripe, interval.stripe, begin, end):
                 shared = clip(begin, end, interval.stripe)
-                if shared is not None:
-                    yield shared
+                assert shared is not None, "one of them begins there, so both hold that entry"
+                yield shared
             else:
                 yield from _combine(begin, end, new.stripe, interval.stripe, subtract=False)
             at = end + 1

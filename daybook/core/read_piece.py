@@ -59,11 +59,6 @@ class Piece:
         """Whether every entry is here."""
         return self.cursor > self.last
 
-    @property
-    def waiting(self) -> set[int]:
-        """The positions that were asked and have not answered."""
-        return self._asked
-
     def start_round(self) -> list[Ask]:
         """Ask for what is missing; nothing if the entry at `cursor` has no replica left to try."""
         self.round += 1

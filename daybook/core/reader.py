@@ -288,8 +288,8 @@ class LedgerReader:
         self._suspect(bookie)
         lost = [i for i, r in self._requests.items() if r.piece.bookies[r.position] == bookie]
         for request_id in lost:
-            if not self.is_done:
-                self._answered(ReadAnswered(bookie, request_id, code))
+            assert not self.is_done, "an answer that brings nothing ends no read"
+            self._answered(ReadAnswered(bookie, request_id, code))
 
     # When every replica has been tried
 

@@ -125,11 +125,6 @@ class LedgerRecovery:
             self._dispatch(event)
         return self._take_out()
 
-    @property
-    def recovered_to(self) -> EntryId:
-        """The last entry that is known to be held by Qa bookies; for progress reports."""
-        return self._write_back.recovered_to if self._write_back else self.start_lac
-
     def _take_out(self) -> list[Effect]:
         out, self._out = self._out, []
         return out
@@ -182,8 +177,8 @@ class LedgerRecovery:
                 self._metadata_read(metadata, version)
             case CasAnswered(_, CasOutcome.DONE, version):
                 self._cas_done(version)
-            case CasAnswered():
-                self._read_metadata()
+            case _:
+                self._read_metadata()  # the compare-and-set lost, or nobody knows
 
     def _metadata_unreadable(self) -> None:
         if self.phase is Phase.FAILING:
@@ -336,8 +331,8 @@ class LedgerRecovery:
                     f"({window.unknown_because()}; ensemble {', '.join(self._ensemble())})"
                 )
                 return
-            case Finding.WAIT:
-                pass
+            case _:
+                assert window.finding() is Finding.WAIT
         self._go_on(window.cursor)
 
     def _go_on(self, next_entry: EntryId) -> None:

@@ -234,7 +234,7 @@ class LedgerRepair:
                 effects = copy.read_answered(event, self._now_ms)
             case FrameAcked():
                 copy.frame_acked(event)
-            case FrameFailed():
+            case _:
                 copy.frame_failed(event)
         return effects + self._pump()
 

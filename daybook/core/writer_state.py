@@ -99,11 +99,6 @@ class WriterState(ABC):
         return bool(self._window.in_state(MemberState.MISSING, MemberState.RETURNED))
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no append, force or metadata change waits for its outcome."""
-        return not (self._queue or self._tokens or self._forces or self._update.is_pending)
-
-    @property
     def is_closing(self) -> bool:
         """Whether the ledger is still to be closed: a close was asked for, or the handle ended and leaves one behind."""
         return self._is_closing

@@ -1,14 +1,20 @@
 """What is wrong with one ledger, and what mends it."""
 
 import random
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from daybook.core.audit_ledger import Findings, LedgerAuditor, OpenAction, Problem, Reason
 from daybook.core.auditor import (
     Auditor,
     AuditorPolicy,
 )
+from daybook.core.errors import NotEnoughBookiesError
+from daybook.core.ids import BookieId
 from daybook.core.lost_bookies import GracePeriods
+from daybook.core.placement import BookieInfo, RandomSource
 from daybook.core.placement_policies import PlacementSettings, make_policy
+from daybook.core.quorum import Quorum
 from daybook.core.repair_plan import RepairPlan
 from daybook.core.repair_task import RepairTask
 from tests.core.audit_kit import audit, listing, successors, up
@@ -206,3 +212,42 @@ def test_rule_45_open_fragments_count_as_replicated_up_to_their_lac() -> None:
         found = audit(metadata, Findings(up("abc"), listed=listing(cluster), last_add_confirmed=lac))
         assert found.is_fully_replicated is full, lac
         assert not found.plans
+
+
+def test_what_cannot_be_better_placed_stays_where_it_is() -> None:
+    """All in one rack, and no other bookie to move to: no error, no plan."""
+    found = audit(closed_ledger(3, 3, 2, [(0, "abc")], 9), Findings(up("abc", a="r", b="r", c="r")))
+    assert not found.plans
+
+
+class OneAtATime:
+    """A placement that replaces any bookie, but never two in one go."""
+
+    def __init__(self) -> None:
+        self._real = make_policy()
+
+    def replace(
+        self,
+        quorum: Quorum,
+        ensemble: Sequence[BookieId],
+        positions: AbstractSet[int],
+        bookies: Mapping[BookieId, BookieInfo],
+        rng: RandomSource,
+        **kinds: AbstractSet[BookieId],
+    ) -> tuple[BookieId, ...]:
+        if len(positions) > 1:
+            raise NotEnoughBookiesError("one at a time")
+        return self._real.replace(quorum, ensemble, positions, bookies, rng, **kinds)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+
+def test_bookies_that_cannot_be_replaced_together_are_replaced_one_by_one() -> None:
+    auditor = LedgerAuditor(OneAtATime(), random.Random(1))  # type: ignore[arg-type]  # the rest is delegated
+    findings = Findings(up("ade"), lost=frozenset("bc"))
+    found = auditor.audit(closed_ledger(3, 3, 2, [(0, "abc")], 9), findings, grace_is_over=False)
+    assert {(old, new) for _, old, new in successors(found.plans)} in (
+        {("b", "d"), ("c", "e")},
+        {("b", "e"), ("c", "d")},
+    )

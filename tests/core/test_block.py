@@ -10,6 +10,7 @@ from daybook.core.block import (
     Block,
     block_entry_ids,
     cut,
+    cut_payload_bytes,
     decode_block,
     is_regular,
     join,
@@ -149,3 +150,16 @@ def test_a_value_that_is_no_single_block_is_refused() -> None:
         decode_block(bytes(one.data) + b"x")
     with pytest.raises(FrameError, match="without entries"):
         decode_block(encode_frame(LEDGER, 0, [], []))
+
+
+def test_what_a_cut_would_leave_out_is_counted_in_bytes() -> None:
+    whole = block(list(range(8)))
+    sizes = [len(payload(n)) for n in range(8)]
+    assert cut_payload_bytes(whole, 2, 5) == sum(sizes[:2]) + sum(sizes[5:])
+    assert cut_payload_bytes(whole, 0, 8) == 0
+
+
+def test_a_sound_block_is_its_own_sound_part_and_nothing_merges_to_nothing() -> None:
+    whole = block([3, 4, 5])
+    assert sound_parts(whole) == [whole]
+    assert merge_small([], 1000) == []

@@ -409,3 +409,19 @@ def test_a_range_answer_that_was_cut_short_speaks_only_for_what_was_tried() -> N
     answer = compose_range(9, range(2, 5), [2, 3, 4], complete=False)
     assert (answer.damaged, answer.through) == ((), 4)
     assert compose_range(9, [2, 3], [], complete=False).damaged == (2, 3)
+
+
+def test_deferred_frames_are_counted_from_one() -> None:
+    ledger = ledger_with_writer()
+    header = frame(0, flags=FLAG_DEFERRED_SYNC)
+    assert ledger.deferred_accepted == 0
+    ledger.accept(WRITER, header)
+    assert ledger.deferred_accepted == 1
+
+
+def test_a_key_is_not_judged_by_what_was_collected() -> None:
+    """Whoever still holds the object asks metadata, as for a ledger that this bookie never saw (rule 20)."""
+    ledger = ledger_with_writer()
+    assert ledger.authorize(WRONG) is AttachVerdict.UNAUTHORIZED
+    ledger.forget()
+    assert {ledger.authorize(key) for key in (KEY, WRONG)} == {AttachVerdict.NEEDS_METADATA}

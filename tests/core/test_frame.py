@@ -22,7 +22,7 @@ from daybook.core.frame import (
     last_entry,
     split_message,
 )
-from daybook.core.ids import ENTRY_BYTES_MAX
+from daybook.core.ids import ENTRY_BYTES_MAX, MAX_ID
 from daybook.core.quorum import DENSE, Quorum, Stripe, stripe_of
 
 PAYLOADS = st.lists(st.binary(max_size=40), min_size=1, max_size=12)
@@ -188,3 +188,34 @@ def test_an_oversized_entry_is_refused_before_it_is_sent() -> None:
     check_payloads([bytes(8), bytes(ENTRY_BYTES_MAX)])
     with pytest.raises(EntryTooLargeError, match="at most 8388608"):
         check_payloads([bytes(8), bytes(ENTRY_BYTES_MAX + 1)])
+
+
+def far_frame(delta: int) -> bytes:
+    """Two entries `delta` apart, the first as late as a header may say."""
+    first = MAX_ID - frame.FRAME_ENTRIES_MAX * 64
+    header = frame.FrameHeader(0, Stripe(2, 3), 7, first, 2, 0, -1, 0, 0)
+    return frame.assemble_frame(header, [struct.pack("<2I", 0, delta), bytes(8), bytes(8)])
+
+
+def test_an_entry_id_beyond_64_bits_is_refused_by_bookies_and_readers() -> None:
+    room = frame.FRAME_ENTRIES_MAX * 64
+    fits = far_frame(room)
+    check_body(fits, decode_header(fits))
+    assert frame_entry_ids(fits, decode_header(fits))[-1] == MAX_ID
+    beyond = far_frame(room + 1)
+    with pytest.raises(FrameError, match="out of range"):
+        check_body(beyond, decode_header(beyond))
+    with pytest.raises(FrameError, match="out of range"):
+        frame_entry_ids(beyond, decode_header(beyond))
+
+
+def test_a_message_of_too_many_frames_is_refused() -> None:
+    fits = make([]) * frame.MESSAGE_FRAMES_MAX
+    assert len(split_message(fits)) == frame.MESSAGE_FRAMES_MAX
+    with pytest.raises(FrameError, match="send them in several messages"):
+        split_message(fits + make([]))
+
+
+def test_a_header_that_is_cut_off_is_refused() -> None:
+    with pytest.raises(FrameError, match="only 10 are left"):
+        decode_header(make([b"a"])[:10])

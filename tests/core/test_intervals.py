@@ -156,3 +156,11 @@ def test_an_index_that_breaks_an_invariant_is_refused_though_its_checksum_is_rig
     assert IntervalSet.from_bytes(written_index(1, (0, 9, 1, 1))).count == 10
     with pytest.raises(IntervalError, match=why):
         IntervalSet.from_bytes(data)
+
+
+def test_a_copy_is_independent() -> None:
+    index = IntervalSet()
+    index.add(0, 4, DENSE)
+    copied = index.copy()
+    copied.add(5, 9, DENSE)
+    assert (written(index), written(copied)) == (set(range(5)), set(range(10)))

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from daybook.core.effects import Effect, LacKnown, ReadFailed, ReadMetadata, SendLacRead
 from daybook.core.errors import (
     Code,
@@ -9,7 +11,14 @@ from daybook.core.errors import (
     NotEnoughReplicasError,
     UnauthorizedError,
 )
-from daybook.core.events import BookieFailed, LacAnswered, MetadataRead, Tick
+from daybook.core.events import (
+    BookieFailed,
+    FlushRequested,
+    LacAnswered,
+    MetadataRead,
+    MetadataUnreadable,
+    Tick,
+)
 from daybook.core.ids import EntryId
 from daybook.core.lac import LacReader, LacTail, TailPolicy
 from tests.core.small_cluster import Cluster
@@ -123,3 +132,44 @@ def test_a_tail_of_a_deleted_ledger_or_with_a_wrong_password_fails() -> None:
     (result,) = tail.step(LacAnswered(poll.bookie, poll.request_id, Code.UNAUTHORIZED))
     assert isinstance(result, ReadFailed)
     assert isinstance(result.error, UnauthorizedError)
+
+
+def test_a_lac_reader_counts_each_bookie_once_and_needs_no_time() -> None:
+    reader = LacReader(Cluster(3, 3, 2).meta)
+    first, _, _ = polls(reader.start())
+    reader.step(lac_answer(first, 4))
+    assert reader.step(lac_answer(first, 9)) == [], "the same bookie again is no second one"
+    assert reader.step(Tick(10**6)) == []
+    assert not reader.is_done
+    with pytest.raises(AssertionError, match="FlushRequested"):
+        reader.step(FlushRequested())
+
+
+def test_a_lac_that_a_wrong_password_hides_is_told_as_such() -> None:
+    reader = LacReader(Cluster(3, 3, 2).meta)
+    results = [
+        reader.step(LacAnswered(poll.bookie, poll.request_id, Code.UNAUTHORIZED))
+        for poll in polls(reader.start())
+    ]
+    ((told,),) = [result for result in results if result]
+    assert isinstance(told, ReadFailed)
+    assert isinstance(told.error, UnauthorizedError)
+
+
+def test_a_tail_hears_only_what_it_waits_for() -> None:
+    tail = LacTail(Cluster().meta, policy=TailPolicy(metadata_ms=100))
+    (poll,) = polls(tail.start())
+    assert tail.step(BookieFailed("b3")) == [], "another bookie is polled"
+    (ask,) = tail.step(Tick(100))
+    assert isinstance(ask, ReadMetadata)
+    assert tail.step(MetadataRead(ask.request_id + 1, None, 0)) == []
+    assert tail.step(MetadataUnreadable(ask.request_id + 1)) == []
+    assert tail.step(MetadataUnreadable(ask.request_id)) == []
+    (again,) = tail.step(Tick(200))
+    assert isinstance(again, ReadMetadata), "metadata that could not be read is read again when it is due"
+    assert tail.step(MetadataRead(again.request_id, tail.metadata, 1)) == [], (
+        "nothing moved: the poll goes on"
+    )
+    assert isinstance(tail.step(lac_answer(poll, 5))[0], LacKnown)
+    with pytest.raises(AssertionError, match="FlushRequested: a driver sent it to the wrong machine"):
+        tail.step(FlushRequested())

@@ -201,3 +201,29 @@ def test_passwords_are_salted_hashes() -> None:
 def test_large_custom_metadata_is_refused() -> None:
     with pytest.raises(MetadataError, match="at most 65536"):
         check_custom_metadata({"k": bytes(65536)})
+
+
+@pytest.mark.parametrize(
+    ("second", "what"),
+    [
+        (Fragment(0, 10, ("a", "b", "d")), "rise"),
+        (Fragment(9, 10, ("a", "b", "d")), "rise"),
+        (Fragment(12, 4, ("a", "b", "d")), "rise"),
+    ],
+)
+def test_fragments_that_do_not_rise_are_refused(second: Fragment, what: str) -> None:
+    with pytest.raises(MetadataError, match=what):
+        replace(OPEN, fragments=(*OPEN.fragments, Fragment(9, 5, ("a", "b", "e")), second))
+
+
+@pytest.mark.parametrize("end", [{"last_entry": -2}, {"length": -1}])
+def test_an_end_below_the_smallest_is_refused(end: dict[str, int]) -> None:
+    with pytest.raises(MetadataError, match="the smallest are"):
+        replace(OPEN, **end)  # type: ignore[arg-type]  # both are whole numbers
+
+
+def test_numbers_beyond_64_bits_are_refused() -> None:
+    record = json.loads(OPEN.to_json())
+    record["createdAtMs"] = 2**63
+    with pytest.raises(MetadataError, match="64 bits"):
+        LedgerMetadata.from_json(json.dumps(record).encode())

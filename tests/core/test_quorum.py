@@ -89,3 +89,8 @@ def test_an_ack_quorum_is_qa_of_each_write_set_met(quorum: Quorum) -> None:
 @quorums
 def test_there_are_as_many_masks_as_write_sets(quorum: Quorum) -> None:
     assert set(write_set_masks(quorum)) == {mask_of(set(write_set(quorum, n))) for n in range(12)}
+
+
+def test_an_empty_range_holds_nothing() -> None:
+    assert Stripe(3, 0b011).count_between(5, 4) == 0
+    assert Stripe(3, 0b011).count_between(3, 5) == 2

@@ -13,14 +13,24 @@ from daybook.core.errors import (
     NoSuchEntryError,
     NoSuchLedgerError,
     NotEnoughReplicasError,
+    UnauthorizedError,
 )
-from daybook.core.events import BookieFailed, Consumed, FlushRequested, MetadataUnreadable, ReadAnswered, Tick
+from daybook.core.events import (
+    BookieFailed,
+    Consumed,
+    FlushRequested,
+    MetadataRead,
+    MetadataUnreadable,
+    ReadAnswered,
+    Tick,
+)
+from daybook.core.frame import Entry
 from daybook.core.ids import EntryId
 from daybook.core.metadata import Fragment
 from daybook.core.placement import BookieInfo
 from daybook.core.reader import LedgerReader, ReadPolicy, nearness
 from tests.core.reading import SMALL, Reading, closed_cluster, expected, read
-from tests.core.small_cluster import ENTRY_BYTES, Cluster, failed
+from tests.core.small_cluster import ENTRY_BYTES, Cluster, entry, failed
 
 SHAPES = [(3, 3, 2), (3, 2, 2), (5, 3, 2), (4, 3, 2), (6, 3, 2), (5, 2, 1), (1, 1, 1)]
 
@@ -316,3 +326,54 @@ def test_an_event_of_another_machine_is_refused() -> None:
     reader.start()
     with pytest.raises(AssertionError, match="FlushRequested: a driver sent it to the wrong machine"):
         reader.step(FlushRequested())
+
+
+def test_an_answer_that_comes_twice_is_dropped() -> None:
+    cluster = closed_cluster(last=3)
+    reader = LedgerReader(cluster.meta, 0, 3, policy=SMALL)
+    (ask,) = [e for e in reader.start() if isinstance(e, SendRead)]
+    late = ReadAnswered(ask.bookie, ask.request_id, Code.TIMEOUT)
+    (other,) = [e for e in reader.step(late) if isinstance(e, SendRead)]
+    assert reader.step(late) == []
+    (answer,) = cluster.perform(other)
+    assert any(isinstance(effect, Deliver) for effect in reader.step(answer))
+
+
+def test_an_answer_that_speaks_for_nothing_is_no_answer() -> None:
+    """A bookie that says OK and reaches no entry would be asked for ever."""
+    cluster = closed_cluster(last=3)
+    reader = LedgerReader(cluster.meta, 0, 3, policy=SMALL)
+    (ask,) = [e for e in reader.start() if isinstance(e, SendRead)]
+    effects = reader.step(ReadAnswered(ask.bookie, ask.request_id, Code.OK, (), (), -1))
+    (other,) = [e for e in effects if isinstance(e, SendRead)]
+    assert other.bookie != ask.bookie
+
+
+def test_entries_that_nobody_asked_for_are_left_out() -> None:
+    cluster = closed_cluster(last=9)
+    reader = LedgerReader(cluster.meta, 2, 5, policy=SMALL)
+    (ask,) = [e for e in reader.start() if isinstance(e, SendRead)]
+    generous = tuple(Entry(i, entry(i)) for i in range(10))
+    effects = reader.step(ReadAnswered(ask.bookie, ask.request_id, Code.OK, generous, (), 9))
+    assert [e.entries for e in effects if isinstance(e, Deliver)] == [generous[2:6]]
+
+
+def test_metadata_that_nobody_asked_for_changes_nothing() -> None:
+    cluster = closed_cluster(last=3)
+    reader = LedgerReader(cluster.meta, 0, 3, policy=SMALL)
+    reader.start()
+    assert reader.step(MetadataRead(99, None, 0)) == []
+    assert not reader.is_done
+
+
+def test_a_wrong_password_is_told_as_such() -> None:
+    cluster = closed_cluster(last=3)
+    reading = Reading(cluster, LedgerReader(cluster.meta, 0, 3, policy=SMALL))
+    while not reading.results:
+        effect = reading.queue.popleft()
+        if isinstance(effect, SendRead):
+            reading.feed(ReadAnswered(effect.bookie, effect.request_id, Code.UNAUTHORIZED))
+        else:
+            reading.queue.appendleft(effect)
+            reading.one()
+    assert isinstance(reading.error, UnauthorizedError)

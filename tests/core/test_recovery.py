@@ -2,9 +2,11 @@
 
 import pytest
 
-from daybook.core.effects import Recovered
-from daybook.core.events import BookieFailed, FlushRequested
+from daybook.core.effects import Recovered, SendFence, SendFrame
+from daybook.core.errors import Code
+from daybook.core.events import BookieFailed, BookiesChanged, FenceAnswered, FlushRequested
 from daybook.core.metadata import LedgerState
+from daybook.core.placement import BookieInfo
 from daybook.core.recovery import Phase, RecoveryPolicy
 from tests.core.recovery_kit import recover, recovery_of, run_of
 from tests.core.small_cluster import ENTRY_BYTES, Cluster, Run, entry
@@ -91,3 +93,29 @@ def test_an_event_of_another_machine_is_refused() -> None:
     recovery.start()
     with pytest.raises(AssertionError, match="FlushRequested: a driver sent it to the wrong machine"):
         recovery.step(FlushRequested())
+
+
+def test_a_late_answer_to_a_fence_changes_nothing() -> None:
+    cluster = Cluster(3, 3, 2)
+    cluster.write_everywhere(0, 2)
+    run = run_of(cluster)
+    run.until(SendFence)
+    fence = run.queue[0]
+    assert isinstance(fence, SendFence)
+    run.feed(FenceAnswered(fence.bookie, fence.request_id + 100, Code.OK, 50, 50))
+    run.finish()
+    assert cluster.meta.last_entry == 2
+
+
+def test_a_spare_that_registers_meanwhile_takes_the_place_of_a_failed_bookie() -> None:
+    cluster = Cluster(spares=1)
+    cluster.write(0, ["b1", "b2"])
+    cluster.down = {"b4"}  # so it is not registered when the recovery begins
+    run = run_of(cluster)
+    run.until(SendFrame)
+    cluster.down = {"b2"}
+    run.feed(BookiesChanged({name: BookieInfo(name) for name in cluster.bookies}))
+    run.finish()
+    assert cluster.meta.is_closed
+    assert cluster.meta.last_fragment.bookies == ("b1", "b4", "b3")
+    assert cluster.bookies["b4"].entries == {0: entry(0)}

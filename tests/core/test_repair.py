@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from daybook.core.effects import (
     CasMetadata,
+    Effect,
     RepairAbandoned,
     RepairFailed,
     RepairFinished,
@@ -12,7 +13,7 @@ from daybook.core.effects import (
     SendRead,
 )
 from daybook.core.errors import Code, CorruptEntryError, NotEnoughReplicasError
-from daybook.core.events import BookieFailed, FrameAcked, ReadAnswered, Tick
+from daybook.core.events import BookieFailed, FrameAcked, FrameFailed, ReadAnswered, Tick
 from daybook.core.intervals import IntervalSet
 from daybook.core.quorum import stripe_of
 from daybook.core.repair_copy import RepairPolicy
@@ -244,3 +245,85 @@ def test_bytes_per_second_are_bounded_by_the_clock() -> None:
             todo = repair.step(Tick(now_ms))
     bytes_copied = sum(len(payload(entry)) for entry in range(10))
     assert now_ms >= (bytes_copied - 60) * 1000 // 100
+
+
+def test_a_bookie_that_is_not_being_read_may_fail_meanwhile() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 19), "e")
+    repair = repair_of(cluster, one(0, 2, "c", "e"), lost="c")
+    (read,) = repair.start()
+    assert isinstance(read, SendRead)
+    assert repair.step(BookieFailed("c", Code.TIMEOUT)) == []
+    assert repair.step(FrameFailed("e", 10**6, Code.IO_ERROR)) == [], "nobody sent it"
+    assert not repair.ended
+
+
+def test_answers_to_copies_that_are_over_are_dropped() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "e")
+    repair = repair_of(cluster, one(0, 1, "b", "e"), lost="b")
+    late: list[Effect] = []
+
+    def before_the_cas() -> None:
+        late.extend(repair.step(FrameAcked("e", 1, "boot-1")))
+
+    on_first(cluster, CasMetadata, before_the_cas)
+    assert isinstance(cluster.run(repair), RepairFinished)
+    assert late == []
+
+
+def test_a_copy_back_and_a_replacement_of_one_fragment_change_metadata_for_the_replacement_alone() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "e")
+    del cluster.bookies["a"].entries[4]
+    gap = IntervalSet()
+    gap.add_ids([4])
+    both = FragmentRepair(0, (CopyJob(0, "a", "a", gap), CopyJob(1, "b", "e")))
+    assert isinstance(cluster.run(repair_of(cluster, both, lost="b")), RepairFinished)
+    assert named(cluster) == ["aec"]
+    assert cluster.lacks("a") | cluster.lacks("e") == set()
+
+
+def test_entries_with_holes_between_travel_in_frames_without_holes() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 19))
+    lost = [2, 3, 7, 8]
+    wanted = IntervalSet()
+    wanted.add_ids(lost)
+    for entry in lost:
+        del cluster.bookies["a"].entries[entry]
+    assert isinstance(
+        cluster.run(repair_of(cluster, one(0, 0, "a", "a", wanted), policy=RepairPolicy())), RepairFinished
+    )
+    assert cluster.lacks("a") == set()
+    assert [(h.first_entry, h.count) for h in cluster.bookies["a"].headers] == [(2, 2), (7, 2)]
+
+
+def test_a_bookie_that_fails_is_blamed_only_for_what_it_was_asked() -> None:
+    """Two wanted entries far apart are two reads; who failed the first is asked for the second, last of all."""
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 199))
+    wanted = IntervalSet()
+    wanted.add_ids([2, 190])
+    for entry in (2, 190):
+        del cluster.bookies["a"].entries[entry]
+    del cluster.bookies["b"].entries[190]
+    first = on_first(cluster, SendRead, lambda: [BookieFailed("c", Code.TIMEOUT)])
+    assert isinstance(cluster.run(repair_of(cluster, one(0, 0, "a", "a", wanted))), RepairFinished)
+    assert [read.bookie for read in first if isinstance(read, SendRead)] == ["c"]
+    assert cluster.lacks("a") == set()
+
+
+def test_a_plan_whose_fragment_is_gone_is_abandoned() -> None:
+    """A writer that closes with no entry after an ensemble change may take its last fragment back (rule 17)."""
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc"), (10, "abd")], 19), "e")
+    repair = repair_of(cluster, one(5, 1, "b", "e"), lost="b")
+    verdict = cluster.run(repair)
+    assert isinstance(verdict, RepairAbandoned)
+    assert "no fragment begins at entry 5" in verdict.why
+
+
+def test_what_was_found_ahead_of_a_hole_is_kept_when_the_hole_is_read_again() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 5), "e")
+    for entry in (1, 4):
+        del cluster.bookies["b"].entries[entry]
+    repair = repair_of(cluster, one(0, 0, "a", "e"), lost="a", policy=RepairPolicy())
+    assert isinstance(cluster.run(repair), RepairFinished)
+    asked = [(e.bookie, e.first, e.last) for e in cluster.log if isinstance(e, SendRead)]
+    assert asked == [("b", 0, 5), ("c", 1, 4)]
+    assert cluster.lacks("e") == set()

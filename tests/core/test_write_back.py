@@ -184,3 +184,56 @@ def test_a_channel_lost_during_write_back_brings_a_spare() -> None:
     run.finish()
     assert cluster.meta.last_fragment.bookies == ("b1", "b4", "b3")
     assert cluster.bookies["b4"].entries == {0: entry(0)}
+
+
+def write_back_of(cluster: Cluster, spares: str = "") -> WriteBack:
+    ids = iter(range(1, 100))
+    return WriteBack(
+        LEDGER,
+        cluster.quorum,
+        cluster.meta.last_fragment,
+        -1,
+        0,
+        Spares(InOrder(), random.Random(1), {name: BookieInfo(name) for name in spares.split()}),
+        lambda: next(ids),
+        10**6,
+    )
+
+
+def test_answers_that_nobody_waits_for_change_nothing() -> None:
+    write_back = write_back_of(Cluster())
+    sent = {effect.bookie: effect.send_id for effect in write_back.add([Entry(0, entry(0))])}
+    write_back.acked(sent["b1"])
+    write_back.acked(sent["b1"])
+    assert write_back.failed(sent["b1"], Code.IO_ERROR) == []
+    assert write_back.bookie_failed("b9", Code.IO_ERROR) == []
+    assert (write_back.recovered_to, write_back.missing) == (-1, 0)
+
+
+def test_a_bookie_that_nobody_replaces_is_sent_nothing_more() -> None:
+    write_back = write_back_of(Cluster())
+    write_back.add([Entry(0, entry(0))])
+    assert write_back.bookie_failed("b2", Code.TIMEOUT) == []
+    assert [effect.bookie for effect in write_back.add([Entry(1, entry(1))])] == ["b1", "b3"]
+    assert not write_back.is_stuck
+
+
+def test_one_spare_for_two_failed_bookies_is_better_than_none() -> None:
+    cluster = Cluster(spares=1)
+    write_back = write_back_of(cluster)
+    write_back.add([Entry(0, entry(0))])
+    for bookie in ("b2", "b3"):
+        write_back.bookie_failed(bookie, Code.TIMEOUT)
+    assert write_back.is_stuck
+    write_back._spares.bookies = {"b4": BookieInfo("b4")}
+    assert {effect.bookie for effect in write_back.add([Entry(1, entry(1))])} == {"b1", "b4"}
+    assert write_back.ensemble == ("b1", "b4", "b3")
+    assert not write_back.is_stuck
+
+
+def test_a_striped_replacement_gets_only_the_frames_of_its_position() -> None:
+    cluster = Cluster(5, 3, 2, spares=1)
+    write_back = write_back_of(cluster, "b6")
+    write_back.add([Entry(0, entry(0))])
+    assert write_back.bookie_failed("b4", Code.TIMEOUT) == [], "entry 0 is not its business"
+    assert write_back.ensemble == ("b1", "b2", "b3", "b6", "b5")

@@ -315,3 +315,10 @@ def test_rule_55_only_a_ledger_with_explicit_ids_takes_them() -> None:
     token = world.append("x", ids=[5])
     assert isinstance(world.errors[token], EntryIdError)
     assert world.writer.last_add_pushed == -1
+
+
+def test_a_flush_with_nothing_queued_sends_nothing() -> None:
+    world = WriterWorld()
+    assert world.flush() == []
+    world.write("x")
+    assert world.flush() == []

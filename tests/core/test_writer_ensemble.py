@@ -4,7 +4,7 @@ import pytest
 
 from daybook.core.effects import Closed, EnsembleChanged, SendFrame
 from daybook.core.errors import Code, LedgerFencedError, NoSuchLedgerError, NotEnoughBookiesError
-from daybook.core.events import CasAnswered, CasOutcome, MetadataRead
+from daybook.core.events import CasAnswered, CasOutcome, MetadataRead, MetadataUnreadable
 from daybook.core.metadata import Fragment
 from daybook.core.writer_policy import WriterPolicy
 from tests.core.writer_world import WriterWorld
@@ -311,3 +311,18 @@ def test_fragments_that_the_writer_did_not_make_end_its_handle() -> None:
     world.cas()
     world.read()
     assert isinstance(world.end, LedgerFencedError)
+
+
+def test_a_late_answer_to_a_metadata_read_repeats_nothing() -> None:
+    world = WriterWorld()
+    world.write("x")
+    world.down("c")
+    world.cas(CasOutcome.UNKNOWN, applied=False)
+    asked = world.pending_read
+    assert asked is not None
+    assert world.step(MetadataUnreadable(asked + 1)) == []
+    assert world.tick(WriterPolicy().metadata_retry_ms) == [], "the read itself is still out"
+    world.read(fails=True)
+    assert world.pending_read is None
+    world.tick(WriterPolicy().metadata_retry_ms)
+    assert world.pending_read is not None

@@ -8,9 +8,11 @@ from daybook.core.errors import (
     EntryTooLargeError,
     LedgerFencedError,
     NoSuchLedgerError,
+    NotEnoughBookiesError,
     UnauthorizedError,
 )
 from daybook.core.ids import ENTRY_BYTES_MAX
+from daybook.core.writer_policy import WriterPolicy
 from tests.core.writer_world import WriterWorld
 
 _ADD_FAILS = {Code.TOO_LARGE, Code.BAD_FRAME}
@@ -140,3 +142,37 @@ def test_rule_21_one_bookie_that_refuses_does_not_stop_a_quorum() -> None:
     assert world.completed == [token]
     assert world.writer.pending_bytes == 0
     assert world.pending_cas is None
+
+
+def test_a_lac_frame_that_is_refused_as_every_bookie_would_burns_no_bookie() -> None:
+    world = WriterWorld()
+    world.write("x")
+    world.ack("a b c")
+    world.tick(100)
+    world.fail("a", Code.BAD_FRAME)
+    assert (world.end, world.pending_cas, world.quarantined) == (None, None, [])
+
+
+def test_a_frame_refused_after_it_was_acknowledged_changes_nothing() -> None:
+    world = WriterWorld()
+    token = world.write("x")
+    world.ack("a b")
+    assert world.completed == [token]
+    world.fail("c", Code.BAD_FRAME)
+    assert (world.end, world.pending_cas, world.quarantined) == (None, None, [])
+    world.write("y")
+    world.ack("a b c")
+    assert len(world.completed) == 2
+
+
+def test_a_bookie_too_slow_ends_a_handle_that_must_not_go_on_without_a_spare() -> None:
+    policy = WriterPolicy(go_on_without_spare=False)
+    world = WriterWorld(spares="", policy=policy)
+    world.write("x")
+    world.ack("a b")
+    world.write("y")
+    assert not world.writer.is_closing
+    world.tick(policy.lag_ms_max + 1)
+    assert isinstance(world.end, NotEnoughBookiesError)
+    assert world.writer.is_closing, "the ledger is closed behind it"
+    assert world.tick(10**6) == [], "time does nothing more to it"

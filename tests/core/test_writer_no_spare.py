@@ -264,3 +264,33 @@ def test_at_the_cap_a_missing_bookie_stays_missing_and_writes_go_on() -> None:
     token = world.write("y")
     world.ack("a b")
     assert world.completed[-1] == token
+
+
+def test_a_quorum_lost_between_appends_ends_no_handle_by_itself() -> None:
+    """The time for which appends wait begins with the first that waits."""
+    world = WriterWorld(spares="")
+    world.write("x")
+    world.down("a")
+    world.ack("b c")
+    world.down("b")
+    world.down("c")
+    world.tick(2 * WriterPolicy().quorum_wait_ms)
+    assert world.end is None
+    token = world.write("y")
+    world.tick(WriterPolicy().quorum_wait_ms)
+    assert isinstance(world.errors[token], NotEnoughBookiesError)
+
+
+def test_a_change_that_lands_when_a_quorum_is_gone_still_waits_for_one() -> None:
+    world = WriterWorld(spares="d")
+    token = world.write("x")
+    world.down("a")
+    world.register("b c d")
+    world.down("b")
+    world.down("c")
+    world.cas()
+    assert world.completed == []
+    assert world.pending_cas is None, "there is no other bookie"
+    world.tick(WriterPolicy().quorum_wait_ms)
+    assert isinstance(world.errors[token], NotEnoughBookiesError)
+    assert world.register("a b c d") == [], "an ended handle looks after no bookie"
