@@ -13,7 +13,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer sim chaos power-cuts slo coverage mutants fuzz bit-flips explore reliability format proto sync uv
+.PHONY: help demo test check bench bench-peer sim chaos power-cuts slo coverage mutants fuzz bit-flips explore reliability format proto crds images e2e sync uv
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -77,6 +77,20 @@ bench-peer: uv ## the same measurements beside Apache BookKeeper (needs a JDK an
 	$(call needs,mvn,Maven to fetch Apache BookKeeper: install Maven 3.8 or newer)
 	@$(SYNC) --group bench
 	@$(BIN)/python -m bench --peer $(ARGS)
+
+crds: ## copy crds/ into the chart, which carries them
+	@cp crds/*.yaml charts/daybook/files/crds/
+
+images: sync ## build the images on this machine alone, from a base of Debian's packages (root; needs buildah and debootstrap): TAG=dev
+	$(call needs,buildah,buildah: apt-get install buildah)
+	$(call needs,debootstrap,debootstrap: apt-get install debootstrap)
+	@$(BIN)/python -m tests.images $(if $(TAG),--tag '$(TAG)')
+
+e2e: sync ## install the chart on a real cluster of three nodes, harm it, and lose nothing (root; minutes): STEPS=a,b,…
+	$(call needs,buildah,buildah: apt-get install buildah)
+	$(call needs,debootstrap,debootstrap: apt-get install debootstrap)
+	$(call needs,containerd,containerd: apt-get install containerd runc containernetworking-plugins iptables conntrack)
+	@$(BIN)/python -m tests.e2e $(if $(STEPS),--steps '$(STEPS)') $(ARGS)
 
 sync: uv
 	@$(SYNC)

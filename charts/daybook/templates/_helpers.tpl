@@ -1,0 +1,97 @@
+{{- define "daybook.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "daybook.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains (include "daybook.name" .) .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "daybook.name" .) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "daybook.operator" -}}
+{{ include "daybook.fullname" . }}-operator
+{{- end }}
+
+{{- define "daybook.zookeeper" -}}
+{{ include "daybook.fullname" . }}-zookeeper
+{{- end }}
+
+{{/* What selects the pods of a component: (dict "root" $ "component" "operator") */}}
+{{- define "daybook.selector" -}}
+app.kubernetes.io/name: daybook
+app.kubernetes.io/component: {{ .component }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- end }}
+
+{{/* Labels of every object of a component */}}
+{{- define "daybook.labels" -}}
+{{ include "daybook.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* An image: (dict "root" $ "repository" "daybook-operator") */}}
+{{- define "daybook.image" -}}
+{{- $image := .root.Values.image -}}
+{{- if $image.registry }}{{ trimSuffix "/" $image.registry }}/{{ end }}{{ .repository }}:{{ default .root.Chart.AppVersion $image.tag }}
+{{- end }}
+
+{{- define "daybook.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Restricted pod security: of a pod, and of a container */}}
+{{- define "daybook.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "daybook.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* host:port,… of ZooKeeper */}}
+{{- define "daybook.connectString" -}}
+{{- if .Values.zookeeper.external }}
+{{- .Values.zookeeper.external }}
+{{- else }}
+{{- $hosts := list }}
+{{- range $host := splitList "," (include "daybook.zookeeperHosts" .) }}
+{{- $hosts = append $hosts (printf "%s:2181" $host) }}
+{{- end }}
+{{- join "," $hosts }}
+{{- end }}
+{{- end }}
+
+{{/* Hosts of the chart's ZooKeeper servers, by ordinal */}}
+{{- define "daybook.zookeeperHosts" -}}
+{{- $name := include "daybook.zookeeper" . }}
+{{- $domain := empty .Values.clusterDomain | ternary "" (printf ".%s" .Values.clusterDomain) }}
+{{- $hosts := list }}
+{{- range $ordinal := until (int .Values.zookeeper.replicas) }}
+{{- $hosts = append $hosts (printf "%s-%d.%s-servers.%s.svc%s" $name $ordinal $name $.Release.Namespace $domain) }}
+{{- end }}
+{{- join "," $hosts }}
+{{- end }}
+
+{{- define "daybook.zookeeperSecret" -}}
+{{ default (printf "%s-tls" (include "daybook.zookeeper" .)) .Values.tls.secrets.zookeeper }}
+{{- end }}
+
+{{- define "daybook.clientSecret" -}}
+{{ default (printf "%s-client-tls" (include "daybook.fullname" .)) .Values.tls.secrets.client }}
+{{- end }}

@@ -1,0 +1,83 @@
+"""Helm, built before the first test that needs it, because that takes minutes and a test is given two."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pytest
+import yaml
+
+from tests.cluster.binaries import KUBERNETES, WITHOUT, BinariesMissingError, binaries, left_out
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+CHART: Final = ROOT / "charts" / "daybook"
+RELEASE: Final = "daybook"
+
+Object: TypeAlias = dict[str, Any]
+Render: TypeAlias = Callable[..., list[Object]]
+
+_MISSING: list[BinariesMissingError] = []
+
+
+class HelmError(Exception):
+    """Helm refused; the message is what it said."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build Helm, if a test needs it, and say how far that is."""
+    wanted = any("helm" in getattr(item, "fixturenames", ()) for item in session.items)
+    if not wanted or left_out() or session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+
+    def say(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(text, file=sys.__stderr__, flush=True)
+
+    try:
+        binaries(("helm",), say=say)
+    except BinariesMissingError as error:
+        _MISSING.append(error)
+
+
+@pytest.fixture(scope="session")
+def helm() -> Callable[..., str]:
+    """Runs Helm; its standard output. Raises HelmError."""
+    if left_out():
+        pytest.skip(f"{WITHOUT} is set")
+    if _MISSING:
+        pytest.fail(str(_MISSING[0]), pytrace=False)
+    program = binaries(("helm",))["helm"]
+
+    def run(*words: object) -> str:
+        done = subprocess.run(
+            [str(program), *(str(word) for word in words)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise HelmError(done.stderr)
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def render(helm: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Render:
+    """The chart's objects with these values, as `helm install` in namespace `data` would create them."""
+    folder = tmp_path_factory.mktemp("values")
+
+    def run(values: Mapping[str, Any] | None = None, *flags: str) -> list[Object]:
+        file = folder / f"{len(list(folder.iterdir()))}.yaml"
+        file.write_text(yaml.safe_dump(dict(values or {})))
+        text = helm(
+            "template", RELEASE, CHART, "-n", "data", "-f", file, "--kube-version", KUBERNETES, *flags
+        )
+        return [each for each in yaml.safe_load_all(text) if each]
+
+    return run
+
+
+def of_kind(objects: Sequence[Object], *kinds: str) -> list[Object]:
+    """The objects of these kinds."""
+    return [each for each in objects if each["kind"] in kinds]

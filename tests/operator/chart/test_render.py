@@ -1,0 +1,293 @@
+"""What the chart renders: who may do what, how pods are held, what its values may be."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.operator.chart.conftest import CHART, ROOT, HelmError, Object, Render, of_kind
+
+EVERYTHING: Final = {
+    "tls": {"enabled": True, "certManager": {"enabled": True, "pools": [{"name": "secure"}]}},
+    "networkPolicy": {"enabled": True, "poolNamespaces": ["other"]},
+    "monitoring": {
+        "serviceMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+        "dashboard": {"enabled": True},
+    },
+    "operator": {"watchNamespaces": ["data", "other"]},
+}
+READ: Final = {"get", "list", "watch"}
+NEVER: Final = {
+    "secrets", "pods/exec", "pods/attach", "pods/portforward", "pods/eviction", "clusterroles", "clusterrolebindings",
+    "roles", "rolebindings", "serviceaccounts/token", "nodes/proxy", "configmaps",
+}  # fmt: skip
+
+
+def pod_specs(objects: list[Object]) -> Iterator[tuple[str, Object]]:
+    for each in objects:
+        if each["kind"] == "Pod":
+            yield each["metadata"]["name"], each["spec"]
+        elif "template" in each.get("spec", {}) and "spec" in each["spec"]["template"]:
+            yield each["metadata"]["name"], each["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING])
+def test_every_pod_is_held_as_tightly_as_the_restricted_profile_asks(render: Render, values: Object) -> None:
+    found = dict(pod_specs(render(values)))
+    assert found.keys() == {"daybook-operator", "daybook-zookeeper", "daybook-test"}
+    for spec in found.values():
+        held = spec["securityContext"]
+        assert (held["runAsNonRoot"], held["runAsUser"]) == (True, 65532)
+        assert held["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+        assert not [volume for volume in spec["volumes"] if "hostPath" in volume]
+        for container in spec["containers"]:
+            inner = container["securityContext"]
+            assert inner["allowPrivilegeEscalation"] is False
+            assert inner["readOnlyRootFilesystem"] is True
+            assert inner["capabilities"] == {"drop": ["ALL"]}
+            assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+            assert container["resources"]["limits"]["memory"]
+            assert not container["image"].endswith(":latest")
+
+
+def rules(objects: list[Object]) -> Iterator[tuple[Object, Object]]:
+    for role in of_kind(objects, "Role", "ClusterRole"):
+        for rule in role["rules"]:
+            yield role, rule
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING])
+def test_no_role_has_a_wildcard_or_reads_secrets(render: Render, values: Object) -> None:
+    found = list(rules(render(values)))
+    assert len(found) > 10
+    for _, rule in found:
+        words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+        assert not [word for word in words if "*" in word], rule
+        assert not NEVER & set(rule["resources"]), rule
+        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"]), rule
+
+
+def test_an_operator_of_namespaces_changes_nothing_elsewhere(render: Render) -> None:
+    objects = render(EVERYTHING)
+    for role, rule in rules(objects):
+        is_for_people = any(name.startswith("rbac.") for name in role["metadata"]["labels"])
+        if role["kind"] == "ClusterRole" and not is_for_people:
+            assert set(rule["verbs"]) <= READ, rule
+    bound = {
+        each["metadata"]["namespace"]
+        for each in of_kind(objects, "RoleBinding")
+        if "namespace" in each["metadata"]
+    }
+    assert bound >= {"data", "other"}
+
+
+def test_only_its_own_lease_may_be_changed(render: Render) -> None:
+    leases = [rule for _, rule in rules(render()) if "leases" in rule["resources"]]
+    assert {verb for rule in leases for verb in rule["verbs"]} == {"create", "get", "patch", "update"}
+    assert all(
+        rule["resourceNames"] == ["daybook-operator"] for rule in leases if "create" not in rule["verbs"]
+    )
+
+
+def test_the_operator_is_told_what_its_settings_know(render: Render) -> None:
+    """A variable that the operator does not know ends it at its start; the same check is made here."""
+    from daybook_operator.settings import OperatorSettings
+
+    values = {"operator": {"watchNamespaces": ["data", "other"]}, "clusterDomain": "cluster.local"}
+    (deployment,) = of_kind(render(values), "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    prefix = "DAYBOOK_OPERATOR_"
+    given = {
+        each["name"].removeprefix(prefix).lower(): each.get("value", "x")
+        for each in container["env"]
+        if each["name"].startswith(prefix)
+    }
+    settings = OperatorSettings(**given)
+    assert settings.namespace_list == ("data", "other")
+    assert settings.zookeeper == ",".join(
+        f"daybook-zookeeper-{n}.daybook-zookeeper-servers.data.svc.cluster.local:2181" for n in range(3)
+    )
+    assert settings.bookie_image == "daybook-bookie:0.1.0"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert settings.health_address.endswith(f":{ports['health']}")
+    assert settings.metrics_address.endswith(f":{ports['metrics']}")
+
+
+def test_zookeeper_knows_each_of_its_servers_by_the_name_that_its_pod_has(render: Render) -> None:
+    from daybook.runtime.zookeeper_server import ServerSettings
+
+    objects = render({"zookeeper": {"replicas": 5}, "tls": {"enabled": True}})
+    (stateful,) = of_kind(objects, "StatefulSet")
+    name, spec = stateful["metadata"]["name"], stateful["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    settings = ServerSettings.from_variables({**variables, "HOSTNAME": f"{name}-4"})
+    assert settings.servers == tuple(f"{name}-{n}.{spec['serviceName']}.data.svc" for n in range(5))
+    assert settings.ordinal == 4
+    headless = next(
+        each for each in of_kind(objects, "Service") if each["metadata"]["name"] == spec["serviceName"]
+    )
+    assert headless["spec"]["publishNotReadyAddresses"] is True
+    assert headless["spec"]["clusterIP"] == "None"
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert (ports["client"], ports["client-tls"]) == (settings.client_port, settings.tls_port)
+    assert (ports["quorum"], ports["election"]) == (settings.quorum_port, settings.election_port)
+    assert ports["health"] == settings.health_port
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert str(settings.tls_dir) == mounts["tls"]
+    assert str(settings.data_dir) == mounts["data"]
+    assert (
+        spec["template"]["spec"]["topologySpreadConstraints"][0]["topologyKey"]
+        == "topology.kubernetes.io/zone"
+    )
+
+
+def test_a_zookeeper_that_exists_is_used_and_none_is_run(render: Render) -> None:
+    objects = render({"zookeeper": {"external": "zk-0:2181,zk-1:2181"}, **EVERYTHING})
+    assert not [each for each in objects if "zookeeper" in each["metadata"]["name"]]
+    assert '"zk-0:2181,zk-1:2181"' in json.dumps(of_kind(objects, "Deployment"))
+    assert not of_kind(objects, "StatefulSet")
+
+
+def test_an_upgrade_of_the_chart_alone_restarts_no_zookeeper(render: Render) -> None:
+    """Neither the chart's version nor the application's is in the pod template, but in its image."""
+    (stateful,) = of_kind(render(), "StatefulSet")
+    template = stateful["spec"]["template"]
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & template["metadata"]["labels"].keys()
+    assert stateful["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+
+
+def test_the_charts_crds_are_the_projects() -> None:
+    """Made by `make crds`; this is what notices that it was forgotten."""
+    copies = {path.name: path.read_bytes() for path in (CHART / "files" / "crds").iterdir()}
+    assert copies == {path.name: path.read_bytes() for path in (ROOT / "crds").glob("*.yaml")}
+
+
+def test_crds_are_upgraded_with_the_chart_and_outlive_it(render: Render) -> None:
+    found = of_kind(render(), "CustomResourceDefinition")
+    files = [
+        yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "crds").glob("*.yaml"))
+    ]
+    assert [each["metadata"]["name"] for each in found] == [each["metadata"]["name"] for each in files]
+    for each, file in zip(found, files, strict=True):
+        assert each["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+        assert each == file
+    assert not of_kind(render({"crds": {"create": False}}), "CustomResourceDefinition")
+
+
+def test_what_is_optional_is_off_at_first(render: Render) -> None:
+    kinds = {each["kind"] for each in render()}
+    assert not kinds & {
+        "NetworkPolicy",
+        "Certificate",
+        "Issuer",
+        "ServiceMonitor",
+        "PodMonitor",
+        "PrometheusRule",
+    }
+    assert kinds & {"Deployment", "StatefulSet"}
+
+
+def test_a_certificate_is_for_the_names_that_clients_use(render: Render) -> None:
+    values = {**EVERYTHING, "clusterDomain": "cluster.local"}
+    certificates = {each["metadata"]["name"]: each for each in of_kind(render(values), "Certificate")}
+    bookies = certificates["secure-bookie"]["spec"]
+    assert bookies["secretName"] == "secure-bookie-tls"
+    assert "*.secure.data.svc" in bookies["dnsNames"]
+    servers = certificates["daybook-zookeeper"]["spec"]
+    assert servers["privateKey"]["encoding"] == "PKCS8", "the one that ZooKeeper reads"
+    assert "daybook-zookeeper-0.daybook-zookeeper-servers.data.svc.cluster.local" in servers["dnsNames"]
+
+
+def test_given_secrets_take_the_place_of_cert_manager(render: Render) -> None:
+    objects = render({"tls": {"enabled": True, "secrets": {"zookeeper": "zk-pair", "client": "client-pair"}}})
+    assert not of_kind(objects, "Certificate", "Issuer")
+    mounted = {
+        name: volume["secret"]["secretName"]
+        for name, spec in pod_specs(objects)
+        for volume in spec["volumes"]
+        if "secret" in volume
+    }
+    assert mounted == {
+        "daybook-operator": "client-pair",
+        "daybook-zookeeper": "zk-pair",
+        "daybook-test": "client-pair",
+    }
+
+
+def test_a_policy_lets_in_who_must_come_in(render: Render) -> None:
+    policies = {
+        (each["metadata"].get("namespace", "data"), each["metadata"]["name"]): each["spec"]
+        for each in of_kind(render(EVERYTHING), "NetworkPolicy")
+    }
+    assert {
+        ("data", "daybook-bookies"),
+        ("other", "daybook-bookies"),
+        ("data", "daybook-zookeeper"),
+    } <= policies.keys()
+    for (_, name), spec in policies.items():
+        assert spec["policyTypes"] == ["Ingress"], (
+            "egress is the cluster's to decide: DNS and the API server differ"
+        )
+        assert spec["podSelector"]["matchLabels"]["app.kubernetes.io/component"] in name or "bookies" in name
+    ours, clients = policies["data", "daybook-bookies"]["ingress"][0]["from"]
+    components = {each["key"]: each["values"] for each in ours["podSelector"]["matchExpressions"]}
+    assert set(components["app.kubernetes.io/component"]) == {"bookie", "recovery", "operator", "test"}
+    assert clients["podSelector"]["matchLabels"] == {"daybook.dev/client": "true"}
+    assert not policies["data", "daybook-recovery"].get("ingress"), "nobody calls a recovery Job"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"zookeeper": {"replicas": 2}}, "zookeeper/replicas"),
+        ({"zookeeper": {"replica": 3}}, "replica"),
+        ({"zookeeper": {"external": "zk"}}, "zookeeper/external"),
+        ({"cluster": "Day Book"}, "cluster"),
+        ({"operator": {"replicas": 0}}, "operator/replicas"),
+        ({"operator": {"watchNamespaces": "data"}}, "watchNamespaces"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"monitoring": {"serviceMonitor": {"interval": "often"}}}, "interval"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_by_name(render: Render, values: Object, words: str) -> None:
+    with pytest.raises(HelmError, match=words):
+        render(values)
+
+
+def test_every_value_is_in_the_schema_and_every_property_has_a_value() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+
+    def compare(value: Any, part: Object, path: str) -> None:
+        if part.get("additionalProperties") is not False or not isinstance(value, dict) or not value:
+            return
+        assert value.keys() == part["properties"].keys() - {"global"}, path
+        for name, inner in value.items():
+            compare(inner, part["properties"][name], f"{path}.{name}")
+
+    compare(values, schema, "")
+
+
+def test_the_chart_passes_helms_own_lint(helm: Any) -> None:
+    assert "0 chart(s) failed" in helm("lint", CHART)
+
+
+def test_what_the_chart_says_of_itself_holds() -> None:
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    notes = about["annotations"]
+    crds = {each["name"]: each["kind"] for each in yaml.safe_load(notes["artifacthub.io/crds"])}
+    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / "crds").glob("*.yaml")]
+    assert crds == {each["metadata"]["name"]: each["spec"]["names"]["kind"] for each in files}
+    images = {each["image"] for each in yaml.safe_load(notes["artifacthub.io/images"])}
+    assert images == {
+        f"daybook-{target}:{about['appVersion']}" for target in ("operator", "bookie", "zookeeper")
+    }
+    assert [each["kind"] for each in yaml.safe_load(notes["artifacthub.io/crdsExamples"])] == [
+        "BookiePool",
+        "Ledger",
+    ]
