@@ -28,7 +28,7 @@ HELM: Final = "3.22.0"
 COREDNS: Final = "1.15.0"
 
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
-NODES: Final = ("kube-scheduler", "kubelet", "kube-proxy", "coredns", "helm")
+NODES: Final = ("kube-scheduler", "kubelet", "kube-proxy", "coredns", "helm", "pause")
 
 WITHOUT: Final = "DAYBOOK_WITHOUT_KUBERNETES"
 ASSETS: Final = "KUBEBUILDER_ASSETS"
@@ -44,12 +44,13 @@ class BinariesMissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a program is built: `package` within a module that requires `module` at `version`."""
+    """How a program is built: `package` within a module that requires `module` at `version`, or from a file of ours."""
 
     module: str
     version: str
     package: str
     cgo: bool = False
+    source: Path | None = None
 
 
 def _kubernetes(name: str, *, cgo: bool = False) -> Recipe:
@@ -66,6 +67,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "kube-proxy": _kubernetes("kube-proxy"),
     "coredns": Recipe("github.com/coredns/coredns", f"v{COREDNS}", "github.com/coredns/coredns"),
     "helm": Recipe("helm.sh/helm/v3", f"v{HELM}", "helm.sh/helm/v3/cmd/helm"),
+    "pause": Recipe("pause.go", "1", ".", source=Path(__file__).with_name("pause.go")),
 }
 
 
@@ -99,6 +101,8 @@ def binaries(names: Sequence[str] = CONTROL_PLANE, *, say: Say = print) -> dict[
     found = find(names)
     if len(found) < len(names):
         with _locked(cache() / ".lock", say):
+            for left_over in cache().glob(".building-*"):  # of a build that was killed
+                shutil.rmtree(left_over, ignore_errors=True)
             missing = [name for name in names if name not in find(names)]
             for name in missing:
                 _build(name, say)
@@ -136,9 +140,13 @@ def _build(name: str, say: Say) -> None:
 
 def _write_module(recipe: Recipe, go: "_Go", work: Path) -> None:
     """A module of our own that requires the recipe's: `go install` refuses modules with replacements."""
-    lines = ["module daybook.dev/tests/cluster", "go 1.25.0", f"require {recipe.module} {recipe.version}"]
+    lines = ["module daybook.dev/tests/cluster", "go 1.25.0"]
+    (work / "go.mod").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if recipe.source is not None:
+        shutil.copy(recipe.source, work / "main.go")
+        return
+    lines.append(f"require {recipe.module} {recipe.version}")
     if recipe.module == "k8s.io/kubernetes":
-        (work / "go.mod").write_text("\n".join(lines[:2]) + "\n", encoding="utf-8")
         about = go.read(["mod", "download", "-json", f"{recipe.module}@{recipe.version}"], work)
         its_own = Path(json.loads(about)["GoMod"]).read_text(encoding="utf-8")
         staged = re.findall(r"^\s*(\S+) => \./staging/", its_own, re.MULTILINE)

@@ -9,8 +9,8 @@ import json
 import ssl
 import subprocess
 from collections.abc import Iterable, Mapping
-from http import HTTPStatus
-from http.client import HTTPException, HTTPSConnection
+from dataclasses import dataclass
+from http.client import HTTPSConnection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -32,18 +32,42 @@ _NODELESS: Final = "*,-node-lifecycle-controller,-taint-eviction-controller"
 """The controllers less those that would take nodes for dead because no kubelet renews their leases."""
 
 
+class KubectlError(Exception):
+    """kubectl failed; the message is what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a control plane runs: on loopback, unless `tests.cluster.nodes` gives it a network and nodes of its own.
+
+    `enter` is put before each command; with `port` 0 free ports are chosen.
+    """
+
+    address: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+    port: int = 0
+    api_server_flags: tuple[str, ...] = (
+        "--endpoint-reconciler-type=none",  # no Endpoints may name a loopback address
+    )
+    controller_flags: tuple[str, ...] = (f"--controllers={_NODELESS}",)
+
+
+LOOPBACK: Final = Place()
+
+
 class ControlPlane:
     """One control plane in `directory`. All methods block."""
 
-    def __init__(self, directory: Path, programs: Mapping[str, Path]) -> None:
+    def __init__(self, directory: Path, programs: Mapping[str, Path], place: Place = LOOPBACK) -> None:
         """Prepare; `programs` are those of `tests.cluster.binaries`."""
         self.directory = directory
-        self.port = 0
+        self.port = place.port
+        self._place = place
         self._programs = programs
         self._authority = Authority(directory / "pki")
         self._tokens = TokenKey.make(directory / "pki")
         self._admin = self._authority.client("admin", ["system:masters"])
-        hosts = ("127.0.0.1", "localhost", _API_SERVICE, "kubernetes.default.svc")
+        hosts = (place.address, "localhost", _API_SERVICE, "kubernetes.default.svc")
         self._serving = self._authority.server("kube-apiserver", hosts)
         self._etcd: Process | None = None
         self._api_server: Process | None = None
@@ -54,7 +78,8 @@ class ControlPlane:
     def start(self) -> Self:
         """Start everything; return once the API server answers and the controllers work."""
         for attempt in range(_PORT_ATTEMPTS):
-            etcd_port, peer_port, self.port = free_ports(3)
+            etcd_port, peer_port, free_port = free_ports(3)
+            self.port = self._place.port or free_port
             self._prepare(etcd_port, peer_port)
             try:
                 self._start_all()
@@ -106,7 +131,7 @@ class ControlPlane:
     @property
     def url(self) -> str:
         """Where the API server listens."""
-        return f"https://127.0.0.1:{self.port}"
+        return f"https://{self._place.address}:{self.port}"
 
     @property
     def kubeconfig(self) -> Path:
@@ -134,21 +159,22 @@ class ControlPlane:
         return config.new_client_from_config(str(kubeconfig or self.kubeconfig))
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as the administrator and return what it prints. Raises CalledProcessError."""
-        command = [str(self._programs["kubectl"]), "--kubeconfig", str(self.kubeconfig), *arguments]
+        """Run kubectl as the administrator and return what it prints. Raises KubectlError."""
+        command = [*self._command("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
     def request(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, str]:
         """One plain HTTP request as the administrator: the status and the body. `accept=…` sends that header.
 
-        For what the package `kubernetes` cannot send or hides. Raises OSError or HTTPException if nobody answers.
+        For what the package `kubernetes` cannot send or hides. Raises OSError or HTTPException if nobody
+        answers.
         """
         context = ssl.create_default_context(cafile=self._authority.certificate)
         context.load_cert_chain(self._admin.certificate, self._admin.key)
-        connection = HTTPSConnection("127.0.0.1", self.port, timeout=_ASK_TIMEOUT_S, context=context)
+        connection = HTTPSConnection(self._place.address, self.port, timeout=_ASK_TIMEOUT_S, context=context)
         named = {"content-type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
@@ -173,6 +199,9 @@ class ControlPlane:
 
     # --------------------------------------------------------------------------------------------------- the parts
 
+    def _command(self, program: str) -> list[str]:
+        return [*self._place.enter, str(self._programs[program])]
+
     def _prepare(self, etcd_port: int, peer_port: int) -> None:
         logs = self.directory / "log"
         etcd_url, peer_url = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
@@ -181,7 +210,7 @@ class ControlPlane:
         self._etcd = Process(
             "etcd",
             [
-                str(self._programs["etcd"]),
+                *self._command("etcd"),
                 f"--data-dir={self.directory / 'etcd'}",
                 f"--listen-client-urls={etcd_url}",
                 f"--advertise-client-urls={etcd_url}",
@@ -199,11 +228,11 @@ class ControlPlane:
         self._controllers = Process(
             "kube-controller-manager",
             [
-                str(self._programs["kube-controller-manager"]),
+                *self._command("kube-controller-manager"),
+                *self._place.controller_flags,
                 f"--kubeconfig={controllers}",
                 f"--service-account-private-key-file={self._tokens.private}",
                 f"--root-ca-file={self._authority.certificate}",
-                f"--controllers={_NODELESS}",
                 "--use-service-account-credentials",
                 "--leader-elect=false",
                 "--secure-port=0",
@@ -213,9 +242,10 @@ class ControlPlane:
 
     def _api_server_command(self, etcd_url: str) -> list[str]:
         return [
-            str(self._programs["kube-apiserver"]),
+            *self._command("kube-apiserver"),
+            *self._place.api_server_flags,
             f"--etcd-servers={etcd_url}",
-            "--bind-address=127.0.0.1",
+            f"--bind-address={self._place.address}",
             f"--secure-port={self.port}",
             f"--cert-dir={self.directory / 'pki'}",
             f"--tls-cert-file={self._serving.certificate}",
@@ -227,7 +257,6 @@ class ControlPlane:
             "--authorization-mode=Node,RBAC",
             "--allow-privileged",
             f"--service-cluster-ip-range={_SERVICE_RANGE}",
-            "--endpoint-reconciler-type=none",  # it listens on loopback, which no Endpoints may name
         ]
 
     def _start_all(self) -> None:
@@ -241,19 +270,18 @@ class ControlPlane:
         self._controllers.wait_until(self._controllers_work, START_TIMEOUT_S)
 
     def _answers(self) -> bool:
-        return self._ask("/readyz") == "ok"
+        return self._can_get("/readyz")
 
     def _controllers_work(self) -> bool:
         """The namespace `default` has its ServiceAccount, without which no pod can be created there."""
-        return self._ask("/api/v1/namespaces/default/serviceaccounts/default") is not None
+        return self._can_get("/api/v1/namespaces/default/serviceaccounts/default")
 
-    def _ask(self, path: str) -> str | None:
-        """What the API server answers to the administrator; None if it refuses, or does not answer."""
+    def _can_get(self, path: str) -> bool:
         try:
-            status, body = self.request("GET", path)
-        except (OSError, HTTPException):
-            return None
-        return body if status == HTTPStatus.OK else None
+            self.kubectl("get", "--raw", path, f"--request-timeout={_ASK_TIMEOUT_S:.0f}s")
+        except KubectlError:
+            return False
+        return True
 
     def _write_kubeconfig(self, name: str, credentials: Mapping[str, str], namespace: str) -> Path:
         path = self.directory / f"{name.replace(':', '.')}.kubeconfig"
