@@ -16,7 +16,7 @@ needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and foun
 .PHONY: help demo test check bench bench-peer sim chaos power-cuts slo coverage mutants fuzz bit-flips explore reliability format proto crds images e2e sync uv
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 demo: uv ## write real data, kill a bookie and the writer, recover, compare: INPUT=path takes your own files
 	@$(SYNC) --no-default-groups
