@@ -11,6 +11,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
+import urllib3
 from kubernetes import client, watch
 
 Pod: TypeAlias = Any
@@ -19,7 +20,11 @@ Pod: TypeAlias = Any
 ZONE_KEY: Final = "topology.kubernetes.io/zone"
 RACK_KEY: Final = "topology.daybook.dev/rack"
 _WATCH_SECONDS: Final = 2
+_RETRY_S: Final = 0.2
 _GONE: Final = 404
+_CONFLICT: Final = 409
+_TRY_AGAIN: Final = {410, 429, 500, 503}
+"""What a watch ends with that is too old, and what an API server says that starts or is busy."""
 
 
 class PretendNodes:
@@ -30,6 +35,8 @@ class PretendNodes:
         self.core = client.CoreV1Api(api)
         self.storage = client.StorageV1Api(api)
         self._created: list[str] = []
+        self._volumes: list[str] = []
+        self._classes: list[str] = []
         self._addresses = count(1)
 
     # ---------------------------------------------------------------------------------------------------- nodes
@@ -74,9 +81,13 @@ class PretendNodes:
         self._created.remove(name)
 
     def clean_up(self) -> None:
-        """Delete the nodes that are left: they are the cluster's, not a namespace's."""
+        """Delete what is left and is the cluster's, not a namespace's: nodes, volumes, storage classes."""
         for name in list(self._created):
             self.delete_node(name)
+        for name in self._volumes:
+            self.core.delete_persistent_volume(name)
+        for name in self._classes:
+            self.storage.delete_storage_class(name)
 
     # ----------------------------------------------------------------------------------------------------- pods
 
@@ -136,6 +147,7 @@ class PretendNodes:
             "allowVolumeExpansion": can_grow,
         }
         self.storage.create_storage_class(body)
+        self._classes.append(name)
 
     def bind_claim(self, namespace: str, claim: str) -> None:
         """A provisioner makes a volume for a claim; the controllers bind them."""
@@ -152,6 +164,7 @@ class PretendNodes:
             },
         }
         self.core.create_persistent_volume(volume)
+        self._volumes.append(f"{namespace}-{claim}")
 
     def grow_volume(self, namespace: str, claim: str) -> None:
         """A volume has grown to what its claim asks for, file system and all."""
@@ -249,9 +262,13 @@ class PretendKubelets:
                 ):
                     if event["type"] in {"ADDED", "MODIFIED"} and not self._stopping.is_set():
                         self._attend(event["object"])
+            except urllib3.exceptions.HTTPError:
+                self._stopping.wait(_RETRY_S)  # the API server is away: a test may restart it
             except client.ApiException as error:
-                self._error = error
-                return
+                if error.status not in _TRY_AGAIN:
+                    self._error = error
+                    return
+                self._stopping.wait(_RETRY_S)
 
     def _attend(self, pod: Pod) -> None:
         name = pod.metadata.name
