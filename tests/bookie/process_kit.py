@@ -26,6 +26,9 @@ from tests.bookie.server_kit import KEY, WAIT_S, Stream, eventually
 
 T = TypeVar("T")
 LAYOUT = Layout("daybook")
+PROCESS_S = 60.0
+"""How long a process may take to start or to end: on a machine that is busy with other things, an interpreter's start alone
+takes many seconds."""
 
 
 def with_store(zookeeper: str, work: Callable[[MetadataStore], Awaitable[T]]) -> T:
@@ -99,7 +102,7 @@ class BookieProcess:
     def start(self) -> None:
         """Start it and wait until it serves and is registered."""
         process = self.spawn()
-        assert eventually(lambda: self._ready.exists() or process.poll() is not None), self.tail()
+        assert eventually(lambda: self._ready.exists() or process.poll() is not None, PROCESS_S), self.tail()
         assert process.poll() is None, self.tail()
         self.addresses = json.loads(self._ready.read_text(encoding="utf-8"))
         self.channel = open_channel(self.addresses["address"])
@@ -110,7 +113,7 @@ class BookieProcess:
         assert self.process is not None
         if self.process.poll() is None:
             os.kill(self.process.pid, number)
-        return self.process.wait(WAIT_S)
+        return self.process.wait(PROCESS_S)
 
     def open_stream(self) -> Stream:
         """A new append stream."""

@@ -72,9 +72,9 @@ def formatted_store(server: MemoryServer) -> Callable[[], Any]:
     return open_store
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether `condition` comes to hold within WAIT_S, for what tells nobody that it happened."""
-    deadline = monotonic() + WAIT_S
+def eventually(condition: Callable[[], bool], patience_s: float = WAIT_S) -> bool:
+    """Whether `condition` comes to hold in time, for what tells nobody that it happened."""
+    deadline = monotonic() + patience_s
     pause = threading.Event()
     while not condition():
         if monotonic() > deadline:
