@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.chaos import network
 from tests.chaos.powercut.shim import NoCompilerError, build
-from tests.chaos.records import write_record
+from tests.chaos.records import commit, write_record
 from tests.chaos.storm import Storm
 
 
@@ -42,12 +42,13 @@ def main() -> int:
 def _try(seed: int, minutes: float, library: Path, *, can_partition: bool) -> bool:
     directory = Path(tempfile.mkdtemp(prefix="daybook-chaos-"))
     storm = Storm(directory, library, seed, can_partition=can_partition)
-    began = time.monotonic()
+    began, made_at = time.monotonic(), commit()
     with storm.bookies.running():
         asyncio.run(storm.run(minutes))
-    file = write_record("chaos", seed, storm.counts, len(storm.violations), time.monotonic() - began)
+    found, seconds = len(storm.violations), time.monotonic() - began
+    file = write_record("chaos", seed, storm.counts, found, seconds, made_at=made_at)
     print(
-        f"seed {seed}: {dict(sorted(storm.counts.items()))}\nviolations: {len(storm.violations)}, noted in {file}"
+        f"seed {seed}: {dict(sorted(storm.counts.items()))}\nviolations: {found}, noted in {file}"
     )
     if not storm.violations:
         shutil.rmtree(directory)

@@ -29,8 +29,16 @@ def commit() -> str:
     return f"{found}+" if found and _git("status", "--porcelain", "-uno") else found or "unknown"
 
 
-def write_record(kind: str, seed: int, counts: Mapping[str, int], violations: int, seconds: float) -> Path:
-    """Append the line of one run; returns the file."""
+def write_record(
+    kind: str,
+    seed: int,
+    counts: Mapping[str, int],
+    violations: int,
+    seconds: float,
+    *,
+    made_at: str | None = None,
+) -> Path:
+    """Append the line of one run; returns the file. `made_at`: the `commit()` of a long run's beginning."""
     file = records_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     record = {
@@ -39,7 +47,7 @@ def write_record(kind: str, seed: int, counts: Mapping[str, int], violations: in
         "counts": dict(sorted(counts.items())),
         "violations": violations,
         "seconds": round(seconds, 1),
-        "commit": commit(),
+        "commit": commit() if made_at is None else made_at,
         "date": datetime.now(UTC).date().isoformat(),
     }
     with file.open("a", encoding="utf-8") as out:

@@ -186,7 +186,7 @@ FAMILIES: Final = {
     "explorer": Family("Explorer", _explorer, "make explore BOUNDS={part}", exhausts=True),
     "mutants": Family("Mutants", _mutants, "make mutants", exhausts=True),
     "chaos": Family("Chaos", _chaos, "make chaos SEED={first} SEEDS={count}"),
-    "power cuts": Family("Power cuts", _power_cuts, "make power-cuts CUTS={cuts} SEED={first}"),
+    "power cuts": Family("Power cuts", _power_cuts, "make power-cuts CUTS={cuts} SEED={first} SEEDS={count}"),
     "bit-flips": Family("Bit flips", _bit_flips, "make bit-flips", exhausts=True),
     "fuzz": Family("Fuzzer", _fuzz, "make fuzz MINUTES={minutes}"),
 }
@@ -200,7 +200,7 @@ def _again(row: Row) -> str:
         last=last,
         count=last - first + 1,
         part=row.part,
-        cuts=-(-row["cuts"] // runs),
+        cuts=row["cuts"] // runs,
         minutes=max(1, round(row.seconds / 60)),
     )
 

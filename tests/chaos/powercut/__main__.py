@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.chaos.powercut.campaign import Campaign
 from tests.chaos.powercut.shim import NoCompilerError, build
-from tests.chaos.records import write_record
+from tests.chaos.records import commit, write_record
 
 LINES = 20
 
@@ -19,10 +19,11 @@ LINES = 20
 def main() -> int:
     """0: nothing was lost; 1: something was, and the directory stays; 2: it cannot be tried here."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.powercut", description=__doc__)
-    parser.add_argument("--cuts", type=int, default=200, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="what is drawn (default: %(default)s)")
+    parser.add_argument("--cuts", type=int, default=200, help="how many for each seed (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other (default: 1)")
     parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="end after so long (default: no limit)"
+        "--minutes", type=float, default=math.inf, help="end each after so long (default: no limit)"
     )
     options = parser.parse_args()
     try:
@@ -30,22 +31,26 @@ def main() -> int:
     except NoCompilerError as error:
         print(error, file=sys.stderr)
         return 2
+    seeds = range(options.seed, options.seed + options.seeds)
+    return 0 if all(_try(seed, options.cuts, options.minutes, library) for seed in seeds) else 1
+
+
+def _try(seed: int, cuts: int, minutes: float, library: Path) -> bool:
     directory = Path(tempfile.mkdtemp(prefix="daybook-power-cuts-"))
-    campaign = Campaign(directory, library, options.seed)
-    began = time.monotonic()
+    campaign = Campaign(directory, library, seed)
+    began, made_at = time.monotonic(), commit()
     with campaign.bookies.running():
-        asyncio.run(campaign.run(options.cuts, options.minutes))
+        asyncio.run(campaign.run(cuts, minutes))
     seconds = time.monotonic() - began
-    file = write_record("power cuts", options.seed, campaign.counts, len(campaign.violations), seconds)
-    print(f"{dict(sorted(campaign.counts.items()))}\nviolations: {len(campaign.violations)}, noted in {file}")
-    if not campaign.violations:
+    found = len(campaign.violations)
+    file = write_record("power cuts", seed, campaign.counts, found, seconds, made_at=made_at)
+    print(f"seed {seed}: {dict(sorted(campaign.counts.items()))}\nviolations: {found}, noted in {file}")
+    if not found:
         shutil.rmtree(directory)
-        return 0
+        return True
     print("\n".join(campaign.violations[:LINES]))
-    print(
-        f"again: python -m tests.chaos.powercut --seed {options.seed} --cuts {options.cuts}; all of it is in {directory}"
-    )
-    return 1
+    print(f"again: python -m tests.chaos.powercut --seed {seed} --cuts {cuts}; all of it is in {directory}")
+    return False
 
 
 if __name__ == "__main__":
