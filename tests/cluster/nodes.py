@@ -105,7 +105,8 @@ class NodeCluster:
 
     @property
     def nodes(self) -> dict[str, Node]:
-        """The nodes by name."""
+        """The nodes by name. Raises NodesError if no cluster runs."""
+        self._pid()
         known = json.loads((self.directory / "nodes.json").read_text(encoding="utf-8"))
         return {each["name"]: Node(**{**each, "folder": Path(each["folder"])}) for each in known}
 
@@ -162,6 +163,7 @@ class NodeCluster:
 
     def environment(self) -> dict[str, str]:
         """What a command needs to find the cluster: KUBECONFIG, and the programs on the PATH."""
+        self._pid()
         programs = self._programs["kubectl"].parent
         return {
             "KUBECONFIG": str(self.kubeconfig),
