@@ -47,9 +47,7 @@ def _try(seed: int, minutes: float, library: Path, *, can_partition: bool) -> bo
         asyncio.run(storm.run(minutes))
     found, seconds = len(storm.violations), time.monotonic() - began
     file = write_record("chaos", seed, storm.counts, found, seconds, made_at=made_at)
-    print(
-        f"seed {seed}: {dict(sorted(storm.counts.items()))}\nviolations: {found}, noted in {file}"
-    )
+    print(f"seed {seed}: {dict(sorted(storm.counts.items()))}\nviolations: {found}, noted in {file}")
     if not storm.violations:
         shutil.rmtree(directory)
         return True

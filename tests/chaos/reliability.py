@@ -283,11 +283,15 @@ def _runs(rows: Sequence[Row]) -> str:
 
 def _faults(simulated: Sequence[Row], chaos: Sequence[Row]) -> str:
     inside, outside = (_under("fault: ", rows) for rows in (simulated, chaos))
+
+    def told(counts: Counter[str], name: str) -> str:
+        return _number(counts[name]) if name in counts else "–"
+
     return _table(
         ("fault", "simulator", "real processes"),
         [
-            (name, _number(inside[name]), _number(outside[name]))
-            for name in sorted(inside | outside, key=str.lower)
+            (name, told(inside, name), told(outside, name))
+            for name in sorted({*inside, *outside}, key=str.lower)
         ],
     )
 

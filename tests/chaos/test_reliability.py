@@ -90,6 +90,7 @@ def test_figures_are_of_all_rows() -> None:
         "| seeds of chaos with real processes | 2 |",
         "| faults injected into real processes | 7 |",
         "| loss | 3 | 1 |",
+        "| pause | – | 6 |",
         "| store | meta | 8 | 0 | 8 |",
         "| hostile inputs | 1,020 |",
         "| mutants caught | 59 of 60 |",
