@@ -31,6 +31,8 @@ SLEEPS: dict[str, str] = {
     "tests/cluster/sandbox.py": "the end of a process that is no child of ours",
     "tests/cluster/process.py": "a server that starts can only be asked again",
     "tests/metadata/test_bookies.py": "that a registration, or the news of one, still waits takes time to show",
+    "tests/e2e/workload.py": "the pace of writers and readers",
+    "tests/e2e/world.py": "what a cluster does shows only in what it answers",
     "tests/integration/kit.py": "views and other processes, which have no event to wait for",
     "tests/integration/test_zookeeper_faults.py": "a pause is time that passes",
     "tests/integration/workload.py": "the pace of writers and readers",

@@ -1,0 +1,1 @@
+"""`kubectl daybook` against a real API server."""
