@@ -114,6 +114,7 @@ def plot(rows: Sequence[Result], path: Path) -> None:
             color=[colours[row.side] for row, _ in shown],
         )
         axis.invert_yaxis()
+        axis.set_xscale("log" if title.endswith("ms") else "linear")
         axis.set_title(title)
         axis.grid(axis="x", alpha=0.3)
     figure.savefig(path, dpi=110)
