@@ -101,7 +101,13 @@ class BookieProcess:
 
     def start(self) -> None:
         """Start it and wait until it serves and is registered."""
-        process = self.spawn()
+        self.spawn()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the process that was spawned serves and is registered."""
+        process = self.process
+        assert process is not None
         assert eventually(lambda: self._ready.exists() or process.poll() is not None, PROCESS_S), self.tail()
         assert process.poll() is None, self.tail()
         self.addresses = json.loads(self._ready.read_text(encoding="utf-8"))

@@ -1,0 +1,159 @@
+"""The repair's Jobs as manifests, and what the pool's status says of it."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from daybook_operator.plan.decision import Decision
+from daybook_operator.plan.effects import Apply, ClusterRef, Remove
+from daybook_operator.plan.jobs import JobSeen, TaskSeen
+from daybook_operator.plan.pool_spec import PoolDefaults, spec_of
+from daybook_operator.plan.recovery import (
+    TASKS_ANNOTATION,
+    AuditSeen,
+    RecoverySeen,
+    decide_recovery,
+    recovery_status,
+)
+
+from daybook.client.placement_settings import placement_policy
+from daybook.core.placement import BookieInfo
+from daybook.core.quorum import Quorum
+
+REF = ClusterRef("zk:2181", "daybook")
+DEFAULTS = PoolDefaults("bookie:1", "zk:2181")
+NOW_MS = 1_700_000_000_000
+
+
+def pool(meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "daybook.dev/v1alpha1",
+        "kind": "BookiePool",
+        "metadata": {"name": "bk", "namespace": "data", "uid": "pool-uid", **(meta or {})},
+        "spec": {"storage": {"store": {}}, **spec},
+    }
+
+
+def decide(manifest: dict[str, Any], seen: RecoverySeen) -> Decision:
+    return decide_recovery(manifest, spec_of(manifest, DEFAULTS), seen, NOW_MS, look_s=5, needless_ms=1000)
+
+
+def lacking(*ledger_ids: int) -> RecoverySeen:
+    return RecoverySeen(REF, tuple(TaskSeen(each, 0, 1, ("lost data.bk-0",)) for each in ledger_ids))
+
+
+def job_of(decision: Decision) -> dict[str, Any]:
+    (found,) = [e for e in decision.effects if isinstance(e, Apply) and e.manifest["kind"] == "Job"]
+    copied: dict[str, Any] = json.loads(json.dumps(found.manifest))
+    return copied
+
+
+def test_a_job_runs_the_ordinary_worker_for_its_ledgers() -> None:
+    job = job_of(decide(pool(), lacking(3, 5)))
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "bookie:1"
+    assert container["command"] == ["daybook", "recover", "3", "5"]
+    env = {each["name"]: each["value"] for each in container["env"]}
+    assert (env["DAYBOOK_ZOOKEEPER"], env["DAYBOOK_CLUSTER"]) == ("zk:2181", "daybook")
+    assert job["metadata"]["annotations"][TASKS_ANNOTATION] == "3:0:1,5:0:1"
+    assert job["metadata"]["ownerReferences"][0]["uid"] == "pool-uid"
+    assert (job["spec"]["backoffLimit"], job["spec"]["ttlSecondsAfterFinished"]) == (3, 300)
+
+
+def test_the_account_comes_first_and_may_do_nothing() -> None:
+    first, *_ = decide(pool(), lacking(3)).effects
+    assert isinstance(first, Apply)
+    assert (first.manifest["kind"], first.manifest["metadata"]["name"]) == ("ServiceAccount", "bk-recovery")
+    assert first.manifest["automountServiceAccountToken"] is False
+
+
+def test_a_jobs_pod_complies_with_restricted_pod_security() -> None:
+    pod = job_of(decide(pool(), lacking(3)))["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    security = pod["containers"][0]["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["readOnlyRootFilesystem"] is True
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_a_job_has_what_the_pool_says_of_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pool(
+        recovery={
+            "backoffLimit": 1,
+            "activeDeadlineSeconds": 60,
+            "ttlSecondsAfterFinished": 9,
+            "bandwidthPerJob": "1Mi",
+            "resources": {"requests": {"cpu": "100m"}},
+        },
+        placement={"policy": "Rack", "minRacksPerWriteQuorum": 3},
+        tls={"secretName": "certs", "clientAuth": "Required"},
+        podTemplate={"tolerations": [{"key": "bookies"}]},
+    )
+    job = job_of(decide(asked, lacking(3)))
+    assert (job["spec"]["backoffLimit"], job["spec"]["activeDeadlineSeconds"]) == (1, 60)
+    pod = job["spec"]["template"]["spec"]
+    env = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    assert env["DAYBOOK_AUTORECOVERY_BYTES_PER_SECOND"] == "1048576"
+    assert env["DAYBOOK_TLS_KEY"].endswith("/tls.key")
+    assert pod["tolerations"] == [{"key": "bookies"}]
+    assert pod["containers"][0]["resources"] == {"requests": {"cpu": "100m"}}
+
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    bookies = {f"b{n}": BookieInfo(f"b{n}", rack=f"r{min(n, 1)}") for n in range(3)}
+    assert placement_policy().problems(Quorum(3, 3, 2), ("b0", "b1", "b2"), bookies), (
+        "the worker wants the three racks that the pool asks for"
+    )
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pool({"annotations": {"daybook.dev/pause": "true"}}),
+        pool({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+    ],
+)
+def test_a_pool_that_is_paused_or_goes_starts_no_job(manifest: dict[str, Any]) -> None:
+    assert decide(manifest, lacking(3)) == Decision()
+
+
+@pytest.mark.parametrize("spec", [{"recovery": {"paused": True}}, {"hibernate": True}, {}])
+def test_where_repair_is_off_the_jobs_that_run_are_cancelled(spec: dict[str, Any]) -> None:
+    job = JobSeen("bk-recovery-1", "data", "job-uid", ("3:0:1",))
+    seen = replace(lacking(3, 4), jobs=(job,), switched_off=not spec)
+    decision = decide(pool(**spec), seen)
+    assert [type(effect) for effect in decision.effects] == [Remove]
+    (remove,) = decision.effects
+    assert isinstance(remove, Remove)
+    assert (remove.ref.name, remove.ref.uid) == ("bk-recovery-1", "job-uid")
+
+
+def test_the_status_counts_what_is_left() -> None:
+    tasks = (
+        TaskSeen(1, 0, 1, ("lost data.bk-0",)),
+        TaskSeen(2, 0, 1, ("gap data.bk-1",)),
+        TaskSeen(3, 4, 1, ("lost data.bk-0",), NOW_MS + 9, unrecoverable=True),
+        TaskSeen(4, 0, 1, ("misplaced data.bk-0",)),
+    )
+    jobs = (
+        JobSeen("a", "data", "u1", ("1:0:1",)),
+        JobSeen("b", "data", "u2", ("9:0:1",), finished=True),
+    )
+    seen = RecoverySeen(
+        REF,
+        tasks,
+        jobs,
+        lost_bookies=("data.bk-0",),
+        misplaced=1,
+        last_full_audit=AuditSeen(NOW_MS, 2_000, is_clean=False, ledgers=4),
+    )
+    status = recovery_status(seen, NOW_MS)
+    assert (status["underReplicated"], status["activeJobs"], status["waitingLedgers"]) == (3, 1, 2)
+    assert (status["unrecoverable"], status["unrecoverableLedgers"]) == (1, [3])
+    assert status["lostBookies"] == ["data.bk-0"]
+    assert status["lastFullAudit"]["clean"] is False
+    assert status["lastFullAudit"]["startedAt"] < status["lastFullAudit"]["finishedAt"]

@@ -1,0 +1,87 @@
+"""Events become keys: of the owner, and of nobody else."""
+
+from typing import Any
+
+import pytest
+from daybook_operator.handlers import WATCHED, Router, Seen, kopf_settings, seen_from
+from daybook_operator.kube import KINDS
+from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.jobs import JobSeen
+from daybook_operator.queue import Key
+from daybook_operator.reconcile.inventory import Inventory
+from daybook_operator.settings import OperatorSettings
+
+POOL, RECOVERY = Key("BookiePool", "data", "bk"), Key("Recovery", "data", "bk")
+LEDGER = Key("Ledger", "data", "orders")
+REF = ClusterRef("zk:2181", "daybook")
+
+
+def router() -> tuple[Router, Inventory]:
+    inventory = Inventory()
+    return Router(inventory), inventory
+
+
+def event(kind: str, name: str, labels: dict[str, str] | None = None, **spec: Any) -> Seen:
+    meta = {"namespace": "data", "name": name, "labels": labels}
+    return seen_from(kind, "MODIFIED", {"metadata": meta, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    "kind", ["Pod", "StatefulSet", "PersistentVolumeClaim", "Service", "PodDisruptionBudget"]
+)
+def test_an_owned_object_is_about_its_pool(kind: str) -> None:
+    route, _ = router()
+    assert route.keys(event(kind, "bk-0", {"daybook.dev/pool": "bk"})) == [POOL]
+    assert route.keys(event(kind, "bk-0", {"app": "other"})) == []
+    assert route.keys(event(kind, "bk-0")) == []
+
+
+def test_a_job_is_about_its_pool_and_the_repair() -> None:
+    route, _ = router()
+    assert route.keys(event("Job", "bk-recovery-1", {"daybook.dev/pool": "bk"})) == [POOL, RECOVERY]
+
+
+def test_a_pool_is_about_its_ledgers_too() -> None:
+    route, _ = router()
+    assert route.keys(event("Ledger", "orders", poolRef={"name": "bk"})) == [LEDGER]
+    assert route.keys(event("BookiePool", "bk")) == [POOL, RECOVERY, LEDGER]
+    assert route.keys(event("BookiePool", "other"))[2:] == []
+
+
+def test_a_node_is_news_when_its_labels_change_and_not_when_it_beats() -> None:
+    route, inventory = router()
+    inventory.add_pool("data", "bk", REF)
+    assert route.keys(event("Node", "n1", {"zone": "a"})) == [POOL]
+    assert route.keys(event("Node", "n1", {"zone": "a"})) == []
+    assert route.keys(event("Node", "n1", {"zone": "b"})) == [POOL]
+    gone = seen_from("Node", "DELETED", {"metadata": {"name": "n1"}})
+    assert route.keys(gone) == [POOL]
+
+
+def test_a_pool_that_is_gone_is_no_part_of_its_cluster_any_more() -> None:
+    route, inventory = router()
+    inventory.add_pool("data", "bk", REF)
+    route.keys(seen_from("BookiePool", "DELETED", {"metadata": {"namespace": "data", "name": "bk"}}))
+    assert inventory.pools_of(REF) == []
+    assert inventory.clusters() == set()
+
+
+def test_a_change_of_a_jobs_ledgers_is_news_for_their_resources() -> None:
+    _, inventory = router()
+    inventory.add_ledger("data", "orders", "bk")
+    inventory.bind_ledger(LEDGER, REF, 7)
+    job = JobSeen("bk-recovery-1", "data", "u", ("7:0:1", "8:0:1"))
+    assert inventory.note_jobs(REF, [job]) == [LEDGER]
+    assert inventory.job_of(REF, 7) == "bk-recovery-1"
+    assert inventory.note_jobs(REF, [job]) == []
+    assert inventory.note_jobs(REF, []) == [LEDGER]
+    assert inventory.job_of(REF, 7) == ""
+
+
+def test_what_is_not_ours_is_left_out_by_the_api_server() -> None:
+    settings = kopf_settings(OperatorSettings())
+    selected = {selector.any_name for selector in settings.watching.label_selectors}
+    own = {"BookiePool", "Ledger", "Node"}
+    assert selected == {KINDS[kind].plural for kind in set(WATCHED) - own}
+    assert not settings.posting.enabled
+    assert settings.persistence.finalizer == "daybook.dev/operator"
