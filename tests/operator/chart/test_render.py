@@ -63,7 +63,7 @@ def rules(objects: list[Object]) -> Iterator[tuple[Object, Object]]:
 @pytest.mark.parametrize("values", [{}, EVERYTHING])
 def test_no_role_has_a_wildcard_or_reads_secrets(render: Render, values: Object) -> None:
     found = list(rules(render(values)))
-    assert len(found) > 10
+    assert len(found) >= 10
     for _, rule in found:
         words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
         assert not [word for word in words if "*" in word], rule
@@ -87,7 +87,7 @@ def test_an_operator_of_namespaces_changes_nothing_elsewhere(render: Render) -> 
 
 def test_only_its_own_lease_may_be_changed(render: Render) -> None:
     leases = [rule for _, rule in rules(render()) if "leases" in rule["resources"]]
-    assert {verb for rule in leases for verb in rule["verbs"]} == {"create", "get", "patch", "update"}
+    assert {verb for rule in leases for verb in rule["verbs"]} == {"create", "get", "update"}
     assert all(
         rule["resourceNames"] == ["daybook-operator"] for rule in leases if "create" not in rule["verbs"]
     )
@@ -164,7 +164,8 @@ def test_an_upgrade_of_the_chart_alone_restarts_no_zookeeper(render: Render) -> 
 def test_the_charts_crds_are_the_projects() -> None:
     """Made by `make crds`; this is what notices that it was forgotten."""
     copies = {path.name: path.read_bytes() for path in (CHART / "files" / "crds").iterdir()}
-    assert copies == {path.name: path.read_bytes() for path in (ROOT / "crds").glob("*.yaml")}
+    files = {path.name: path.read_bytes() for path in (ROOT / "crds").glob("*.yaml")}
+    assert copies == files, "crds/ has changed: run `make crds`"
 
 
 def test_crds_are_upgraded_with_the_chart_and_outlive_it(render: Render) -> None:

@@ -1,13 +1,13 @@
 {{/* What the operator may do in a namespace that it looks after; nothing here reads a Secret. */}}
 {{- define "daybook.rules" -}}
 - apiGroups: [daybook.dev]
-  resources: [bookiepools, ledgers, topics]
-  verbs: [get, list, watch, patch, update]
+  resources: [bookiepools, ledgers]
+  verbs: [get, list, watch, patch]
 - apiGroups: [daybook.dev]
-  resources: [bookiepools/status, ledgers/status, topics/status]
-  verbs: [get, patch, update]
+  resources: [bookiepools/status, ledgers/status]
+  verbs: [patch]
 - apiGroups: [daybook.dev]
-  resources: [bookiepools/finalizers, ledgers/finalizers, topics/finalizers] # to own objects with blockOwnerDeletion
+  resources: [bookiepools/finalizers] # to own objects with blockOwnerDeletion
   verbs: [update]
 - apiGroups: [apps]
   resources: [statefulsets]
@@ -22,8 +22,8 @@
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, patch, delete]
 - apiGroups: [""]
-  resources: [events]
-  verbs: [create, patch]
+  resources: [events] # the same again is counted up
+  verbs: [get, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
@@ -39,10 +39,7 @@
   verbs: [get, list, watch]
 - apiGroups: [""]
   resources: [namespaces]
-  verbs: [get, list, watch]
-- apiGroups: [apiextensions.k8s.io]
-  resources: [customresourcedefinitions]
-  verbs: [get, list, watch]
+  verbs: [get]
 - apiGroups: [storage.k8s.io]
   resources: [storageclasses]
   verbs: [get]
