@@ -88,7 +88,9 @@ def _judge(world: PoolWorld, seen: ClusterSeen, recovery: Recovery) -> Condition
             next_step="Nothing is to do: the auditor begins one by itself.",
         )
     return fine(
-        FULLY_REPLICATED, "AuditClean", f"A full audit that began at {iso(began_ms)} found nothing missing."
+        FULLY_REPLICATED,
+        "AuditClean",
+        "A full audit that began since the list of bookies last changed found nothing missing.",
     )
 
 

@@ -15,11 +15,10 @@ from daybook_operator.plan.pool_pod import selector
 from daybook_operator.plan.pool_replication import Replication
 from daybook_operator.plan.pool_roll import PROGRESSING, Rolling
 from daybook_operator.plan.pool_topology import Placing, rack_path
-from daybook_operator.plan.pool_world import ClusterSeen, PodSeen, PoolWorld
+from daybook_operator.plan.pool_world import PodSeen, PoolWorld
 from daybook_operator.plan.quantities import in_words
 
 DISK_PRESSURE: Final = "DiskPressure"
-_UNRECOVERABLE_MAX: Final = 100
 _WORDS_MAX: Final = 400
 
 
@@ -238,23 +237,13 @@ def _starts(pod: PodSeen | None) -> bool:
 
 
 def _recovery(world: PoolWorld, replication: Replication) -> dict[str, Any]:
+    """While ZooKeeper does not answer, what it said last."""
     seen = world.cluster
-    kept = world.status.get("recovery", {}) if seen is None else {}
-    return {**kept, **_counts(world, seen), **replication.recovery.record()}
-
-
-def _counts(world: PoolWorld, seen: ClusterSeen | None) -> dict[str, Any]:
     if seen is None:
-        return {"activeJobs": world.active_jobs}
-    return {
-        "underReplicated": len(seen.under_replicated),
-        "unrecoverable": len(seen.unrecoverable),
-        "unrecoverableLedgers": list(seen.unrecoverable[:_UNRECOVERABLE_MAX]) or None,
-        "lostBookies": list(seen.lost) or None,
-        "activeJobs": world.active_jobs,
-        "misplaced": seen.survey.misplaced_count,
-        **seen.audits,
-    }
+        kept: Mapping[str, Any] = world.status.get("recovery", {})
+        return {**kept, **replication.recovery.record()}
+    misplaced = {"misplaced": seen.survey.misplaced_count}
+    return {**seen.recovery, **misplaced, **replication.recovery.record()}
 
 
 def _storage(world: PoolWorld, growth: Growth) -> dict[str, Any]:

@@ -119,8 +119,8 @@ class ClusterSeen:
     clean_audit_began_ms: int | None = None
     last_audit: str = ""
     """What the last full audit found, for people, if it was not clean."""
-    audits: Mapping[str, Any] = field(default_factory=dict)
-    """lastAudit and lastFullAudit as the status has them."""
+    recovery: Mapping[str, Any] = field(default_factory=dict)
+    """What is repaired, and by how many Jobs, as the status of every pool of the cluster has it."""
     survey: Survey = field(default_factory=Survey)
 
 
@@ -146,7 +146,6 @@ class PoolWorld:
     cluster: ClusterSeen | None = None
     """None while ZooKeeper does not answer."""
     cluster_trouble: str = ""
-    active_jobs: int = 0
     namespace_is_terminating: bool = False
     defaults: PoolDefaults = field(default_factory=lambda: PoolDefaults("", ""))
 

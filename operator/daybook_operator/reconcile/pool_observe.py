@@ -15,14 +15,15 @@ from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.kube import Object
-from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.pool_drain import victim_of
 from daybook_operator.plan.pool_spec import VolumeSpec, cluster_of, spec_of
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
 from daybook_operator.plan.pool_world import POOL_LABEL, ClaimSeen, ClusterSeen, PoolWorld
+from daybook_operator.plan.recovery import recovery_status
 from daybook_operator.reconcile.pool_objects_seen import claims_seen, pods_seen, stateful_set_seen
 from daybook_operator.reconcile.pool_survey import Listings, survey_of
+from daybook_operator.reconcile.recovery import observe_recovery
 from daybook_operator.reconcile.world import World
 
 _YOUNG_MS: Final = 0
@@ -50,11 +51,10 @@ class PoolObserver:
             self._kube.find("ServiceAccount", namespace, f"{name}-bookie"),
             self._kube.find("Service", namespace, name),
         )
-        budgets, pods, claims, jobs = await asyncio.gather(
+        budgets, pods, claims = await asyncio.gather(
             self._kube.listing("PodDisruptionBudget", namespace, labels=of_pool),
             self._kube.listing("Pod", namespace, labels=f"{of_pool},app.kubernetes.io/component=bookie"),
             self._kube.listing("PersistentVolumeClaim", namespace, labels=of_pool),
-            self._kube.listing("Job", namespace, labels=of_pool),
         )
         live = {(each["kind"], each["metadata"]["name"]): each for each in budgets}
         live |= {
@@ -77,7 +77,6 @@ class PoolObserver:
             claims=seen_claims,
             nodes=await self._nodes({pod.node for pod in seen_pods.values() if pod.node}),
             expandable=await self._expandable(_classes_to_grow(seen_claims, spec.volumes)),
-            active_jobs=sum(bool((job.get("status") or {}).get("active")) for job in jobs),
             namespace_is_terminating=await self._namespace_is_terminating(manifest),
             defaults=defaults,
         )
@@ -142,7 +141,7 @@ class PoolObserver:
             lost_bookie_delay_s=delay_s,
             clean_audit_began_ms=link.last_clean_full_audit_began_ms,
             last_audit=_found_by(link.last_full_report),
-            audits=_audits(link),
+            recovery=recovery_status(await observe_recovery(self._world, link), self._world.now_ms()),
         )
         return await self._surveyed(link, world, seen)
 
@@ -188,16 +187,3 @@ def _found_by(report: AuditReport | None) -> str:
         parts.append(f"{len(report.unread)} ledgers could not be read")
     parts += [f"{bookie} does not tell what it has ({why})" for bookie, why in report.silent_bookies.items()]
     return ", ".join(parts)
-
-
-def _audits(link: ClusterLink) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, report in (("lastAudit", link.last_report), ("lastFullAudit", link.last_full_report)):
-        if report is not None:
-            found[name] = {
-                "startedAt": iso(report.began_at_ms),
-                "finishedAt": iso(report.began_at_ms + report.duration_ms),
-                "clean": report.is_fully_replicated if report.full else not report.under_replicated,
-                "ledgers": report.ledgers,
-            }
-    return found
