@@ -49,12 +49,11 @@ class Recipe:
     module: str
     version: str
     package: str
-    cgo: bool = False
     source: Path | None = None
 
 
-def _kubernetes(name: str, *, cgo: bool = False) -> Recipe:
-    return Recipe("k8s.io/kubernetes", f"v{KUBERNETES}", f"k8s.io/kubernetes/cmd/{name}", cgo)
+def _kubernetes(name: str) -> Recipe:
+    return Recipe("k8s.io/kubernetes", f"v{KUBERNETES}", f"k8s.io/kubernetes/cmd/{name}")
 
 
 RECIPES: Final[Mapping[str, Recipe]] = {
@@ -63,7 +62,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "kube-controller-manager": _kubernetes("kube-controller-manager"),
     "kubectl": _kubernetes("kubectl"),
     "kube-scheduler": _kubernetes("kube-scheduler"),
-    "kubelet": _kubernetes("kubelet", cgo=True),
+    "kubelet": _kubernetes("kubelet"),
     "kube-proxy": _kubernetes("kube-proxy"),
     "coredns": Recipe("github.com/coredns/coredns", f"v{COREDNS}", "github.com/coredns/coredns"),
     "helm": Recipe("helm.sh/helm/v3", f"v{HELM}", "helm.sh/helm/v3/cmd/helm"),
@@ -133,7 +132,7 @@ def _build(name: str, say: Say) -> None:
         _write_module(recipe, go, work)
         built = work / "built" / name
         began = time.monotonic()
-        go.run(["build", "-v", *_flags(recipe), "-o", str(built), recipe.package], work, recipe, say)
+        go.run(["build", "-v", *_flags(recipe), "-o", str(built), recipe.package], work, say)
         built.replace(cache() / name)
     say(f"Built {name} in {time.monotonic() - began:.0f} s.")
 
@@ -169,7 +168,8 @@ class _Go:
 
     def __init__(self, command: str) -> None:
         self._command = command
-        self._environment = {**os.environ, "GOFLAGS": "-mod=mod", "GOWORK": "off"}
+        # without cgo no C compiler is needed, and the programs share what they compile
+        self._environment = {**os.environ, "GOFLAGS": "-mod=mod", "GOWORK": "off", "CGO_ENABLED": "0"}
 
     def read(self, arguments: Sequence[str], work: Path) -> str:
         """Run it and return what it prints. Raises BinariesMissingError."""
@@ -181,12 +181,16 @@ class _Go:
             raise _failed(command, (done.stderr + done.stdout).splitlines())
         return done.stdout
 
-    def run(self, arguments: Sequence[str], work: Path, recipe: Recipe, say: Say) -> None:
+    def run(self, arguments: Sequence[str], work: Path, say: Say) -> None:
         """Run a build, and say now and then how far it is. Raises BinariesMissingError."""
         command = [self._command, *arguments]
-        environment = {**self._environment, "CGO_ENABLED": "1" if recipe.cgo else "0"}
         process = subprocess.Popen(
-            command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=work,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         assert process.stdout is not None
         lines: list[str] = []
