@@ -3,6 +3,7 @@
 The name keeps it out of `make test`: `pytest tests/images/check_built_images.py` runs it.
 """
 
+import asyncio
 import threading
 import time
 import urllib.error
@@ -14,9 +15,13 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.layout import Layout
+from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.runtime.clock import unix_ms
 from daybook.runtime.ports import free_ports
 from tests.images.build import TARGETS, build
-from tests.images.container import Image
+from tests.images.container import Image, end
 
 TAG = "dev"
 SIZES_MB = {"bookie": 250, "operator": 400, "zookeeper": 300}
@@ -116,6 +121,14 @@ def is_serving(port: int) -> bool:
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
+async def make_cluster(zookeeper: str, name: str) -> None:
+    store = await ZooKeeperStore.open(zookeeper)
+    try:
+        await ensure_cluster(store, Layout(name), created_at_ms=unix_ms())
+    finally:
+        await store.close()
+
+
 def test_images_of_zookeeper_and_bookie_work_together(archives: dict[str, Path], tmp_path: Path) -> None:
     """A server serves, a bookie registers, and entries written by one process are read by another."""
     client, zookeeper_health, data_port, health_port, metrics_port = free_ports(5)
@@ -131,6 +144,7 @@ def test_images_of_zookeeper_and_bookie_work_together(archives: dict[str, Path],
             }
             processes.append(zookeeper.start(variables=variables, volumes={"/data": tmp_path / "data"}))
             until(lambda: get(zookeeper_health, "/readyz") == 200)
+            asyncio.run(make_cluster(f"127.0.0.1:{client}", "images"))  # on Kubernetes the operator does
             where = {"DAYBOOK_ZOOKEEPER": f"127.0.0.1:{client}", "DAYBOOK_CLUSTER": "images"}
             settings = {
                 "ZOOKEEPER": where["DAYBOOK_ZOOKEEPER"],
@@ -155,7 +169,6 @@ def test_images_of_zookeeper_and_bookie_work_together(archives: dict[str, Path],
             assert get(metrics_port, "/metrics") == 200
             assert get(zookeeper_health, "/metrics") == 200
         finally:
-            for process in processes:
-                process.kill()
-                process.communicate()
+            told = [end(process) for process in processes]
+            print(*told, sep="\n")  # pytest shows it where the test failed
     assert list((tmp_path / "journal").iterdir())

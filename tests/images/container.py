@@ -7,6 +7,7 @@ empty /tmp. The network is this machine's, so that tests reach what runs in ther
 import json
 import os
 import shlex
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -83,3 +84,16 @@ class Image:
         process = self.start(command, variables=variables)
         output, _ = process.communicate(timeout=TIMEOUT_S)
         return process.returncode, output
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """End what `Image.start` started, with all its processes; what it printed.
+
+    Its first process is killed itself: it would outlive `unshare`, since a change of user clears the signal that tells.
+    """
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    for child in children.read_text().split() if process.poll() is None else ():
+        os.kill(int(child), signal.SIGKILL)
+    process.kill()
+    output, _ = process.communicate()
+    return output
