@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--steps", default="", help=f"only these, of {','.join(step.name for step in STEPS)}")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up, to be looked at")
     parser.add_argument("--again", action="store_true", help="use the cluster that is up")
+    parser.add_argument("--stale", action="store_true", help="images as they were built last will do")
     parser.add_argument("--directory", type=Path, default=None, help="where the cluster lives")
     arguments = parser.parse_args()
     names = [name for name in arguments.steps.split(",") if name]
@@ -48,7 +49,7 @@ def main() -> int:
     try:
         if not arguments.again:
             check_machine()
-            bring_up(cluster)
+            bring_up(cluster, stale=arguments.stale)
         run(World(cluster, TAGS), steps, outcomes)
     except (BinariesMissingError, CannotBuildError, NodesError, SandboxError) as error:
         say(f"make e2e: {error}")
@@ -60,10 +61,10 @@ def main() -> int:
     return 1 if any(outcome.failed for outcome in outcomes) or len(outcomes) < len(steps) else 0
 
 
-def bring_up(cluster: NodeCluster) -> None:
+def bring_up(cluster: NodeCluster, *, stale: bool) -> None:
     """Images on three nodes. The second bookie image is rolled out later."""
-    first = build(TAGS[0])
-    second = build(TAGS[1], ("bookie",))
+    first = build(TAGS[0], stale=stale)
+    second = build(TAGS[1], ("bookie",), stale=stale)
     cluster.up(NODES, images=[*first.values(), *second.values()])
 
 

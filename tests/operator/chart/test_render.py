@@ -97,7 +97,11 @@ def test_the_operator_is_told_what_its_settings_know(render: Render) -> None:
     """A variable that the operator does not know ends it at its start; the same check is made here."""
     from daybook_operator.settings import OperatorSettings
 
-    values = {"operator": {"watchNamespaces": ["data", "other"]}, "clusterDomain": "cluster.local"}
+    values = {
+        "operator": {"watchNamespaces": ["data", "other"]},
+        "clusterDomain": "cluster.local",
+        "tls": {"enabled": True},
+    }
     (deployment,) = of_kind(render(values), "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     prefix = "DAYBOOK_OPERATOR_"
@@ -112,6 +116,8 @@ def test_the_operator_is_told_what_its_settings_know(render: Render) -> None:
         f"daybook-zookeeper-{n}.daybook-zookeeper-servers.data.svc.cluster.local:2181" for n in range(3)
     )
     assert settings.bookie_image == "daybook-bookie:0.1.0"
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert str(settings.tls_ca) == f"{mounts['tls']}/ca.crt"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert settings.health_address.endswith(f":{ports['health']}")
     assert settings.metrics_address.endswith(f":{ports['metrics']}")
