@@ -5,7 +5,8 @@
     streams.py, clients.py                               a client process that drives one machine
     writers.py, readers.py, actors.py, auditing.py       what clients do: write, read, recover, delete, audit, repair
     swarm.py, faults.py                                  what a seed consists of, and what goes wrong in it
-    checkers.py                                          the promise, checked while a run goes on
+    checkers.py, *_checks.py, transitions.py, queues.py  the promise, checked while a run goes on
+    drills.py                                            what must not wait for what never comes
     scenario.py, run.py, __main__.py, trace.py           one run, many runs, `make sim`, what happened
 
 A seed decides everything; `make sim SEED=n TRACE=1` shows what it decided.

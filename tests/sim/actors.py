@@ -38,6 +38,7 @@ class RecoveryClient(Driver):
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
         super().__init__(cluster, name, ledger_id, KEY)
         self._carry_out |= {fx.Recovered: self._recovered, fx.RecoveryFailed: self._recovery_failed}
+        self._found_closed = False
         self.start_ticking()
         self.activity = Activity.RECOVERY
         machine = make_recovery(self)
@@ -47,6 +48,15 @@ class RecoveryClient(Driver):
     def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
         """Placement chooses among these."""
         self.feed(ev.BookiesChanged(registered))
+
+    def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
+        """Who finds the ledger closed returns that close, whoever made it (rule 11)."""
+        if isinstance(event, ev.MetadataRead) and event.metadata is not None and event.metadata.is_closed:
+            self._found_closed = True
+        if self._found_closed and any(isinstance(effect, fx.RecoveryFailed) for effect in effects):
+            self.cluster.checkers.fail(
+                "the loser of a close returns the winner's", f"{self.name} failed instead (rule 11)"
+            )
 
     def _recovered(self, effect: fx.Recovered) -> None:
         self.cluster.checkers.ended(self.ledger_id, effect.metadata)

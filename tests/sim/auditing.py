@@ -15,6 +15,7 @@ from daybook.core import events as ev
 from daybook.core.audit_ledger import Findings, LedgerAuditor, OpenAction
 from daybook.core.auditor import Auditor, AuditorPolicy
 from daybook.core.bookie import LacAnswer
+from daybook.core.frame import decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook.core.placement import BookieInfo
@@ -23,8 +24,10 @@ from daybook.core.repair_copy import RepairPolicy
 from daybook.core.repair_plan import RepairPlan
 from daybook.core.repair_task import RepairTask
 from tests.sim.actors import make_recovery
+from tests.sim.audit_checks import LOST_DELAY_MS, OPEN_GRACE_MS, ReadPace
 from tests.sim.clients import KEY, Activity, Driver
 from tests.sim.metadata_model import LOST, Versioned
+from tests.sim.transitions import Party
 from tests.sim.world import MS
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 AUDITOR_LOCK: Final = "auditor"
 _LISTING_TIMEOUT_US: Final = 15 * MS
 _CYCLE_PAUSE_US: Final = 90 * MS
+_PACE_US: Final = 10 * MS
 _ROUNDS_MAX: Final = 8
 
 
@@ -114,10 +118,17 @@ class AuditorClient(Inspector):
 
     def __init__(self, cluster: "Cluster", name: str) -> None:
         super().__init__(cluster, name, -1, KEY)
-        policy = AuditorPolicy(lost_delay_ms=120, open_grace_ms=60, reads_per_second=1_000_000)
-        self._auditor = Auditor(cluster.placement, self.world.rng(name), policy)
+        rng = self.world.rng(name)
+        policy = AuditorPolicy(
+            lost_delay_ms=LOST_DELAY_MS,
+            open_grace_ms=OPEN_GRACE_MS,
+            reads_per_second=rng.choice((20, 1_000_000)),
+        )
+        self._auditor = Auditor(cluster.placement, rng, policy)
+        self._pace = ReadPace(cluster.checkers.fail, policy.reads_per_second, self.world.now_ms)
         self._registered: dict[BookieId, BookieInfo] = {}
         self._all_was_settled = False
+        self._inspecting = 0
         store = cluster.store
         store.request(self.session, self._elected, store.lock, self.session, AUDITOR_LOCK)
 
@@ -152,17 +163,25 @@ class AuditorClient(Inspector):
         self._read_on()
 
     def _read_on(self) -> None:
-        for ledger_id in self._auditor.next_reads(self.world.now_ms):
+        ledgers = self._auditor.next_reads(self.world.now_ms)
+        for ledger_id in ledgers:
+            self._pace.read(self.world.now_ms)
+            self._inspecting += 1
             self.inspect(ledger_id, self._judge)
         if self._auditor.cycle_is_over:
             self._report()
+        elif not self._inspecting:
+            self.later(_PACE_US, self._read_on)
 
     def _judge(self, inspection: Inspection) -> None:
+        self._inspecting -= 1
         if inspection.found is None:
             self._auditor.skip(inspection.ledger_id, deleted=inspection.deleted)
         else:
             findings = inspection.findings(self._registered, self._auditor.bookies.lost())
-            self._auditor.judge(inspection.found.metadata, findings, self.world.now_ms)
+            metadata, now_ms = inspection.found.metadata, self.world.now_ms
+            audit = self._auditor.judge(metadata, findings, now_ms)
+            self.cluster.checkers.audits.judged(metadata, findings, audit, now_ms)
         self._read_on()
 
     def _report(self) -> None:
@@ -187,6 +206,9 @@ class WorkerClient(Inspector):
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
         super().__init__(cluster, name, ledger_id, KEY)
         self.clears_limbo_of: BookieId | None = None
+        self._checks = cluster.checkers.audits
+        self._plan_under_way: RepairPlan | None = None
+        self._has_looked = False
         self._judge = LedgerAuditor(cluster.placement, self.world.rng(name))
         self._task: RepairTask | None = None
         self._registered: dict[BookieId, BookieInfo] = {}
@@ -202,6 +224,12 @@ class WorkerClient(Inspector):
         store = cluster.store
         store.request(self.session, self._locked, store.lock, self.session, f"ledger-{ledger_id}")
 
+    def session_expired(self) -> None:
+        """The lock is gone, and the machine must not go on as if it held it (rule 34)."""
+        if isinstance(self.machine, LedgerRepair) and not self.done:
+            self.feed(ev.LockLost())
+        super().session_expired()
+
     def _locked(self, answer: object) -> None:
         if answer is not True:
             self.finish()
@@ -214,6 +242,7 @@ class WorkerClient(Inspector):
             self.finish()
             return
         self._task = answer
+        self._checks.began(self.ledger_id, self.world.now_ms)
         self._look()
 
     def _look(self) -> None:
@@ -262,6 +291,8 @@ class WorkerClient(Inspector):
 
     def _repair(self, found: Versioned, plan: RepairPlan) -> None:
         self.note(f"repairs ledger {self.ledger_id}: {plan}")
+        self._checks.planned(found.metadata, plan, self._registered, self.world.now_ms)
+        self.party, self._plan_under_way, self._has_looked = Party.REPAIR, plan, False
         self.clears_limbo_of = plan.clear_limbo
         self.activity = Activity.REPAIR
         rng = self.world.rng(f"{self.name}/{self._rounds}")
@@ -280,13 +311,40 @@ class WorkerClient(Inspector):
     def _look_again(self, _effect: object) -> None:
         self.later(0, self._look)
 
+    def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
+        """A repair copies its share, and looks at the metadata before it says that it is done (rules 32 and 56)."""
+        if self.activity is not Activity.REPAIR:
+            return
+        if isinstance(event, ev.LockLost) and not any(isinstance(e, fx.RepairFailed) for e in effects):
+            self.cluster.checkers.fail("a worker without its lock stops", f"{self.name} does not (rule 34)")
+        if isinstance(event, ev.FrameAcked):
+            self._has_looked = False
+        elif isinstance(event, ev.MetadataRead) or (
+            isinstance(event, ev.CasAnswered) and event.outcome is ev.CasOutcome.DONE
+        ):
+            self._has_looked = True
+        machine, plan = self.machine, self._plan_under_way
+        assert isinstance(machine, LedgerRepair)
+        assert plan is not None
+        for effect in effects:
+            if isinstance(effect, fx.SendFrame):
+                header = decode_header(effect.frame)
+                entries = [entry.entry_id for entry in decode_entries(effect.frame, header, 0)[0]]
+                self._checks.copied(machine.metadata, plan, effect.bookie, entries)
+            elif isinstance(effect, fx.RepairFinished):
+                self._checks.finished(
+                    self.ledger_id, has_looked=self._has_looked or not machine.copied_entries
+                )
+
     def _repair_failed(self, effect: fx.RepairFailed) -> None:
+        self._checks.failed(self.ledger_id, self.world.now_ms)
         self.cluster.setbacks.failed(
             self.ledger_id, str(effect.error), self.world.now_ms, unrecoverable=effect.unrecoverable
         )
         self.finish()
 
     def _recover(self) -> None:
+        self.party = Party.RECOVERY
         self.activity = Activity.RECOVERY
         machine = make_recovery(self)
         self.adopt(machine)
@@ -302,6 +360,7 @@ class WorkerClient(Inspector):
         self.later(0, self._look)
 
     def _recovery_failed(self, effect: fx.RecoveryFailed) -> None:
+        self._checks.failed(self.ledger_id, self.world.now_ms)
         self.cluster.setbacks.failed(
             self.ledger_id, str(effect.error), self.world.now_ms, unrecoverable=False
         )

@@ -105,6 +105,22 @@ class BookieCalls(Process):
         stored = self.disk.ledgers.get(ledger_id)
         return stored is not None and stored.record.limbo_nonce is not None
 
+    def is_fenced_durably(self, ledger_id: LedgerId) -> bool:
+        """Whether the ledger would be fenced after a power cut now."""
+        stored = self.disk.ledgers.get(ledger_id)
+        return stored is not None and stored.record.fenced
+
+    def lac_of(self, ledger_id: LedgerId) -> EntryId:
+        """The LAC that a reader would be told."""
+        return self._ledger(ledger_id).last_add_confirmed().last_add_confirmed
+
+    def everything_held(self) -> dict[LedgerId, set[EntryId]]:
+        """The entries of each ledger, in memory or on the disk."""
+        held = {ledger_id: set(cache) for ledger_id, cache in self.caches.items()}
+        for ledger_id, stored in self.disk.ledgers.items():
+            held.setdefault(ledger_id, set()).update(stored.entries)
+        return held
+
     replaced: bool = False
     """The disk is new and its replacement authorised: limbo has to be marked before anything is served."""
 
@@ -183,6 +199,7 @@ class BookieCalls(Process):
 
     def _fence_done(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
         lac = self._ledger(ledger_id).last_add_confirmed()
+        self.cluster.checkers.fence_answered(self.name, ledger_id)
         self.note(f"is fenced for ledger {ledger_id}; LAC {lac.last_add_confirmed}{', in limbo' * lac.limbo}")
         reply(
             FenceAnswered(

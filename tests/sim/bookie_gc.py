@@ -10,6 +10,7 @@ from daybook.core.intervals import IntervalSet
 from daybook.core.surplus import SurplusRemoval, surplus
 from tests.sim.disk import EntriesRemoved, LedgerDropped
 from tests.sim.metadata_model import LOST, Versioned
+from tests.sim.transitions import Party
 from tests.sim.world import MS
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Collector:
         if removal.metadata_read(answer.metadata, answer.version, self._held(ledger.ledger_id)):
             store = bookie.cluster.store
             raised = partial(self._raised, ledger, removal)
-            store.request(bookie.session, raised, store.cas, answer.metadata, answer.version)
+            store.request(bookie.session, raised, store.cas, answer.metadata, answer.version, Party.COLLECTOR)
 
     def _raised(self, ledger: BookieLedger, removal: SurplusRemoval, answer: object) -> None:
         bookie, ledger_id = self._bookie, ledger.ledger_id

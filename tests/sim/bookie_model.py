@@ -96,6 +96,7 @@ class SimBookie(BookieCalls):
                 ledger.enter_limbo(f"{self.boot_id}/{self._nonces}")
                 self._journal_record(ledger)
                 self.world.tally.state("limbo")
+                self.cluster.checkers.audits.in_limbo(self.name, ledger_id, self.world.now_ms)
                 self.note(f"is in limbo for ledger {ledger_id}")
         self.disk.write(RecordWritten(self._ledger(_SENTINEL).record()), self._limbo_is_durable)
         self._sync_soon()
@@ -198,8 +199,10 @@ class SimBookie(BookieCalls):
         """Check and cache in one step (rule 43), then journal."""
         if not self.serving:
             return Code.UNAVAILABLE
-        if self.read_only and not header.is_recovery:
+        if self._refuses_for_space(header):
             return Code.READ_ONLY
+        if self._draws_refusal():
+            return Code.BAD_FRAME
         ledger = self._ledger(header.ledger_id)
         code = ledger.accept(stream.number, header)
         if code is not Code.OK:
@@ -211,7 +214,7 @@ class SimBookie(BookieCalls):
         found, damaged = decode_entries(data, header, offset)
         assert not damaged, "the simulator damages no bytes on the way"
         entries: Entries = {entry.entry_id: entry.data for entry in found}
-        self.caches[ledger.ledger_id].update(entries)
+        self._cache_frame(ledger.ledger_id, entries)
         self.adds[ledger.ledger_id] += 1
         self.polls.wake(ledger)
         if ledger.record_changed:
@@ -225,6 +228,21 @@ class SimBookie(BookieCalls):
         if early:
             self.streams[stream.number][1].succeed(number)
         return Code.OK
+
+    def _refuses_for_space(self, header: FrameHeader) -> bool:
+        """A reserve is kept for recovery (rule 30)."""
+        return self.read_only and not header.is_recovery
+
+    def _cache_frame(self, ledger_id: LedgerId, entries: Entries) -> None:
+        self.caches[ledger_id].update(entries)
+
+    def _draws_refusal(self) -> bool:
+        """A frame may be damaged on its way to one bookie, which refuses it as every bookie would (rule 21)."""
+        refusal = self.cluster.swarm.refusal
+        if not self.cluster.is_faulty or not refusal or self._rng.random() >= refusal:
+            return False
+        self.world.tally.fault("frame refused")
+        return True
 
     def _frame_is_durable(
         self, stream: Stream, number: int, ledger: BookieLedger, deferred: int, early: bool

@@ -14,6 +14,7 @@ from daybook.core.frame import Entry
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import write_set
+from tests.sim.audit_checks import AuditChecks
 from tests.sim.world import ViolationError, World
 
 PENDING_BYTES_MAX: Final = 1 << 20
@@ -37,6 +38,12 @@ class Disks(Protocol):
     def is_in_limbo(self, ledger_id: LedgerId) -> bool:
         """Whether the bookie lost this ledger and was not repaired yet."""
 
+    def is_fenced_durably(self, ledger_id: LedgerId) -> bool:
+        """Whether the ledger would be fenced after a power cut now."""
+
+    def everything_held(self) -> Mapping[LedgerId, Collection[EntryId]]:
+        """The entries of each ledger, in memory or on the disk."""
+
 
 @dataclass(slots=True)
 class Ghost:
@@ -45,6 +52,10 @@ class Ghost:
     metadata: LedgerMetadata
     content: dict[EntryId, bytes] = field(default_factory=dict)
     durable_ever: dict[EntryId, set[BookieId]] = field(default_factory=dict)
+    synced_once: set[tuple[BookieId, EntryId]] = field(default_factory=set)
+    """Like `durable_ever`, but a removal takes nothing out."""
+    not_written: dict[EntryId, bytes] = field(default_factory=dict)
+    """What its writer was told to be certainly not written."""
     acked: EntryId = NO_ENTRY
     delivered: EntryId = NO_ENTRY
     seen_lac: EntryId = NO_ENTRY
@@ -64,6 +75,7 @@ class Checkers:
         self.world = world
         self.ghosts: dict[LedgerId, Ghost] = {}
         self.bookies: Mapping[BookieId, Disks] = {}
+        self.audits = AuditChecks(self.fail)
 
     def fail(self, invariant: str, why: str) -> None:
         """Raise ViolationError."""
@@ -105,6 +117,15 @@ class Checkers:
             self.fail(
                 "NoDivergenceBetweenClientAndMetaData", f"{name} ends at {end}, a LAC said {ghost.seen_lac}"
             )
+        lied = [
+            entry
+            for entry, data in ghost.not_written.items()
+            if entry <= end and ghost.content[entry] == data
+        ]
+        if lied:
+            self.fail(
+                "after a fence the outcome is unknown", f"{name} has {lied}, said to be not written (rule 13)"
+            )
         missing = [entry for entry in range(end + 1) if entry not in ghost.content]
         if missing:
             self.fail("NoOutOfOrderEntries", f"{name} ends at {end}, but {missing} were never appended")
@@ -138,6 +159,21 @@ class Checkers:
         content = self.ghosts[ledger_id].content
         assert entry_id not in content
         content[entry_id] = payload
+
+    def withdrawn(self, ledger_id: LedgerId, entry_ids: Collection[EntryId]) -> None:
+        """These ids are free again: no bookie may have anything under them (rule 21)."""
+        ghost = self.ghosts[ledger_id]
+        for bookie, disk in self.bookies.items():
+            having = sorted(set(entry_ids).intersection(disk.everything_held().get(ledger_id, ())))
+            if having:
+                self.fail("an id is given once", f"{bookie} has {having} of ledger {ledger_id} (rule 21)")
+        for entry in entry_ids:
+            ghost.content.pop(entry, None)
+
+    def not_written(self, ledger_id: LedgerId, entry_ids: Iterable[EntryId]) -> None:
+        """The user was told that nothing of this was written, and may write it elsewhere (rule 13)."""
+        ghost = self.ghosts[ledger_id]
+        ghost.not_written |= {entry: ghost.content[entry] for entry in entry_ids if entry in ghost.content}
 
     def completed(
         self, metadata: LedgerMetadata, first: EntryId, last: EntryId, *, everywhere: bool = False
@@ -236,9 +272,26 @@ class Checkers:
 
     def became_durable(self, bookie: BookieId, ledger_id: LedgerId, entry_ids: Iterable[EntryId]) -> None:
         """`bookie` has these entries on its disk from now on."""
-        ever = self.ghosts[ledger_id].durable_ever
+        ghost = self.ghosts[ledger_id]
         for entry_id in entry_ids:
-            ever.setdefault(entry_id, set()).add(bookie)
+            ghost.durable_ever.setdefault(entry_id, set()).add(bookie)
+            ghost.synced_once.add((bookie, entry_id))
+
+    def acked_by(self, bookie: BookieId, ledger_id: LedgerId, entry_ids: Iterable[EntryId]) -> None:
+        """A client heard that `bookie` has synced these entries (rules 23, 49 and 54)."""
+        once = self.ghosts[ledger_id].synced_once
+        missing = [entry for entry in entry_ids if (bookie, entry) not in once]
+        if missing:
+            self.fail(
+                "what is answered is synced", f"{bookie} acked {missing} of ledger {ledger_id} unsynced"
+            )
+
+    def fence_answered(self, bookie: BookieId, ledger_id: LedgerId) -> None:
+        """`bookie` says that the ledger is fenced: it is, after a power cut too (rules 3 and 4)."""
+        ghost = self.ghosts.get(ledger_id)
+        is_there = ghost is not None and not ghost.deleted
+        if is_there and not self.bookies[bookie].is_fenced_durably(ledger_id):
+            self.fail("a fence is durable before it is answered", f"ledger {ledger_id} on {bookie} (rule 4)")
 
     def accepted(self, bookie: BookieId, ledger_id: LedgerId, *, recovery: bool, lac: EntryId) -> None:
         """`bookie` took a frame."""
@@ -369,12 +422,14 @@ class Checkers:
         return True
 
     def _lost_or_being_replaced(self, metadata: LedgerMetadata, bookie: BookieId) -> set[BookieId]:
-        """A client that does not know yet may name a bookie whose disk was just lost: then it is in limbo there too."""
-        last = metadata.last_fragment.bookies
+        """A writer may put any of them into the last ensemble, where nobody could then say how far it was written.
+
+        One whose disk was just lost is in limbo as soon as it is named.
+        """
         return {bookie} | {
             name
             for name, found in self.bookies.items()
-            if found.replaced or (name in last and found.is_in_limbo(metadata.ledger_id))
+            if found.replaced or found.is_in_limbo(metadata.ledger_id)
         }
 
     def _has_lost(self, ledger_id: LedgerId, entry: EntryId, name: BookieId, holders: set[BookieId]) -> bool:

@@ -17,8 +17,10 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement import BookieInfo
 from tests.sim.checkers import PENDING_BYTES_MAX, REQUESTS_MAX
 from tests.sim.metadata_model import LOST, Versioned
+from tests.sim.queues import over_limit
 from tests.sim.streams import REQUEST_TIMEOUT_US, StreamClient
 from tests.sim.trace import describe
+from tests.sim.transitions import Party
 from tests.sim.world import MS
 
 if TYPE_CHECKING:
@@ -53,6 +55,9 @@ class Machine(Protocol):
 
 class Driver(StreamClient):
     """A client process that runs one machine on one ledger."""
+
+    party = Party.RECOVERY
+    times_out = True
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId, key: str) -> None:
         super().__init__(cluster, name, ledger_id, key)
@@ -115,7 +120,12 @@ class Driver(StreamClient):
             return
         if self.world.tracing and not isinstance(event, ev.Tick):
             self.note(f"← {describe(event)}")
-        self.perform(self.machine.step(event))
+        effects = list(self.machine.step(event))
+        self.stepped(event, effects)
+        self.perform(effects)
+
+    def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
+        """The machine took `event` and asks for `effects`: a look at both, before any is carried out."""
 
     def perform(self, effects: Iterable[fx.Effect]) -> None:
         """Carry out effects, in order."""
@@ -129,6 +139,9 @@ class Driver(StreamClient):
         """Look at the machine after a step: its queues are bounded."""
         if len(self._frames) + len(self._calls) > REQUESTS_MAX:
             self.cluster.checkers.fail("bounded queues", f"{self.name} has over {REQUESTS_MAX} requests")
+        crowded = over_limit(self.machine)
+        if crowded:
+            self.cluster.checkers.fail("bounded queues", f"{self.name}: {crowded}")
         if getattr(self.machine, "pending_bytes", 0) > PENDING_BYTES_MAX:
             self.cluster.checkers.fail("bounded queues", f"{self.name} has over {PENDING_BYTES_MAX} bytes")
 
@@ -262,6 +275,9 @@ class Driver(StreamClient):
 
     def _time_out(self) -> None:
         """Turn answers that did not come into failures. Requests are in the order of their deadlines."""
+        if not self.times_out:
+            return
+        self._watch_stalls()
         now = self.world.now_us
         for send_id, (deadline, bookie) in list(self._frames.items()):
             if deadline > now:
@@ -279,7 +295,7 @@ class Driver(StreamClient):
     def _cas(self, effect: fx.CasMetadata) -> None:
         store = self.cluster.store
         answer = partial(self._cas_answered, self._generation, effect.request_id)
-        store.request(self.session, answer, store.cas, effect.metadata, effect.expected_version)
+        store.request(self.session, answer, store.cas, effect.metadata, effect.expected_version, self.party)
 
     def _cas_answered(self, generation: int, request_id: int, answer: object) -> None:
         if generation != self._generation:

@@ -19,6 +19,7 @@ from daybook.core.repair_task import RepairTask
 from tests.sim.checkers import Checkers
 from tests.sim.swarm import Swarm
 from tests.sim.trace import describe_metadata
+from tests.sim.transitions import Party, why_illegal
 from tests.sim.world import MS, Process, ViolationError, World
 
 _DELAY_MIN_US: Final = 400
@@ -95,6 +96,7 @@ class MetadataStore:
         gone = [bookie for bookie, (_, owner) in self.registered.items() if owner is session]
         for bookie in gone:
             del self.registered[bookie]
+            self.checkers.audits.unregistered(bookie, self.world.now_ms)
         if gone:
             self._tell_watchers()
 
@@ -161,13 +163,20 @@ class MetadataStore:
         """A ledger's metadata after a sync; None if it is deleted."""
         return self.ledgers.get(ledger_id)
 
-    def cas(self, metadata: LedgerMetadata, expected_version: int) -> tuple[CasOutcome, int]:
-        """Compare-and-set; the judge of transitions looks at every change that would be made."""
+    def cas(
+        self, metadata: LedgerMetadata, expected_version: int, party: Party | None = None
+    ) -> tuple[CasOutcome, int]:
+        """Compare-and-set; the judges of transitions look at every change that would be made."""
         current = self.ledgers.get(metadata.ledger_id)
         if current is None or not self._version_matches(current.version, expected_version):
             self.world.tally.state("cas conflict")
             return CasOutcome.CONFLICT, -1
         check_transition(current.metadata, metadata)
+        why = why_illegal(party, current.metadata, metadata) if party else None
+        if why:
+            self.checkers.fail(
+                "metadata changes only along legal transitions", f"ledger {metadata.ledger_id}: {why}"
+            )
         if self.world.tracing:
             self.world.note("zookeeper", f"ledger {metadata.ledger_id} is {describe_metadata(metadata)}")
         version = current.version + 1
@@ -210,6 +219,7 @@ class MetadataStore:
         if standing is not None and standing[1] is not session:
             return False
         self.registered[info.bookie] = (info, session)
+        self.checkers.audits.registered(info.bookie, self.world.now_ms)
         self._tell_watchers()
         return True
 

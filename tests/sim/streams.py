@@ -8,6 +8,7 @@ from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.bookie import Purpose
 from daybook.core.errors import Code
+from daybook.core.frame import FLAG_DEFERRED_SYNC, decode_entries, decode_header
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.stream import StreamAnswer, StreamWindow
 from tests.sim.network import Stream
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_US: Final = 60 * MS
 _NOTICE_US: Final = 30 * MS
+_STALL_US: Final = 150 * MS
 
 
 class Channel:
     """This client's stream to one bookie: what waits for the attach, what waits for room, what is under way."""
 
-    __slots__ = ("attached", "queue", "stream", "window")
+    __slots__ = ("attached", "heard_us", "queue", "stream", "window")
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, now_us: int) -> None:
         self.stream = stream
+        self.heard_us = now_us
+        """When the bookie answered last, or owed no answer."""
         self.window: StreamWindow[int] = StreamWindow()
         self.attached = False
         self.queue: deque[tuple[int, bytes]] = deque()
@@ -43,8 +47,12 @@ class StreamClient(Process):
         self.ledger_id = ledger_id
         self.key = key
         self.channels: dict[BookieId, Channel] = {}
+        self._channel_of: dict[int, Channel] = {}
+        """Closed ones, too: what they still answer must not count (rule 49)."""
         self._frames: dict[int, tuple[int, BookieId]] = {}
         """Frames without an answer: deadline and bookie."""
+        self.sent: dict[int, bytes] = {}
+        """What each frame was, for the checkers."""
 
     def feed(self, event: ev.Event) -> None:
         """Give the machine an event."""
@@ -58,7 +66,10 @@ class StreamClient(Process):
         channel = self.channels.get(bookie)
         if channel is None:
             target = self.cluster.bookies[bookie]
-            channel = self.channels[bookie] = Channel(self.cluster.network.open(self, target))
+            channel = self.channels[bookie] = Channel(
+                self.cluster.network.open(self, target), self.world.now_us
+            )
+            self._channel_of[channel.stream.number] = channel
             self._send(channel, target.attach, channel.stream, self.ledger_id, self.key, self.purpose)
         return channel
 
@@ -69,6 +80,7 @@ class StreamClient(Process):
 
     def _send_frame(self, effect: fx.SendFrame) -> None:
         self._frames[effect.send_id] = (self.world.now_us + REQUEST_TIMEOUT_US, effect.bookie)
+        self.sent[effect.send_id] = effect.frame
         channel = self._channel(effect.bookie)
         channel.queue.append((effect.send_id, effect.frame))
         self._pump(channel)
@@ -90,6 +102,7 @@ class StreamClient(Process):
         channel = self.channels.get(stream.bookie.name)
         if channel is None or channel.stream is not stream:
             return
+        channel.heard_us = self.world.now_us
         if code is Code.OK:
             channel.attached = True
             self._pump(channel)
@@ -101,13 +114,13 @@ class StreamClient(Process):
 
     def answered(self, stream: Stream, answer: StreamAnswer, boot_id: str) -> None:
         """Cumulative answers on a stream; those of a closed one are dropped (rule 49)."""
-        channel = self.channels.get(stream.bookie.name)
-        if channel is None or channel.stream is not stream:
-            return
+        channel = self._channel_of[stream.number]
+        channel.heard_us = self.world.now_us
         for send_id, code in channel.window.settle(answer):
             self._frame_decided(stream.bookie.name, send_id, code, boot_id)
-        self._pump(channel)
-        self.room()
+        if not channel.window.is_closed:
+            self._pump(channel)
+            self.room()
 
     def room(self) -> None:
         """A channel has room again."""
@@ -115,9 +128,17 @@ class StreamClient(Process):
     def _frame_decided(self, bookie: BookieId, send_id: int, code: Code, boot_id: str) -> None:
         self._frames.pop(send_id, None)
         if code is Code.OK:
+            self._was_synced(bookie, self.sent[send_id])
             self.feed(ev.FrameAcked(bookie, send_id, boot_id))
         else:
             self.feed(ev.FrameFailed(bookie, send_id, code))
+
+    def _was_synced(self, bookie: BookieId, frame: bytes) -> None:
+        """A bookie answers when it has synced, but for what is to be forced later."""
+        header = decode_header(frame)
+        if not header.flags & FLAG_DEFERRED_SYNC:
+            entries = [entry.entry_id for entry in decode_entries(frame, header, 0)[0]]
+            self.cluster.checkers.acked_by(bookie, header.ledger_id, entries)
 
     def stream_lost(self, stream: Stream) -> None:
         """The stream broke: everything under way to that bookie is unknown."""
@@ -129,6 +150,15 @@ class StreamClient(Process):
         for send_id in [send_id for send_id, (_, name) in self._frames.items() if name == bookie]:
             del self._frames[send_id]
         self.bookie_lost(bookie)
+
+    def _watch_stalls(self) -> None:
+        """Give up the streams on which an answer is owed and nothing came for long."""
+        now = self.world.now_us
+        for channel in list(self.channels.values()):
+            if channel.attached and not channel.window.messages_in_flight:
+                channel.heard_us = now
+            elif now - channel.heard_us > _STALL_US:
+                self.stream_lost(channel.stream)
 
     def _end_streams(self) -> None:
         for channel in self.channels.values():

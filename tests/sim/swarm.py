@@ -55,6 +55,7 @@ class Swarm:
     crash_in_sync: float
     read_error: float
     short_listing: float
+    refusal: float
     keep_unsynced: float
     wipe_again: float
     delete_at_repair: float
@@ -118,6 +119,7 @@ def draw(rng: Random) -> Swarm:
         crash_in_sync=ratio(0.15, 0.3),
         read_error=ratio(0.2),
         short_listing=ratio(0.5),
+        refusal=ratio(0.1, 0.25),
         keep_unsynced=rng.choice((0.0, 0.2, 0.5, 0.8, 1.0)),
         wipe_again=rng.choice((0.0, 0.8, 1.0)),
         delete_at_repair=rng.choice((0.0, 0.0, 0.2, 0.6)),

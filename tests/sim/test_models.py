@@ -31,6 +31,7 @@ QUIET = replace(
     fsync_stall=0.0,
     read_error=0.0,
     short_listing=0.0,
+    refusal=0.0,
 )
 
 

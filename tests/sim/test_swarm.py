@@ -8,6 +8,8 @@ from typing import Final
 
 import pytest
 
+from tests.sim.clients import Driver
+from tests.sim.queues import unlisted
 from tests.sim.run import replay_command, run_chunk
 from tests.sim.scenario import run_seed
 from tests.sim.trace import FAULTS
@@ -34,3 +36,17 @@ def test_a_seed_repeats_itself_event_for_event() -> None:
     assert once.trace == again.trace
     assert len(once.trace) > 50
     assert once.events == run_seed(7).events, "tracing changes nothing"
+
+
+def test_every_container_of_every_machine_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only those: what is listed exists, so that `bounded queues` looks at something."""
+    look, found = Driver.after_step, set()
+
+    def also_look_closely(self: Driver) -> None:
+        found.update(unlisted(self.machine))
+        look(self)
+
+    monkeypatch.setattr(Driver, "after_step", also_look_closely)
+    for seed in (0, 5, 9):
+        assert run_seed(seed).failure is None
+    assert found == set(), "give each a limit in tests/sim/queues.py"

@@ -56,6 +56,7 @@ FAULTS: Final = (
     "ZooKeeper reply lost",
     "session expiry",
     "short listing",
+    "frame refused",
 )
 """The classes of faults that a run injects."""
 

@@ -1,26 +1,33 @@
 """The writers of a run: users that append, force, close or die, and remember what they were promised."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.bookie import Purpose
-from daybook.core.ids import NO_ENTRY, BookieId, EntryId
+from daybook.core.ids import ENTRY_BYTES_MAX, NO_ENTRY, BookieId, EntryId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo
 from daybook.core.writer import LedgerWriter
 from daybook.core.writer_policy import WriterPolicy
 from tests.sim.clients import KEY, Driver
+from tests.sim.transitions import Party
 from tests.sim.world import MS
+from tests.sim.writer_checks import WriterChecks
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
 
 
+_MISTAKES: Final = 0.05
+_TOO_LARGE: Final = bytes(ENTRY_BYTES_MAX + 1)
+
+
 class WriterClient(Driver):
     """Appends, forces, closes or dies; what it was promised goes to the checkers."""
 
+    party = Party.WRITER
     purpose = Purpose.WRITE
     machine: LedgerWriter
 
@@ -31,14 +38,15 @@ class WriterClient(Driver):
         self._left = swarm.appends
         self._next: EntryId = 0
         self._token = 0
-        self._ids: dict[int, tuple[EntryId, EntryId]] = {}
         self._lac: EntryId = NO_ENTRY
         self._failed_idle = False
         self._explicit: list[EntryId] = []
+        ensemble_changes_max = self._rng.choice((2, 100, 100))
         self.machine = LedgerWriter(
             metadata,
             version,
             policy=WriterPolicy(
+                ensemble_changes_max=ensemble_changes_max,
                 lac_publish_ms=20,
                 probe_ms=40,
                 quorum_wait_ms=self._rng.choice((0, 100, 400)),
@@ -53,9 +61,10 @@ class WriterClient(Driver):
             explicit_ids=swarm.explicit_ids,
             deferred_sync=swarm.deferred_sync,
         )
+        self.checks = WriterChecks(cluster.checkers, self.machine, ensemble_changes_max)
         self._carry_out |= {
             fx.Complete: self._complete,
-            fx.Fail: self._fail,
+            fx.Fail: _ignore,
             fx.Forced: self._forced,
             fx.Closed: self._closed,
             fx.HandleEnded: self._handle_ended,
@@ -82,6 +91,8 @@ class WriterClient(Driver):
             return
         self._left -= 1
         self._append_later()
+        if self._rng.random() < _MISTAKES:
+            self._append_what_cannot_be()
         payloads = self._payloads(1 if self.cluster.swarm.explicit_ids else self._rng.choice((1, 1, 2, 5)))
         self._token += 1
         self.feed(ev.AppendRequested(self._token, payloads, self._entry_ids(payloads)))
@@ -92,6 +103,16 @@ class WriterClient(Driver):
         if self.cluster.swarm.deferred_sync and self._rng.random() < 0.4:
             self._token += 1
             self.feed(ev.ForceRequested(self._token))
+
+    def _append_what_cannot_be(self) -> None:
+        """Users make mistakes: an entry that is too large, an id that was used, ids where the ledger assigns them."""
+        self._token += 1
+        self.checks.must_refuse(self._token)
+        if self.machine.last_add_pushed < 0 or self._rng.random() < 0.3:
+            entry, ids = _TOO_LARGE, [self._next] if self.cluster.swarm.explicit_ids else None
+        else:
+            entry, ids = b"again", [self.machine.last_add_pushed]
+        self.feed(ev.AppendRequested(self._token, [entry], ids))
 
     def _payloads(self, count: int) -> list[bytes]:
         return [self._rng.randbytes(self._rng.randrange(12)) for _ in range(count)]
@@ -109,7 +130,7 @@ class WriterClient(Driver):
             ids = [self._explicit.pop() for _ in payloads]
         for entry_id, payload in zip(ids, payloads, strict=True):
             self.cluster.checkers.appended(self.ledger_id, entry_id, payload)
-        self._ids[self._token] = (ids[0], ids[-1])
+        self.checks.appending(self._token, ids)
         return ids if explicit else None
 
     def room(self) -> None:
@@ -132,6 +153,10 @@ class WriterClient(Driver):
             self._failed_idle = idle and event.bookie in machine.metadata.last_fragment.bookies
         super().feed(event)
 
+    def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
+        """Look at what the writer wants and says."""
+        self.checks.stepped(event, effects)
+
     def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
         """Placement chooses among these."""
         self.feed(ev.BookiesChanged(registered))
@@ -144,16 +169,14 @@ class WriterClient(Driver):
         """The LAC only rises."""
         super().after_step()
         lac = self.machine.last_add_confirmed
+        if not (self.cluster.swarm.explicit_ids or self.machine.has_ended or self.machine.is_closing):
+            self._next = self.machine.last_add_pushed + 1
         self.cluster.checkers.writer_lac(self.ledger_id, self._lac, lac)
         self._lac = lac
 
     def _complete(self, effect: fx.Complete) -> None:
-        expected = self._ids.pop(effect.token)
-        checkers = self.cluster.checkers
-        if (effect.first, effect.last) != expected:
-            checkers.fail("NoOutOfOrderEntries", f"{self.name} expected {expected}, got {effect}")
         if not self.cluster.swarm.deferred_sync:
-            checkers.completed(self.machine.metadata, effect.first, effect.last)
+            self.cluster.checkers.completed(self.machine.metadata, effect.first, effect.last)
 
     def _forced(self, effect: fx.Forced) -> None:
         """With deferred sync only this acknowledges (rule 22), and on the whole ensemble."""
@@ -161,9 +184,6 @@ class WriterClient(Driver):
         if effect.last_add_confirmed >= first:
             last = effect.last_add_confirmed
             self.cluster.checkers.completed(self.machine.metadata, first, last, everywhere=True)
-
-    def _fail(self, effect: fx.Fail) -> None:
-        self._ids.pop(effect.token, None)
 
     def _closed(self, effect: fx.Closed) -> None:
         self.cluster.checkers.ended(self.ledger_id, effect.metadata)

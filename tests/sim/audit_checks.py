@@ -1,0 +1,221 @@
+"""What an auditor and its workers may conclude and do: rules 31 to 37, 45, 47 and 56, by someone who sees everything.
+
+Each check knows the truth (who was registered when, which entries a listing named) and asks only for what must hold
+however old the news was that an auditor decided by.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from daybook.core.audit_ledger import Findings, LedgerAudit, OpenAction
+from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.metadata import LedgerMetadata
+from daybook.core.placement import BookieInfo
+from daybook.core.quorum import write_set
+from daybook.core.repair_plan import RepairPlan
+
+Fail: TypeAlias = Callable[[str, str], None]
+"""Ends the run: the name of what was violated, and how."""
+
+LOST_DELAY_MS: Final = 120
+OPEN_GRACE_MS: Final = 60
+RETRY_FIRST_MS: Final = 30
+_KNOWN_ABSENCES: Final = 16
+_UNNOTICED_MS: Final = 250
+"""Who returns for a shorter time may not have been seen by an auditor that looks now and then."""
+
+
+@dataclass(slots=True)
+class _Absence:
+    since_ms: int
+    until_ms: int | None = None
+
+
+class AuditChecks:
+    """The checks of one run's auditors and workers."""
+
+    def __init__(self, fail: Fail) -> None:
+        self._fail = fail
+        self._absences: dict[BookieId, deque[_Absence]] = {}
+        self._limbo_since_ms: dict[tuple[BookieId, LedgerId], int] = {}
+        self._failed_at_ms: dict[LedgerId, int] = {}
+
+    # What happened
+
+    def registered(self, bookie: BookieId, now_ms: int) -> None:
+        """`bookie` is on the lists (again)."""
+        absences = self._absences.setdefault(bookie, deque(maxlen=_KNOWN_ABSENCES))
+        if absences and absences[-1].until_ms is None:
+            absences[-1].until_ms = now_ms
+
+    def unregistered(self, bookie: BookieId, now_ms: int) -> None:
+        """`bookie` is on no list any more."""
+        absences = self._absences.setdefault(bookie, deque(maxlen=_KNOWN_ABSENCES))
+        if absences and absences[-1].until_ms is not None and now_ms - absences[-1].until_ms < _UNNOTICED_MS:
+            absences[-1].until_ms = None
+        else:
+            absences.append(_Absence(now_ms))
+
+    def in_limbo(self, bookie: BookieId, ledger_id: LedgerId, now_ms: int) -> None:
+        """`bookie` marked the ledger."""
+        self._limbo_since_ms.setdefault((bookie, ledger_id), now_ms)
+
+    def _was_away_ms(self, bookie: BookieId, now_ms: int) -> int:
+        """The longest time that `bookie` was away in one piece."""
+        return max(
+            (
+                (now_ms if absence.until_ms is None else absence.until_ms) - absence.since_ms
+                for absence in self._absences.get(bookie, ())
+            ),
+            default=0,
+        )
+
+    # The auditor
+
+    def judged(self, metadata: LedgerMetadata, findings: Findings, audit: LedgerAudit, now_ms: int) -> None:
+        """An audit of a ledger: is its verdict what its own findings say?"""
+        if audit.is_fully_replicated:
+            lacking = _lacking(metadata, findings)
+            if lacking:
+                self._fail(
+                    "FullyReplicated is true when it is said",
+                    f"of ledger {metadata.ledger_id} {lacking} are not listed (rules 45 and 47)",
+                )
+        if audit.open_action is OpenAction.RECOVER and not metadata.is_closed:
+            self._recovery_ordered(metadata, findings, now_ms)
+
+    def _recovery_ordered(self, metadata: LedgerMetadata, findings: Findings, now_ms: int) -> None:
+        """A writer is stopped only after its grace, and only if it could go on with another bookie (rule 31)."""
+        if metadata.state.value != "OPEN":
+            return
+        ledger_id, members = metadata.ledger_id, metadata.last_fragment.bookies
+        spare = [
+            name
+            for name, info in findings.registered.items()
+            if info.writable and name not in (*members, *findings.lost, *findings.limbo)
+        ]
+        if not spare:
+            self._fail(
+                "a writer is not stopped for nothing",
+                f"ledger {ledger_id}: no bookie is spare (rules 31 and 45)",
+            )
+        if not any(self._needed_help_ms(name, ledger_id, now_ms) >= OPEN_GRACE_MS for name in members):
+            self._fail(
+                "an open fragment gets its grace", f"ledger {ledger_id}: {members} were all there (rule 31)"
+            )
+
+    def _needed_help_ms(self, bookie: BookieId, ledger_id: LedgerId, now_ms: int) -> int:
+        """For how long an open fragment may have needed help because of `bookie`."""
+        limbo = self._limbo_since_ms.get((bookie, ledger_id))
+        return max(self._was_away_ms(bookie, now_ms) - LOST_DELAY_MS, -1 if limbo is None else now_ms - limbo)
+
+    # Workers
+
+    def planned(
+        self,
+        metadata: LedgerMetadata,
+        plan: RepairPlan,
+        registered: Mapping[BookieId, BookieInfo],
+        now_ms: int,
+    ) -> None:
+        """A worker, to whom `registered` were there, is about to carry out `plan`."""
+        for repair in plan.fragments:
+            members = metadata.fragment_of(repair.first_entry).bookies
+            for job in repair.jobs:
+                if not job.replaces:
+                    continue
+                if job.old in registered:
+                    if not rack_deficit(metadata, members, registered):
+                        self._fail(
+                            "only lost bookies are replaced",
+                            f"{job.old} is there, and ledger {metadata.ledger_id} well placed (rule 33)",
+                        )
+                elif self._was_away_ms(job.old, now_ms) < LOST_DELAY_MS:
+                    self._fail(
+                        "only lost bookies are replaced",
+                        f"{job.old} was never away for {LOST_DELAY_MS} ms (rule 33)",
+                    )
+
+    def copied(
+        self, metadata: LedgerMetadata, plan: RepairPlan, target: BookieId, entries: Iterable[EntryId]
+    ) -> None:
+        """A repair sends `target` these entries: its position's share and no others (rule 32)."""
+        places = [
+            (repair.first_entry, job.position)
+            for repair in plan.fragments
+            for job in repair.jobs
+            if job.target == target
+        ]
+        for entry in entries:
+            fragment = metadata.fragment_of(entry)
+            members = write_set(metadata.quorum, entry)
+            if not any(first == fragment.first_entry and place in members for first, place in places):
+                self._fail(
+                    "copies keep the stripe",
+                    f"{target} gets entry {entry} of ledger {metadata.ledger_id} (rule 32)",
+                )
+
+    def began(self, ledger_id: LedgerId, now_ms: int) -> None:
+        """A worker took the ledger up; after a failure not before a pause (rule 35)."""
+        failed_ms = self._failed_at_ms.get(ledger_id)
+        if failed_ms is not None and now_ms - failed_ms < RETRY_FIRST_MS:
+            self._fail(
+                "a failed repair waits", f"ledger {ledger_id} again after {now_ms - failed_ms} ms (rule 35)"
+            )
+
+    def failed(self, ledger_id: LedgerId, now_ms: int) -> None:
+        """The repair of the ledger failed."""
+        self._failed_at_ms[ledger_id] = now_ms
+
+    def finished(self, ledger_id: LedgerId, *, has_looked: bool) -> None:
+        """A repair says that it is done: has it looked at the metadata since its last copy (rule 56)?"""
+        if not has_looked:
+            self._fail(
+                "a repair ends with a look at the metadata", f"that of ledger {ledger_id} did not (rule 56)"
+            )
+
+
+class ReadPace:
+    """How fast one auditor reads metadata (rule 37): a bucket of its own."""
+
+    def __init__(self, fail: Fail, per_second: int, now_ms: int) -> None:
+        self._fail = fail
+        self._per_second = per_second
+        self._left = self._most = max(1.0, per_second / 4)
+        self._at_ms = now_ms
+
+    def read(self, now_ms: int) -> None:
+        """One read more."""
+        earned = (now_ms - self._at_ms) * self._per_second / 1000
+        self._left, self._at_ms = min(self._most, self._left + earned) - 1, now_ms
+        if self._left < -1:
+            self._fail("metadata is read at a pace", f"over {self._per_second} a second (rule 37)")
+
+
+def _lacking(metadata: LedgerMetadata, findings: Findings) -> list[tuple[BookieId, EntryId]]:
+    """What a bookie owes and did not list, up to the end or the LAC, entry by entry."""
+    listed = findings.listed or {}
+    end = metadata.last_entry if metadata.is_closed else findings.last_add_confirmed
+    lacking = []
+    for entry in range(0 if end is None else end + 1):
+        members = metadata.fragment_of(entry).bookies
+        for position in write_set(metadata.quorum, entry):
+            held = listed.get(members[position])
+            if held is None or not held.contains(entry):
+                lacking.append((members[position], entry))
+    return lacking
+
+
+def rack_deficit(
+    metadata: LedgerMetadata, members: Collection[BookieId], registered: Mapping[BookieId, BookieInfo]
+) -> int:
+    """How many write sets of `members` lie in one rack, where the registered bookies have more than one."""
+    names = list(members)
+    if len({info.rack for info in registered.values()}) < 2 or metadata.quorum.write_quorum < 2:
+        return 0
+    quorum = metadata.quorum
+    racks = [registered[name].rack if name in registered else "" for name in names]
+    sets = {frozenset(write_set(quorum, residue)) for residue in range(quorum.ensemble_size)}
+    return sum(len({racks[position] for position in positions if racks[position]}) < 2 for positions in sets)

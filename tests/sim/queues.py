@@ -1,0 +1,162 @@
+"""Every queue of the machines, with its limit: asserted after each step of a machine (nothing may grow without end).
+
+A limit is what follows from the protocol and from the machine's own policy: so many bookies, so many requests to each,
+so many entries in a window. `QUEUES` must name every container that the machines hold; `unlisted` finds the others.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+from daybook.core.ids import ENSEMBLE_SIZE_MAX
+from daybook.core.intervals import IntervalSet
+from daybook.core.metadata import LedgerMetadata
+
+BOOKIES_MAX: Final = 16
+"""No simulated cluster has more."""
+APPENDS_MAX: Final = 200
+"""No simulated writer has more appends under way."""
+FRAGMENTS_MAX: Final = 128
+"""No simulated ledger changes its ensemble more often."""
+
+_ENTRIES_MAX: Final = 5 * APPENDS_MAX
+_POSITIONS_MAX: Final = BOOKIES_MAX
+assert _POSITIONS_MAX <= ENSEMBLE_SIZE_MAX
+
+Path: TypeAlias = tuple[str, str]
+"""A class and one of its attributes."""
+
+QUEUES: Final[dict[Path, int]] = {
+    # the writer
+    ("AppendQueue", "_payloads"): _ENTRIES_MAX,
+    ("ExplicitQueue", "_queued"): APPENDS_MAX,
+    ("ExplicitQueue", "_pending"): APPENDS_MAX,
+    ("LedgerWriter", "_tokens"): APPENDS_MAX,
+    ("LedgerWriter", "_bookies"): BOOKIES_MAX,
+    ("LedgerWriter", "_close_tokens"): 2,
+    ("LedgerWriter", "_out"): 20 * APPENDS_MAX,
+    ("SendWindow", "members"): _POSITIONS_MAX,
+    ("SendWindow", "by_bookie"): _POSITIONS_MAX,
+    ("SendWindow", "uncompleted"): APPENDS_MAX,
+    ("SendWindow", "lagging"): APPENDS_MAX,
+    ("Member", "outstanding"): APPENDS_MAX,
+    ("Quarantine", "_terms"): BOOKIES_MAX,
+    ("Forces", "waiting"): APPENDS_MAX,
+    ("Forces", "_boots"): _POSITIONS_MAX,
+    ("PendingForce", "owing"): _POSITIONS_MAX,
+    # the recovery
+    ("LedgerRecovery", "_out"): 100,
+    ("LedgerRecovery", "_refusals"): BOOKIES_MAX,
+    ("LedgerRecovery", "_reads"): 2 * _POSITIONS_MAX,
+    ("FenceRound", "_pending"): _POSITIONS_MAX,
+    ("FenceRound", "_lac_answers"): _POSITIONS_MAX + 1,
+    ("EvidenceWindow", "failed"): _POSITIONS_MAX,
+    ("EvidenceWindow", "_found"): 16,
+    ("EvidenceWindow", "_testimony"): _POSITIONS_MAX,
+    ("Spares", "unfit"): BOOKIES_MAX,
+    ("WriteBack", "changes"): BOOKIES_MAX,
+    ("WriteBack", "failures"): BOOKIES_MAX,
+    ("WriteBack", "_batches"): _ENTRIES_MAX,
+    ("WriteBack", "_sent"): _ENTRIES_MAX,
+    ("WriteBack", "_unanswered_bytes"): _POSITIONS_MAX,
+    ("_Batch", "frames"): _POSITIONS_MAX,
+    ("Spares", "bookies"): BOOKIES_MAX,
+    # readers
+    ("LacReader", "_pending"): BOOKIES_MAX,
+    ("LacReader", "_refusals"): BOOKIES_MAX,
+    ("LacTail", "_out"): 100,
+    ("Piece", "_answers"): _POSITIONS_MAX,
+    ("Piece", "_asked"): _POSITIONS_MAX,
+    ("Piece", "ready"): _ENTRIES_MAX,
+    ("Piece", "reasons"): _POSITIONS_MAX,
+    ("LedgerReader", "_suspects"): BOOKIES_MAX,
+    ("LedgerReader", "_out"): _ENTRIES_MAX,
+    ("LedgerReader", "_requests"): _ENTRIES_MAX,
+    ("LedgerReader", "_pieces"): _ENTRIES_MAX,
+    # repair
+    ("LedgerRepair", "_fragments"): FRAGMENTS_MAX,
+    ("_Round", "copies"): _POSITIONS_MAX,
+    ("_Round", "unverified"): _POSITIONS_MAX,
+    ("PositionCopy", "boot_ids"): 8,
+    ("PositionCopy", "_window"): _ENTRIES_MAX,
+    ("PositionCopy", "_found"): _ENTRIES_MAX,
+    ("PositionCopy", "_tried"): _ENTRIES_MAX,
+    ("PositionCopy", "_slow"): BOOKIES_MAX,
+    ("PositionCopy", "_in_flight"): _ENTRIES_MAX,
+    # streams
+    ("StreamWindow", "_sent"): 16,
+    ("StreamAnswers", "_undecided"): 16,
+    ("StreamAnswers", "_failures"): APPENDS_MAX,
+}
+"""Containers by class and attribute, with the most that each may hold."""
+
+
+PARTS: Final[dict[str, tuple[str, ...]]] = {
+    "LedgerWriter": ("_queue", "_window", "_forces", "_quarantine"),
+    "SendWindow": ("members",),
+    "Forces": ("active",),
+    "WriteBack": ("_batches",),
+    "LedgerRecovery": ("_fences", "_window", "_spares", "_write_back"),
+    "LedgerRepair": ("_round",),
+    "_Round": ("copies",),
+    "LedgerReader": ("_pieces",),
+}
+"""The parts that a machine consists of, by class: where its other containers are."""
+
+LIMITS: Final = {
+    owner: [(name, limit) for (cls, name), limit in QUEUES.items() if cls == owner] for owner, _ in QUEUES
+}
+
+
+def over_limit(part: object) -> str | None:
+    """The first container of `part`, or of its parts, that holds more than it may; None if none does."""
+    owner = type(part).__name__
+    for name, limit in LIMITS.get(owner, ()):
+        size = len(getattr(part, name))
+        if size > limit:
+            return f"{owner}.{name} holds {size}, at most {limit} are allowed"
+    for name in PARTS.get(owner, ()):
+        value = getattr(part, name)
+        for item in _flat(value) if isinstance(value, list | deque) else (value,):
+            found = None if item is None else over_limit(item)
+            if found:
+                return found
+    return None
+
+
+def _flat(items: Iterable[object]) -> Iterator[object]:
+    for item in items:
+        if isinstance(item, tuple):
+            yield from item
+        else:
+            yield item
+
+
+def unlisted(machine: object) -> set[Path]:
+    """The containers of the core's objects that `machine` holds, however deep, and that have no limit in `QUEUES`.
+
+    Slow: for a test, not for every step.
+    """
+    found: set[Path] = set()
+    seen: set[int] = set()
+    left: list[object] = [machine]
+    while left:
+        part = left.pop()
+        if id(part) in seen or isinstance(part, IntervalSet | LedgerMetadata):
+            continue
+        seen.add(id(part))
+        if isinstance(part, list | set | deque | tuple | dict):
+            left += [*part.values(), *part] if isinstance(part, dict) else part
+        elif type(part).__module__.startswith("daybook.core"):
+            for name, value in _attributes(part):
+                if isinstance(value, list | set | deque | dict) and (type(part).__name__, name) not in QUEUES:
+                    found.add((type(part).__name__, name))
+                left.append(value)
+    return found
+
+
+def _attributes(part: object) -> Iterator[tuple[str, object]]:
+    names = {name for cls in type(part).__mro__ for name in getattr(cls, "__slots__", ())}
+    for name in sorted(names | vars(part).keys() if hasattr(part, "__dict__") else names):
+        if hasattr(part, name):
+            yield name, getattr(part, name)
