@@ -19,7 +19,7 @@ from tests.cluster.control_plane import ControlPlane
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 90.0
 KILLED: Final = -signal.SIGKILL
 ENTRY_THAT_DIES: Final = "tests.operator.api.dying_operator"
 

@@ -1,0 +1,194 @@
+"""Lost bookies are made good by Jobs alone: a real API server, ZooKeeper and bookies, and the Jobs' own command."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client as kubernetes
+
+from daybook.cli.zookeeper import EmbeddedZooKeeper
+from daybook.client.client import Client
+from daybook.core.ids import LedgerId
+from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.quorum import Quorum
+from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.layout import Layout
+from tests.bookie.process_kit import BookieProcess, with_store
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.pretend_nodes import PretendNodes
+from tests.operator.api.operator_kit import OperatorProcess, bookies, pool, until, with_client
+from tests.operator.api.rest import Resources
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+LEDGERS = 1000
+
+
+class Stage:
+    """A pool of four bookies that run as processes, and its operator."""
+
+    def __init__(
+        self, plane: ControlPlane, api: kubernetes.ApiClient, namespace: str, zookeeper: str, directory: Path
+    ) -> None:
+        self.namespace = namespace
+        self.zookeeper = zookeeper
+        self.cluster = f"recovery-{os.getpid()}"
+        self.resources = Resources(plane, namespace)
+        self.batch = kubernetes.BatchV1Api(api)
+        self.core = kubernetes.CoreV1Api(api)
+        self.operator = OperatorProcess(plane, namespace, directory / "operator", zookeeper)
+        with_store(zookeeper, lambda store: ensure_cluster(store, Layout(self.cluster), created_at_ms=0))
+        self.bookies = bookies(directory, zookeeper, self.cluster, namespace, number=4)
+
+    def bookie(self, number: int) -> BookieProcess:
+        return self.bookies[number]
+
+    def jobs(self) -> dict[str, Any]:
+        """The recovery Jobs by name."""
+        listed = self.batch.list_namespaced_job(
+            self.namespace, label_selector="app.kubernetes.io/component=recovery"
+        )
+        return {job.metadata.name: job for job in listed.items}
+
+    def recovery(self) -> dict[str, Any]:
+        """`status.recovery` of the pool."""
+        found: dict[str, Any] = (self.resources.get("BookiePool", "bk").get("status") or {}).get(
+            "recovery", {}
+        )
+        return found
+
+    def carry_out(self, job: Any) -> None:
+        """Run the Job's command as its pod would, and end the pod."""
+        (container,) = job.spec.template.spec.containers
+        command = [str(Path(sys.executable).with_name(container.command[0])), *container.command[1:]]
+        environment = {each.name: each.value for each in container.env}
+        done = subprocess.run(
+            command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        selector = f"batch.kubernetes.io/job-name={job.metadata.name}"
+        until(lambda: bool(self._pods(selector)), self.operator, "the Job's controller made a pod")
+        (pod,) = self._pods(selector)
+        PretendNodes(self.core.api_client).finish(self.namespace, pod.metadata.name)
+
+    def _pods(self, selector: str) -> list[Any]:
+        listed: list[Any] = self.core.list_namespaced_pod(self.namespace, label_selector=selector).items
+        return listed
+
+    def write_ledgers(self, number: int) -> list[LedgerId]:
+        """Closed ledgers with entries, over all bookies."""
+
+        async def write(client: Client) -> list[LedgerId]:
+            made = []
+            for _ in range(number):
+                ledger = await client.create_ledger(ensemble_size=4, write_quorum=3, ack_quorum=2)
+                await ledger.append_many([b"x"] * 8)
+                await ledger.close()
+                made.append(ledger.id)
+            return made
+
+        return with_client(self.zookeeper, self.cluster, write)
+
+    def bookies_of(self, ledger_ids: list[LedgerId]) -> set[str]:
+        """Who holds these ledgers now."""
+
+        async def read(client: Client) -> set[str]:
+            found = [(await client.ledgers.read(each, sync=True)).value for each in ledger_ids]
+            return {bookie for each in found for bookie in each.bookies()}
+
+        return with_client(self.zookeeper, self.cluster, read)
+
+
+@pytest.fixture
+def stage(
+    control_plane: ControlPlane,
+    api: kubernetes.ApiClient,
+    namespace: str,
+    zookeeper_server: EmbeddedZooKeeper,
+    tmp_path: Path,
+) -> Iterator[Stage]:
+    made = Stage(control_plane, api, namespace, zookeeper_server.connect_string, tmp_path)
+    try:
+        for each in made.bookies:
+            each.wait()
+        yield made
+    finally:
+        if made.operator.is_running():
+            made.operator.end()
+        for each in made.bookies:
+            each.end()
+
+
+def test_jobs_make_good_what_a_lost_bookie_held_and_go_when_it_comes_back(stage: Stage) -> None:
+    spec = {"lostBookieDelaySeconds": 1, "parallelism": 2, "ledgersPerJob": 3}
+    stage.resources.create(pool("bk", stage.zookeeper, stage.cluster, replicas=4, recovery=spec))
+    made = stage.write_ledgers(5)
+    stage.operator.start()
+    until(lambda: bool(stage.recovery().get("lastFullAudit", {}).get("clean")), stage.operator, "all is well")
+
+    lost = stage.bookie(3)
+    lost.end()
+    until(lambda: len(stage.jobs()) == 2, stage.operator, "five ledgers make two Jobs of three at most")
+    before = stage.jobs()
+    until(
+        lambda: stage.recovery().get("underReplicated") == 5 and stage.recovery().get("activeJobs") == 2,
+        stage.operator,
+        "the pool's status says so",
+    )
+    assert stage.recovery()["lostBookies"] == [f"{stage.namespace}.bk-3"]
+    lost.start()
+    until(lambda: stage.jobs() == {}, stage.operator, "a bookie that comes back cancels what is not needed")
+    until(lambda: stage.recovery().get("underReplicated") == 0, stage.operator, "nothing is missing any more")
+
+    (other,) = {f"{stage.namespace}.bk-3"}
+    lost.end()
+    new = stage.bookies[0].directory.parent  # another bookie takes the lost one's share
+    stage.bookies += bookies(new, stage.zookeeper, stage.cluster, stage.namespace, number=1, pool="spare")
+    stage.bookies[-1].wait()
+    until(lambda: len(stage.jobs()) == 2, stage.operator, "it is lost again")
+    assert not set(stage.jobs()) & set(before), "other tasks are other Jobs"
+    for job in stage.jobs().values():
+        stage.carry_out(job)
+    assert other not in stage.bookies_of(made)
+    until(lambda: stage.recovery().get("underReplicated") == 0, stage.operator, "the counts go down")
+    until(lambda: stage.recovery().get("activeJobs") == 0, stage.operator, "no Job runs any more")
+    until(
+        lambda: bool(stage.recovery().get("lastFullAudit", {}).get("clean")),
+        stage.operator,
+        "a full audit that began since found everything",
+    )
+
+
+def test_a_thousand_under_replicated_ledgers_make_few_jobs(stage: Stage) -> None:
+    """They name a bookie that never was; what matters is how many Jobs there are, not whether they can help."""
+    names = tuple(f"{stage.namespace}.bk-{number}" for number in (0, 1, 9))
+
+    async def create(client: Client) -> None:
+        for _ in range(LEDGERS):
+            await client.ledgers.create_ledger(
+                lambda number: LedgerMetadata(
+                    number, Quorum(3, 3, 2), (Fragment(0, 0, names),), password_hash="00$key"
+                ).closed(0, 1)
+            )
+
+    with_client(stage.zookeeper, stage.cluster, create)
+    stage.resources.create(
+        pool("bk", stage.zookeeper, stage.cluster, replicas=4, recovery={"lostBookieDelaySeconds": 0})
+    )
+    stage.operator.start()
+    until(lambda: stage.recovery().get("underReplicated") == LEDGERS, stage.operator, "all are marked")
+    until(lambda: len(stage.jobs()) == 2, stage.operator, "two Jobs at once")
+    sizes = [len(job.spec.template.spec.containers[0].command) - 2 for job in stage.jobs().values()]
+    assert all(size <= 100 for size in sizes)
+    assert sum(sizes) > 100
+    until(
+        lambda: stage.recovery().get("waitingLedgers") == LEDGERS - sum(sizes), stage.operator, "others wait"
+    )
+    stage.resources.plane.kubectl(
+        "patch", "bookiepool", "bk", "-n", stage.namespace, "--type=merge", "-p", '{"spec":{"recovery":{"paused":true}}}'
+    )  # fmt: skip
+    until(lambda: stage.jobs() == {}, stage.operator, "a pause of repair cancels them")
