@@ -31,7 +31,7 @@ from daybook_operator.plan.pool_objects import (
     stateful_set,
 )
 from daybook_operator.plan.pool_placement import is_spread, placement_condition
-from daybook_operator.plan.pool_replication import Replication, replication_of
+from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms, replication_of
 from daybook_operator.plan.pool_roll import roll_step
 from daybook_operator.plan.pool_scale import scale_of
 from daybook_operator.plan.pool_state import Stage
@@ -125,7 +125,7 @@ def audit_wanted_since_ms(world: PoolWorld, now_ms: int) -> int | None:
     """A full audit that began after this time is waited for; None: nobody waits for one."""
     if world.cluster is None or world.is_stopping or is_terminating(world.manifest):
         return None
-    began_ms = world.cluster.clean_audit_began_ms
+    began_ms = clean_audit_began_ms(world)
     replication = replication_of(world, now_ms)
     times = [replication.recovery.changed_ms]
     if world.drain is not None and world.drain.stage is Stage.VERIFYING:

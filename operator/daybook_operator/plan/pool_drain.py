@@ -22,7 +22,7 @@ from daybook_operator.plan.effects import (
     SetReadOnly,
     UnmarkLeaving,
 )
-from daybook_operator.plan.pool_replication import Replication
+from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms
 from daybook_operator.plan.pool_state import Drain, Stage
 from daybook_operator.plan.pool_world import ClusterSeen, PoolWorld
 
@@ -187,7 +187,7 @@ def _verify(
     """No ledger names it. Only a full audit that began after that was so may let it go."""
     if drain.stage is not Stage.VERIFYING:
         return _at(world, drain, Stage.VERIFYING, [], "a full audit has to find everything elsewhere", now_ms)
-    began_ms = seen.clean_audit_began_ms
+    began_ms = clean_audit_began_ms(world)
     if not replication.is_full or began_ms is None or began_ms <= drain.stage_since_ms:
         message = "no ledger names it any more; a full audit that began since has to end clean"
         return _at(world, drain, Stage.VERIFYING, [], message, now_ms)

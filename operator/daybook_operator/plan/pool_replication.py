@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
+from daybook_operator.plan.conditions import Condition, fine, from_iso, iso, unknown, wrong
 from daybook_operator.plan.pool_state import Recovery
 from daybook_operator.plan.pool_world import ClusterSeen, PoolWorld
 
@@ -37,16 +37,32 @@ def replication_of(world: PoolWorld, now_ms: int) -> Replication:
             next_step="Bring it back; bookies and open ledgers go on meanwhile.",
         )
         return Replication(None, world.recovery, condition)
-    recovery = remembered(world.recovery, seen, now_ms)
+    recovery = remembered(world, seen, now_ms)
     condition = _judge(world, seen, recovery)
     return Replication(condition.status, recovery, condition)
 
 
-def remembered(before: Recovery, seen: ClusterSeen, now_ms: int) -> Recovery:
-    """`before` if the same processes are registered still, else that the list changed now."""
+def clean_audit_began_ms(world: PoolWorld) -> int | None:
+    """When the last full audit began, if it was clean; the status has it from an operator before this one."""
+    if world.cluster is None:
+        return None
+    if world.cluster.clean_audit_began_ms is not None or world.cluster.recovery.get("lastFullAudit"):
+        return world.cluster.clean_audit_began_ms
+    known = world.status.get("recovery", {}).get("lastFullAudit", {})
+    return from_iso(known["startedAt"]) if known.get("clean") else None
+
+
+def remembered(world: PoolWorld, seen: ClusterSeen, now_ms: int) -> Recovery:
+    """What was, if the same processes are registered still; else that the list changed now.
+
+    Not before any audit that is known: the clock of the operator that began it may be ahead of this one's.
+    """
+    before = world.recovery
     boots = "\n".join(f"{bookie} {info.boot_id}" for bookie, info in sorted(seen.bookies.items()))
     digest = hashlib.sha256(boots.encode()).hexdigest()[:16]
-    return before if digest == before.bookies_digest else Recovery(digest, now_ms)
+    if digest == before.bookies_digest:
+        return before
+    return Recovery(digest, max(now_ms, clean_audit_began_ms(world) or 0))
 
 
 def _judge(world: PoolWorld, seen: ClusterSeen, recovery: Recovery) -> Condition:
@@ -78,7 +94,7 @@ def _judge(world: PoolWorld, seen: ClusterSeen, recovery: Recovery) -> Condition
             f"{', '.join(away)} is not registered",
             next_step="It is copied elsewhere once it has been away for the delay; its pod says why it does not serve.",
         )
-    began_ms = seen.clean_audit_began_ms
+    began_ms = clean_audit_began_ms(world)
     if began_ms is None or began_ms <= recovery.changed_ms:
         found = f"; the last one says: {seen.last_audit}" if seen.last_audit else ""
         return wrong(

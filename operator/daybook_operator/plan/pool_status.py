@@ -237,13 +237,16 @@ def _starts(pod: PodSeen | None) -> bool:
 
 
 def _recovery(world: PoolWorld, replication: Replication) -> dict[str, Any]:
-    """While ZooKeeper does not answer, what it said last."""
+    """While ZooKeeper does not answer, what it said last; audits of an operator before this one stand until the next."""
     seen = world.cluster
+    before: Mapping[str, Any] = world.status.get("recovery", {})
     if seen is None:
-        kept: Mapping[str, Any] = world.status.get("recovery", {})
-        return {**kept, **replication.recovery.record()}
+        return {**before, **replication.recovery.record()}
+    audits = {
+        name: before.get(name) for name in ("lastAudit", "lastFullAudit") if not seen.recovery.get(name)
+    }
     misplaced = {"misplaced": seen.survey.misplaced_count}
-    return {**seen.recovery, **misplaced, **replication.recovery.record()}
+    return {**seen.recovery, **audits, **misplaced, **replication.recovery.record()}
 
 
 def _storage(world: PoolWorld, growth: Growth) -> dict[str, Any]:

@@ -67,15 +67,15 @@ class PoolWalk(RuleBasedStateMachine):
         self.spec["storage"] = {"store": {"size": max(size, self.spec["storage"]["store"]["size"])}}
 
     @rule(hibernate=st.booleans())
-    def hibernation_is_switched(self, hibernate: bool) -> None:  # noqa: FBT001 - hypothesis passes it by name
+    def hibernation_is_switched(self, hibernate: bool) -> None:
         self.spec["hibernate"] = hibernate
 
     @rule(deletes=st.booleans())
-    def retention_changes(self, deletes: bool) -> None:  # noqa: FBT001 - hypothesis passes it by name
+    def retention_changes(self, deletes: bool) -> None:
         self.spec["scaleDown"] = {"pvcRetention": "Delete" if deletes else "Retain"}
 
     @rule(is_there=st.booleans())
-    def zookeeper_comes_and_goes(self, is_there: bool) -> None:  # noqa: FBT001 - hypothesis passes it by name
+    def zookeeper_comes_and_goes(self, is_there: bool) -> None:
         self.sim.has_zookeeper = is_there
 
     @precondition(lambda self: self.sim.has_zookeeper)

@@ -1,0 +1,234 @@
+"""A BookiePool on a real API server: what is created, kept, placed, rolled, grown, replaced, stopped and let go."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import pytest
+from daybook_operator.plan.effects import Apply, Remove, SetLocations
+from kubernetes import client as kubernetes
+
+from daybook.metadata.bookies import BookieDirectory, Location
+from daybook.metadata.zookeeper import ZooKeeperStore
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.pretend_nodes import PretendNodes
+from tests.operator.api.pool_kit import Operator, PretendBookies, Site, drive_dying
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+Scene: TypeAlias = Callable[[Site, PretendBookies], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def site(
+    control_plane: ControlPlane,
+    api: kubernetes.ApiClient,
+    namespace: str,
+    nodes: PretendNodes,
+    zookeeper: str,
+) -> Site:
+    return Site(control_plane, api, namespace, nodes, zookeeper)
+
+
+@asynccontextmanager
+async def pretended(site: Site) -> AsyncIterator[PretendBookies]:
+    """Bookies with a session of their own."""
+    async with Operator(site, _Nobody()) as operator:
+        await operator.look()  # formats the cluster
+    store = await ZooKeeperStore.open(site.zookeeper)
+    try:
+        yield PretendBookies(site, store)
+    finally:
+        await store.close()
+
+
+class _Nobody:
+    async def run(self, ordinal: int, pod: Any) -> None:
+        """Nothing runs."""
+
+    async def stop(self, ordinal: int) -> None:
+        """Nothing ran."""
+
+
+def play(site: Site, scene: Scene) -> None:
+    """Run a scene."""
+
+    async def run() -> None:
+        async with pretended(site) as bookies:
+            await scene(site, bookies)
+
+    asyncio.run(run())
+
+
+def read(site: Site, work: Callable[[BookieDirectory], Awaitable[Any]]) -> Any:
+    """What ZooKeeper says."""
+    return asyncio.run(site.with_directory(work))
+
+
+def test_a_pool_comes_up_placed_is_mended_and_rolls_although_the_operator_dies_before_every_effect(
+    site: Site,
+) -> None:
+    site.create(replicas=2)
+
+    async def scene(site: Site, bookies: PretendBookies) -> None:
+        done = await drive_dying(site, bookies, lambda: site.is_running(2), "created")
+        kinds = [each.manifest["kind"] for each in done if isinstance(each, Apply)]
+        assert kinds[:3] == ["ServiceAccount", "Service", "StatefulSet"]
+        assert any(isinstance(each, SetLocations) for each in done)
+        await _drifts(site, bookies)
+        bookies.downs.clear()
+        site.change(image="local/bookie:2")
+        done = await drive_dying(site, bookies, lambda: _runs(site, "local/bookie:2"), "rolled")
+        stopped = [each.ref.name for each in done if isinstance(each, Remove) and each.ref.kind == "Pod"]
+        assert stopped == ["bk-1", "bk-0"], "the highest first, each once"
+        assert bookies.downs == [frozenset({1}), frozenset({0})], "never two at once"
+
+    play(site, scene)
+    assert read(site, lambda directory: directory.topology()) == {
+        site.bookie(n): Location("", f"zone-{n + 1}", f"zone-{n + 1}", f"{site.namespace}-n{n}")
+        for n in range(2)
+    }
+    assert {n: pod.metadata.labels["daybook.dev/rack"] for n, pod in site.pods().items()} == {
+        0: "zone-1",
+        1: "zone-2",
+    }
+    status = site.status
+    assert status["racks"] == {"zone-1/zone-1": 1, "zone-2/zone-2": 1}
+    assert status["currentImage"] == "local/bookie:2"
+    budgets = kubernetes.PolicyV1Api(site.api).list_namespaced_pod_disruption_budget(site.namespace).items
+    assert {each.metadata.name: each.spec.min_available for each in budgets} == {
+        "bk-zone-1": 0,
+        "bk-zone-2": 0,
+    }
+    reasons = {event.reason for event in site.core.list_namespaced_event(site.namespace).items}
+    assert {"BookieStopped", "RollingOut"} <= reasons
+
+
+async def _drifts(site: Site, bookies: PretendBookies) -> None:
+    """What others change or delete is put right, and a resync of what is right writes nothing."""
+    site.core.patch_namespaced_service("bk", site.namespace, {"spec": {"publishNotReadyAddresses": False}})
+    site.core.delete_namespaced_service_account("bk-bookie", site.namespace)
+    site.apps.patch_namespaced_stateful_set_scale("bk", site.namespace, {"spec": {"replicas": 1}})
+    async with Operator(site, bookies) as operator:
+        await operator.drive(lambda: site.stateful_set().spec.replicas == 2, "scaled back")
+        assert site.core.read_namespaced_service("bk", site.namespace).spec.publish_not_ready_addresses
+        assert site.core.read_namespaced_service_account("bk-bookie", site.namespace)
+        await operator.drive(lambda: site.is_running(2), "whole again")
+
+
+def _runs(site: Site, image: str) -> bool:
+    status = site.status
+    return bool(
+        status.get("currentImage") == image and status.get("updatedReplicas") == 2 and site.is_running(2)
+    )
+
+
+def test_volumes_grow_although_a_bookie_is_down_and_the_stateful_set_is_made_anew(site: Site) -> None:
+    grows, stays = f"{site.namespace}-grows", f"{site.namespace}-stays"
+    site.nodes.create_storage_class(grows)
+    site.nodes.create_storage_class(stays, can_grow=False)
+    site.create(
+        replicas=2,
+        storage={
+            "store": {"size": "1Gi", "storageClass": grows},
+            "journal": {"size": "1Gi", "storageClass": stays},
+        },
+    )
+
+    async def scene(site: Site, bookies: PretendBookies) -> None:
+        async with Operator(site, bookies) as operator:
+            await operator.drive(lambda: site.is_running(2), "created")
+            for claim in site.claims():
+                site.nodes.bind_claim(site.namespace, claim)
+            before, pods = site.stateful_set().metadata.uid, {p.metadata.uid for p in site.pods().values()}
+            bookies.unhealthy_images.add("local/bookie:1")
+            await bookies.stop(1)
+            site.change(storage={"store": {"size": "2Gi"}})
+            await operator.drive(lambda: _template_sizes(site)["store"] == "2Gi", "made anew")
+            assert site.stateful_set().metadata.uid != before
+            assert {p.metadata.uid for p in site.pods().values()} == pods, "no pod was touched"
+            assert site.claims()["store-bk-1"].spec.resources.requests["storage"] == "2Gi"
+            assert site.condition("StorageResizing")["reason"] == "Growing"
+            bookies.unhealthy_images.clear()
+            for ordinal in (0, 1):
+                site.nodes.grow_volume(site.namespace, f"store-bk-{ordinal}")
+            await operator.drive(lambda: site.is_running(2), "grown")
+            assert {p.metadata.uid for p in site.pods().values()} == pods
+            site.change(storage={"journal": {"size": "2Gi"}})
+            await operator.drive(
+                lambda: site.condition("StorageResizing")["reason"] == "NotExpandable", "refused"
+            )
+            assert "allowVolumeExpansion" in site.condition("StorageResizing")["message"]
+
+    play(site, scene)
+
+
+def _template_sizes(site: Site) -> dict[str, str]:
+    try:
+        templates = site.stateful_set().spec.volume_claim_templates
+    except kubernetes.ApiException:
+        return {"store": ""}
+    return {each.metadata.name: each.spec.resources.requests["storage"] for each in templates}
+
+
+def test_a_lost_disk_is_replaced_by_policy_and_a_hibernated_pool_wakes_with_its_disks(site: Site) -> None:
+    site.create(replicas=2, lostDisk={"policy": "Manual"})
+
+    async def scene(site: Site, bookies: PretendBookies) -> None:
+        async with Operator(site, bookies) as operator:
+            await operator.drive(lambda: site.is_running(2), "created")
+            await bookies.lose_disk(1)
+            await operator.drive(lambda: site.condition("Ready")["reason"] == "DiskLost", "told")
+            assert f"daybook bookie replace {site.bookie(1)}" in site.condition("Ready")["message"]
+            assert site.status["bookies"][1]["state"] == "DiskLost"
+            site.change(lostDisk={"policy": "Replace"})
+            await operator.drive(lambda: site.is_running(2), "replaced")
+            site.change(hibernate=True)
+            await operator.drive(lambda: site.status["phase"] == "Hibernated", "stopped")
+            assert (site.pods(), len(site.claims()), site.stateful_set().spec.replicas) == ({}, 4, 0)
+            site.change(hibernate=False)
+            await operator.drive(lambda: site.is_running(2), "awake")
+
+    play(site, scene)
+
+
+def test_a_spec_that_cannot_be_met_is_told_and_harms_nothing(site: Site) -> None:
+    site.create(replicas=3, placement={"policy": "Rack", "minRacksPerWriteQuorum": 5})
+
+    async def scene(site: Site, bookies: PretendBookies) -> None:
+        async with Operator(site, bookies) as operator:
+            await operator.drive(lambda: site.is_running(3), "it runs all the same")
+            said = site.condition("RackPlacementSatisfied")
+            assert (said["status"], said["reason"]) == ("False", "TooFewRacks")
+            assert "5 racks" in said["message"]
+            assert "stand in 3" in said["message"]
+            pods = {pod.metadata.uid for pod in site.pods().values()}
+            site.nodes.label_node(f"{site.namespace}-n2", {"topology.kubernetes.io/zone": None})
+            await operator.drive(
+                lambda: site.condition("RackPlacementSatisfied")["reason"] == "TopologyMissing",
+                "the node is named",
+            )
+            assert f"{site.namespace}-n2" in site.condition("RackPlacementSatisfied")["message"]
+            assert {pod.metadata.uid for pod in site.pods().values()} == pods
+            assert len(await site.with_directory(lambda directory: directory.topology())) == 3, (
+                "who serves stays placed"
+            )
+
+    play(site, scene)
+
+
+def test_a_bookie_on_a_node_without_labels_does_not_serve_until_it_has_them(site: Site) -> None:
+    site.nodes.label_node(f"{site.namespace}-n1", {"topology.kubernetes.io/zone": None})
+    site.create(replicas=2)
+
+    async def scene(site: Site, bookies: PretendBookies) -> None:
+        async with Operator(site, bookies) as operator:
+            await operator.drive(lambda: site.status.get("readyReplicas") == 1, "one serves")
+            assert list(bookies.registered) == [0]
+            assert site.condition("RackPlacementSatisfied")["reason"] == "TopologyMissing"
+            site.nodes.label_node(f"{site.namespace}-n1", {"topology.daybook.dev/rack": "r7"})
+            await operator.drive(lambda: site.is_running(2), "both serve")
+            assert site.status["racks"] == {"r7": 1, "zone-1/zone-1": 1}
+
+    play(site, scene)
