@@ -16,10 +16,21 @@ WANTED: Final[Mapping[str, str]] = {
     "FullyReplicated": "True",
     "RackPlacementSatisfied": "True",
     "RackDiverse": "True",
-    "Progressing": "True",
     "DiskPressure": "False",
 }
-"""Conditions of pools and ledgers that are wrong with any other status. The others only say what goes on."""
+"""Conditions of pools and ledgers that are wrong with any other status, unless the reason is one of `AS_ASKED`."""
+AS_ASKED: Final = ("Hibernated",)
+TROUBLES: Final = (
+    "Blocked",
+    "NotExpandable",
+    "ProgressDeadlineExceeded",
+    "Refused",
+    "SealFailed",
+    "StepFailed",
+    "TooFewBookies",
+    "ZooKeeperUnreachable",
+)
+"""Reasons that make any other condition wrong: Progressing, Draining, Sealed … only say what goes on otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +158,14 @@ def condition(thing: Object, kind: str) -> dict[str, str]:
 
 def wrong_conditions(thing: Object) -> list[dict[str, str]]:
     """The conditions that are reported and are not as they should be."""
-    return [
-        each
-        for each in status_of(thing).get("conditions", ())
-        if each["status"] != WANTED.get(each["type"], each["status"])
-    ]
+    return [each for each in status_of(thing).get("conditions", ()) if _is_wrong(each)]
+
+
+def _is_wrong(each: Mapping[str, str]) -> bool:
+    wanted = WANTED.get(each["type"])
+    if wanted is None:
+        return each["reason"] in TROUBLES
+    return each["status"] != wanted and each["reason"] not in AS_ASKED
 
 
 def is_stale(thing: Object) -> bool:

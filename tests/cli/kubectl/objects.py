@@ -54,7 +54,7 @@ def pool(*bookies: dict[str, Any], spec: dict[str, Any] | None = None, **status:
                 condition("Ready", "True"),
                 condition("FullyReplicated", "True"),
                 condition("RackPlacementSatisfied", "True"),
-                condition("Progressing", "True"),
+                condition("Progressing", "False", "Complete"),
                 condition("DiskPressure", "False"),
             ],
             **status,

@@ -202,7 +202,7 @@ def test_a_drain_that_waits_says_for_what() -> None:
                 bookie(1),
                 leaving,
                 drain=drain,
-                conditions=[condition("Progressing", "False", "Stuck")],
+                conditions=[condition("Draining", "True", "Blocked")],
             )
         ]
     )
@@ -227,6 +227,19 @@ def test_a_ledger_is_told_beneath_its_pool_or_on_its_own() -> None:
     troubled = World([pool(conditions=NOT_READY)], [lacking])
     assert [each.subject for each in explain(troubled)] == ["BookiePool data/bk"]
     assert "entries from 0 on lack a replica on data.bk-1" in only(explain(troubled, "first")).what
+
+
+def test_what_only_goes_on_is_not_wrong() -> None:
+    """Hibernation was asked for; a roll or a drain is wrong only when it does not get on."""
+    calm = [
+        condition("Ready", "False", "Hibernated"),
+        condition("Progressing", "True", "RollingOut"),
+        condition("StorageResizing", "True", "Growing"),
+        condition("Paused", "False", "Reconciling"),
+    ]
+    assert explain(World([pool(conditions=calm)])) == []
+    stuck = [condition("Progressing", "True", "ProgressDeadlineExceeded", "for 901 s")]
+    assert only(explain(World([pool(conditions=stuck)]))).evidence == ("for 901 s",)
 
 
 def test_a_disk_that_fills_is_wrong_and_a_drain_is_not() -> None:
