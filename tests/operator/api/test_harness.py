@@ -93,17 +93,19 @@ def test_what_a_deleted_owner_leaves_is_collected(api: client.ApiClient, namespa
     core = client.CoreV1Api(api)
     owner = core.create_namespaced_config_map(namespace, {"metadata": {"name": "owner"}})
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid}
-    core.create_namespaced_config_map(
+    owned = core.create_namespaced_config_map(
         namespace, {"metadata": {"name": "owned", "ownerReferences": [reference]}}
     )
     core.delete_namespaced_config_map("owner", namespace)
-    seen: set[str] = set()
-
-    def gone(maps: dict[str, Any]) -> bool:
-        seen.update(maps)
-        return "owned" in seen and "owned" not in maps
-
-    _wait(core.list_namespaced_config_map, namespace, gone)
+    changes = watch.Watch().stream(
+        core.list_namespaced_config_map,
+        namespace,
+        resource_version=owned.metadata.resource_version,
+        timeout_seconds=30,
+    )
+    assert any(
+        change["type"] == "DELETED" and change["object"].metadata.name == "owned" for change in changes
+    )
 
 
 def test_a_stateful_set_comes_up_on_pretended_nodes_and_goes_again(
