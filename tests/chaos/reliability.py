@@ -19,7 +19,7 @@ from tests.sim.trace import STATES
 
 KEPT: Final = ROOT / "docs" / "records" / "reliability.jsonl"
 PAGE: Final = ROOT / "docs" / "reliability.md"
-TEMPLATE: Final = Path(__file__).with_suffix(".template.md")
+TEMPLATE: Final = Path(__file__).with_suffix(".template")
 FIELDS: Final = ("kind", "seed", "counts", "violations", "seconds", "commit", "date")
 Record: TypeAlias = dict[str, Any]
 
