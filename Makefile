@@ -55,9 +55,10 @@ coverage: sync ## every line and branch of daybook/core must be reached by its o
 mutants: sync ## take each rule of docs/protocol.md out in turn: its test must turn red (RULE=n for one rule)
 	@$(BIN)/python -m tests.mutants $(if $(RULE),--rule $(RULE))
 
-fuzz: uv ## fuzz everything that reads bytes, guided by coverage: MINUTES=n, 5 by default
+fuzz: uv ## fuzz everything that reads bytes, guided by coverage, then attack a bookie for a minute: MINUTES=n
 	@$(SYNC) --group fuzz
 	@$(BIN)/python -m tests.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+	@$(BIN)/python -m tests.fuzz.wire
 
 bit-flips: sync ## flip every bit of some pages of a store and of a small journal, on all cores (minutes)
 	@$(BIN)/python -m tests.fuzz.bit_flips $(ARGS)

@@ -167,6 +167,8 @@ def _bit_flips(row: Row) -> str:
 
 
 def _fuzz(row: Row) -> str:
+    if row.part:
+        return f"{row.counts.total():,} messages and calls {row.part}, in {len(row.counts)} ways"
     return f"{row.counts.total():,} inputs, {len(row.counts)} targets"
 
 
@@ -219,7 +221,8 @@ def page(records: Sequence[Record]) -> str:
         states=_states(of["simulator"]),
         power_cuts=_counted(of["power cuts"]),
         bit_flips=_bits(_last_of_each(of["bit-flips"])),
-        fuzz=_counted(of["fuzz"]),
+        fuzz=_counted(row for row in of["fuzz"] if not row.part),
+        wire=_counted(row for row in of["fuzz"] if row.part),
     )
 
 
@@ -311,7 +314,7 @@ def _under(prefix: str, rows: Iterable[Row]) -> Counter[str]:
     return found
 
 
-def _counted(rows: Sequence[Row]) -> str:
+def _counted(rows: Iterable[Row]) -> str:
     """Everything that was counted, over all commits."""
     return _table(("", "so far"), [(name, _number(count)) for name, count in sorted(_total(rows).items())])
 
