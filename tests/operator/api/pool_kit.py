@@ -37,10 +37,12 @@ from daybook.metadata.layout import Layout
 from daybook.metadata.registration import Registration
 from daybook.metadata.store import MetadataStore
 from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.runtime.logs import get_logger
 from tests.bookie.process_kit import BookieProcess
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
 
+_LOG = get_logger(__name__)
 CLUSTER = "daybook"
 PATIENCE_S = 90.0
 LOOK_MS = 100
@@ -99,6 +101,7 @@ class Site:
         self.core = kubernetes.CoreV1Api(self.api)
         self.apps = kubernetes.AppsV1Api(self.api)
         self.custom = kubernetes.CustomObjectsApi(self.api)
+        self.configuration = load_configuration(self.plane.kubeconfig)
         for number, zone in enumerate(self.zones):
             self.nodes.create_node(f"{self.namespace}-n{number}", zone=zone)
 
@@ -309,7 +312,7 @@ class Operator:
             recovery_look_ms=200,
         )
         metrics = OperatorMetrics()
-        self._kube = Kube(load_configuration(settings.kubeconfig), threads=4, timeout_s=15, metrics=metrics)
+        self._kube = Kube(self.site.configuration, threads=4, timeout_s=15, metrics=metrics)
         context = LinkContext(
             settings,
             AUDITING,
@@ -388,4 +391,5 @@ async def drive_dying(
                 return [*done, *operator.done]
             except Died:
                 done += operator.done
+                _LOG.info("died", done=[type(each).__name__ for each in operator.done])
         lives_for = 1

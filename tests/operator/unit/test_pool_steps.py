@@ -1,0 +1,402 @@
+"""The steps of a pool's plan: what is replicated, where bookies stand, budgets, growth, hibernation, deletion."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from daybook_operator.plan.conditions import from_iso, iso
+from daybook_operator.plan.decision import FINALIZER
+from daybook_operator.plan.effects import (
+    Apply,
+    DeleteCookie,
+    PatchMeta,
+    Propagation,
+    Remove,
+    SetLocations,
+    SetLostBookieDelay,
+)
+from daybook_operator.plan.pool_budgets import budget_name, budgets
+from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide
+from daybook_operator.plan.pool_delete import deletion
+from daybook_operator.plan.pool_growth import growth_step
+from daybook_operator.plan.pool_placement import placement_condition
+from daybook_operator.plan.pool_replication import replication_of
+from daybook_operator.plan.pool_scale import scale_of
+from daybook_operator.plan.pool_spec import TopologySpec
+from daybook_operator.plan.pool_state import Drain, Recovery, Roll, Stage, iso_after
+from daybook_operator.plan.pool_topology import location_on, placing_of, rack_label, topology_step
+from daybook_operator.plan.pool_world import PoolWorld
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daybook.core.placement import BookieInfo
+from daybook.metadata.bookies import Location
+from tests.operator.unit.pool_facts import pool_manifest
+from tests.operator.unit.pool_sim import PoolSim, grown, kinds
+
+
+@pytest.fixture
+def sim() -> PoolSim:
+    """Three bookies that serve, everything replicated."""
+    return grown()
+
+
+# FullyReplicated.
+
+
+def test_a_new_pool_is_quiet_once_it_is_up(sim: PoolSim) -> None:
+    assert decide(sim.world(), sim.now_ms).effects == ()
+
+
+def test_an_audit_that_began_before_the_last_bookie_returned_proves_nothing(sim: PoolSim) -> None:
+    assert replication_of(sim.world(), sim.now_ms).is_full is True
+    sim.crash(1)
+    sim.reconcile()
+    assert replication_of(sim.world(), sim.now_ms).condition.reason == "BookieAway"
+    sim.kubelet(1)
+    sim.reconcile()
+    found = replication_of(sim.world(), sim.now_ms)
+    assert (found.is_full, found.condition.reason) == (False, "AuditPending")
+    since_ms = audit_wanted_since_ms(sim.world(), sim.now_ms)
+    assert since_ms is not None
+    for began_ms, is_full in ((since_ms, False), (since_ms + 1, True)):
+        sim.clean_audit_began_ms = began_ms
+        assert replication_of(sim.world(), sim.now_ms).is_full is is_full
+    assert audit_wanted_since_ms(sim.world(), sim.now_ms) is None
+
+
+def test_a_bookie_that_restarted_between_two_looks_closes_the_gate(sim: PoolSim) -> None:
+    """It was never seen away: only its boot tells."""
+    sim.crash(1)
+    sim.kubelet(1)
+    assert replication_of(sim.world(), sim.now_ms).condition.reason == "AuditPending"
+
+
+def test_a_clean_audit_outlives_the_operator_that_made_it(sim: PoolSim) -> None:
+    began_ms = sim.clean_audit_began_ms
+    assert began_ms is not None
+    record = {"startedAt": iso(began_ms), "finishedAt": iso(began_ms), "clean": True, "ledgers": 0}
+    sim.manifest["status"]["recovery"]["lastFullAudit"] = record
+    sim.clean_audit_began_ms = None
+    assert replication_of(sim.world(), sim.now_ms).is_full is True
+    record["clean"] = False
+    assert replication_of(sim.world(), sim.now_ms).is_full is False
+
+
+def test_the_clock_of_an_operator_before_this_one_may_be_ahead(sim: PoolSim) -> None:
+    ahead_ms = sim.now_ms + 3_600_000
+    sim.clean_audit_began_ms = ahead_ms
+    sim.crash(1)
+    sim.kubelet(1)
+    found = replication_of(sim.world(), sim.now_ms)
+    assert found.is_full is False, "an audit from the future is older than what was noticed just now"
+    assert found.recovery.changed_ms == ahead_ms
+
+
+def test_nobody_can_tell_while_zookeeper_is_away_and_nothing_is_stopped(sim: PoolSim) -> None:
+    sim.has_zookeeper = False
+    sim.manifest["spec"] |= {"image": "other", "replicas": 2}
+    decision = sim.reconcile()
+    assert sim.condition("FullyReplicated")["status"] == "Unknown"
+    assert not [each for each in decision.effects if isinstance(each, Remove | DeleteCookie)]
+    assert sim.stateful_set is not None
+    assert sim.stateful_set["spec"]["replicas"] == 3
+    assert sim.condition("Draining")["reason"] == "ZooKeeperUnreachable"
+
+
+@given(st.integers(1, 4_102_444_800_000))
+def test_a_remembered_time_is_never_before_what_it_is_about(at_ms: int) -> None:
+    assert at_ms <= from_iso(iso_after(at_ms)) < at_ms + 1000
+
+
+STAGES = st.sampled_from(list(Stage))
+TIMES = st.integers(1, 4_000_000).map(lambda seconds: seconds * 1000)
+
+
+@given(STAGES, st.integers(0, 999), TIMES, TIMES, TIMES, st.integers(0, 10**6))
+def test_what_a_drain_remembers_comes_back(
+    stage: Stage, ordinal: int, started: int, since: int, progress: int, remaining: int
+) -> None:
+    drain = Drain(f"data.bk-{ordinal}", ordinal, stage, started, since, progress, remaining)
+    assert Drain.from_record(drain.record("why")) == drain
+
+
+@pytest.mark.parametrize(
+    "broken", [None, {}, {"bookie": "x"}, {"bookie": "b", "ordinal": "?", "stage": "Odd"}]
+)
+def test_a_status_that_somebody_spoilt_is_no_drain_roll_or_memory(broken: Any) -> None:
+    assert Drain.from_record(broken) is None
+    assert Roll.from_record(broken) is None
+    assert Recovery.from_record(broken) == Recovery()
+
+
+# Topology.
+
+
+@pytest.mark.parametrize(
+    ("labels", "topology", "expected"),
+    [
+        ({"topology.kubernetes.io/zone": "z"}, TopologySpec(), Location("", "z", "z", "n")),
+        (
+            {"topology.kubernetes.io/zone": "z", "topology.daybook.dev/rack": "r"},
+            TopologySpec(),
+            Location("", "z", "r", "n"),
+        ),
+        ({"topology.daybook.dev/rack": "r"}, TopologySpec(), Location("", "", "r", "n")),
+        ({}, TopologySpec(), None),
+        ({}, TopologySpec(rejects_missing=False), Location("", "", "default-rack", "n")),
+        ({"dc": "d", "row": "w"}, TopologySpec(region_key="dc", rack_key="row"), Location("d", "", "w", "n")),
+    ],
+)
+def test_where_a_bookie_stands(
+    labels: dict[str, str], topology: TopologySpec, expected: Location | None
+) -> None:
+    assert location_on(labels, "n", topology) == expected
+
+
+def test_a_place_is_written_as_soon_as_the_pod_is_bound_and_before_it_serves() -> None:
+    sim = PoolSim()
+    sim.reconcile()
+    sim.controllers()
+    assert not sim.bookies
+    decision = sim.reconcile()
+    (written,) = [each for each in decision.effects if isinstance(each, SetLocations)]
+    assert sorted(written.changes) == ["data.bk-0", "data.bk-1", "data.bk-2"]
+
+
+def test_a_bookie_that_moved_to_another_zone_is_told_anew(sim: PoolSim) -> None:
+    sim.pods[0].node = "node-2"
+    (first, *_) = topology_step(sim.world(), placing_of(sim.world())).effects
+    assert first == SetLocations(
+        sim.world().cluster_ref, {"data.bk-0": Location("", "zone-3", "zone-3", "node-2")}
+    )
+
+
+def test_labels_taken_from_a_node_do_not_take_the_place_of_who_serves_there(sim: PoolSim) -> None:
+    sim.nodes["node-1"] = {}
+    assert kinds(sim.reconcile().effects) == ["Report", "SetStatus"]
+    assert "node-1" in sim.condition("RackPlacementSatisfied")["message"]
+    sim.crash(1)
+    assert SetLocations(sim.world().cluster_ref, {"data.bk-1": None}) in sim.reconcile().effects
+    sim.kubelet(1)
+    assert not sim.serves(1), "a bookie that comes there waits"
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_a_rack_is_a_valid_label_and_two_racks_are_two_labels(zone: str, rack: str) -> None:
+    label = rack_label(Location("", zone, rack, ""))
+    assert len(label) <= 63
+    assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", label)
+    assert rack_label(Location("", zone, f"{rack}x", "")) != label
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", budget_name("bk", label))
+
+
+# Placement.
+
+
+@pytest.mark.parametrize(
+    ("placement", "reason"),
+    [
+        ({"policy": "Rack", "minRacksPerWriteQuorum": 5}, "TooFewRacks"),
+        ({"policy": "Zone", "minZonesPerWriteQuorum": 4}, "TooFewZones"),
+        ({"policy": "Region", "minRegionsPerWriteQuorum": 2}, "EnsemblesChecked"),  # nobody names a region
+        ({"policy": "Random", "minRacksPerWriteQuorum": 5}, "EnsemblesChecked"),
+        ({"policy": "Rack", "minRacksPerWriteQuorum": 3}, "EnsemblesChecked"),
+    ],
+)
+def test_an_unsatisfiable_placement_is_told_and_does_no_harm(placement: dict[str, Any], reason: str) -> None:
+    sim = grown(placement=placement)
+    assert sim.condition("RackPlacementSatisfied")["reason"] == reason
+    assert sim.manifest["status"]["phase"] == "Running"
+    sim.manifest["spec"]["placement"] = {"policy": "Rack", "minRacksPerWriteQuorum": 9}
+    assert {"Apply", "Remove"}.isdisjoint(
+        kinds(sim.reconcile().effects) if reason != "EnsemblesChecked" else ()
+    )
+
+
+def test_placement_is_judged_by_real_ensembles(sim: PoolSim) -> None:
+    seen = sim.world()
+    assert seen.cluster is not None
+    survey = replace(seen.cluster.survey, misplaced=("ledger 7: one rack",), misplaced_count=1)
+    seen = replace(seen, cluster=replace(seen.cluster, survey=survey))
+    found = placement_condition(seen, placing_of(seen))
+    assert (found.status, found.reason) == (False, "Misplaced")
+    assert "ledger 7: one rack" in found.message
+
+
+# Budgets.
+
+
+def least(sim: PoolSim, *, is_spread: bool = True) -> dict[str, int]:
+    seen = sim.world()
+    is_full = replication_of(seen, sim.now_ms).is_full
+    return budgets(seen, placing_of(seen), is_full=is_full, is_spread=is_spread)
+
+
+def test_budgets_follow_what_is_replicated_now() -> None:
+    sim = grown(replicas=6)
+    assert least(sim) == {"zone-1": 1, "zone-2": 1, "zone-3": 1}, "one of two may go in each"
+    sim.crash(1)
+    sim.reconcile()
+    assert least(sim) == {"zone-1": 2, "zone-2": 0, "zone-3": 2}, "the rest of its rack, and nobody else"
+    assert least(sim, is_spread=False) == {"zone-1": 2, "zone-2": 1, "zone-3": 2}
+    sim.crash(2)
+    assert least(sim) == {"zone-1": 2, "zone-2": 2, "zone-3": 2}
+    sim.kubelet(1)
+    sim.kubelet(2)
+    sim.reconcile()
+    assert least(sim) == {"zone-1": 2, "zone-2": 2, "zone-3": 2}, "until an audit that began since is clean"
+    sim.settle(4)
+    assert least(sim) == {"zone-1": 1, "zone-2": 1, "zone-3": 1}
+
+
+def test_nobody_may_go_while_a_replica_is_missing_or_nobody_can_tell(sim: PoolSim) -> None:
+    sim.in_need = {7}
+    assert least(sim) == {"zone-1": 1, "zone-2": 1, "zone-3": 1}
+    sim.in_need = set()
+    sim.has_zookeeper = False
+    assert least(sim) == {"zone-1": 1, "zone-2": 1, "zone-3": 1}
+
+
+def test_no_pod_is_under_two_budgets_and_those_of_racks_without_bookies_go(sim: PoolSim) -> None:
+    found = {name: each for (kind, name), each in sim.objects.items() if kind == "PodDisruptionBudget"}
+    racks = [each["spec"]["selector"]["matchLabels"]["daybook.dev/rack"] for each in found.values()]
+    assert sorted(racks) == sorted(set(racks)) == ["zone-1", "zone-2", "zone-3"]
+    assert {sim.pods[n].rack for n in sim.pods} == set(racks)
+    assert all(isinstance(each["spec"]["minAvailable"], int) for each in found.values())
+    sim.manifest["spec"]["enablePDB"] = False
+    sim.reconcile()
+    assert not [name for kind, name in sim.objects if kind == "PodDisruptionBudget"]
+
+
+# Growth.
+
+
+def test_growth_asks_nobody_and_comes_first(sim: PoolSim) -> None:
+    sim.has_zookeeper = False
+    sim.crash(0)
+    sim.crash(1)
+    sim.manifest["spec"]["storage"] = {"store": {"size": "20Gi"}}
+    effects = sim.reconcile().effects
+    assert [each.manifest["metadata"]["name"] for each in effects[:3] if isinstance(each, Apply)] == [
+        "store-bk-0",
+        "store-bk-1",
+        "store-bk-2",
+    ]
+    removed = effects[3]
+    assert isinstance(removed, Remove)
+    assert (removed.ref.kind, removed.propagation) == ("StatefulSet", Propagation.ORPHAN)
+    assert not [
+        each for each in effects[4:] if isinstance(each, Apply) and each.manifest["kind"] == "StatefulSet"
+    ]
+    sim.controllers()
+    sim.reconcile()
+    assert sim.stateful_set is not None
+    sizes = [
+        each["spec"]["resources"]["requests"]["storage"]
+        for each in sim.stateful_set["spec"]["volumeClaimTemplates"]
+    ]
+    assert sizes == ["10Gi", "20Gi"]
+    assert sorted(sim.pods) == [0, 1, 2]
+
+
+def test_volumes_that_cannot_grow_are_told_and_those_in_use_may_be_left(sim: PoolSim) -> None:
+    sim.manifest["spec"]["storage"] = {"store": {"size": "20Gi"}}
+    sim.expandable = False
+    found = growth_step(sim.world())
+    assert found.step.conditions[0].reason == "NotExpandable"
+    assert kinds(found.step.effects) == ["Remove"], "new bookies get the new size all the same"
+    sim.expandable = True
+    sim.manifest["spec"]["storage"]["resizeInUseVolumes"] = False
+    assert kinds(growth_step(sim.world()).step.effects) == ["Remove"]
+
+
+# Hibernation, deletion, the rest.
+
+
+def test_a_pool_hibernates_only_from_a_clean_state_and_wakes_whole(sim: PoolSim) -> None:
+    sim.manifest["spec"]["hibernate"] = True
+    sim.in_need = {9}
+    sim.reconcile()
+    assert sim.condition("Hibernated")["reason"] == "WaitingForReplication"
+    assert scale_of(sim.world(), replication_of(sim.world(), sim.now_ms)).replicas == 3
+    sim.in_need = set()
+    sim.settle(6)
+    assert (sim.pods, len(sim.claims), sim.manifest["status"]["phase"]) == ({}, 6, "Hibernated")
+    sim.manifest["spec"] |= {"hibernate": False, "replicas": 2}
+    sim.reconcile()
+    assert sim.stateful_set is not None
+    assert sim.stateful_set["spec"]["replicas"] == 3, "who has data comes back to be drained"
+
+
+def terminating(sim: PoolSim, **spec: Any) -> PoolWorld:
+    sim.manifest["spec"] |= spec
+    sim.manifest["metadata"] |= {"deletionTimestamp": iso(sim.now_ms), "finalizers": [FINALIZER]}
+    return sim.world()
+
+
+def test_a_pool_that_retains_goes_at_once_even_without_zookeeper(sim: PoolSim) -> None:
+    sim.has_zookeeper = False
+    (effect,) = deletion(terminating(sim), sim.now_ms).effects
+    assert isinstance(effect, PatchMeta)
+    assert effect.remove_finalizer == FINALIZER
+
+
+def test_a_pool_that_deletes_destroys_nothing_that_a_ledger_needs(sim: PoolSim) -> None:
+    sim.ledgers = {1: ("data.bk-0", "data.bk-1")}
+    for effect in deletion(terminating(sim, reclaimPolicy="Delete"), sim.now_ms).effects:
+        sim.perform(effect)
+    assert sim.condition("Ready")["reason"] == "DeletionBlocked"
+    assert "daybook ledger delete" in sim.condition("Ready")["message"]
+    assert sim.stateful_set is not None
+    sim.ledgers = {}
+    (first, *_) = deletion(sim.world(), sim.now_ms).effects
+    assert isinstance(first, Remove)
+    assert first.ref.kind == "StatefulSet"
+    sim.stateful_set, sim.pods, sim.bookies = None, {}, {}
+    effects = deletion(sim.world(), sim.now_ms).effects
+    assert kinds(effects)[:4] == ["DeleteCookie"] * 3 + ["SetLocations"]
+    assert [each.ref.kind for each in effects if isinstance(each, Remove)] == ["PersistentVolumeClaim"] * 6
+
+
+def test_a_terminating_namespace_is_not_held(sim: PoolSim) -> None:
+    sim.has_zookeeper = False
+    seen = replace(terminating(sim, reclaimPolicy="Delete"), namespace_is_terminating=True)
+    assert not [each for each in deletion(seen, sim.now_ms).effects if isinstance(each, PatchMeta)]
+    later = deletion(seen, sim.now_ms + 60_000).effects
+    assert kinds(later) == ["PatchMeta"]
+
+
+def test_a_paused_pool_is_left_alone(sim: PoolSim) -> None:
+    sim.manifest["metadata"]["annotations"] = {"daybook.dev/pause": "true"}
+    sim.manifest["spec"] |= {"image": "other", "replicas": 1}
+    assert kinds(sim.reconcile().effects) == ["Report", "SetStatus"] or kinds(tuple(sim.done[-1:])) == [
+        "SetStatus"
+    ]
+    assert sim.condition("Paused")["status"] == "True"
+    assert sim.reconcile().effects == ()
+
+
+def test_the_delay_for_lost_bookies_is_the_clusters() -> None:
+    sim = PoolSim(pool_manifest(recovery={"lostBookieDelaySeconds": 600}))
+    delay = SetLostBookieDelay(sim.world().cluster_ref, 600.0)
+    assert delay in decide(sim.world(), 1_000).effects
+
+
+def test_a_nearly_full_disk_is_told(sim: PoolSim) -> None:
+    full: BookieInfo = replace(sim.bookies["data.bk-1"], capacity_bytes=100, free_bytes=5)
+    sim.bookies["data.bk-1"] = full
+    sim.reconcile()
+    said = sim.condition("DiskPressure")
+    assert (said["status"], said["reason"]) == ("True", "NearlyFull")
+    assert "data.bk-1 (95%)" in said["message"]
+
+
+def test_every_condition_that_is_wrong_says_what_to_do_and_reaches_the_message(sim: PoolSim) -> None:
+    sim.crash(0)
+    sim.pods[0].exit_code = 1
+    sim.reconcile()
+    message = sim.manifest["status"]["message"]
+    assert "data.bk-0: it ended with exit code 1" in message
+    assert "kubectl logs --previous" in message
