@@ -26,6 +26,7 @@ _LOG: Final = get_logger(__name__)
 POOL_LABEL: Final = "daybook.dev/pool"
 OWNED: Final = ("StatefulSet", "Pod", "PersistentVolumeClaim", "Job", "Service", "PodDisruptionBudget")
 """Kinds whose objects say by a label which pool they belong to."""
+_JOIN_S: Final = 15.0
 WATCHED: Final = (BOOKIE_POOL, LEDGER, "Node", *OWNED)
 
 
@@ -128,7 +129,8 @@ class Watches:
     async def stop(self) -> None:
         """End the watches."""
         self._stop.set()
-        await asyncio.to_thread(self._thread.join, 15)
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, _JOIN_S)
 
     def _run(self) -> None:
         namespaces = self._settings.namespace_list

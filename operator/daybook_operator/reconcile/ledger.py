@@ -102,7 +102,7 @@ class LedgerReconciler:
 
     async def _look_into_cluster(self, key: Key, uid: str, link: ClusterLink) -> LedgerInCluster:
         client = link.client
-        registered = await client.directory.bookies()
+        registered = client.bookies()
         places = await client.directory.topology()
         bookies: dict[BookieId, BookieInfo] = {
             bookie: BookieInfo(bookie, writable=False, **asdict(place)) for bookie, place in places.items()

@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
@@ -16,6 +14,7 @@ from daybook.client.client import Client, connect
 from tests.bookie.process_kit import BookieProcess
 from tests.bookie.server_kit import eventually
 from tests.cluster.control_plane import ControlPlane
+from tests.operator.api.forked import Forked, zygote
 
 T = TypeVar("T")
 
@@ -24,7 +23,7 @@ KILLED: Final = -signal.SIGKILL
 ENTRY_THAT_DIES: Final = "tests.operator.api.dying_operator"
 
 FAST: Final = {
-    "LEASE_DURATION_MS": "1500",
+    "LEASE_DURATION_MS": "15000",
     "LEASE_RENEW_MS": "300",
     "RESYNC_MS": "2000",
     "RECOVERY_LOOK_MS": "300",
@@ -54,6 +53,7 @@ class OperatorProcess:
             "ZOOKEEPER": zookeeper,
             "BOOKIE_IMAGE": "local/bookie:1",
             "READY_FILE": str(self._ready),
+            "IDENTITY": "pod-0",  # a pod whose container is started again: it need not wait for its own Lease
             **FAST,
             **settings,
         }
@@ -62,26 +62,19 @@ class OperatorProcess:
             **{f"DAYBOOK_OPERATOR_{name}": value for name, value in values.items()},
             **{f"DAYBOOK_AUTORECOVERY_{name}": value for name, value in AUDITING.items()},
         }
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
 
     def start(self, entry: str = "daybook_operator", **environment: str) -> None:
         """Start it; `entry` is the module that is run."""
         self._ready.unlink(missing_ok=True)
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", entry, "run"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**self._environment, **environment},
-            )
+        self.log.touch()
+        self.process = zygote().fork(entry, {**self._environment, **environment}, self.log)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send it a signal and wait; its exit code."""
         assert self.process is not None
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-            self.process.send_signal(signal.SIGCONT)
+        self.process.send_signal(number)
+        self.process.send_signal(signal.SIGCONT)
         return self.process.wait(PATIENCE_S)
 
     def is_running(self) -> bool:

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ def stage(
             CLUSTER=f"process-{os.getpid()}-{namespace}",
             RESYNC_MS="600000",
             LEASE_NAME="one-of-two",
+            LEASE_DURATION_MS="6000",
+            IDENTITY=name,
         )
         for name in ("one", "two")
     ]
@@ -78,7 +81,7 @@ def test_watches_come_back_after_the_api_server_was_away(
     control_plane: ControlPlane,
 ) -> None:
     resources, (operator, _) = stage
-    operator.start(DAYBOOK_OPERATOR_LEASE_DURATION_MS="60000")
+    operator.start(DAYBOOK_OPERATOR_LEASE_DURATION_MS="60000")  # it is not about the Lease
     until(operator.leads, operator, "it leads")
     resources.create(ledger("before"))
     until(lambda: reason_of(resources, "before") == "PoolNotFound", operator, "it works")
@@ -95,7 +98,7 @@ def test_the_conditions_of_a_ledger_lead_to_the_cause(
     """No pool; a pool whose ZooKeeper does not answer; then the namespace ends although a finalizer is on the Ledger."""
     resources, (operator, _) = stage
     namespace = resources.namespace
-    operator.start()
+    operator.start(DAYBOOK_OPERATOR_LEASE_DURATION_MS="60000")
     resources.create(ledger("orders", reclaimPolicy="Delete"))
     until(lambda: reason_of(resources, "orders") == "PoolNotFound", operator, "there is no pool")
     (port,) = free_ports(1)
@@ -130,5 +133,5 @@ def is_gone(resources: Resources, name: str) -> bool:
     try:
         resources.get("Ledger", name)
     except RefusedError as error:
-        return error.code == 404
+        return error.code == HTTPStatus.NOT_FOUND
     return False

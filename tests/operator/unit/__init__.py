@@ -1,0 +1,1 @@
+"""The operator's plans and its parts, without a server."""
