@@ -12,6 +12,7 @@ from daybook.core.placement import BookieInfo
 from daybook.core.recovery import LedgerRecovery, RecoveryPolicy
 from tests.sim.clients import KEY, Activity, Driver
 from tests.sim.metadata_model import LOST, Versioned
+from tests.sim.recovery_checks import RecoveryChecks
 from tests.sim.world import MS
 
 if TYPE_CHECKING:
@@ -38,10 +39,10 @@ class RecoveryClient(Driver):
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
         super().__init__(cluster, name, ledger_id, KEY)
         self._carry_out |= {fx.Recovered: self._recovered, fx.RecoveryFailed: self._recovery_failed}
-        self._found_closed = False
         self.start_ticking()
         self.activity = Activity.RECOVERY
         machine = make_recovery(self)
+        self._checks = RecoveryChecks(cluster.checkers, machine)
         self.adopt(machine)
         self.perform(machine.start())
 
@@ -50,13 +51,8 @@ class RecoveryClient(Driver):
         self.feed(ev.BookiesChanged(registered))
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
-        """Who finds the ledger closed returns that close, whoever made it (rule 11)."""
-        if isinstance(event, ev.MetadataRead) and event.metadata is not None and event.metadata.is_closed:
-            self._found_closed = True
-        if self._found_closed and any(isinstance(effect, fx.RecoveryFailed) for effect in effects):
-            self.cluster.checkers.fail(
-                "the loser of a close returns the winner's", f"{self.name} failed instead (rule 11)"
-            )
+        """Look at what the recovery asks for."""
+        self._checks.stepped(event, effects)
 
     def _recovered(self, effect: fx.Recovered) -> None:
         self.cluster.checkers.ended(self.ledger_id, effect.metadata)

@@ -76,6 +76,9 @@ class AuditChecks:
 
     def judged(self, metadata: LedgerMetadata, findings: Findings, audit: LedgerAudit, now_ms: int) -> None:
         """An audit of a ledger: is its verdict what its own findings say?"""
+        lost_and_there = sorted(findings.lost & findings.registered.keys())
+        if lost_and_there:
+            self._fail("only absent bookies are lost", f"{lost_and_there} are there (rule 33)")
         if audit.is_fully_replicated:
             lacking = _lacking(metadata, findings)
             if lacking:
@@ -168,6 +171,11 @@ class AuditChecks:
     def failed(self, ledger_id: LedgerId, now_ms: int) -> None:
         """The repair of the ledger failed."""
         self._failed_at_ms[ledger_id] = now_ms
+
+    def switched_off(self, lost: Collection[BookieId]) -> None:
+        """Auto-recovery is switched off, and the auditor takes these for lost all the same?"""
+        if lost:
+            self._fail("the switch stops auto-recovery", f"{sorted(lost)} are lost (rule 33)")
 
     def finished(self, ledger_id: LedgerId, *, has_looked: bool) -> None:
         """A repair says that it is done: has it looked at the metadata since its last copy (rule 56)?"""

@@ -19,6 +19,7 @@ from daybook.core.frame import decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook.core.placement import BookieInfo
+from daybook.core.recovery import LedgerRecovery
 from daybook.core.repair import LedgerRepair
 from daybook.core.repair_copy import RepairPolicy
 from daybook.core.repair_plan import RepairPlan
@@ -27,6 +28,7 @@ from tests.sim.actors import make_recovery
 from tests.sim.audit_checks import LOST_DELAY_MS, OPEN_GRACE_MS, ReadPace
 from tests.sim.clients import KEY, Activity, Driver
 from tests.sim.metadata_model import LOST, Versioned
+from tests.sim.recovery_checks import RecoveryChecks
 from tests.sim.transitions import Party
 from tests.sim.world import MS
 
@@ -149,7 +151,11 @@ class AuditorClient(Inspector):
             return
         self._registered = answer
         writable = {name for name, info in answer.items() if info.writable}
+        is_off = self.cluster.store.repair_off_until_us > self.world.now_us
+        self._auditor.bookies.set_enabled(enabled=not is_off)
         self._auditor.bookies.observe(self.world.now_ms, writable, answer.keys() - writable)
+        if is_off:
+            self.cluster.checkers.audits.switched_off(self._auditor.bookies.lost())
         self.cluster.store.request(self.session, self._ledgers_read, self.cluster.store.list_ledgers)
 
     def _ledgers_read(self, answer: object) -> None:
@@ -206,8 +212,11 @@ class WorkerClient(Inspector):
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
         super().__init__(cluster, name, ledger_id, KEY)
         self.clears_limbo_of: BookieId | None = None
+        self.successors: list[BookieId] = []
         self._checks = cluster.checkers.audits
         self._plan_under_way: RepairPlan | None = None
+        self._recovery_checks: RecoveryChecks | None = None
+        self._must_copy = self._is_cleared = False
         self._has_looked = False
         self._judge = LedgerAuditor(cluster.placement, self.world.rng(name))
         self._task: RepairTask | None = None
@@ -242,13 +251,12 @@ class WorkerClient(Inspector):
             self.finish()
             return
         self._task = answer
-        self._checks.began(self.ledger_id, self.world.now_ms)
         self._look()
 
     def _look(self) -> None:
         self._rounds += 1
         self.activity = Activity.NONE
-        self.clears_limbo_of = None
+        self.clears_limbo_of, self.successors = None, []
         if self._rounds > _ROUNDS_MAX:
             self.finish()
             return
@@ -293,7 +301,9 @@ class WorkerClient(Inspector):
         self.note(f"repairs ledger {self.ledger_id}: {plan}")
         self._checks.planned(found.metadata, plan, self._registered, self.world.now_ms)
         self.party, self._plan_under_way, self._has_looked = Party.REPAIR, plan, False
+        self._must_copy = self._is_cleared = False
         self.clears_limbo_of = plan.clear_limbo
+        self.successors = [job.target for part in plan.fragments for job in part.jobs if job.replaces]
         self.activity = Activity.REPAIR
         rng = self.world.rng(f"{self.name}/{self._rounds}")
         machine = LedgerRepair(
@@ -313,8 +323,11 @@ class WorkerClient(Inspector):
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
         """A repair copies its share, and looks at the metadata before it says that it is done (rules 32 and 56)."""
+        if isinstance(self.machine, LedgerRecovery) and self._recovery_checks is not None:
+            self._recovery_checks.stepped(event, effects)
         if self.activity is not Activity.REPAIR:
             return
+        self._look_at_conflicts(event, effects)
         if isinstance(event, ev.LockLost) and not any(isinstance(e, fx.RepairFailed) for e in effects):
             self.cluster.checkers.fail("a worker without its lock stops", f"{self.name} does not (rule 34)")
         if isinstance(event, ev.FrameAcked):
@@ -336,6 +349,33 @@ class WorkerClient(Inspector):
                     self.ledger_id, has_looked=self._has_looked or not machine.copied_entries
                 )
 
+    def _look_at_conflicts(self, event: ev.Event, effects: list[fx.Effect]) -> None:
+        """After a conflict the copies are made anew (rule 47); a refused clearing is no end (rule 29)."""
+        match event:
+            case ev.CasAnswered(outcome=ev.CasOutcome.CONFLICT):
+                self._must_copy = True
+            case ev.FrameAcked():
+                self._must_copy = False
+            case ev.LimboCleared(cleared=cleared):
+                self._is_cleared = cleared
+            case ev.LimboRead(nonce=None):
+                self._is_cleared = True
+            case _:
+                pass
+        machine, plan = self.machine, self._plan_under_way
+        assert isinstance(machine, LedgerRepair)
+        assert plan is not None
+        fail = self.cluster.checkers.fail
+        for effect in effects:
+            if isinstance(effect, fx.CasMetadata) and self._must_copy and machine.copied_entries:
+                fail("after a conflict the copies are made anew", f"{self.name} does not (rule 47)")
+            if isinstance(effect, fx.RepairFinished):
+                if plan.clear_limbo is not None and not self._is_cleared:
+                    fail("a refused clearing is no end of limbo", f"{plan.clear_limbo} is in limbo (rule 29)")
+                if len(plan.fragments) == len(machine.metadata.fragments):
+                    for name in self.successors:
+                        self.cluster.checkers.successor_holds(name, self.ledger_id)
+
     def _repair_failed(self, effect: fx.RepairFailed) -> None:
         self._checks.failed(self.ledger_id, self.world.now_ms)
         self.cluster.setbacks.failed(
@@ -347,6 +387,7 @@ class WorkerClient(Inspector):
         self.party = Party.RECOVERY
         self.activity = Activity.RECOVERY
         machine = make_recovery(self)
+        self._recovery_checks = RecoveryChecks(self.cluster.checkers, machine)
         self.adopt(machine)
         self.perform(machine.start())
 

@@ -71,6 +71,8 @@ class BookieCalls(Process):
         self.caches: dict[LedgerId, Cache] = {}
         self.streams: dict[int, tuple[Stream, StreamAnswers]] = {}
         self.adds: Counter[LedgerId] = Counter()
+        self.looked: set[LedgerId] = set()
+        """The ledgers of which it has seen the metadata, for the checkers."""
         self.polls = LacPolls(self)
         self.collector = Collector(self)
         self.serving = False
@@ -320,11 +322,14 @@ class BookieCalls(Process):
             reply(LimboCleared(self.name, request_id, Code.UNAVAILABLE))
             return
         ledger = self._ledger(ledger_id)
+        stands = ledger.limbo_nonce
         if not ledger.clear_limbo(nonce):
             reply(LimboCleared(self.name, request_id, Code.OK, cleared=False))
             return
         self.world.tally.state("limbo cleared")
         self.note(f"is out of limbo for ledger {ledger_id}")
+        if nonce != stands:
+            self.cluster.checkers.fail("a stale nonce clears nothing", f"{self.name}, {ledger_id} (rule 29)")
         self.cluster.checkers.limbo_cleared(self.name, ledger_id, self.caches[ledger_id])
         record = ledger.record()
         ledger.record_is_journalled()
@@ -337,6 +342,7 @@ class BookieCalls(Process):
     def drop(self, ledger_id: LedgerId) -> None:
         """Forget a ledger."""
         del self.ledgers[ledger_id], self.caches[ledger_id]
+        self.looked.discard(ledger_id)
         self._fencers.pop(ledger_id, None)
 
     def journal(self, written: Written) -> None:

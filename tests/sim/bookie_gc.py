@@ -88,13 +88,20 @@ class Collector:
             return
         removal.version_raised(version)
         if removal.may_remove(bookie.adds[ledger_id]):
-            self._remove(ledger_id, removal.entries)
+            self._remove(ledger_id, removal, version - 1)
 
-    def _remove(self, ledger_id: LedgerId, entries: IntervalSet) -> None:
-        bookie = self._bookie
+    def _remove(self, ledger_id: LedgerId, removal: SurplusRemoval, read_version: int) -> None:
+        bookie, entries = self._bookie, removal.entries
         gone: list[EntryId] = [entry for entry in bookie.caches[ledger_id] if entries.contains(entry)]
         bookie.note(f"removes {gone} of ledger {ledger_id}, which others hold now")
-        bookie.cluster.checkers.removed(bookie.name, ledger_id, gone)
+        now = bookie.cluster.store.ledgers.get(ledger_id)
+        bookie.cluster.checkers.removed(
+            bookie.name,
+            ledger_id,
+            gone,
+            raised=now is None or now.version > read_version,
+            added_to=bookie.adds[ledger_id] != removal.adds_seen,
+        )
         for entry in gone:
             del bookie.caches[ledger_id][entry]
         bookie.journal(EntriesRemoved(ledger_id, tuple(gone)))

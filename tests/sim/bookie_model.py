@@ -45,6 +45,8 @@ class SimBookie(BookieCalls):
                 length_at_lac=stored.length_at_lac,
             )
             self.ledgers[ledger_id] = BookieLedger.restored(record, cache)
+            if record.introduced:
+                self.looked.add(ledger_id)
         self.note(f"starts with {len(self.ledgers)} ledgers")
         self.session = self.cluster.store.connect(self)
         if self.replaced:
@@ -169,6 +171,7 @@ class SimBookie(BookieCalls):
             self._attached(stream, ledger.ledger_id, purpose, Code.UNAVAILABLE)
             return
         metadata = answer.metadata if isinstance(answer, Versioned) else None
+        self.looked.add(ledger.ledger_id)
         if stream.ended:
             return
         verdict = ledger.attach_with_metadata(stream.number, key, purpose, metadata)
@@ -210,7 +213,14 @@ class SimBookie(BookieCalls):
                 self.world.tally.state("fence race")
             return code
         lac = header.last_add_confirmed
-        self.cluster.checkers.accepted(self.name, ledger.ledger_id, recovery=header.is_recovery, lac=lac)
+        self.cluster.checkers.accepted(
+            self.name,
+            ledger.ledger_id,
+            recovery=header.is_recovery,
+            lac=lac,
+            fenced=ledger.fenced,
+            looked=ledger.ledger_id in self.looked,
+        )
         found, damaged = decode_entries(data, header, offset)
         assert not damaged, "the simulator damages no bytes on the way"
         entries: Entries = {entry.entry_id: entry.data for entry in found}

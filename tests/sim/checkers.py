@@ -293,9 +293,22 @@ class Checkers:
         if is_there and not self.bookies[bookie].is_fenced_durably(ledger_id):
             self.fail("a fence is durable before it is answered", f"ledger {ledger_id} on {bookie} (rule 4)")
 
-    def accepted(self, bookie: BookieId, ledger_id: LedgerId, *, recovery: bool, lac: EntryId) -> None:
-        """`bookie` took a frame."""
+    def accepted(
+        self,
+        bookie: BookieId,
+        ledger_id: LedgerId,
+        *,
+        recovery: bool,
+        lac: EntryId,
+        fenced: bool,
+        looked: bool,
+    ) -> None:
+        """`bookie` took a frame. `fenced`: it was fenced then; `looked`: it has read the metadata of the ledger."""
         ghost = self.ghosts[ledger_id]
+        if not recovery and fenced:
+            self.fail("a fence lets nothing normal pass", f"ledger {ledger_id} on {bookie} (rules 10 and 43)")
+        if not recovery and not looked:
+            self.fail("the first frame needs the metadata", f"ledger {ledger_id} on {bookie} (rule 20)")
         if not recovery and bookie in ghost.collected:
             self.fail("a deleted ledger is never written again", f"ledger {ledger_id} on {bookie}")
         self.lac_seen(ledger_id, lac)
@@ -307,9 +320,24 @@ class Checkers:
             self.fail("only deleted ledgers are collected", f"ledger {ledger_id} on {bookie} (rule 28)")
         ghost.collected.add(bookie)
 
-    def removed(self, bookie: BookieId, ledger_id: LedgerId, entries: Collection[EntryId]) -> None:
-        """`bookie` removed replicas: none that it owes (rule 47)."""
+    def removed(
+        self,
+        bookie: BookieId,
+        ledger_id: LedgerId,
+        entries: Collection[EntryId],
+        *,
+        raised: bool,
+        added_to: bool,
+    ) -> None:
+        """`bookie` removed replicas: none that it owes (rule 47).
+
+        `raised`: the version was since the metadata was read; `added_to`: the ledger was since the look at it began.
+        """
         ghost = self.ghosts[ledger_id]
+        if not raised:
+            self.fail("a removal raises the version first", f"{bookie}, ledger {ledger_id} (rule 47)")
+        if added_to:
+            self.fail("an add cancels a removal", f"{bookie}, ledger {ledger_id} (rule 47)")
         if ghost.deleted:
             return
         if ghost.end is None:
@@ -330,6 +358,15 @@ class Checkers:
         missing = [entry for entry in self.owed_by(ghost, bookie) if entry not in held]
         if missing:
             self.fail("limbo ends only when all is copied", f"ledger {ledger_id} on {bookie} lacks {missing}")
+
+    def successor_holds(self, bookie: BookieId, ledger_id: LedgerId) -> None:
+        """A repair that named `bookie` is done: it has what it owes, or is known to be in limbo (rules 29 and 32)."""
+        ghost, disk = self.ghosts[ledger_id], self.bookies[bookie]
+        if ghost.deleted or ghost.end is None or disk.is_in_limbo(ledger_id):
+            return
+        lacks = [entry for entry in self.owed_by(ghost, bookie) if not disk.holds_durably(ledger_id, entry)]
+        if lacks:
+            self.fail("a successor has its share", f"{bookie} lacks {lacks} of ledger {ledger_id}")
 
     @staticmethod
     def owed_by(ghost: Ghost, bookie: BookieId) -> list[EntryId]:
@@ -387,50 +424,3 @@ class Checkers:
                     "AllAckedEntriesAreReadable",
                     f"entry {entry} of ledger {ledger_id} is on none of {ensemble} any more",
                 )
-
-    def may_lose(self, bookie: BookieId) -> bool:
-        """Whether the disk of `bookie` may be lost: fewer than Qa of any entry's bookies are then lost for good.
-
-        A bookie is lost for a ledger while it is in limbo, and for an entry when it had it and has it no more. So no
-        run is given a task that cannot be done, and every failure is a bug.
-        """
-        return all(ghost.deleted or self._survives(ghost, bookie) for ghost in self.ghosts.values())
-
-    def _survives(self, ghost: Ghost, bookie: BookieId) -> bool:
-        metadata = ghost.metadata
-        most = metadata.quorum.ack_quorum - 1
-        if not metadata.is_closed and len(self._lost_or_being_replaced(metadata, bookie)) > most:
-            return False
-        for index, fragment in enumerate(metadata.fragments):
-            names = fragment.bookies
-            if bookie not in names:
-                continue
-            limbo = [name == bookie or self.bookies[name].is_in_limbo(metadata.ledger_id) for name in names]
-            for residue in range(metadata.quorum.ensemble_size):
-                if sum(limbo[position] for position in write_set(metadata.quorum, residue)) > most:
-                    return False
-            end = metadata.fragment_end(index)
-            for entry, holders in ghost.durable_ever.items():
-                if entry < fragment.first_entry or (end is not None and entry > end):
-                    continue
-                lost = [
-                    limbo[position] or self._has_lost(metadata.ledger_id, entry, names[position], holders)
-                    for position in write_set(metadata.quorum, entry)
-                ]
-                if sum(lost) > most:
-                    return False
-        return True
-
-    def _lost_or_being_replaced(self, metadata: LedgerMetadata, bookie: BookieId) -> set[BookieId]:
-        """A writer may put any of them into the last ensemble, where nobody could then say how far it was written.
-
-        One whose disk was just lost is in limbo as soon as it is named.
-        """
-        return {bookie} | {
-            name
-            for name, found in self.bookies.items()
-            if found.replaced or found.is_in_limbo(metadata.ledger_id)
-        }
-
-    def _has_lost(self, ledger_id: LedgerId, entry: EntryId, name: BookieId, holders: set[BookieId]) -> bool:
-        return name in holders and not self.bookies[name].holds_durably(ledger_id, entry)

@@ -136,7 +136,7 @@ class Cluster:
         """From now on everything works; what was broken is mended by the operator and by the machines themselves."""
         self.set_faulty(is_faulty=False)
         self.network.mend()
-        self.store.away_until_us = 0
+        self.store.away_until_us = self.store.repair_off_until_us = 0
         for bookie in self.bookies.values():
             bookie.paused_until_us = 0
             if bookie.read_only:

@@ -51,6 +51,7 @@ class Drills:
         """Draw one and do it; deferred sync has none, because only a force ends its waits."""
         if self._cluster.swarm.deferred_sync or self._rng.random() >= _CHANCE:
             return
+        self._wait(self._all_are_there, "every bookie registers", "some have not, and all run")
         writer = self._scenario.new_writer(DrillWriter)
         assert isinstance(writer, DrillWriter)
         writer.append(2 * writer.machine.metadata.quorum.ensemble_size * 3)
@@ -62,6 +63,13 @@ class Drills:
         ):
             return  # a bookie that came late is in limbo even for this ledger: one trouble at a time
         self._rng.choice((self._hanging_bookie, self._full_disks, self._without_zookeeper))(writer)
+
+    def _all_are_there(self) -> bool:
+        store = self._cluster.store
+        return all(
+            name in store.registered and store.registered[name][1] is bookie.session and bookie.serving
+            for name, bookie in self._cluster.bookies.items()
+        )
 
     def _wait(self, is_done: Callable[[], bool], invariant: str, why: str) -> None:
         deadline_us = self._world.now_us + _ANSWER_US

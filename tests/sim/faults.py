@@ -6,6 +6,7 @@ know), so that every failure of a run is a bug and never bad luck.
 
 from typing import TYPE_CHECKING
 
+from tests.sim.atlas import may_lose
 from tests.sim.bookie_model import SimBookie
 from tests.sim.swarm import FAULT_KINDS
 from tests.sim.world import MS
@@ -35,6 +36,7 @@ class Faults:
             "expire bookie": self._expire_bookie,
             "read only": self._read_only,
             "crash all bookies": self._crash_all,
+            "repair off": self._repair_off,
         }
         assert set(self._inject) == set(FAULT_KINDS)
 
@@ -92,7 +94,7 @@ class Faults:
         if not self.cluster.is_faulty:
             return
         self.crash(bookie)
-        if not bookie.alive and self.cluster.checkers.may_lose(bookie.name):
+        if not bookie.alive and may_lose(self.cluster.checkers, bookie.name):
             self.cluster.note_wipe(bookie)
             bookie.wipe()
             self.cluster.checkers.disks_changed()
@@ -100,6 +102,9 @@ class Faults:
     def repair_started(self, worker: "WorkerClient") -> None:
         """A disk that is being copied back may be lost once more, which is when a stale nonce shows (rule 29)."""
         name = worker.clears_limbo_of
+        if worker.successors and self._rng.random() < self.cluster.swarm.wipe_again / 2:
+            when = self.world.now_us + self._some_us(16)
+            self.world.at(when, None, self.wipe, self.cluster.bookies[self._rng.choice(worker.successors)])
         if name is not None and self._rng.random() < self.cluster.swarm.wipe_again:
             when = self.world.now_us + self._some_us(8)
             self.world.at(when, None, self._wipe_again, worker, self.cluster.bookies[name])
@@ -145,6 +150,11 @@ class Faults:
     def _expire_if_long(self, bookie: SimBookie, pause_us: int) -> None:
         if bookie.alive and pause_us > 250 * MS:
             self.world.at(self.world.now_us + 250 * MS, None, self.cluster.expire, bookie.session)
+
+    def _repair_off(self) -> None:
+        """An operator switches auto-recovery off for a while."""
+        self.world.note("operator", "switches auto-recovery off")
+        self.cluster.store.repair_off_until_us = self.world.now_us + self._some_us(400)
 
     # Ways
 

@@ -68,6 +68,8 @@ class MetadataStore:
         self.checkers = checkers
         self.is_faulty = True
         self.away_until_us = 0
+        self.repair_off_until_us = 0
+        """Until then an operator has switched auto-recovery off."""
         self.ledgers: dict[LedgerId, Versioned] = {}
         self.deleted: set[LedgerId] = set()
         self.registered: dict[BookieId, tuple[BookieInfo, Session]] = {}

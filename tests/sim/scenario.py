@@ -5,13 +5,15 @@ every acknowledged entry is read back through an ordinary reader and compared.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from traceback import format_exception
 from typing import Final
 
+from daybook.core.errors import MetadataError
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
+from daybook.core.writer import LedgerWriter
 from tests.sim.actors import DeletionClient, RecoveryClient
 from tests.sim.auditing import AUDITOR_LOCK, AuditorClient, WorkerClient
 from tests.sim.clients import KEY, Activity
@@ -69,6 +71,7 @@ class Scenario:
             self._some_time(self._delete)
         for _ in range(swarm.readers):
             self._some_time(self._catch_up)
+        self._some_time(self._write_unattached)
         for _ in range(swarm.tails):
             self._tail()
         self.faults.schedule()
@@ -97,6 +100,7 @@ class Scenario:
             if len(working) >= cluster.swarm.workers:
                 break
             if f"ledger-{ledger_id}" not in cluster.store.locks:
+                cluster.checkers.audits.began(ledger_id, self.world.now_ms)
                 WorkerClient(cluster, self.name("worker"), ledger_id)
                 working.add(ledger_id)
 
@@ -124,6 +128,21 @@ class Scenario:
         )
         version = cluster.store.create(metadata)
         return kind(cluster, self.name("writer"), metadata, version)
+
+    def _write_unattached(self) -> None:
+        """A careless client writes a ledger that it has read and not attached: it is let in by no one (rule 53)."""
+        found = self.cluster.store.ledgers.get(self._some_ledger() or 0)
+        if found is None:
+            return
+        metadata = found.metadata
+        if metadata.state is LedgerState.OPEN and len(metadata.fragments) == 1:
+            metadata = replace(metadata, writer_token=None)
+        placement, rng = self.cluster.placement, self._rng
+        try:
+            LedgerWriter(metadata, found.version, placement=placement, rng=rng, bookies={})
+        except MetadataError:
+            return
+        self.cluster.checkers.fail("a ledger has one writer", f"{metadata} let in another (rule 53)")
 
     def _some_ledger(self) -> LedgerId | None:
         ledgers = sorted(self.cluster.store.ledgers)

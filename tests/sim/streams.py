@@ -10,7 +10,7 @@ from daybook.core.bookie import Purpose
 from daybook.core.errors import Code
 from daybook.core.frame import FLAG_DEFERRED_SYNC, decode_entries, decode_header
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.stream import StreamAnswer, StreamWindow
+from daybook.core.stream import StreamAnswer, StreamWindow, WindowLimits
 from tests.sim.network import Stream
 from tests.sim.world import MS, Process
 
@@ -27,11 +27,11 @@ class Channel:
 
     __slots__ = ("attached", "heard_us", "queue", "stream", "window")
 
-    def __init__(self, stream: Stream, now_us: int) -> None:
+    def __init__(self, stream: Stream, now_us: int, limits: WindowLimits) -> None:
         self.stream = stream
         self.heard_us = now_us
         """When the bookie answered last, or owed no answer."""
-        self.window: StreamWindow[int] = StreamWindow()
+        self.window: StreamWindow[int] = StreamWindow(limits)
         self.attached = False
         self.queue: deque[tuple[int, bytes]] = deque()
 
@@ -67,7 +67,9 @@ class StreamClient(Process):
         if channel is None:
             target = self.cluster.bookies[bookie]
             channel = self.channels[bookie] = Channel(
-                self.cluster.network.open(self, target), self.world.now_us
+                self.cluster.network.open(self, target),
+                self.world.now_us,
+                WindowLimits(full_bytes=1) if self.cluster.swarm.overlapping else WindowLimits(),
             )
             self._channel_of[channel.stream.number] = channel
             self._send(channel, target.attach, channel.stream, self.ledger_id, self.key, self.purpose)

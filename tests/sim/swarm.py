@@ -56,6 +56,8 @@ class Swarm:
     read_error: float
     short_listing: float
     refusal: float
+    overlapping: bool
+    """Whether streams have several messages under way at a time."""
     keep_unsynced: float
     wipe_again: float
     delete_at_repair: float
@@ -78,6 +80,7 @@ FAULT_KINDS: Final = (
     "expire bookie",
     "read only",
     "crash all bookies",
+    "repair off",
 )
 
 
@@ -120,6 +123,7 @@ def draw(rng: Random) -> Swarm:
         read_error=ratio(0.2),
         short_listing=ratio(0.5),
         refusal=ratio(0.1, 0.25),
+        overlapping=rng.random() < 0.3,
         keep_unsynced=rng.choice((0.0, 0.2, 0.5, 0.8, 1.0)),
         wipe_again=rng.choice((0.0, 0.8, 1.0)),
         delete_at_repair=rng.choice((0.0, 0.0, 0.2, 0.6)),

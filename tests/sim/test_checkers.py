@@ -1,7 +1,7 @@
 """Each check on a history that is known to be bad, beside one that is good: a check that cannot fail is none."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -16,7 +16,7 @@ from daybook.core.errors import (
     LedgerFencedError,
     NotEnoughBookiesError,
 )
-from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.ids import BookieId, EntryId
 from daybook.core.intervals import IntervalSet
 from daybook.core.metadata import Fragment, LedgerMetadata
 from daybook.core.placement import BookieInfo
@@ -26,78 +26,16 @@ from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.writer import LedgerWriter
 from tests.sim import queues
 from tests.sim.audit_checks import LOST_DELAY_MS, ReadPace, rack_deficit
-from tests.sim.checkers import Checkers
 from tests.sim.healed_checks import misplaced, orphans
+from tests.sim.scene import CLOSED, LATER, OPEN, RECOVERING, TICK, Scene, violated
 from tests.sim.transitions import Party, why_illegal
-from tests.sim.world import ViolationError, World
 from tests.sim.writer_checks import WriterChecks
-
-OPEN = LedgerMetadata(
-    0, Quorum(3, 3, 2), (Fragment(0, 0, ("b0", "b1", "b2")),), password_hash="key", writer_token="t"
-)
-LATER = OPEN.with_ensemble(2, 2, ("b0", "b1", "b3"))
-
-
-@dataclass
-class FakeDisk:
-    """A bookie as the checkers see it."""
-
-    held: dict[LedgerId, set[EntryId]] = field(default_factory=dict)
-    limbo: bool = False
-    fenced: bool = False
-    replaced: bool = False
-
-    def holds_durably(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
-        return entry_id in self.held.get(ledger_id, ())
-
-    def holds(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
-        return self.holds_durably(ledger_id, entry_id)
-
-    def vouches(self, ledger_id: LedgerId) -> bool:
-        return not self.limbo
-
-    def is_in_limbo(self, ledger_id: LedgerId) -> bool:
-        return self.limbo
-
-    def is_fenced_durably(self, ledger_id: LedgerId) -> bool:
-        return self.fenced
-
-    def everything_held(self) -> dict[LedgerId, set[EntryId]]:
-        return self.held
-
-
-@dataclass
-class Scene:
-    """Checkers over four bookies, and one ledger of three one-byte entries that three of them hold."""
-
-    checkers: Checkers = field(default_factory=lambda: Checkers(World(0)))
-    disks: dict[BookieId, FakeDisk] = field(default_factory=lambda: {f"b{i}": FakeDisk() for i in range(4)})
-
-    def __post_init__(self) -> None:
-        self.checkers.bookies = self.disks
-        self.checkers.ledger_created(OPEN)
-        for entry in range(3):
-            self.checkers.appended(0, entry, b"x")
-        for name in ("b0", "b1", "b2"):
-            self.disks[name].held[0] = {0, 1, 2}
-            self.checkers.became_durable(name, 0, range(3))
-
-    def close(self, last: EntryId = 2) -> LedgerMetadata:
-        """A recovery closes the ledger."""
-        closed = OPEN.in_recovery().closed(last, last + 1)
-        self.checkers.metadata_changed(OPEN.in_recovery(), closed)
-        return closed
 
 
 @pytest.fixture
 def scene() -> Scene:
     """A new one."""
     return Scene()
-
-
-def violated(name: str) -> "pytest.RaisesExc[ViolationError]":
-    """Expect the violation of the check `name`."""
-    return pytest.raises(ViolationError, match=f"^{name}: ")
 
 
 # Replication, placement, orphans
@@ -137,8 +75,6 @@ def test_a_fragment_in_one_rack_is_misplaced_only_if_a_move_would_help(scene: Sc
 
 # Metadata
 
-RECOVERING = LATER.in_recovery()
-CLOSED = RECOVERING.closed(3, 4)
 REPAIRED = CLOSED.with_replica(0, "b2", "b4")
 OTHER_TOKEN = replace(OPEN, writer_token="other")
 LEGAL = [
@@ -210,9 +146,6 @@ def make_writer(scene: Scene, *, changes_max: int = 9) -> tuple[LedgerWriter, Wr
     for token in range(3):
         checks.appending(token, [token])
     return machine, checks
-
-
-TICK = ev.Tick(1)
 
 
 def told(checks: WriterChecks, *effects: fx.Effect, event: ev.Event = TICK) -> None:
