@@ -99,13 +99,13 @@ class PretendNodes:
 
     def run(self, namespace: str, pod: str, *, ready: bool = True) -> None:
         """The kubelet has started the pod's containers, and their probes succeed or do not yet."""
-        containers = self.core.read_namespaced_pod(pod, namespace).spec.containers
+        read = self.core.read_namespaced_pod(pod, namespace)
         statuses = [
             _container(each.name, each.image, ready=ready, state={"running": {"startedAt": _now()}})
-            for each in containers
+            for each in read.spec.containers
         ]
         number = next(self._addresses)
-        address = f"10.244.{number // 250}.{number % 250 + 1}"
+        address = read.status.pod_ip or f"10.244.{number // 250}.{number % 250 + 1}"
         self._set_status(
             namespace,
             pod,
