@@ -17,7 +17,7 @@ from daybook_operator.clusters import Clusters, LinkContext
 from daybook_operator.kube import Kube, KubeError, load_configuration
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.plan.conditions import find
-from daybook_operator.plan.effects import Effect
+from daybook_operator.plan.effects import Effect, Report
 from daybook_operator.queue import BOOKIE_POOL, RECOVERY, Key
 from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
 from daybook_operator.reconcile.performer import EffectError, Performer
@@ -56,12 +56,18 @@ class Died(BaseException):
 
 
 class DyingPerformer(Performer):
-    """Performs so many effects, then dies before the next."""
+    """Performs so many effects, then dies before the next.
+
+    An event counts for nothing: what it tells is remembered by the status alone, so it is told again until that is set.
+    """
 
     lives_for: int | None = None
 
     async def perform(self, effect: Effect) -> None:
         """Die, or carry it out and note it."""
+        if isinstance(effect, Report):
+            await super().perform(effect)
+            return
         if self.lives_for is not None and len(self.done) >= self.lives_for:
             raise Died
         await super().perform(effect)

@@ -10,12 +10,14 @@ from daybook_operator.plan.effects import Apply, Remove, SetLocations
 from kubernetes import client as kubernetes
 
 from daybook.metadata.bookies import BookieDirectory, Location
+from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.layout import Layout
 from daybook.metadata.zookeeper import ZooKeeperStore
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
-from tests.operator.api.pool_kit import Operator, PretendBookies, Site, drive_dying
+from tests.operator.api.pool_kit import CLUSTER, Operator, PretendBookies, Site, drive_dying
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 Scene: TypeAlias = Callable[[Site, PretendBookies], Coroutine[Any, Any, None]]
 
@@ -34,21 +36,12 @@ def site(
 @asynccontextmanager
 async def pretended(site: Site) -> AsyncIterator[PretendBookies]:
     """Bookies with a session of their own."""
-    async with Operator(site, _Nobody()) as operator:
-        await operator.look()  # formats the cluster
     store = await ZooKeeperStore.open(site.zookeeper)
     try:
+        await ensure_cluster(store, Layout(CLUSTER), created_at_ms=0)
         yield PretendBookies(site, store)
     finally:
         await store.close()
-
-
-class _Nobody:
-    async def run(self, ordinal: int, pod: Any) -> None:
-        """Nothing runs."""
-
-    async def stop(self, ordinal: int) -> None:
-        """Nothing ran."""
 
 
 def play(site: Site, scene: Scene) -> None:

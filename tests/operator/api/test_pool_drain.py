@@ -1,0 +1,119 @@
+"""Scale-down with real bookies and ledgers: every entry is elsewhere before a bookie goes, whatever dies on the way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from daybook_operator.plan.effects import Apply, DeleteCookie, MarkLeaving, SetReadOnly
+from kubernetes import client as kubernetes
+
+from daybook.client.autorecovery.worker import RepairWorker
+from daybook.client.client import Client, connect
+from daybook.client.verify import verify_ledger
+from daybook.core.ids import LedgerId
+from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.layout import Layout
+from daybook.metadata.zookeeper import ZooKeeperStore
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.pretend_nodes import PretendNodes
+from tests.operator.api.pool_kit import AUDITING, CLUSTER, Operator, RealBookies, Site, drive_dying
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ENTRIES = [b"entry %d" % number * 50 for number in range(40)]
+
+
+@asynccontextmanager
+async def working(client: Client) -> AsyncIterator[None]:
+    """A worker outside Kubernetes, which takes the same tasks as a Job would."""
+    worker = RepairWorker(client, AUDITING, name="worker")
+    serving = asyncio.ensure_future(worker.serve())
+    try:
+        yield
+    finally:
+        worker.stop.set()
+        await serving
+
+
+async def write(client: Client, count: int) -> list[LedgerId]:
+    """Closed ledgers; each is spread over three of the bookies."""
+    made = []
+    for _ in range(count):
+        ledger = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        await ledger.append_many(ENTRIES)
+        await ledger.close()
+        made.append(ledger.id)
+    return made
+
+
+async def check(client: Client, ledgers: list[LedgerId], gone: str) -> None:
+    """Every copy of every entry is there, and none of them on the bookie that left."""
+    for ledger_id in ledgers:
+        found = (await client.ledgers.read(ledger_id, sync=True)).value
+        assert gone not in found.bookies()
+        reader = await client.open_ledger(ledger_id)
+        assert [entry.data async for entry in reader.read(0, len(ENTRIES) - 1)] == ENTRIES
+        report = await verify_ledger(client, ledger_id)
+        assert all(copy.is_whole for copy in report.copies), report
+
+
+def test_a_drain_moves_every_entry_first_although_the_operator_dies_before_every_effect(
+    control_plane: ControlPlane,
+    api: kubernetes.ApiClient,
+    namespace: str,
+    nodes: PretendNodes,
+    zookeeper: str,
+    tmp_path: Path,
+) -> None:
+    site = Site(control_plane, api, namespace, nodes, zookeeper)
+    site.create(replicas=4, scaleDown={"pvcRetention": "Delete"})
+    bookies = RealBookies(site, tmp_path)
+
+    async def scene() -> None:
+        store = await ZooKeeperStore.open(zookeeper)
+        await ensure_cluster(store, Layout(CLUSTER), created_at_ms=0)
+        await store.close()
+        async with Operator(site, bookies) as operator:
+            await operator.drive(lambda: site.is_running(4), "created")
+        async with connect(zookeeper, cluster=CLUSTER) as client, working(client):
+            ledgers = await write(client, 6)
+            named = [n for n in ledgers if site.bookie(3) in (await client.ledgers.read(n)).value.bookies()]
+            assert named, "the bookie that goes holds something"
+            site.change(replicas=3)
+            done = await drive_dying(site, bookies, lambda: site.is_running(3), "drained")
+            order = [
+                type(each) for each in done if isinstance(each, SetReadOnly | MarkLeaving | DeleteCookie)
+            ]
+            assert order[0] is SetReadOnly
+            assert MarkLeaving in order
+            assert order[-1] is DeleteCookie
+            forgotten = next(at for at, each in enumerate(done) if isinstance(each, DeleteCookie))
+            lowered = [
+                at
+                for at, each in enumerate(done)
+                if isinstance(each, Apply)
+                and each.manifest["kind"] == "StatefulSet"
+                and each.manifest["spec"]["replicas"] == 3
+            ]
+            assert lowered
+            assert forgotten < lowered[0], "the cookie goes first"
+            await check(client, ledgers, site.bookie(3))
+            assert sorted(await client.directory.cookies()) == [site.bookie(n) for n in range(3)]
+            assert site.bookie(3) not in await client.directory.topology()
+        assert sorted(site.pods()) == [0, 1, 2]
+        assert not [name for name in site.claims() if name.endswith("-3") and not _is_going(site, name)]
+
+    async def run() -> None:
+        try:
+            await scene()
+        finally:
+            await bookies.close()
+
+    asyncio.run(run())
+
+
+def _is_going(site: Site, claim: str) -> bool:
+    """Nobody takes the finalizer of a claim that no kubelet has mounted, at once."""
+    return site.claims()[claim].metadata.deletion_timestamp is not None
