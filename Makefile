@@ -52,8 +52,8 @@ coverage: sync ## every line and branch of daybook/core must be reached by its o
 	@$(BIN)/coverage run --branch --source=daybook/core --data-file=.coverage.core -m pytest -q -p no:xdist --hypothesis-seed=0 tests/core tests/scripts
 	@$(BIN)/coverage report --data-file=.coverage.core --skip-covered --show-missing --fail-under=100
 
-mutants: sync ## take each rule of docs/protocol.md out in turn: its test must turn red (RULE=n for one rule)
-	@$(BIN)/python -m tests.mutants $(if $(RULE),--rule $(RULE))
+mutants: sync ## take each rule of docs/protocol.md out: its test and a seed must fail (RULE=n; SEEDS=n; UPDATE=1 keeps the seeds)
+	@$(BIN)/python -m tests.mutants $(if $(RULE),--rule $(RULE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(UPDATE),--net seeds --update)
 
 fuzz: uv ## fuzz everything that reads bytes, guided by coverage, then attack a bookie for a minute: MINUTES=n
 	@$(SYNC) --group fuzz

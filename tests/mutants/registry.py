@@ -2,13 +2,16 @@
 
 A mutant is a function of a `pytest.MonkeyPatch` that takes one rule of docs/protocol.md out of the code. Modules of
 `tests.mutants.catalog` declare them with `@mutant(...)`; `load_catalog` imports them all.
+
+Two nets have to catch it: a test that is named after the rule, and a seed of the simulator (`tests.mutants.seeds` keeps
+the known ones). A mutant of what the simulator does not contain says so in `not_simulated`, and has the test alone.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 import pytest
 
@@ -28,29 +31,45 @@ class Mutant:
     """`<catalog module>.<function>`"""
     rule: int
     caught_by: str
-    """The pytest node id of the test, without parameters."""
+    """The pytest node id of the test, without parameters; empty for a mutant of the simulator's own parts."""
     why: str
     apply: Patch
     slow: bool
     """Its test starts processes or takes over a second, so only the full run includes it."""
+    not_simulated: str = ""
+    """Why no seed can catch it: what it changes is not in the simulator."""
+    swarm: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the swarm that are fixed rather than drawn, where what the rule is about is rare otherwise."""
 
 
 _REGISTER: dict[str, Mutant] = {}
 
 
-def mutant(rule: int, caught_by: str, *, why: str = "", slow: bool = False) -> Callable[[Patch], Patch]:
-    """Register the decorated function as a mutant of `rule` that the test `caught_by` notices.
+def mutant(
+    rule: int,
+    caught_by: str = "",
+    *,
+    why: str = "",
+    slow: bool = False,
+    not_simulated: str = "",
+    swarm: Mapping[str, Any] | None = None,
+) -> Callable[[Patch], Patch]:
+    """Register the decorated function as a mutant of `rule` that the test `caught_by` notices, and some seed.
 
     `why` says in a sentence what is taken out; the function's docstring does as well. Raises ValueError for a rule
-    that does not exist, a node id that names no test, a missing reason and a name that is taken.
+    that does not exist, a node id that names no test, a missing reason, a name that is taken, and for a mutant that
+    has neither a test nor a seed.
     """
     if not 1 <= rule <= 56:
         msg = f"rule {rule}: docs/protocol.md has rules 1 to 56"
         raise ValueError(msg)
-    if not caught_by.startswith("tests/") or "::" not in caught_by or "[" in caught_by:
+    if caught_by and (not caught_by.startswith("tests/") or "::" not in caught_by or "[" in caught_by):
         msg = (
             f"caught_by={caught_by!r}: write 'tests/<folder>/test_<file>.py::test_<name>', without parameters"
         )
+        raise ValueError(msg)
+    if not caught_by and not_simulated:
+        msg = f"a mutant of rule {rule} that is not simulated needs a test: name it in caught_by"
         raise ValueError(msg)
 
     def register(patch: Patch) -> Patch:
@@ -62,7 +81,7 @@ def mutant(rule: int, caught_by: str, *, why: str = "", slow: bool = False) -> C
         if name in _REGISTER:
             msg = f"mutant {name} is declared twice: give the second one a name of its own"
             raise ValueError(msg)
-        _REGISTER[name] = Mutant(name, rule, caught_by, reason, patch, slow)
+        _REGISTER[name] = Mutant(name, rule, caught_by, reason, patch, slow, not_simulated, swarm or {})
         return patch
 
     return register

@@ -6,6 +6,8 @@ import pytest
 
 from daybook.core.audit_ledger import Findings, LedgerAuditor
 from daybook.core.auditor import PacedReads
+from daybook.core.bookie import BookieLedger
+from daybook.core.events import CasOutcome
 from daybook.core.ids import BookieId
 from daybook.core.intervals import IntervalSet
 from daybook.core.lost_bookies import GracePeriods, LostBookies
@@ -13,7 +15,10 @@ from daybook.core.metadata import LedgerMetadata
 from daybook.core.repair_plan import owed_by
 from daybook.core.repair_task import RepairTask, RetryBucket
 from daybook.core.surplus import SurplusRemoval
+from tests.mutants.catalog.swarms import READ_ONLY, REPAIRS, SWITCHED_OFF
 from tests.mutants.registry import mutant
+from tests.sim.bookie_gc import Collector
+from tests.sim.metadata_model import Versioned
 
 _AUDITOR = "tests/core/test_auditor.py::"
 _LOST = "tests/core/test_lost_bookies.py::"
@@ -41,7 +46,7 @@ def bookies_are_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LostBookies, "_is_over", lambda self, away_ms: True)
 
 
-@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_read_only_bookie_is_not_lost")
+@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_read_only_bookie_is_not_lost", swarm=READ_ONLY)
 def read_only_bookies_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the list of writable bookies is looked at."""
     observe = LostBookies.observe
@@ -60,7 +65,7 @@ def workers_trust_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RepairTask, "still_lost", lambda self, registered: frozenset(self.lost))
 
 
-@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_auto_recovery_can_be_turned_off_for_all")
+@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_auto_recovery_can_be_turned_off_for_all", swarm=SWITCHED_OFF)
 def the_global_switch_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bookies are lost although auto-recovery is turned off."""
     monkeypatch.setattr(LostBookies, "set_enabled", lambda self, *, enabled: None)
@@ -123,6 +128,7 @@ def gap_checks_look_at_first_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=47,
     caught_by=f"{_SURPLUS}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
+    swarm=REPAIRS,
 )
 def removal_overlooks_new_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie removes replicas that a repair has just copied to it."""
@@ -136,3 +142,13 @@ def removal_overlooks_new_adds(monkeypatch: pytest.MonkeyPatch) -> None:
 def removal_raises_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie removes replicas without the compare-and-set that a repair would notice."""
     monkeypatch.setattr(SurplusRemoval, "may_remove", lambda self, adds_now: not self._was_added_to(adds_now))
+    read = Collector._read
+
+    def without_raise(self: Collector, ledger: BookieLedger, removal: SurplusRemoval, answer: object) -> None:
+        if isinstance(answer, Versioned):
+            removal.metadata_read(answer.metadata, answer.version, self._held(ledger.ledger_id))
+            self._raised(ledger, removal, (CasOutcome.DONE, answer.version + 1))
+        else:
+            read(self, ledger, removal, answer)
+
+    monkeypatch.setattr(Collector, "_read", without_raise)

@@ -6,6 +6,7 @@ from daybook.core.bookie import BookieLedger
 from daybook.core.errors import Code
 from daybook.core.frame import FrameHeader
 from daybook.core.ids import EntryId
+from tests.mutants.catalog.swarms import LOST_DISKS
 from tests.mutants.registry import mutant
 
 _TESTS = "tests/core/test_bookie.py::"
@@ -58,7 +59,11 @@ def any_ledger_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BookieLedger, "_is_introduced", lambda _: True)
 
 
-@mutant(rule=20, caught_by=f"{_TESTS}test_rule_20_after_deletion_and_collection_the_old_writer_is_out")
+@mutant(
+    rule=20,
+    caught_by=f"{_TESTS}test_rule_20_after_deletion_and_collection_the_old_writer_is_out",
+    not_simulated="a simulated bookie lets go of the whole object when it collects a ledger",
+)
 def collection_keeps_attachments(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collected ledger forgets its fence but not its writer."""
 
@@ -71,6 +76,7 @@ def collection_keeps_attachments(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=29,
     caught_by=f"{_TESTS}test_rule_29_limbo_refuses_normal_frames_as_a_bookie_failure_and_vouches_for_nothing",
+    not_simulated="a simulated bookie answers ranges, and tells its limbo with each",
 )
 def limbo_says_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that lost its disk says that it never had an entry."""
@@ -81,7 +87,11 @@ def limbo_says_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BookieLedger, "classify", classify)
 
 
-@mutant(rule=29, caught_by=f"{_TESTS}test_rule_29_limbo_is_cleared_only_with_the_nonce_that_still_stands")
+@mutant(
+    rule=29,
+    caught_by=f"{_TESTS}test_rule_29_limbo_is_cleared_only_with_the_nonce_that_still_stands",
+    swarm=LOST_DISKS,
+)
 def any_repair_clears_limbo(monkeypatch: pytest.MonkeyPatch) -> None:
     """The nonce is not compared."""
 

@@ -6,11 +6,14 @@ from daybook_bookie.server import _Admission
 
 from tests.mutants.registry import mutant
 
+_SERVER = "it is about network addresses"
+
 
 @mutant(
     rule=6,
     caught_by="tests/client/test_wrong_address.py::test_rule_06_a_bookie_does_not_answer_for_another",
     slow=True,
+    not_simulated=_SERVER,
 )
 def any_bookie_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has a bookie's old address testifies in its place."""

@@ -12,6 +12,8 @@ from daybook.metadata import bookies, kazoo_session, lease, ledgers, registratio
 from daybook.metadata.store import Versioned
 from tests.mutants.registry import mutant
 
+_ZOOKEEPER = "it is in the client of ZooKeeper; the simulator has a metadata service of its own"
+
 LOST_REPLIES = "tests/metadata/test_lost_replies.py"
 LEDGERS = "tests/metadata/test_ledgers.py"
 
@@ -19,6 +21,7 @@ LEDGERS = "tests/metadata/test_ledgers.py"
 @mutant(
     rule=28,
     caught_by=f"{LEDGERS}::test_rule_28_a_listing_that_cannot_be_completed_is_an_error_never_a_shorter_list",
+    not_simulated=_ZOOKEEPER,
 )
 def a_directory_that_cannot_be_listed_counts_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing error gives a shorter list."""
@@ -38,6 +41,7 @@ def a_directory_that_cannot_be_listed_counts_as_empty(monkeypatch: pytest.Monkey
 @mutant(
     rule=28,
     caught_by=f"{LEDGERS}::test_rule_28_a_ledger_that_cannot_be_read_ends_the_walk_and_a_deleted_one_does_not",
+    not_simulated=_ZOOKEEPER,
 )
 def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read error during a walk leaves the ledger out."""
@@ -56,6 +60,7 @@ def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPat
     rule=29,
     caught_by="tests/metadata/test_bookies.py::test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used_once",
     slow=True,
+    not_simulated=_ZOOKEEPER,
 )
 def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replacement is authorised while the old bookie is still there."""
@@ -70,6 +75,7 @@ def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None
     rule=33,
     caught_by="tests/metadata/test_tasks.py::test_rule_33_repair_is_switched_off_and_on_for_all",
     slow=True,
+    not_simulated=_ZOOKEEPER,
 )
 def the_disable_flag_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers go on although repair is switched off."""
@@ -83,6 +89,7 @@ def the_disable_flag_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=34,
     caught_by="tests/metadata/test_tasks.py::test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be",
+    not_simulated=_ZOOKEEPER,
 )
 def a_lease_is_held_until_its_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """An owner goes on after its session may have ended, as long as nobody told it."""
@@ -97,6 +104,7 @@ def a_lease_is_held_until_its_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 @mutant(
     rule=35,
     caught_by="tests/metadata/test_tasks.py::test_rule_35_a_ledger_set_aside_keeps_its_task_until_there_is_something_new",
+    not_simulated=_ZOOKEEPER,
 )
 def a_ledger_that_cannot_be_repaired_stays_due(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unrecoverable ledger is not set aside."""
@@ -110,13 +118,18 @@ def a_ledger_that_cannot_be_repaired_stays_due(monkeypatch: pytest.MonkeyPatch) 
 @mutant(
     rule=37,
     caught_by=f"{LEDGERS}::test_rule_37_metadata_of_many_ledgers_is_read_a_bounded_number_at_a_time",
+    not_simulated=_ZOOKEEPER,
 )
 def all_ledgers_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A walk reads a whole page at once."""
     monkeypatch.setattr(ledgers, "READS_IN_FLIGHT_MAX", math.inf)
 
 
-@mutant(rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_a_create_whose_reply_was_lost_is_recognised_as_own")
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_a_create_whose_reply_was_lost_is_recognised_as_own",
+    not_simulated=_ZOOKEEPER,
+)
 def own_creates_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry takes its own create for somebody else's."""
 
@@ -126,7 +139,11 @@ def own_creates_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving.ResolvingStore, "_is_own", never)
 
 
-@mutant(rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_another_ones_node_is_not_taken_for_own")
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_another_ones_node_is_not_taken_for_own",
+    not_simulated=_ZOOKEEPER,
+)
 def any_node_found_by_a_retry_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry takes somebody else's create for its own."""
 
@@ -139,13 +156,16 @@ def any_node_found_by_a_retry_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=42,
     caught_by=f"{LOST_REPLIES}::test_rule_42_a_lock_taken_by_another_task_of_the_same_session_is_not_taken_for_own",
+    not_simulated=_ZOOKEEPER,
 )
 def leases_carry_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two owners within one session write the same bytes."""
     monkeypatch.setattr(lease, "_lease_data", lambda _holder: b'{"holder": "w", "token": "t"}')
 
 
-@mutant(rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_a_sequence_node_is_made_once")
+@mutant(
+    rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_a_sequence_node_is_made_once", not_simulated=_ZOOKEEPER
+)
 def sequence_nodes_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry makes a second sequence node."""
 
@@ -155,7 +175,11 @@ def sequence_nodes_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving.ResolvingStore, "_find_sequence_node", none)
 
 
-@mutant(rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_another_ones_put_is_not_taken_for_own")
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_another_ones_put_is_not_taken_for_own",
+    not_simulated=_ZOOKEEPER,
+)
 def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry takes somebody else's put for its own."""
 
@@ -165,7 +189,11 @@ def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving.ResolvingStore, "_holds_put", always)
 
 
-@mutant(rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_a_put_whose_reply_was_lost_is_recognised_as_own")
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_a_put_whose_reply_was_lost_is_recognised_as_own",
+    not_simulated=_ZOOKEEPER,
+)
 def own_puts_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry takes its own put for somebody else's."""
 
@@ -175,7 +203,11 @@ def own_puts_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving.ResolvingStore, "_holds_put", never)
 
 
-@mutant(rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_a_multi_is_recognised_by_what_it_created_or_put")
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_a_multi_is_recognised_by_what_it_created_or_put",
+    not_simulated=_ZOOKEEPER,
+)
 def own_multis_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry takes its own multi for somebody else's."""
 
@@ -188,6 +220,7 @@ def own_multis_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=42,
     caught_by=f"{LOST_REPLIES}::test_rule_42_an_owner_whose_session_ended_never_deletes_his_successors_node",
+    not_simulated=_ZOOKEEPER,
 )
 def a_release_is_bound_to_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A former owner deletes whatever node is there now."""
@@ -202,6 +235,7 @@ def a_release_is_bound_to_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=42,
     caught_by="tests/metadata/test_bookies.py::test_rule_42_a_bookie_registers_again_after_its_session_expired",
+    not_simulated=_ZOOKEEPER,
 )
 def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie whose session expired stays off the list."""
@@ -215,6 +249,7 @@ def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=46,
     caught_by="tests/metadata/test_zookeeper.py::test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent",
+    not_simulated=_ZOOKEEPER,
 )
 def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session's life is counted from when an answer came, not from when its request was sent."""
@@ -229,6 +264,7 @@ def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 @mutant(
     rule=46,
     caught_by="tests/metadata/test_zookeeper.py::test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending",
+    not_simulated=_ZOOKEEPER,
 )
 def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer to an early ping is taken for that to the last one sent."""
@@ -247,6 +283,7 @@ def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     rule=46,
     caught_by="tests/metadata/test_zookeeper.py::test_rule_46_a_cut_off_owner_is_in_doubt_before_others_see_its_node_go",
     slow=True,
+    not_simulated=_ZOOKEEPER,
 )
 def a_session_is_counted_on_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session's certain life is taken for twice what the server grants."""
@@ -257,6 +294,7 @@ def a_session_is_counted_on_for_too_long(monkeypatch: pytest.MonkeyPatch) -> Non
     rule=53,
     caught_by=f"{LEDGERS}::test_rule_53_an_open_ledger_is_attached_for_writing_once",
     slow=True,
+    not_simulated=_ZOOKEEPER,
 )
 def an_attach_is_written_whatever_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attach is a plain write instead of a compare-and-set."""

@@ -5,14 +5,15 @@ import pytest
 from daybook.core import recovery, write_back
 from daybook.core.effects import RecoveryFailed
 from daybook.core.errors import Code, RecoveryFailedError
-from daybook.core.events import FenceAnswered
+from daybook.core.events import FenceAnswered, ReadAnswered
 from daybook.core.evidence import EvidenceWindow, _Testimony
 from daybook.core.fence_round import FenceRound
-from daybook.core.ids import EntryId
+from daybook.core.ids import MAX_ID, NO_ENTRY, EntryId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.core.recovery import LedgerRecovery
 from daybook.core.write_back import WriteBack
+from tests.mutants.catalog.swarms import LOST_DISKS, REPAIRS, STRIPED
 from tests.mutants.registry import mutant
 
 _EVIDENCE = "tests/core/test_recovery_evidence.py::"
@@ -23,6 +24,7 @@ _CLOSE = "tests/core/test_recovery_close.py::"
 @mutant(
     rule=1,
     caught_by=f"{_EVIDENCE}test_rule_01_the_fenced_writer_can_complete_nothing_whatever_subset_answered",
+    swarm=STRIPED,
 )
 def one_ack_quorum_of_fences_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Qf bookies of the whole ensemble count as coverage, instead of Qf of every write set."""
@@ -54,7 +56,7 @@ def recovery_starts_at_the_bookies_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start of the last fragment is ignored."""
 
     def starting_point(self: FenceRound) -> tuple[EntryId, int]:
-        return max(self._lac_answers)
+        return max([(NO_ENTRY, 0), *self._lac_answers])
 
     monkeypatch.setattr(FenceRound, "starting_point", starting_point)
 
@@ -69,16 +71,12 @@ def one_denial_ends_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
 def an_error_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that failed to answer counts like one that said "not found"."""
 
-    def fail(self: EvidenceWindow, position: int, code: Code) -> None:
-        self._testimony[position] = _Testimony(self.first, self.last, frozenset(), limbo=False)
-
     answer = EvidenceWindow.answer
 
-    def taken(self: EvidenceWindow, position: int, first: EntryId, answered: object) -> None:
-        if getattr(answered, "code", Code.OK) is not Code.OK:
-            fail(self, position, Code.OK)
-        else:
-            answer(self, position, first, answered)  # type: ignore[arg-type]  # it is a ReadAnswered
+    def taken(self: EvidenceWindow, position: int, first: EntryId, answered: ReadAnswered) -> None:
+        if answered.code is not Code.OK:
+            answered = ReadAnswered(answered.bookie, answered.request_id, Code.OK, through=MAX_ID)
+        answer(self, position, first, answered)
 
     monkeypatch.setattr(EvidenceWindow, "answer", taken)
 
@@ -176,6 +174,7 @@ def the_lac_rises_for_readers_too(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=29,
     caught_by=f"{_EVIDENCE}test_rule_29_a_limbo_bookie_counts_for_the_fence_but_not_for_the_lac_or_for_absence",
+    swarm=LOST_DISKS,
 )
 def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that lost its disk proves that an entry was never written."""
@@ -186,7 +185,11 @@ def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Testimony, "denies", denies)
 
 
-@mutant(rule=29, caught_by=f"{_EVIDENCE}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed")
+@mutant(
+    rule=29,
+    caught_by=f"{_EVIDENCE}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed",
+    not_simulated="a simulated disk that was lost knows no LAC, and never one that is too high",
+)
 def limbo_lacs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The LAC that a bookie in limbo tells counts."""
 
@@ -203,12 +206,16 @@ def the_length_before_a_fragment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
 
     def without_length(self: FenceRound) -> tuple[EntryId, int]:
         lac, _ = starting_point(self)
-        return lac, max(self._lac_answers)[1]
+        return lac, max([(NO_ENTRY, 0), *self._lac_answers])[1]
 
     monkeypatch.setattr(FenceRound, "starting_point", without_length)
 
 
-@mutant(rule=56, caught_by=f"{_CLOSE}test_a_change_of_the_fragment_under_recovery_is_never_overwritten")
+@mutant(
+    rule=56,
+    caught_by=f"{_CLOSE}test_a_change_of_the_fragment_under_recovery_is_never_overwritten",
+    swarm=REPAIRS,
+)
 def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A close that met a conflict is repeated against the new version, whatever changed."""
 
@@ -223,6 +230,7 @@ def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -
 @mutant(
     rule=56,
     caught_by="tests/explore/test_metadata_races.py::test_rule_56_deletion_recovery_and_repair_notice_each_other",
+    swarm=REPAIRS,
 )
 def a_close_undoes_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, in a race with a repair of an older fragment."""

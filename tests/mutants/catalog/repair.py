@@ -1,19 +1,31 @@
 """Rules of repair, taken out one at a time."""
 
+from dataclasses import replace
+
 import pytest
 
 from daybook.core import repair as repair_module
 from daybook.core import repair_plan
+from daybook.core.audit_ledger import Findings, LedgerAudit, LedgerAuditor, OpenAction
 from daybook.core.effects import Effect, ReadLimbo
 from daybook.core.events import LimboCleared
+from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import DENSE
 from daybook.core.repair import LedgerRepair, _Phase
 from daybook.core.repair_copy import PositionCopy
+from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
+from tests.mutants.catalog.swarms import LOST_DISKS, REPAIRS
 from tests.mutants.registry import mutant
+from tests.sim.metadata_model import MetadataStore
 
 _REPAIR = "tests/core/test_repair.py::"
 _RACES = "tests/core/test_repair_races.py::"
 _LIMBO = "tests/core/test_repair_limbo.py::"
+
+
+def _let_workers_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks back the rules of repair up: without them each has to hold by itself."""
+    monkeypatch.setattr(MetadataStore, "lock", lambda self, session, name: True)
 
 
 @mutant(rule=10, caught_by=f"{_REPAIR}test_rule_10_copies_pass_the_fence")
@@ -22,10 +34,23 @@ def copies_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PositionCopy, "_flags", lambda self: 0)
 
 
-@mutant(rule=31, caught_by=f"{_RACES}test_rule_31_an_open_last_fragment_is_never_copied")
+@mutant(rule=31, caught_by=f"{_RACES}test_rule_31_an_open_last_fragment_is_never_copied", swarm=REPAIRS)
 def open_fragments_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing stops a repair of the fragment that a writer may still write to."""
+    """Nothing stops a repair of the fragment that a writer may still write to, and auditors plan it."""
     monkeypatch.setattr(LedgerRepair, "_why_not", lambda self: None)
+    audit = LedgerAuditor.audit
+
+    def plan_all(
+        self: LedgerAuditor, metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool
+    ) -> LedgerAudit:
+        found = audit(self, metadata, findings, grace_is_over=grace_is_over)
+        last = metadata.last_fragment
+        if metadata.is_closed or found.open_action is OpenAction.NONE:
+            return found
+        jobs = tuple(CopyJob(position, name, name) for position, name in enumerate(last.bookies))
+        return replace(found, plans=(RepairPlan((FragmentRepair(last.first_entry, jobs),)),))
+
+    monkeypatch.setattr(LedgerAuditor, "audit", plan_all)
 
 
 @mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_metadata_changes_only_after_the_copies")
@@ -40,10 +65,11 @@ def copies_ignore_the_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair_plan, "stripe_of", lambda quorum, position: DENSE)
 
 
-@mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_no_bookie_is_named_twice_in_a_fragment")
+@mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_no_bookie_is_named_twice_in_a_fragment", swarm=REPAIRS)
 def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not checked whether the successor is named in the fragment already."""
+    """It is not checked whether the successor is named in the fragment already, and no lock keeps workers apart."""
     monkeypatch.setattr(repair_module, "why_obsolete", lambda metadata, repair: None)
+    _let_workers_meet(monkeypatch)
 
 
 @mutant(rule=34, caught_by=f"{_RACES}test_rule_34_a_worker_whose_lock_is_lost_stops_at_once")
@@ -55,10 +81,12 @@ def workers_go_on_without_their_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=56,
     caught_by=f"{_RACES}test_rule_56_another_repair_of_the_same_fragment_wins_and_this_one_stops",
+    swarm=REPAIRS,
 )
 def conflicts_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a conflict the compare-and-set is repeated whatever the fragment has become."""
+    """After a conflict the compare-and-set is repeated whatever the fragment has become; no lock keeps workers apart."""
     monkeypatch.setattr(LedgerRepair, "_why_changed", lambda self, before: None)
+    _let_workers_meet(monkeypatch)
 
 
 @mutant(
@@ -73,13 +101,18 @@ def refills_end_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=47,
     caught_by=f"{_RACES}test_rule_47_a_removal_by_the_successor_itself_makes_the_copy_begin_again",
+    swarm=REPAIRS,
 )
 def copies_outlive_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a conflict on a closed ledger the successor is named without a new copy."""
     monkeypatch.setattr(LedgerRepair, "_after_conflict", LedgerRepair._cas_again)
 
 
-@mutant(rule=29, caught_by=f"{_LIMBO}test_rule_29_a_successor_wiped_before_it_is_named_is_copied_again")
+@mutant(
+    rule=29,
+    caught_by=f"{_LIMBO}test_rule_29_a_successor_wiped_before_it_is_named_is_copied_again",
+    swarm={**REPAIRS, "wipe_again": 1.0},
+)
 def successors_may_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor's boot id is not compared, so a disk lost before it is named goes unnoticed."""
     monkeypatch.setattr(repair_module, "_restarted", lambda boot_ids: False)
@@ -99,7 +132,11 @@ def nonce_is_read_after_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRepair, "_confirm", late)
 
 
-@mutant(rule=29, caught_by=f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo")
+@mutant(
+    rule=29,
+    caught_by=f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo",
+    swarm=LOST_DISKS,
+)
 def refused_clearing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair whose nonce no longer stands says that limbo has ended."""
 
@@ -109,7 +146,23 @@ def refused_clearing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRepair, "_limbo_cleared", cleared)
 
 
-@mutant(rule=29, caught_by=f"{_LIMBO}test_rule_29_limbo_never_ends_before_the_ledger_is_closed")
+@mutant(
+    rule=29,
+    caught_by=f"{_LIMBO}test_rule_29_limbo_never_ends_before_the_ledger_is_closed",
+    swarm=LOST_DISKS,
+)
 def limbo_ends_for_open_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limbo is cleared although a writer or a recovery may still depend on what the bookie lost."""
     monkeypatch.setattr(LedgerRepair, "_why_not", lambda self: None)
+    audit = LedgerAuditor.audit
+
+    def plan_all(
+        self: LedgerAuditor, metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool
+    ) -> LedgerAudit:
+        found = audit(self, metadata, findings, grace_is_over=grace_is_over)
+        here = sorted(findings.limbo & findings.registered.keys() & metadata.bookies())
+        if metadata.is_closed or not here:
+            return found
+        return replace(found, plans=(RepairPlan((), clear_limbo=here[0]),))
+
+    monkeypatch.setattr(LedgerAuditor, "audit", plan_all)

@@ -18,6 +18,8 @@ from daybook.core.errors import Code
 from daybook.core.frame import Buffer, FrameHeader, decode_header
 from tests.mutants.registry import mutant
 
+_SERVER = "it is in the bookie's server; the simulator has a bookie of its own around the core"
+
 APPEND = "tests/bookie/test_server_append.py::"
 FENCE = "tests/bookie/test_server_fence.py::"
 READS = "tests/bookie/test_server_reads.py::"
@@ -26,7 +28,7 @@ BOOT = "tests/bookie/test_server_boot.py::"
 SPACE = "tests/bookie/test_server_space.py::"
 
 
-@mutant(rule=2, caught_by=FENCE + "test_rule_02_a_recovery_read_fences", slow=True)
+@mutant(rule=2, caught_by=FENCE + "test_rule_02_a_recovery_read_fences", slow=True, not_simulated=_SERVER)
 def recovery_reads_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery read is served like any other."""
     admit = Reads._admit
@@ -39,7 +41,10 @@ def recovery_reads_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=3, caught_by=FENCE + "test_rule_03_a_ledger_that_was_never_seen_is_created_and_fenced", slow=True
+    rule=3,
+    caught_by=FENCE + "test_rule_03_a_ledger_that_was_never_seen_is_created_and_fenced",
+    slow=True,
+    not_simulated=_SERVER,
 )
 def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fence of a ledger that the bookie does not know is answered and forgotten."""
@@ -55,7 +60,12 @@ def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fencer, "_fence", only_known)
 
 
-@mutant(rule=4, caught_by=FENCE + "test_rule_04_a_fence_is_answered_only_when_it_is_durable", slow=True)
+@mutant(
+    rule=4,
+    caught_by=FENCE + "test_rule_04_a_fence_is_answered_only_when_it_is_durable",
+    slow=True,
+    not_simulated=_SERVER,
+)
 def fences_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fence is answered while its record is still queued."""
     monkeypatch.setattr(Barrier, "wait", lambda self, timeout_s: Code.OK)
@@ -65,6 +75,7 @@ def fences_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     rule=20,
     caught_by=GC + "test_rule_20_a_writer_of_a_deleted_and_collected_ledger_writes_no_more",
     slow=True,
+    not_simulated=_SERVER,
 )
 def writers_stay_attached_to_deleted_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Collection leaves the ledger's object, and with it the attachments, in place."""
@@ -75,13 +86,19 @@ def writers_stay_attached_to_deleted_ledgers(monkeypatch: pytest.MonkeyPatch) ->
     rule=22,
     caught_by=APPEND + "test_rule_22_deferred_frames_are_answered_at_once_and_a_force_after_the_sync",
     slow=True,
+    not_simulated=_SERVER,
 )
 def forces_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A force is answered while deferred frames are still queued."""
     monkeypatch.setattr(Barrier, "wait", lambda self, timeout_s: Code.OK)
 
 
-@mutant(rule=23, caught_by=APPEND + "test_rule_23_nothing_is_answered_before_the_sync", slow=True)
+@mutant(
+    rule=23,
+    caught_by=APPEND + "test_rule_23_nothing_is_answered_before_the_sync",
+    slow=True,
+    not_simulated=_SERVER,
+)
 def answers_come_when_a_message_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame is answered as soon as the journal thread may see it."""
     put = JournalThread.put
@@ -97,20 +114,33 @@ def answers_come_when_a_message_is_queued(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @mutant(
-    rule=23, caught_by=APPEND + "test_rule_23_a_failed_sync_stops_the_bookie_without_an_answer", slow=True
+    rule=23,
+    caught_by=APPEND + "test_rule_23_a_failed_sync_stops_the_bookie_without_an_answer",
+    slow=True,
+    not_simulated=_SERVER,
 )
 def failed_syncs_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal goes on after a failed fsync."""
     monkeypatch.setattr(Journal, "_fail", lambda self, what, error: None)
 
 
-@mutant(rule=26, caught_by=READS + "test_rule_26_a_damaged_entry_is_named_and_never_left_out", slow=True)
+@mutant(
+    rule=26,
+    caught_by=READS + "test_rule_26_a_damaged_entry_is_named_and_never_left_out",
+    slow=True,
+    not_simulated=_SERVER,
+)
 def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged entry is answered as if it had never been stored."""
     monkeypatch.setattr("daybook_bookie.reads._add_damaged", lambda ranges, entry: None)
 
 
-@mutant(rule=28, caught_by=GC + "test_rule_28_a_listing_that_leaves_a_ledger_out_deletes_nothing", slow=True)
+@mutant(
+    rule=28,
+    caught_by=GC + "test_rule_28_a_listing_that_leaves_a_ledger_out_deletes_nothing",
+    slow=True,
+    not_simulated=_SERVER,
+)
 def listings_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a listing leaves out is deleted without a direct read."""
     monkeypatch.setattr(gc.Collector, "_is_certainly_gone", lambda self, ledger_id: True)
@@ -120,6 +150,7 @@ def listings_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     rule=29,
     caught_by=BOOT + "test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it",
     slow=True,
+    not_simulated=_SERVER,
 )
 def replacements_vouch_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replaced bookie starts without limbo marks."""
@@ -130,13 +161,14 @@ def replacements_vouch_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     rule=29,
     caught_by=BOOT + "test_rule_29_an_old_copy_of_the_directories_is_refused_after_a_replacement",
     slow=True,
+    not_simulated=_SERVER,
 )
 def incarnations_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any directory with the right name fits, however old."""
     monkeypatch.setattr(boot._Boot, "_is_one_incarnation", lambda self, found, registered: True)
 
 
-@mutant(rule=30, caught_by=SPACE + "test_rule_30_hysteresis")
+@mutant(rule=30, caught_by=SPACE + "test_rule_30_hysteresis", not_simulated=_SERVER)
 def space_has_no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writable again as soon as usage falls below the full mark."""
     monkeypatch.setattr(disk_watch, "_may_become_writable", lambda ratio, limits: ratio < limits.full)
@@ -146,6 +178,7 @@ def space_has_no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
     rule=30,
     caught_by=SPACE + "test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions",
     slow=True,
+    not_simulated=_SERVER,
 )
 def space_keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read-only bookie refuses recovery's frames, too."""
@@ -156,6 +189,7 @@ def space_keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     rule=43,
     caught_by=FENCE + "test_rule_43_an_add_in_the_journal_queue_is_found_by_whoever_comes_later",
     slow=True,
+    not_simulated=_SERVER,
 )
 def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """An accepted frame becomes readable only after its sync."""
@@ -177,13 +211,23 @@ def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(MessageItem, "settle", settle_and_cache)
 
 
-@mutant(rule=47, caught_by=GC + "test_rule_47_an_add_since_the_metadata_was_read_keeps_everything", slow=True)
+@mutant(
+    rule=47,
+    caught_by=GC + "test_rule_47_an_add_since_the_metadata_was_read_keeps_everything",
+    slow=True,
+    not_simulated=_SERVER,
+)
 def removals_do_not_look_for_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Surplus replicas go even if the ledger was added to since its metadata was read."""
     monkeypatch.setattr(LedgerTable, "adds_counted", lambda self, ledger_id: 0)
 
 
-@mutant(rule=49, caught_by=APPEND + "test_rule_49_mixed_success_and_error_in_one_message", slow=True)
+@mutant(
+    rule=49,
+    caught_by=APPEND + "test_rule_49_mixed_success_and_error_in_one_message",
+    slow=True,
+    not_simulated=_SERVER,
+)
 def refusals_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused frame counts as decided, but its error is never sent."""
     decide = AppendStream.decide
@@ -194,7 +238,12 @@ def refusals_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AppendStream, "decide", always_ok)
 
 
-@mutant(rule=54, caught_by=APPEND + "test_rule_54_a_resend_is_answered_only_when_it_is_durable", slow=True)
+@mutant(
+    rule=54,
+    caught_by=APPEND + "test_rule_54_a_resend_is_answered_only_when_it_is_durable",
+    slow=True,
+    not_simulated=_SERVER,
+)
 def resends_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame whose entries are in the cache already is answered without a sync."""
     accept = AppendStream._accept

@@ -20,6 +20,8 @@ from daybook_bookie.write_cache import WriteCache
 from daybook.core.frame import FrameHeader
 from tests.mutants.registry import mutant
 
+_STORAGE = "it is in a bookie's files"
+
 JOURNAL = "tests/bookie/test_journal.py::"
 STORE = "tests/bookie/test_store.py::"
 STORE_SPACE = "tests/bookie/test_store_space.py::"
@@ -29,13 +31,21 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Does nothing."""
 
 
-@mutant(rule=23, caught_by=JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good")
+@mutant(
+    rule=23,
+    caught_by=JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good",
+    not_simulated=_STORAGE,
+)
 def journal_goes_on_after_a_failed_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     "A journal whose fsync failed accepts the next write, as if the lost pages were still dirty."
     monkeypatch.setattr(Journal, "_check_alive", _nothing)
 
 
-@mutant(rule=23, caught_by=STORE + "test_rule_23_a_failed_commit_stops_the_bookie_for_good")
+@mutant(
+    rule=23,
+    caught_by=STORE + "test_rule_23_a_failed_commit_stops_the_bookie_for_good",
+    not_simulated=_STORAGE,
+)
 def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     "A failed commit is answered like a full disk, so the store commits again."
 
@@ -45,7 +55,9 @@ def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Store, "_refuse_or_fail", refuse)
 
 
-@mutant(rule=24, caught_by=STORE + "test_rule_24_what_comes_after_the_swap_is_replayed")
+@mutant(
+    rule=24, caught_by=STORE + "test_rule_24_what_comes_after_the_swap_is_replayed", not_simulated=_STORAGE
+)
 def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     "The flush claims the journal up to where it is now, not to where it was at the swap."
 
@@ -56,7 +68,11 @@ def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Storage, "flush", flush)
 
 
-@mutant(rule=24, caught_by=STORE + "test_rule_24_a_crash_between_any_two_commits_of_a_flush_loses_nothing")
+@mutant(
+    rule=24,
+    caught_by=STORE + "test_rule_24_a_crash_between_any_two_commits_of_a_flush_loses_nothing",
+    not_simulated=_STORAGE,
+)
 def mark_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     "Every commit of a flush carries the mark that only the last one may."
     real = store_write.flush
@@ -69,19 +85,31 @@ def mark_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_write, "flush", flush)
 
 
-@mutant(rule=25, caught_by=JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused")
+@mutant(
+    rule=25,
+    caught_by=JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused",
+    not_simulated=_STORAGE,
+)
 def damage_is_a_torn_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     "Any damage is taken for a torn tail."
     monkeypatch.setattr(JournalReplay, "_refuse_if_durable", _nothing)
 
 
-@mutant(rule=25, caught_by=JOURNAL + "test_rule_25_a_clean_close_makes_damage_of_the_last_group_known")
+@mutant(
+    rule=25,
+    caught_by=JOURNAL + "test_rule_25_a_clean_close_makes_damage_of_the_last_group_known",
+    not_simulated=_STORAGE,
+)
 def close_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     "A closed journal does not record how much of it was durable."
     monkeypatch.setattr(Journal, "close", Journal.sync)
 
 
-@mutant(rule=26, caught_by=STORE + "test_rule_26_a_vanished_block_is_an_io_error_and_never_an_absence")
+@mutant(
+    rule=26,
+    caught_by=STORE + "test_rule_26_a_vanished_block_is_an_io_error_and_never_an_absence",
+    not_simulated=_STORAGE,
+)
 def a_miss_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     "What LMDB does not find does not exist."
     real = BlockReader.read
@@ -96,20 +124,30 @@ def a_miss_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=26, caught_by=STORE + "test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_start"
+    rule=26,
+    caught_by=STORE + "test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_start",
+    not_simulated=_STORAGE,
 )
 def records_need_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     "The root's sum of digests is not compared."
     monkeypatch.setattr(Store, "_check_sum", _nothing)
 
 
-@mutant(rule=26, caught_by=STORE + "test_rule_26_a_store_older_than_its_checkpoint_is_refused")
+@mutant(
+    rule=26,
+    caught_by=STORE + "test_rule_26_a_store_older_than_its_checkpoint_is_refused",
+    not_simulated=_STORAGE,
+)
 def the_checkpoint_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     "A store that fell back to an older meta page is opened."
     monkeypatch.setattr(daybook_bookie.store, "refuse_unless_current", _nothing)
 
 
-@mutant(rule=27, caught_by=STORE_SPACE + "test_rule_27_space_that_deletions_free_counts_as_free")
+@mutant(
+    rule=27,
+    caught_by=STORE_SPACE + "test_rule_27_space_that_deletions_free_counts_as_free",
+    not_simulated=_STORAGE,
+)
 def only_the_file_system_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     "Pages that LMDB can use again are not counted as free."
     real = Store.space
@@ -119,6 +157,7 @@ def only_the_file_system_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=29,
     caught_by="tests/bookie/test_cookies.py::test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised",
+    not_simulated=_STORAGE,
 )
 def an_empty_directory_is_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
     "Whatever is missing is taken for a new bookie."
@@ -128,20 +167,30 @@ def an_empty_directory_is_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @mutant(
-    rule=30, caught_by=JOURNAL + "test_rule_30_no_room_for_a_file_is_read_only_and_ends_when_there_is_room"
+    rule=30,
+    caught_by=JOURNAL + "test_rule_30_no_room_for_a_file_is_read_only_and_ends_when_there_is_room",
+    not_simulated=_STORAGE,
 )
 def a_full_disk_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
     "No space at preallocation stops the bookie."
     monkeypatch.setattr(daybook_bookie.journal, "FULL", frozenset())
 
 
-@mutant(rule=44, caught_by=STORE + "test_rule_44_a_raised_lac_is_noticed_even_under_a_sound_outer_checksum")
+@mutant(
+    rule=44,
+    caught_by=STORE + "test_rule_44_a_raised_lac_is_noticed_even_under_a_sound_outer_checksum",
+    not_simulated=_STORAGE,
+)
 def lac_and_length_have_no_checksum_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     "The pair's checksum is a constant."
     monkeypatch.setattr(daybook_bookie.ledger_record, "_pair_crc", lambda *_: 0)
 
 
-@mutant(rule=54, caught_by=STORE + "test_rule_54_a_resend_is_journalled_although_the_first_is_in_the_cache")
+@mutant(
+    rule=54,
+    caught_by=STORE + "test_rule_54_a_resend_is_journalled_although_the_first_is_in_the_cache",
+    not_simulated=_STORAGE,
+)
 def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
     "A frame that the cache has already is answered without a sync of its own."
     real = Storage.accept
@@ -157,6 +206,7 @@ def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=43,
     caught_by="tests/bookie/test_write_cache.py::test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_and_after",
+    not_simulated=_STORAGE,
 )
 def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
     "A generation that is being flushed is no longer readable."
@@ -171,7 +221,11 @@ def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@mutant(rule=47, caught_by=STORE + "test_rule_47_removed_replicas_are_gone_and_what_was_added_since_stays")
+@mutant(
+    rule=47,
+    caught_by=STORE + "test_rule_47_removed_replicas_are_gone_and_what_was_added_since_stays",
+    not_simulated=_STORAGE,
+)
 def a_removal_forgets_what_shares_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     "Whole blocks go, with entries that metadata still places here."
     monkeypatch.setattr(store_write, "_without", lambda *_: [])

@@ -2,13 +2,16 @@
 
 import pytest
 
+from daybook.core.errors import Code
 from daybook.core.stream import FrameFailure, StreamAnswer, StreamAnswers, StreamWindow
+from tests.mutants.catalog.swarms import MIXED_ANSWERS
 from tests.mutants.registry import mutant
 
 
 @mutant(
     rule=49,
     caught_by="tests/core/test_stream.py::test_rule_49_a_message_is_covered_only_when_each_of_its_frames_is_decided",
+    swarm=MIXED_ANSWERS,
 )
 def cumulative_number_passes_undecided_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest decided message is acknowledged as if all before it were."""
@@ -39,18 +42,20 @@ def errors_travel_after_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=49,
     caught_by="tests/core/test_stream.py::test_rule_49_answers_of_a_closed_stream_are_dropped",
+    swarm=MIXED_ANSWERS,
 )
 def closed_stream_still_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that comes after the end of the stream turns an unknown outcome into a success."""
-    closed: dict[int, list[object]] = {}
+    closed: dict[int, list[tuple[object, Code]]] = {}
     close, settle = StreamWindow.close, StreamWindow.settle
 
     def remember(self: StreamWindow[object]) -> list[object]:
-        closed[id(self)] = close(self)
-        return closed[id(self)]
+        unknown = close(self)
+        closed[id(self)] = [(token, Code.OK) for token in unknown]
+        return unknown
 
-    def answer_anyway(self: StreamWindow[object], answer: StreamAnswer) -> list[object]:
-        return closed.pop(id(self), None) or list(settle(self, answer))
+    def answer_anyway(self: StreamWindow[object], answer: StreamAnswer) -> list[tuple[object, Code]]:
+        return closed.pop(id(self), None) or settle(self, answer)
 
     monkeypatch.setattr(StreamWindow, "close", remember)
     monkeypatch.setattr(StreamWindow, "settle", answer_anyway)

@@ -1,5 +1,7 @@
 """Mutants of the ledger writer."""
 
+from dataclasses import replace
+
 import pytest
 
 from daybook.core import writer_policy
@@ -16,6 +18,7 @@ from daybook.core.metadata_update import MetadataUpdate
 from daybook.core.quorum import Quorum
 from daybook.core.send_window import Member, MemberState, SendWindow
 from daybook.core.writer import LedgerWriter
+from tests.mutants.catalog.swarms import EXPLICIT_IDS, MIXED_ANSWERS, REPAIRS, RESTARTS
 from tests.mutants.registry import mutant
 
 _WRITER = "tests/core/test_writer.py::"
@@ -27,7 +30,11 @@ _FORCE = "tests/core/test_writer_force.py::"
 _EXPLICIT = "tests/core/test_writer_explicit_ids.py::"
 
 
-@mutant(rule=8, caught_by=f"{_WRITER}test_rule_08_a_weak_ack_quorum_is_warned_about")
+@mutant(
+    rule=8,
+    caught_by=f"{_WRITER}test_rule_08_a_weak_ack_quorum_is_warned_about",
+    not_simulated="a warning is for people",
+)
 def every_ack_quorum_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is warned that one lost bookie loses acknowledged entries."""
     from tests.core import test_writer
@@ -138,8 +145,6 @@ def a_new_bookie_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=17, caught_by=f"{_ENSEMBLE}test_rule_17_a_change_from_the_same_entry_replaces_the_fragment")
 def a_change_always_adds_a_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two changes at one entry make two fragments that begin there."""
-    from dataclasses import replace
-
     from daybook.core.metadata import Fragment
 
     def adding(
@@ -183,7 +188,7 @@ def late_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SendWindow, "answered", any_answer)
 
 
-@mutant(rule=19, caught_by=f"{_ENSEMBLE}test_rule_19_a_repair_of_an_older_fragment_is_kept")
+@mutant(rule=19, caught_by=f"{_ENSEMBLE}test_rule_19_a_repair_of_an_older_fragment_is_kept", swarm=REPAIRS)
 def own_fragments_win(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a conflict the writer writes what it knew over what it read."""
     monkeypatch.setattr(LedgerWriter, "_merged", lambda self, _read: self.metadata)
@@ -212,6 +217,7 @@ def any_size_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=21,
     caught_by=f"{_ERRORS}test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle",
+    swarm=MIXED_ANSWERS,
 )
 def ids_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The id of a refused entry is given again although one bookie has the first payload."""
@@ -237,7 +243,11 @@ def ensemble_changes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "_change_ensemble", uncounted)
 
 
-@mutant(rule=22, caught_by=f"{_FORCE}test_rule_22_only_a_force_by_the_whole_ensemble_moves_the_lac")
+@mutant(
+    rule=22,
+    caught_by=f"{_FORCE}test_rule_22_only_a_force_by_the_whole_ensemble_moves_the_lac",
+    swarm=RESTARTS,
+)
 def a_quorum_of_forces_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """The LAC moves when Qa bookies have forced."""
     answered = LedgerWriter._force_answered
@@ -251,7 +261,9 @@ def a_quorum_of_forces_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "_force_answered", early)
 
 
-@mutant(rule=22, caught_by=f"{_FORCE}test_rule_22_a_bookie_that_restarted_does_not_answer_a_force")
+@mutant(
+    rule=22, caught_by=f"{_FORCE}test_rule_22_a_bookie_that_restarted_does_not_answer_a_force", swarm=RESTARTS
+)
 def boot_ids_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that restarted, and lost what it had not synced, answers the force."""
     monkeypatch.setattr(Forces, "same_boot", lambda *_: True)
@@ -276,7 +288,8 @@ def no_spare_ends_the_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     init = LedgerWriter.__init__
 
     def strict(self: LedgerWriter, *args: object, **options: object) -> None:
-        options["policy"] = writer_policy.WriterPolicy(go_on_without_spare=False)
+        policy = options.get("policy", writer_policy.WriterPolicy())
+        options["policy"] = replace(policy, go_on_without_spare=False)  # type: ignore[type-var]  # it is a WriterPolicy
         init(self, *args, **options)  # type: ignore[arg-type]  # passed through
 
     monkeypatch.setattr(LedgerWriter, "__init__", strict)
@@ -328,6 +341,7 @@ def no_answer_is_taken_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=46,
     caught_by=f"{_ENSEMBLE}test_rule_46_an_attempt_that_may_still_arrive_is_overtaken_before_anything_completes",
+    not_simulated="a simulated session carries its requests out in order: no attempt arrives after a read",
 )
 def a_read_settles_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read that finds the old version is taken for proof that an attempt never arrives."""
@@ -346,13 +360,21 @@ def anyone_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daybook.core.writer_state._check_attached", lambda _: None)
 
 
-@mutant(rule=55, caught_by=f"{_EXPLICIT}test_rule_55_ids_that_were_used_or_cannot_be_are_refused")
+@mutant(
+    rule=55,
+    caught_by=f"{_EXPLICIT}test_rule_55_ids_that_were_used_or_cannot_be_are_refused",
+    swarm=EXPLICIT_IDS,
+)
 def an_id_may_be_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second payload under an id that was given is sent."""
     monkeypatch.setattr(ExplicitQueue, "_check_unused", lambda *_: None)
 
 
-@mutant(rule=55, caught_by=f"{_EXPLICIT}test_rule_55_a_close_ends_before_the_gap_and_fails_the_rest")
+@mutant(
+    rule=55,
+    caught_by=f"{_EXPLICIT}test_rule_55_a_close_ends_before_the_gap_and_fails_the_rest",
+    swarm=EXPLICIT_IDS,
+)
 def a_gap_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows a gap is not failed when the ledger closes before it."""
     monkeypatch.setattr(LedgerWriter, "_fail_beyond_gap", lambda _: None)

@@ -1,0 +1,72 @@
+"""What is fixed in a seed's swarm where a mutant shows only in situations that are rare otherwise."""
+
+from typing import Any, Final
+
+from daybook.core.quorum import Quorum
+from tests.sim.swarm import FAULT_KINDS
+
+Swarm = dict[str, Any]
+
+
+def _faults(**weights: float) -> Swarm:
+    kinds = {kind: weights.get(kind.replace(" ", "_"), 0.0) for kind in FAULT_KINDS}
+    return {"faults": 12, "fault_weights": kinds, "fault_window_us": 1_200_000}
+
+
+STRIPED: Final[Swarm] = {"quorum": Quorum(6, 2, 1), "bookies": 7, "recoverers": 3}
+"""Entries lie on different bookies."""
+
+LOST_DISKS: Final[Swarm] = {
+    **_faults(wipe_bookie=1.0, crash_bookie=0.2),
+    "quorum": Quorum(3, 3, 2),
+    "bookies": 5,
+    "deleters": 0,
+    "recoverers": 3,
+    "writers": 3,
+    "wipe_again": 1.0,
+    "deferred_sync": False,
+}
+"""Disks are lost again and again, the same one during its repair as well."""
+
+RESTARTS: Final[Swarm] = {
+    **_faults(crash_bookie=1.0),
+    "deferred_sync": True,
+    "explicit_ids": False,
+    "deleters": 0,
+    "recoverers": 0,
+    "writers": 3,
+    "keep_unsynced": 0.0,
+    "fsync_stall": 0.3,
+}
+"""Bookies restart under writers that force now and then."""
+
+REPAIRS: Final[Swarm] = {
+    **_faults(crash_bookie=1.0, wipe_bookie=1.0, crash_client=0.3),
+    "quorum": Quorum(3, 3, 2),
+    "bookies": 6,
+    "writers": 3,
+    "appends": 24,
+    "deleters": 0,
+    "recoverers": 2,
+    "workers": 2,
+    "zk_slow": 0.4,
+    "deferred_sync": False,
+    "explicit_ids": False,
+}
+"""Older fragments are repaired while the ledger is written and recovered."""
+
+MIXED_ANSWERS: Final[Swarm] = {"overlapping": True, "refusal": 0.1, "reorder": 0.4, "fsync_stall": 0.1}
+"""Streams with several messages under way, of which some frames are refused."""
+
+EXPLICIT_IDS: Final[Swarm] = {"explicit_ids": True, "deferred_sync": False}
+"""Users choose the ids."""
+
+SWITCHED_OFF: Final[Swarm] = {
+    **_faults(repair_off=1.0, crash_bookie=1.0),
+    "bookies": 6,
+    "quorum": Quorum(3, 3, 2),
+}
+"""Auto-recovery is switched off now and then while bookies are away."""
+
+READ_ONLY: Final[Swarm] = {**_faults(read_only=1.0), "bookies": 6, "quorum": Quorum(3, 3, 2)}
+"""Bookies run out of space."""
