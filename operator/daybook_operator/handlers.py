@@ -6,6 +6,7 @@ daemons and timers put finalizers on it. Pods and the like are watched by label,
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -124,6 +125,7 @@ class Watches:
 
     def start(self) -> None:
         """Watch."""
+        quieten_kopf()
         self._thread.start()
 
     async def stop(self) -> None:
@@ -183,6 +185,19 @@ class Watches:
             scheme=scheme or None,
             token=token or None,
         )
+
+
+def quieten_kopf() -> None:
+    """Leave out of the log that each event was handled, and all of kopf's settings with every line about an object."""
+    objects = logging.getLogger("kopf.objects")
+    objects.setLevel(logging.WARNING)
+    objects.addFilter(_without_settings)
+
+
+def _without_settings(record: logging.LogRecord) -> bool:
+    for name in ("settings", "k8s_skip"):
+        record.__dict__.pop(name, None)
+    return True
 
 
 def kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:

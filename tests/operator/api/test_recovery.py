@@ -140,7 +140,8 @@ def test_jobs_make_good_what_a_lost_bookie_held_and_go_when_it_comes_back(stage:
         "the pool's status says so",
     )
     assert stage.recovery()["lostBookies"] == [f"{stage.namespace}.bk-3"]
-    lost.start()
+    lost.spawn()
+    lost.wait()
     until(lambda: stage.jobs() == {}, stage.operator, "a bookie that comes back cancels what is not needed")
     until(lambda: stage.recovery().get("underReplicated") == 0, stage.operator, "nothing is missing any more")
 
