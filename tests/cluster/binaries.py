@@ -34,6 +34,7 @@ WITHOUT: Final = "DAYBOOK_WITHOUT_KUBERNETES"
 ASSETS: Final = "KUBEBUILDER_ASSETS"
 _SAY_EVERY_S: Final = 10.0
 _ERROR_LINES: Final = 30
+_HERE: Final = Path(__file__).parent
 
 Say: TypeAlias = Callable[[str], None]
 
@@ -44,11 +45,11 @@ class BinariesMissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a program is built: `package` within a module that requires `module` at `version`, or from a file of ours."""
+    """How a program is built: `package`, or a file of ours, within a module that requires `module` at `version`."""
 
     module: str
     version: str
-    package: str
+    package: str = "."
     source: Path | None = None
 
 
@@ -64,9 +65,9 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "kube-scheduler": _kubernetes("kube-scheduler"),
     "kubelet": _kubernetes("kubelet"),
     "kube-proxy": _kubernetes("kube-proxy"),
-    "coredns": Recipe("github.com/coredns/coredns", f"v{COREDNS}", "github.com/coredns/coredns"),
+    "coredns": Recipe("github.com/coredns/coredns", f"v{COREDNS}", source=_HERE / "coredns.go"),
     "helm": Recipe("helm.sh/helm/v3", f"v{HELM}", "helm.sh/helm/v3/cmd/helm"),
-    "pause": Recipe("pause.go", "1", ".", source=Path(__file__).with_name("pause.go")),
+    "pause": Recipe("", "", source=_HERE / "pause.go"),
 }
 
 
@@ -125,7 +126,8 @@ def _locked(path: Path, say: Say) -> Iterator[None]:
 def _build(name: str, say: Say) -> None:
     """Build one program aside, then rename it into the cache, so that what is there is whole."""
     recipe = RECIPES[name]
-    say(f"Building {name} ({recipe.module} {recipe.version}) from source, once, into {cache()}.")
+    origin = f"{recipe.module} {recipe.version}" if recipe.module else "this project"
+    say(f"Building {name} (of {origin}) from source, once, into {cache()}.")
     go = _Go(_go_command(say))
     with tempfile.TemporaryDirectory(prefix=".building-", dir=cache()) as folder:
         work = Path(folder)
@@ -143,8 +145,8 @@ def _write_module(recipe: Recipe, go: "_Go", work: Path) -> None:
     (work / "go.mod").write_text("\n".join(lines) + "\n", encoding="utf-8")
     if recipe.source is not None:
         shutil.copy(recipe.source, work / "main.go")
-        return
-    lines.append(f"require {recipe.module} {recipe.version}")
+    if recipe.module:
+        lines.append(f"require {recipe.module} {recipe.version}")
     if recipe.module == "k8s.io/kubernetes":
         about = go.read(["mod", "download", "-json", f"{recipe.module}@{recipe.version}"], work)
         its_own = Path(json.loads(about)["GoMod"]).read_text(encoding="utf-8")
