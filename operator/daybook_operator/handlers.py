@@ -17,7 +17,7 @@ import kopf
 from daybook.runtime.logs import get_logger
 from daybook_operator.kube import KINDS, load_configuration
 from daybook_operator.metrics import OperatorMetrics
-from daybook_operator.plan.decision import FINALIZER, GROUP
+from daybook_operator.plan.decision import GROUP
 from daybook_operator.queue import BOOKIE_POOL, LEDGER, Key
 from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
 from daybook_operator.settings import OperatorSettings
@@ -27,6 +27,8 @@ _LOG: Final = get_logger(__name__)
 POOL_LABEL: Final = "daybook.dev/pool"
 OWNED: Final = ("StatefulSet", "Pod", "PersistentVolumeClaim", "Job", "Service", "PodDisruptionBudget")
 """Kinds whose objects say by a label which pool they belong to."""
+KOPFS_FINALIZER: Final = f"{GROUP}/kopf"
+"""Never put on anything. It must not be the operator's own: kopf takes its finalizer off what no handler of its asks for."""
 _JOIN_S: Final = 15.0
 WATCHED: Final = (BOOKIE_POOL, LEDGER, "Node", *OWNED)
 
@@ -216,7 +218,7 @@ def kopf_settings(settings: OperatorSettings) -> kopf.OperatorSettings:
     chosen.execution.default_backoff = 15
     chosen.queueing.worker_limit = 64
     chosen.queueing.exit_timeout = 1
-    chosen.persistence.finalizer = FINALIZER
+    chosen.persistence.finalizer = KOPFS_FINALIZER
     chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     chosen.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
     for kind in OWNED:

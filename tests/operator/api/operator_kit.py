@@ -33,6 +33,8 @@ FAST: Final = {
     "ZOOKEEPER_TIMEOUT_MS": "1000",
     "LOG_FORMAT": "json",
 }
+SESSION_MS: Final = 9_000
+"""As long as the server grants: on a machine that does much else, a pause is no end."""
 AUDITING: Final = {"AUDIT_INTERVAL_MS": "1000", "OPEN_GRACE_MS": "2000"}
 
 
@@ -61,6 +63,7 @@ class OperatorProcess:
             **os.environ,
             **{f"DAYBOOK_OPERATOR_{name}": value for name, value in values.items()},
             **{f"DAYBOOK_AUTORECOVERY_{name}": value for name, value in AUDITING.items()},
+            "DAYBOOK_ZOOKEEPER_SESSION_TIMEOUT_MS": str(SESSION_MS),
         }
         self.process: Forked | None = None
 
@@ -133,6 +136,7 @@ def bookies(
             rack=f"rack-{ordinal}",
             zone=f"zone-{ordinal}",
             node=f"node-{ordinal}",
+            session_timeout_ms=SESSION_MS,
         )
         for ordinal in range(number)
     ]
