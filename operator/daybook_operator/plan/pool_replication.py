@@ -43,11 +43,11 @@ def replication_of(world: PoolWorld, now_ms: int) -> Replication:
 
 
 def clean_audit_began_ms(world: PoolWorld) -> int | None:
-    """When the last full audit began, if it was clean; the status has it from an operator before this one."""
-    if world.cluster is None:
-        return None
-    if world.cluster.clean_audit_began_ms is not None or world.cluster.recovery.get("lastFullAudit"):
-        return world.cluster.clean_audit_began_ms
+    """When the last full audit began, if it was clean, as the status has it.
+
+    An audit counts once it stands there, so that an operator that dies leaves it to the next, which would otherwise
+    take back what this one allowed. The status has whole seconds, rounded down.
+    """
     known = world.status.get("recovery", {}).get("lastFullAudit", {})
     return from_iso(known["startedAt"]) if known.get("clean") else None
 

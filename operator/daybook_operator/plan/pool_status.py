@@ -150,7 +150,7 @@ def status_of(
     troubles: Mapping[BookieId, str],
     now_ms: int,
 ) -> dict[str, Any]:
-    """Everything but conditions and observedGeneration."""
+    """Everything but conditions and observedGeneration. An empty map or list is left out: the server makes it null."""
     images = {pod.image for pod in world.pods.values()}
     racks = [rack_path(placing.places[o]) for o in world.expected if o in placing.places]
     own = [b for b in (world.cluster.bookies if world.cluster else ()) if world.ordinal_of(b) is not None]
@@ -167,8 +167,8 @@ def status_of(
         "currentImage": images.pop() if len(images) == 1 else None,
         "targetImage": world.spec.image or None,
         "rackCount": len(set(racks)),
-        "racks": {rack: racks.count(rack) for rack in sorted(set(racks))},
-        "bookies": bookie_records(world, placing, draining, troubles, now_ms),
+        "racks": {rack: racks.count(rack) for rack in sorted(set(racks))} or None,
+        "bookies": bookie_records(world, placing, draining, troubles, now_ms) or None,
         "rollout": rolling.roll.record(rolling.stage, rolling.message) if rolling.roll is not None else None,
         "drain": draining.drain.record(draining.message) if draining.drain is not None else None,
         "recovery": _recovery(world, replication),
@@ -182,7 +182,8 @@ def bookie_records(
     """Each bookie, by ordinal; `since` changes with the state alone."""
     before = {each["id"]: each for each in world.status.get("bookies", ())}
     records = []
-    for ordinal in sorted({*world.expected, *world.pods}):
+    stopped = range(world.present_replicas) if world.is_stopping else ()
+    for ordinal in sorted({*world.expected, *world.pods, *stopped}):
         bookie, pod, place = world.bookie(ordinal), world.pods.get(ordinal), placing.places.get(ordinal)
         info = world.cluster.bookies.get(bookie) if world.cluster else None
         state = state_of(world, ordinal, draining, troubles)

@@ -102,7 +102,6 @@ class ClusterSeen:
     """What ZooKeeper and the auditor say. `under_replicated` are ledgers with a task about a missing or doubtful replica.
 
     `leaving` are the ledgers with a task that says that a bookie leaves; `stuck` says of some of them why workers set them aside.
-    `clean_audit_began_ms` is when the last full audit that found everything replicated began; None: there was none.
     """
 
     bookies: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
@@ -116,7 +115,6 @@ class ClusterSeen:
     lost: tuple[BookieId, ...] = ()
     """Bookies that have been away for longer than the delay."""
     lost_bookie_delay_s: float | None = None
-    clean_audit_began_ms: int | None = None
     last_audit: str = ""
     """What the last full audit found, for people, if it was not clean."""
     recovery: Mapping[str, Any] = field(default_factory=dict)

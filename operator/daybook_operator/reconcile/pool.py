@@ -20,6 +20,8 @@ from daybook_operator.reconcile.world import World
 _LOG: Final = get_logger(__name__)
 _OF_A_DRAIN: Final = (SetReadOnly, MarkLeaving, UnmarkLeaving, DeleteCookie)
 _AGAIN_S: Final = 10.0
+_ROUNDING_MS: Final = 1_000
+"""The status tells in whole seconds when an audit began, rounded down."""
 
 
 class PoolReconciler:
@@ -54,4 +56,4 @@ class PoolReconciler:
         link = self._world.clusters.find(seen.cluster_ref)
         since_ms = audit_wanted_since_ms(seen, self._world.now_ms())
         if link is not None and since_ms is not None:
-            link.want_full_audit(after_ms=since_ms)
+            link.want_full_audit(after_ms=since_ms + _ROUNDING_MS)

@@ -139,7 +139,6 @@ class PoolObserver:
             stuck=stuck,
             lost=link.last_report.lost_bookies if link.last_report else (),
             lost_bookie_delay_s=delay_s,
-            clean_audit_began_ms=_clean_audit_began_ms(link),
             last_audit=_found_by(link.last_full_report),
             recovery=recovery_status(await observe_recovery(self._world, link), self._world.now_ms()),
         )
@@ -176,13 +175,6 @@ def _classes_to_grow(claims: Mapping[str, ClaimSeen], volumes: Mapping[str, Volu
         for claim in claims.values()
         if claim.storage_class and claim.requested_bytes < volumes[claim.role].size_bytes
     }
-
-
-def _clean_audit_began_ms(link: ClusterLink) -> int | None:
-    """None as well if a later full audit was not clean."""
-    report = link.last_full_report
-    is_clean = report is not None and report.is_fully_replicated
-    return link.last_clean_full_audit_began_ms if is_clean else None
 
 
 def _found_by(report: AuditReport | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from daybook_operator.plan.conditions import find
+from daybook_operator.plan.conditions import find, iso
 from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.effects import (
     Apply,
@@ -29,7 +29,7 @@ from daybook_operator.plan.effects import (
     SetStatus,
     UnmarkLeaving,
 )
-from daybook_operator.plan.pool_decide import decide
+from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide
 from daybook_operator.plan.pool_spec import PoolDefaults, cluster_of, spec_of
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
 from daybook_operator.plan.pool_world import (
@@ -126,7 +126,7 @@ class PoolSim(PoolFacts):
             locations=dict(self.locations),
             under_replicated=tuple(sorted(self.in_need)),
             leaving={bookie: frozenset(ledgers) for bookie, ledgers in leaving.items()},
-            clean_audit_began_ms=self.clean_audit_began_ms,
+            recovery=self._audits(),
             survey=Survey(
                 ledgers=len(self.ledgers),
                 ledgers_of=counts,
@@ -134,6 +134,10 @@ class PoolSim(PoolFacts):
                 ensemble_max=max((len(each) for each in self.ledgers.values()), default=0),
             ),
         )
+
+    def _audits(self) -> dict[str, Any]:
+        began_ms = self.clean_audit_began_ms
+        return {} if began_ms is None else {"lastFullAudit": {"startedAt": iso(began_ms), "clean": True}}
 
     def _drained(self) -> int:
         drain = self.manifest.get("status", {}).get("drain")
@@ -279,14 +283,15 @@ class PoolSim(PoolFacts):
             effects += self.reconcile().effects
             self.work()
             self.now_ms += 5_000
-            self.audit()
+            if audit_wanted_since_ms(self.world(), self.now_ms) is not None:
+                self.audit()
             quiet = 0 if effects else quiet + 1
 
 
 def grown(**spec: Any) -> PoolSim:
     """A pool that has come up, everything replicated."""
     made = PoolSim(pool_manifest(**spec))
-    made.settle(8)
+    made.settle(16)
     assert made.manifest["status"]["phase"] == "Running"
     return made
 
