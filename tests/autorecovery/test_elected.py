@@ -14,7 +14,13 @@ def test_a_full_audit_that_is_asked_for_comes_at_once_and_tells_when_it_began() 
         ledger_id = await cluster.ledger("b1", "b2", "b3")
         stop = asyncio.Event()
         reports: list[AuditReport] = []
-        process = AuditorProcess(cluster, SETTINGS, name="a", on_report=reports.append)
+
+        def note(report: AuditReport) -> None:
+            """Quick rounds come in between by the clock."""
+            if report.full:
+                reports.append(report)
+
+        process = AuditorProcess(cluster, SETTINGS, name="a", on_report=note)
         assert process.last_clean_full_audit_began_ms is None
         serving = asyncio.ensure_future(process.run(stop))
         await until(lambda: len(reports) == 1)
@@ -26,7 +32,6 @@ def test_a_full_audit_that_is_asked_for_comes_at_once_and_tells_when_it_began() 
         process.request_full_audit()
         await until(lambda: len(reports) == 2)
         second = process.last_clean_full_audit_began_ms
-        assert reports[1].full
         assert second is not None
         assert first <= asked_ms <= second
 
