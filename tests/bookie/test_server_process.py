@@ -23,7 +23,14 @@ from daybook.metadata.store import MetadataStore
 from daybook.runtime.health import LIVENESS, READINESS
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import decode_read
-from tests.bookie.process_kit import LAYOUT, BookieProcess, create_ledger, format_cluster, with_store
+from tests.bookie.process_kit import (
+    LAYOUT,
+    PROCESS_S,
+    BookieProcess,
+    create_ledger,
+    format_cluster,
+    with_store,
+)
 from tests.bookie.server_kit import KEY, WAIT_S, eventually, frame_of
 
 pytestmark = pytest.mark.integration
@@ -128,7 +135,7 @@ def test_rule_23_a_write_that_fails_ends_the_process_with_a_reason(
     stream.add(frame_of(ledger_id, 0, [b"a"]))
     resource.prlimit(bookie.process.pid, resource.RLIMIT_FSIZE, (4096, 4096))
     stream.send(frame_of(ledger_id, 1, [bytes(100_000)]))
-    assert bookie.process.wait(WAIT_S) == 3
+    assert bookie.process.wait(PROCESS_S) == 3
     (line,) = bookie.logged("the bookie stops: what is durable is unknown, the next start replays")
     assert "journal" in line["reason"]
     bookie.start()
@@ -159,7 +166,7 @@ def test_zookeeper_away_at_the_start_is_said(make_bookie: MakeBookie) -> None:
 
 def test_an_unknown_cluster_is_said(make_bookie: MakeBookie) -> None:
     bookie = make_bookie(formatted=False)
-    assert bookie.spawn().wait(WAIT_S) == 1
+    assert bookie.spawn().wait(PROCESS_S) == 1
     (line,) = bookie.logged("the bookie cannot start")
     assert "there is no cluster 'daybook'" in line["reason"]
 
@@ -171,7 +178,7 @@ def test_a_port_in_use_is_said(make_bookie: MakeBookie, which: str) -> None:
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         bookie = make_bookie(**{which: address})
-        assert bookie.spawn().wait(WAIT_S) == 1
+        assert bookie.spawn().wait(PROCESS_S) == 1
     (line,) = bookie.logged("the bookie cannot start")
     assert address in line["reason"]
     assert "is in use by another process" in line["reason"]
@@ -181,7 +188,7 @@ def test_a_second_process_on_the_same_directories_is_refused(make_bookie: MakeBo
     first = make_bookie()
     first.start()
     second = make_bookie("second", journal_dir=str(tmp_path / "b0" / "journal"))
-    assert second.spawn().wait(WAIT_S) == 1
+    assert second.spawn().wait(PROCESS_S) == 1
     (line,) = second.logged("the bookie cannot start")
     assert "another process uses" in line["reason"]
     assert eventually(lambda: first.health(READINESS) == "SERVING")
@@ -210,7 +217,7 @@ def test_rule_29_a_lost_disk_and_a_deleted_cookie_end_with_exit_codes_of_their_o
     assert bookie.end() == 0
 
     with_store(zookeeper, lambda store: BookieDirectory(store, LAYOUT).delete_cookie("b0", 0))
-    assert bookie.spawn().wait(WAIT_S) == EXIT_FORGOTTEN
+    assert bookie.spawn().wait(PROCESS_S) == EXIT_FORGOTTEN
     assert "daybook bookie replace b0" in bookie.tail()
 
     with_store(zookeeper, lambda store: _authorise(store, "b0"))
@@ -218,11 +225,11 @@ def test_rule_29_a_lost_disk_and_a_deleted_cookie_end_with_exit_codes_of_their_o
     assert bookie.end() == 0
     for name in ("journal", "store"):
         shutil.rmtree(bookie.directory / name)
-    assert bookie.spawn().wait(WAIT_S) == EXIT_DISK_LOST
+    assert bookie.spawn().wait(PROCESS_S) == EXIT_DISK_LOST
     assert "daybook bookie replace b0" in bookie.tail()
 
     (bookie.directory / "store" / "stray").write_bytes(b"?")
-    assert bookie.spawn().wait(WAIT_S) == EXIT_NOT_STARTED
+    assert bookie.spawn().wait(PROCESS_S) == EXIT_NOT_STARTED
 
 
 async def _authorise(store: MetadataStore, bookie: str) -> None:
