@@ -1,6 +1,8 @@
 """`python -m bench`: measure, then print and write the report."""
 
 import os
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated, Final
@@ -31,6 +33,7 @@ def main(
     cache: Annotated[Path, typer.Option(help="where the peer's jars are kept")] = CACHE,
 ) -> None:
     """Measure Daybook, and with --peer Apache BookKeeper beside it, on this machine."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that both sides are stopped
     console = Console()
     work = [each for each in workloads(scale) if only in each.name]
     with tempfile.TemporaryDirectory(dir=data, prefix="daybook-bench-") as scratch:
