@@ -9,6 +9,7 @@ they owe (rule 47). While another process is the auditor, the link looks for its
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.words import is_harmless
 from daybook.client.client import Client
+from daybook.core.audit_ledger import HARMLESS, Reason
 from daybook.core.errors import DaybookError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement_policies import PlacementSettings, make_policy
@@ -71,6 +73,8 @@ class ClusterLink:
         self.last_report: AuditReport | None = None
         """Of the last audit of this process, quick or full."""
         self.last_full_report: AuditReport | None = None
+        self.unmended: dict[LedgerId, tuple[str, ...]] = {}
+        """What the last audit found wrong with ledgers that no worker can mend now: no bookie is free, or it is too early."""
         self.last_bookie_returned_ms = monotonic_ms()
         """When, by the monotonic clock, a bookie last came or started anew; what was before this link is not known."""
         self._context = context
@@ -132,7 +136,9 @@ class ClusterLink:
         )
         auditor, stop = self._auditor, self._audit_stop
         self._auditing = asyncio.create_task(
-            self._for_ever("auditor", lambda: auditor.run(stop), stop), name=f"auditor of {self.ref}"
+            self._for_ever("auditor", lambda: auditor.run(stop), stop),
+            name=f"auditor of {self.ref}",
+            context=Context(),  # of no reconcile, so that its log lines name none
         )
         self._wake.set()
 
@@ -153,6 +159,9 @@ class ClusterLink:
             if report.is_fully_replicated and began_ms is not None:
                 self._clean = (began_ms, report.began_at_ms)
         self._tasks_read_ms = None
+        before, self.unmended = self.unmended, _unmended(report)
+        for ledger_id in sorted({each for each, _ in before.items() ^ self.unmended.items()}):
+            self._context.on_ledger(self.ref, ledger_id)
         self._wake.set()
         self._context.on_change(self.ref)
 
@@ -242,6 +251,7 @@ class ClusterLink:
             self._followed[ledger_id] = asyncio.create_task(
                 self._for_ever("a ledger's watch", lambda: self._watch_ledger(ledger_id), self._stop),
                 name=f"watch of ledger {ledger_id}",
+                context=Context(),
             )
 
     def unfollow(self, ledger_id: LedgerId) -> None:
@@ -299,7 +309,7 @@ class Clusters:
         """
         opening = self._opening.get(ref)
         if opening is None or (opening.done() and not _is_open(opening)):
-            opening = asyncio.create_task(self._open(ref), name=f"link to {ref}")
+            opening = asyncio.create_task(self._open(ref), name=f"link to {ref}", context=Context())
             self._opening[ref] = opening
         timeout_s = self._context.settings.zookeeper_timeout_ms / 1000
         await asyncio.wait({opening}, timeout=timeout_s)
@@ -356,6 +366,18 @@ class Clusters:
         await client.__aenter__()
         _LOG.info("linked to a cluster", cluster=str(ref))
         return ClusterLink(ref, client, self._context)
+
+
+def _unmended(report: AuditReport) -> dict[LedgerId, tuple[str, ...]]:
+    """By ledger; what is harmless and what a task is about are left out."""
+    with_task = frozenset(report.under_replicated)
+    found: dict[LedgerId, tuple[str, ...]] = {}
+    for reason, ledger_ids in report.by_reason.items():
+        if Reason(reason) not in HARMLESS:
+            for ledger_id in ledger_ids:
+                if ledger_id not in with_task:
+                    found[ledger_id] = (*found.get(ledger_id, ()), reason)
+    return found
 
 
 def _is_open(opening: asyncio.Task[ClusterLink]) -> bool:

@@ -95,7 +95,7 @@ def _fully_replicated(seen: LedgerInCluster) -> Condition:
             seen.task.why_not,
             next_step=f"Bring back one of {_names(seen.task.bookies)} with its disk; the repair then goes on by itself.",
         )
-    if seen.lacks_replicas and seen.task is not None:
+    if seen.lacks_replicas and seen.task is not None and not seen.problems:
         job = f"Job {seen.recovery_job} repairs it" if seen.recovery_job else "It waits for a recovery Job"
         why = f"; the last attempt ended with: {seen.task.why_not}" if seen.task.why_not else ""
         return wrong(
@@ -104,6 +104,8 @@ def _fully_replicated(seen: LedgerInCluster) -> Condition:
             f"Found: {', '.join(seen.task.reasons)}{why}",
             next_step=f"{job}; nothing needs to be done, unless it stays so (see the pool's FullyReplicated).",
         )
+    if seen.problems:
+        return _unmended(seen)
     if not seen.audited:
         return unknown(
             FULLY_REPLICATED,
@@ -112,6 +114,25 @@ def _fully_replicated(seen: LedgerInCluster) -> Condition:
             next_step="Wait for the next one.",
         )
     return fine(FULLY_REPLICATED, "AllReplicas", "The last audit found nothing missing.")
+
+
+def _unmended(seen: LedgerInCluster) -> Condition:
+    """What the auditor found and no Job can help."""
+    found = ", ".join(seen.problems)
+    if seen.lacks_replicas:
+        return wrong(
+            FULLY_REPLICATED,
+            "UnderReplicated",
+            f"The last audit found: {found}, and no bookie can take the place now",
+            next_step="Bring the lost bookie back, or add bookies (raise the pool's spec.replicas); an open ledger's "
+            "grace period may also just not be over.",
+        )
+    return wrong(
+        FULLY_REPLICATED,
+        "BookieAway",
+        f"The last audit found: {found}",
+        next_step="Wait: a bookie that restarts has what it owes; after the pool's delay it counts as lost.",
+    )
 
 
 def _rack_diverse(world: LedgerWorld, seen: LedgerInCluster, metadata: LedgerMetadata) -> Condition:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from daybook.core.audit_ledger import HARMLESS
+from daybook.core.audit_ledger import HARMLESS, Reason
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo
@@ -13,6 +13,9 @@ from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import RepairTask
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.finalizers import FinalizerRules
+
+_AWAY: Final = frozenset({Reason.MISSING.value, Reason.UNLISTED.value})
+"""A bookie that is away, or does not tell, may have all that it owes."""
 
 CLUSTER_ANNOTATION: Final = "daybook.dev/cluster"
 """`<cluster>@<zookeeper>`: where the ledger is, for when the pool that said so is gone."""
@@ -45,10 +48,14 @@ class LedgerInCluster:
     unrecoverable: bool = False
     audited: bool = False
     recovery_job: str = ""
+    problems: tuple[str, ...] = ()
+    """What the last audit found wrong with it that no worker can mend now."""
 
     @property
     def lacks_replicas(self) -> bool:
         """Whether the ledger's task is about a replica that is missing or doubtful, and not only badly placed."""
+        if set(self.problems) - _AWAY:
+            return True
         if self.task is None:
             return False
         words = {reason.partition(" ")[0] for reason in self.task.reasons}

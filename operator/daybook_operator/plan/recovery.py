@@ -59,6 +59,8 @@ class RecoverySeen:
     """Repair is switched off for the whole cluster (rule 33)."""
     lost_bookies: tuple[BookieId, ...] = ()
     misplaced: int = 0
+    blocked: int = 0
+    """Ledgers that lack a replica, as the last audit found, and have no task, since no bookie can take the place."""
     last_audit: AuditSeen | None = None
     last_full_audit: AuditSeen | None = None
 
@@ -123,7 +125,7 @@ def recovery_status(seen: RecoverySeen, now_ms: int) -> dict[str, Any]:
     plan: JobsPlan = plan_jobs(seen.tasks, seen.jobs, JobPolicy(parallelism=0), prefix="", now_ms=now_ms)
     lacking = [task for task in seen.tasks if not task.is_harmless]
     return {
-        "underReplicated": len(lacking),
+        "underReplicated": len(lacking) + seen.blocked,
         "unrecoverable": len(plan.unrecoverable),
         "unrecoverableLedgers": list(plan.unrecoverable[:_LISTED_MAX]),
         "lostBookies": list(seen.lost_bookies[:_LOST_LISTED_MAX]),

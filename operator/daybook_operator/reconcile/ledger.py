@@ -127,4 +127,5 @@ class LedgerReconciler:
             unrecoverable=task is not None and is_unrecoverable(task.value),
             audited=link.last_report is not None,
             recovery_job=self._world.inventory.job_of(link.ref, ledger_id),
+            problems=link.unmended.get(ledger_id, ()),
         )

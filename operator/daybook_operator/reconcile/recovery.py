@@ -26,6 +26,7 @@ from daybook_operator.plan.recovery import (
 from daybook_operator.queue import Key
 from daybook_operator.reconcile.world import World
 
+_AWAY: Final = {Reason.MISSING.value, Reason.UNLISTED.value}
 _OVER: Final = {"Complete", "Failed"}
 
 
@@ -142,6 +143,10 @@ async def observe_recovery(
         switched_off=await link.tasks.disabled(),
         lost_bookies=report.lost_bookies if report else (),
         misplaced=len(report.by_reason.get(Reason.MISPLACED.value, ())) if report else 0,
+        blocked=sum(
+            ledger_id not in with_task and bool(set(reasons) - _AWAY)
+            for ledger_id, reasons in link.unmended.items()
+        ),
         last_audit=_audit_seen(report),
         last_full_audit=_audit_seen(full),
     )

@@ -223,6 +223,21 @@ def test_an_under_replicated_ledger_names_its_job_and_what_is_missing() -> None:
     assert now["message"] == said["message"]
 
 
+def test_a_ledger_that_no_job_can_mend_is_not_called_replicated() -> None:
+    """Its bookie is lost and no other is free: it has no task, and lacks a replica all the same."""
+    decision = decide(world(created(problems=("lost",))), NOW_MS)
+    assert status(decision)["underReplicated"] is True
+    said = condition(decision, "FullyReplicated")
+    assert (said["status"], said["reason"]) == ("False", "UnderReplicated")
+    assert "add bookies" in said["message"]
+
+
+def test_a_bookie_that_is_away_for_a_moment_is_waited_for() -> None:
+    decision = decide(world(created(problems=("missing",))), NOW_MS)
+    assert status(decision)["underReplicated"] is False
+    assert condition(decision, "FullyReplicated")["reason"] == "BookieAway"
+
+
 def test_what_only_lies_badly_is_not_under_replicated() -> None:
     task = RepairTask(7, ("misplaced data.bk-1",), ("data.bk-1",), 0)
     decision = decide(world(created(task=task)), NOW_MS)

@@ -149,10 +149,11 @@ def test_the_status_counts_what_is_left() -> None:
         jobs,
         lost_bookies=("data.bk-0",),
         misplaced=1,
+        blocked=2,
         last_full_audit=AuditSeen(NOW_MS, 2_000, is_clean=False, ledgers=4),
     )
     status = recovery_status(seen, NOW_MS)
-    assert (status["underReplicated"], status["activeJobs"], status["waitingLedgers"]) == (3, 1, 2)
+    assert (status["underReplicated"], status["activeJobs"], status["waitingLedgers"]) == (5, 1, 2)
     assert (status["unrecoverable"], status["unrecoverableLedgers"]) == (1, [3])
     assert status["lostBookies"] == ["data.bk-0"]
     assert status["lastFullAudit"]["clean"] is False
