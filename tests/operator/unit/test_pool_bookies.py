@@ -62,6 +62,22 @@ def test_a_drain_goes_through_its_stages_and_its_volumes_go_by_policy() -> None:
     assert [each.message for each in sim.told if each.reason == "Drained"]
 
 
+def test_rule_29_a_bookie_is_forgotten_only_after_an_audit_that_began_when_no_ledger_named_it() -> None:
+    sim = grown(replicas=4)
+    sim.manifest["spec"]["replicas"] = 3
+    for _ in range(4):
+        sim.now_ms += 2_000
+        sim.reconcile()
+    assert sim.manifest["status"]["drain"]["stage"] == "Verifying"
+    assert replication_of(sim.world(), sim.now_ms).is_full is True, "the gate of a roll is open"
+    assert "data.bk-3" in sim.cookies
+    sim.now_ms += 2_000
+    sim.audit()
+    sim.reconcile()
+    sim.reconcile()
+    assert "data.bk-3" not in sim.cookies
+
+
 def test_a_drain_is_called_off_by_raising_replicas_until_the_cookie_is_gone() -> None:
     sim = grown(replicas=4)
     sim.ledgers = {1: ("data.bk-2", "data.bk-3")}
@@ -221,7 +237,7 @@ def test_rule_29_who_is_replaced_by_policy(
     assert any(isinstance(each, AuthoriseReplacement) for each in effects) is is_authorised
 
 
-def test_disks_lost_in_two_racks_at_once_are_for_a_person(sim: PoolSim) -> None:
+def test_rule_29_disks_lost_in_two_racks_at_once_are_for_a_person(sim: PoolSim) -> None:
     for ordinal in (0, 1):
         sim.lose_disk(ordinal)
         sim.kubelet(ordinal)

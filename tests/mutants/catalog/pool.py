@@ -1,0 +1,29 @@
+"""Rule 29 as the operator keeps it: who is replaced by policy, and when a bookie may be forgotten."""
+
+import pytest
+from daybook_operator.plan import pool_drain, pool_lost_disk
+
+from tests.mutants.registry import mutant
+
+_BOOKIES = "tests/operator/unit/test_pool_bookies.py::"
+_NO_OPERATOR = "there is no operator in the simulated cluster"
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_BOOKIES}test_rule_29_disks_lost_in_two_racks_at_once_are_for_a_person",
+    not_simulated=_NO_OPERATOR,
+)
+def any_number_of_lost_disks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Volumes that are not mounted anywhere are taken for lost disks, all of them."""
+    monkeypatch.setattr(pool_lost_disk, "_racks_with_lost_disks", lambda _world, _placing: [])
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_BOOKIES}test_rule_29_a_bookie_is_forgotten_only_after_an_audit_that_began_when_no_ledger_named_it",
+    not_simulated=_NO_OPERATOR,
+)
+def any_clean_audit_lets_a_bookie_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An audit from before the copies were made counts."""
+    monkeypatch.setattr(pool_drain, "clean_audit_began_ms", lambda _world: 10**15)
