@@ -54,9 +54,9 @@ def shims(socket: str) -> list[int]:
     return found
 
 
-def remove_all() -> None:
-    """Remove the cgroups of all nodes."""
-    for top in _ROOT.glob(f"*/{_PREFIX}*"):
+def remove(name: str) -> None:
+    """Remove the cgroup, and those below it, under every controller."""
+    for top in _ROOT.glob(f"*/{name}"):
         below = sorted((folder for folder in top.rglob("*") if folder.is_dir()), reverse=True)
         for folder in (*below, top):
             _remove(folder)

@@ -107,7 +107,13 @@ class NodeCluster:
     def nodes(self) -> dict[str, Node]:
         """The nodes by name. Raises NodesError if no cluster runs."""
         self._pid()
-        known = json.loads((self.directory / "nodes.json").read_text(encoding="utf-8"))
+        return self._known_nodes()
+
+    def _known_nodes(self) -> dict[str, Node]:
+        try:
+            known = json.loads((self.directory / "nodes.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
         return {each["name"]: Node(**{**each, "folder": Path(each["folder"])}) for each in known}
 
     @property
@@ -125,8 +131,12 @@ class NodeCluster:
             raise NodesError(f"a cluster runs already in {self.directory}: take it down first")
         shutil.rmtree(self.directory, ignore_errors=True)
         nodes = [self._parse(text, number) for number, text in enumerate(wanted, _FIRST_NUMBER)]
+        if taken := [node.name for node in nodes if cgroups.processes(node.cgroup)]:
+            raise NodesError(f"another cluster runs {', '.join(taken)}: take it down, or choose other names")
         began = time.monotonic()
         self.sandbox.create()
+        known = [{**asdict(node), "folder": str(node.folder)} for node in nodes]
+        (self.directory / "nodes.json").write_text(json.dumps(known), encoding="utf-8")
         try:
             self._start_network()
             plane = self._start_control_plane()
@@ -139,8 +149,6 @@ class NodeCluster:
                 write_files(node, proxy)
                 self._plug_in(node)
                 cgroups.create(node.cgroup)
-            known = [{**asdict(node), "folder": str(node.folder)} for node in nodes]
-            (self.directory / "nodes.json").write_text(json.dumps(known), encoding="utf-8")
             for node in nodes:
                 self._start_containerd(node)
             self.import_images([archive, *images])
@@ -154,8 +162,10 @@ class NodeCluster:
 
     def down(self, *, keep_logs: bool = False) -> None:
         """End everything and leave no trace, but the logs if they are to be looked at."""
+        names = [node.cgroup for node in self._known_nodes().values()]
         self.sandbox.destroy()
-        cgroups.remove_all()
+        for name in names:
+            cgroups.remove(name)
         if keep_logs:
             self._say(f"The logs are in {self.directory / 'log'}.")
         else:
