@@ -94,13 +94,13 @@ class LeaderLease:
         """Let another take over at once, if this process still leads."""
         if self._mine is None:
             return
-        record = {
-            **self._mine,
-            "spec": {**self._mine["spec"], "holderIdentity": "", "leaseDurationSeconds": 1},
-        }
         self._mine = None
         try:
-            await self._kube.replace(record)
+            # read anew: a renewal that was cut short may have been carried out
+            now = await self._kube.find("Lease", self._settings.namespace, self._settings.name)
+            if now is not None and _holder(now) == self._settings.identity:
+                free = {**now["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+                await self._kube.replace({**now, "spec": free})
         except KubeError as error:
             _LOG.info("the Lease runs out by itself", why=str(error))
 
