@@ -27,7 +27,7 @@ from daybook.core.repair_task import RepairTask
 from tests.sim.actors import make_recovery
 from tests.sim.audit_checks import LOST_DELAY_MS, OPEN_GRACE_MS, ReadPace
 from tests.sim.clients import KEY, Activity, Driver
-from tests.sim.metadata_model import LOST, Versioned
+from tests.sim.metadata_model import LOST, Session, Versioned
 from tests.sim.recovery_checks import RecoveryChecks
 from tests.sim.transitions import Party
 from tests.sim.world import MS
@@ -213,6 +213,7 @@ class WorkerClient(Inspector):
         super().__init__(cluster, name, ledger_id, KEY)
         self.clears_limbo_of: BookieId | None = None
         self.successors: list[BookieId] = []
+        self._locked_by: Session | None = None
         self._checks = cluster.checkers.audits
         self._plan_under_way: RepairPlan | None = None
         self._recovery_checks: RecoveryChecks | None = None
@@ -243,6 +244,7 @@ class WorkerClient(Inspector):
         if answer is not True:
             self.finish()
             return
+        self._locked_by = self.session
         store = self.cluster.store
         store.request(self.session, self._task_read, store.tasks.get, self.ledger_id)
 
@@ -323,6 +325,8 @@ class WorkerClient(Inspector):
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
         """A repair copies its share, and looks at the metadata before it says that it is done (rules 32 and 56)."""
+        if effects and self.session is not self._locked_by:
+            self.cluster.checkers.fail("a worker without its lock stops", f"{self.name} goes on (rule 34)")
         if isinstance(self.machine, LedgerRecovery) and self._recovery_checks is not None:
             self._recovery_checks.stepped(event, effects)
         if self.activity is not Activity.REPAIR:
@@ -365,16 +369,19 @@ class WorkerClient(Inspector):
         machine, plan = self.machine, self._plan_under_way
         assert isinstance(machine, LedgerRepair)
         assert plan is not None
-        fail = self.cluster.checkers.fail
+        checkers = self.cluster.checkers
+        fail = checkers.fail
         for effect in effects:
-            if isinstance(effect, fx.CasMetadata) and self._must_copy and machine.copied_entries:
+            copies_again = self._must_copy and machine.copied_entries and machine.metadata.is_closed
+            if isinstance(effect, fx.CasMetadata) and copies_again:
                 fail("after a conflict the copies are made anew", f"{self.name} does not (rule 47)")
             if isinstance(effect, fx.RepairFinished):
                 if plan.clear_limbo is not None and not self._is_cleared:
                     fail("a refused clearing is no end of limbo", f"{plan.clear_limbo} is in limbo (rule 29)")
-                if len(plan.fragments) == len(machine.metadata.fragments):
-                    for name in self.successors:
-                        self.cluster.checkers.successor_holds(name, self.ledger_id)
+                for repair in plan.fragments:
+                    for job in repair.jobs:
+                        if job.replaces:
+                            checkers.successor_holds(job.target, self.ledger_id, repair.first_entry)
 
     def _repair_failed(self, effect: fx.RepairFailed) -> None:
         self._checks.failed(self.ledger_id, self.world.now_ms)

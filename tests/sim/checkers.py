@@ -359,12 +359,29 @@ class Checkers:
         if missing:
             self.fail("limbo ends only when all is copied", f"ledger {ledger_id} on {bookie} lacks {missing}")
 
-    def successor_holds(self, bookie: BookieId, ledger_id: LedgerId) -> None:
-        """A repair that named `bookie` is done: it has what it owes, or is known to be in limbo (rules 29 and 32)."""
+    def read_meets(
+        self, bookie: BookieId, ledger_id: LedgerId, accepted: Iterable[EntryId], met: Collection[EntryId]
+    ) -> None:
+        """A read on `bookie` meets what was accepted, synced or not (rule 43)."""
+        missed = [entry for entry in accepted if entry not in met]
+        if missed:
+            self.fail("a read meets what was accepted", f"{bookie}, ledger {ledger_id}: {missed} (rule 43)")
+
+    def successor_holds(self, bookie: BookieId, ledger_id: LedgerId, first: EntryId) -> None:
+        """A repair that named `bookie` in the fragment from `first` on is done: it has its share there (rules 29, 32).
+
+        One that lost its disk since it was named is in limbo.
+        """
         ghost, disk = self.ghosts[ledger_id], self.bookies[bookie]
         if ghost.deleted or ghost.end is None or disk.is_in_limbo(ledger_id):
             return
-        lacks = [entry for entry in self.owed_by(ghost, bookie) if not disk.holds_durably(ledger_id, entry)]
+        fragment = ghost.metadata.fragment_of(first)
+        owed = self.owed_by(ghost, bookie) if bookie in fragment.bookies else []
+        lacks = [
+            entry
+            for entry in owed
+            if ghost.metadata.fragment_of(entry) is fragment and not disk.holds_durably(ledger_id, entry)
+        ]
         if lacks:
             self.fail("a successor has its share", f"{bookie} lacks {lacks} of ledger {ledger_id}")
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
+from daybook.core.errors import Code
 from daybook.core.frame import decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.metadata import LedgerMetadata
@@ -26,6 +27,8 @@ class RecoveryChecks:
         self._found_closed = False
         self._sent: dict[int, tuple[BookieId, list[EntryId]]] = {}
         self._acked: dict[EntryId, set[BookieId]] = {}
+        self._asked: dict[int, EntryId] = {}
+        self._denials: list[tuple[BookieId, EntryId, ev.ReadAnswered]] = []
 
     def stepped(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
         """The recovery took `event` and asks for `effects`."""
@@ -35,11 +38,14 @@ class RecoveryChecks:
             case ev.FrameAcked(bookie, send_id) if send_id in self._sent:
                 for entry in self._sent[send_id][1]:
                     self._acked.setdefault(entry, set()).add(bookie)
+            case ev.ReadAnswered(bookie, request_id, Code.OK, limbo=False) if request_id in self._asked:
+                self._denials.append((bookie, self._asked[request_id], event))
             case _:
                 pass
         for effect in effects:
             match effect:
                 case fx.SendRead():
+                    self._asked[effect.request_id] = effect.first
                     self._reads(effect)
                 case fx.SendFrame():
                     self._writes_back(effect)
@@ -88,6 +94,7 @@ class RecoveryChecks:
 
     def _closes(self, metadata: LedgerMetadata) -> None:
         """Every entry that it closes over and did not know to be safe was acked by Qa of those it names (rule 9)."""
+        self._is_proved(metadata.last_entry + 1)
         for entry in range(self._machine.start_lac + 1, metadata.last_entry + 1):
             members = metadata.fragment_of(entry).bookies
             named = {members[position] for position in write_set(metadata.quorum, entry)}
@@ -95,6 +102,25 @@ class RecoveryChecks:
                 self._fail(
                     "a recovery names whom it wrote to", f"too few of {named} have entry {entry} (rule 9)"
                 )
+
+    def _is_proved(self, absent: EntryId) -> None:
+        """Qf bookies that can vouch for it said in so many words that they never had what would come next (rule 6)."""
+        started_with = self._machine.started_with
+        assert started_with is not None
+        quorum, members = started_with.quorum, started_with.last_fragment.bookies
+        denying = {
+            bookie
+            for bookie, first, answer in self._denials
+            if first <= absent <= answer.through
+            and absent not in answer.damaged
+            and all(entry.entry_id != absent for entry in answer.entries)
+        }
+        named = {members[position] for position in write_set(quorum, absent)}
+        if len(denying & named) < quorum.write_quorum - quorum.ack_quorum + 1:
+            self._fail(
+                "a close is proved by those that can vouch",
+                f"only {denying} deny {absent} (rules 6, 8 and 29)",
+            )
 
     def _fails(self) -> None:
         if self._found_closed:

@@ -7,7 +7,7 @@ import pytest
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.errors import DaybookError
+from daybook.core.errors import Code, DaybookError
 from daybook.core.frame import encode_frame, entry_crcs
 from daybook.core.ids import EntryId
 from daybook.core.placement_policies import make_policy
@@ -45,12 +45,18 @@ def test_a_removal_without_a_raise_or_after_an_add_is_seen(scene: Scene) -> None
 
 def test_a_successor_without_its_share_is_seen(scene: Scene) -> None:
     scene.close()
-    scene.checkers.successor_holds("b2", 0)
+    scene.checkers.successor_holds("b2", 0, 0)
     scene.disks["b2"].held[0] = {0, 1}
     with violated("a successor has its share"):
-        scene.checkers.successor_holds("b2", 0)
+        scene.checkers.successor_holds("b2", 0, 0)
     scene.disks["b2"].limbo = True
-    scene.checkers.successor_holds("b2", 0)
+    scene.checkers.successor_holds("b2", 0, 0)
+
+
+def test_a_read_that_passes_over_what_waits_for_its_sync_is_seen(scene: Scene) -> None:
+    scene.checkers.read_meets("b0", 0, [1, 2], {0, 1, 2})
+    with violated("a read meets what was accepted"):
+        scene.checkers.read_meets("b0", 0, [1, 2], {0, 1})
 
 
 def make_recovery(scene: Scene) -> RecoveryChecks:
@@ -88,6 +94,15 @@ def test_write_back_that_raises_the_lac_or_is_not_named_is_seen(scene: Scene) ->
     checks.stepped(TICK, [fx.SendFrame(name, at, frame(-1)) for at, name in enumerate(("b0", "b3"), 1)])
     for at, name in enumerate(("b0", "b3"), 1):
         checks.stepped(ev.FrameAcked(name, at), [])
+    with violated("a close is proved by those that can vouch"):
+        checks.stepped(TICK, [closed])
+    scene.disks["b0"].fenced = scene.disks["b1"].fenced = True
+    for at, name in enumerate(("b0", "b1"), 5):
+        checks.stepped(TICK, [fx.SendRead(name, at, 1, 1, 100, fence=True)])
+        checks.stepped(ev.ReadAnswered(name, at, Code.OK, through=1, limbo=name == "b1"), [])
+    with violated("a close is proved by those that can vouch"):
+        checks.stepped(TICK, [closed])
+    checks.stepped(ev.ReadAnswered("b1", 6, Code.OK, through=1), [])
     with violated("a recovery names whom it wrote to"):
         checks.stepped(TICK, [closed])
 

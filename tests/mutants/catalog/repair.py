@@ -14,7 +14,7 @@ from daybook.core.quorum import DENSE
 from daybook.core.repair import LedgerRepair, _Phase
 from daybook.core.repair_copy import PositionCopy
 from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
-from tests.mutants.catalog.swarms import LOST_DISKS, REPAIRS
+from tests.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, REPAIRS
 from tests.mutants.registry import mutant
 from tests.sim.metadata_model import MetadataStore
 
@@ -72,7 +72,11 @@ def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     _let_workers_meet(monkeypatch)
 
 
-@mutant(rule=34, caught_by=f"{_RACES}test_rule_34_a_worker_whose_lock_is_lost_stops_at_once")
+@mutant(
+    rule=34,
+    caught_by=f"{_RACES}test_rule_34_a_worker_whose_lock_is_lost_stops_at_once",
+    swarm=EXPIRIES,
+)
 def workers_go_on_without_their_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair does not stop when its worker's session is over."""
     monkeypatch.setattr(LedgerRepair, "_lock_lost", lambda self: [])

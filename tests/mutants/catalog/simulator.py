@@ -9,6 +9,7 @@ import pytest
 from daybook.core.bookie import BookieLedger
 from daybook.core.errors import Code
 from daybook.core.events import ForceAnswered
+from tests.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, RESTARTS
 from tests.mutants.registry import mutant
 from tests.sim.auditing import Inspector, WorkerClient
 from tests.sim.bookie_calls import BookieCalls
@@ -23,7 +24,7 @@ def compare_and_set_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MetadataStore, "_version_matches", staticmethod(lambda actual, expected: True))
 
 
-@mutant(rule=22)
+@mutant(rule=22, swarm=RESTARTS)
 def forces_are_answered_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie answers a force while deferred frames wait for their sync."""
 
@@ -47,7 +48,7 @@ def listings_decide_what_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Collector, "_confirmed", lambda self, ledger, answer: confirmed(self, ledger, None))
 
 
-@mutant(rule=29)
+@mutant(rule=29, swarm=LOST_DISKS)
 def replaced_disks_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that lost its disk vouches for every ledger."""
     monkeypatch.setattr(SimBookie, "_must_mark", lambda self, found: False)
@@ -59,7 +60,7 @@ def full_bookies_keep_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimBookie, "_refuses_for_space", lambda self, header: self.read_only)
 
 
-@mutant(rule=34)
+@mutant(rule=34, swarm=EXPIRIES)
 def workers_outlive_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker whose session expired takes a new one and goes on with its repair."""
     monkeypatch.setattr(WorkerClient, "session_expired", super(Inspector, Inspector).session_expired)

@@ -55,6 +55,9 @@ REPAIRS: Final[Swarm] = {
 }
 """Older fragments are repaired while the ledger is written and recovered."""
 
+EXPIRIES: Final[Swarm] = {**REPAIRS, **_faults(crash_bookie=1.0, wipe_bookie=1.0, expire_client=2.0)}
+"""Workers lose their sessions."""
+
 MIXED_ANSWERS: Final[Swarm] = {"overlapping": True, "refusal": 0.1, "reorder": 0.4, "fsync_stall": 0.1}
 """Streams with several messages under way, of which some frames are refused."""
 

@@ -1,0 +1,99 @@
+"""The simulator is worth something only if it finds bugs: without a rule, the seed that is known for it must fail.
+
+`make mutants UPDATE=1` looks for the seeds and writes them; here each is replayed, with the rule and without it.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.mutants.registry import RULES, Mutant, load_catalog, registered
+from tests.mutants.seeds import (
+    Catch,
+    check_of,
+    failure_of,
+    failure_without,
+    load_seeds,
+    save_seeds,
+)
+
+WINDOW: Final = 40
+"""How many seeds after the known one may catch the mutant instead: a harmless change shifts what a seed meets."""
+
+HOLES: Final = frozenset(
+    {
+        "auditor.bookies_are_lost_at_once",
+        "auditor.open_fragments_get_no_grace",
+        "auditor.removal_overlooks_new_adds",
+        "auditor.workers_trust_their_task",
+        "auditor.writers_are_fenced_without_a_spare",
+        "recovery.a_close_overwrites_what_changed_meanwhile",
+        "recovery.a_close_undoes_a_repair",
+        "recovery.the_loser_of_a_close_race_fails",
+        "repair.conflicts_are_overwritten",
+        "repair.successor_may_be_in_the_fragment",
+        "repair.successors_may_restart",
+        "simulator.frames_are_found_only_after_the_sync",
+        "simulator.full_bookies_keep_no_reserve",
+        "simulator.replaced_disks_are_not_marked",
+        "writer.a_gap_is_no_end",
+        "writer.boot_ids_are_ignored",
+        "writer.zookeeper_is_always_there",
+    }
+)
+"""Mutants that no seed has caught so far: what `make mutants` should look for next. Their named tests have them."""
+
+load_catalog()
+SIMULATED: Final = [mutant for mutant in registered() if not mutant.not_simulated]
+SEEDS: Final = load_seeds()
+
+
+def test_every_mutant_has_a_seed_or_says_why_it_has_none() -> None:
+    assert sorted(SEEDS.keys() | HOLES) == sorted(mutant.name for mutant in SIMULATED), (
+        "run `make mutants UPDATE=1`; what no seed catches is a hole in the simulator"
+    )
+    assert sorted(SEEDS.keys() & HOLES) == [], "these are caught now: they are holes no more"
+
+
+def test_rules_that_no_seed_can_catch_are_known() -> None:
+    assert sorted(RULES - {mutant.rule for mutant in SIMULATED}) == NOT_SIMULATED
+
+
+NOT_SIMULATED: Final = [24, 25, 26, 27, 42]
+"""Their objects are files, pages of LMDB and ZooKeeper's own requests; the tests named after them have them."""
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [m for m in SIMULATED if m.name not in HOLES],
+    ids=lambda mutant: f"{mutant.rule:02d}-{mutant.name}",
+)
+def test_a_known_seed_catches_the_mutant(mutant: Mutant) -> None:
+    seed = SEEDS[mutant.name].seed
+    sound = failure_without(mutant, seed)
+    assert sound is None, f"seed {seed} fails with all rules in place: {sound}"
+    for candidate in range(seed, seed + WINDOW):
+        failure = failure_of(mutant, candidate)
+        if failure is not None:
+            assert check_of(failure)
+            return
+    pytest.fail(f"no seed from {seed} to {seed + WINDOW - 1} fails: run `make mutants UPDATE=1`")
+
+
+def test_only_a_check_catches_a_mutant() -> None:
+    assert check_of("ViolationError: LAC never goes back: of ledger 0") == "LAC never goes back"
+    assert check_of("AssertionError: an ensemble changes at LAC + 1") == "AssertionError of the core"
+    with pytest.raises(ValueError, match="does not work"):
+        check_of("TypeError: seat() takes 3 arguments")
+
+
+def test_seeds_are_kept_one_on_a_line(tmp_path: Path) -> None:
+    seeds = {"b.two": Catch(7, 8, "a close is final"), "a.one": Catch(0, 1, "it does not heal …")}
+    file = tmp_path / "seeds.json"
+    save_seeds(seeds, file)
+    assert load_seeds(file) == seeds
+    assert [line[:9] for line in file.read_text(encoding="utf-8").splitlines()[1:-1]] == [
+        '  "a.one"',
+        '  "b.two"',
+    ]
