@@ -225,7 +225,9 @@ async def test_a_withdrawn_candidate_leaves_no_node(opener: Opener) -> None:
 @pytest.mark.parametrize(
     "begin", [lambda s: Election(s, "/e", "me").campaign(), lambda s: acquire(s, "/e/l", "me")]
 )
-async def test_who_is_cancelled_while_he_asks_leaves_no_node(opener: Opener, begin: Callable[[MetadataStore], Coroutine[Any, Any, Lease | None]]) -> None:
+async def test_who_is_cancelled_while_he_asks_leaves_no_node(
+    opener: Opener, begin: Callable[[MetadataStore], Coroutine[Any, Any, Lease | None]]
+) -> None:
     async with stores(opener, 1) as (store,):
         await store.create("/e", b"")
         asking = asyncio.create_task(begin(store))
