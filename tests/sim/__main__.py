@@ -2,8 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from typing import Annotated
 
 import typer
@@ -11,11 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.sim.run import Summary, replay_command, run_chunk
+from tests.chaos.records import records_file
+from tests.sim.campaign import Campaign
+from tests.sim.run import Summary, replay_command
 from tests.sim.scenario import run_seed
 from tests.sim.trace import FAULTS, STATES
 
-_CHUNK = 50
 _SHOWN = 10
 _STATES_NEED_SEEDS = 2000
 """A shorter run may miss a rare state without anything being wrong."""
@@ -31,16 +30,16 @@ def main(
     trace: Annotated[bool, typer.Option("--trace", help="print what happens, event by event")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="processes")] = os.cpu_count() or 1,
 ) -> None:
-    """Simulate the core under faults. Exit code 1 if the promise was broken or a named state never reached."""
+    """Simulate the core under faults. Exit code 1 if the promise was broken or a named state never reached.
+
+    What a range came to is noted every 10,000 seeds, and when SIGINT or SIGTERM ends it early.
+    """
     if seed is not None:
         raise typer.Exit(_run_one(seed, tracing=trace))
     first, last = _parse(seeds)
     started = time.monotonic()
     summary = _run_many(first, last, jobs)
     _show(summary, time.monotonic() - started)
-    for result in summary.failures[:_SHOWN]:
-        console.print(f"[red]seed {result.seed}[/]: {result.failure}", highlight=False, soft_wrap=True)
-        console.print(f"    {replay_command(result.seed)}")
     missing = summary.tally.missing_states() if summary.seeds >= _STATES_NEED_SEEDS else []
     for name in missing:
         console.print(f"[red]never reached:[/] {name} ({STATES[name]})")
@@ -73,11 +72,6 @@ def _run_one(seed: int, *, tracing: bool) -> int:
     return 1 if result.failure else 0
 
 
-def _chunks(first: int, last: int) -> Iterator[range]:
-    for start in range(first, last + 1, _CHUNK):
-        yield range(start, min(start + _CHUNK, last + 1))
-
-
 def _run_many(first: int, last: int, jobs: int) -> Summary:
     columns = (
         TextColumn("seeds"),
@@ -86,18 +80,30 @@ def _run_many(first: int, last: int, jobs: int) -> Summary:
         TextColumn("{task.fields[failed]} failed"),
         TimeRemainingColumn(),
     )
-    summary = Summary()
-    with Progress(*columns, console=console) as progress, ProcessPoolExecutor(jobs) as pool:
+
+    def show(part: Summary) -> None:
+        total = campaign.total
+        for result in part.failures[: max(0, _SHOWN - len(total.failures) + len(part.failures))]:
+            console.print(f"[red]seed {result.seed}[/]: {result.failure}", highlight=False, soft_wrap=True)
+            console.print(f"    {replay_command(result.seed)}")
+        progress.update(task, completed=total.seeds, failed=len(total.failures))
+
+    campaign = Campaign(first, last, jobs=jobs, on_part=show)
+    with Progress(*columns, console=console) as progress, campaign.stopping_on_signals():
         task = progress.add_task("seeds", total=last - first + 1, failed=0)
-        for part in pool.map(run_chunk, _chunks(first, last)):
-            summary.add(part)
-            progress.update(task, completed=summary.seeds, failed=len(summary.failures))
-    return summary
+        campaign.run()
+    if campaign.is_stopped:
+        console.print(f"stopped after seed {first + campaign.total.seeds - 1}")
+    console.print(f"noted in {records_file()}", soft_wrap=True)
+    return campaign.total
 
 
 def _show(summary: Summary, seconds: float) -> None:
     table = Table(title="Simulation", show_header=False)
-    table.add_row("seeds", f"{summary.seeds:,}  ({summary.seeds / seconds:,.0f}/s)")
+    rate = (
+        f"{summary.seeds / seconds:,.0f}/s, {summary.seeds / max(summary.cpu_seconds, 1e-9):,.0f}/s of a core"
+    )
+    table.add_row("seeds", f"{summary.seeds:,}  ({rate})")
     table.add_row("events", f"{summary.events:,}")
     table.add_row("simulated hours", f"{summary.simulated_us / 3.6e9:.2f}")
     table.add_row("entries acknowledged", f"{summary.acked:,}")
