@@ -14,7 +14,6 @@ from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.worker import RepairWorker
 from daybook.core.ids import LedgerId
 from daybook.metadata.memory import Fault, FaultKind
-from daybook.runtime.clock import monotonic_ms
 from daybook.wire import bookie_pb2 as pb
 from tests.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
 
@@ -179,6 +178,23 @@ def test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_round_once_an
         assert await reasons(cluster, sound) is None, "what was whole is left to the next full round"
         await auditing.round(full=True)
         assert await reasons(cluster, sound) == ("gap b3",)
+
+    run(scenario)
+
+
+def test_a_quick_look_asks_metadata_and_no_bookie_for_its_entries() -> None:
+    """A hundred thousand ledgers would be three hundred thousand questions."""
+
+    async def scenario(cluster: FakeCluster) -> None:
+        for _ in range(5):
+            await cluster.ledger("b1", "b2", "b3", entries=100)
+        marked = await cluster.ledger("b1", "b2", "b3", without={"b2": {4}})
+        await once(cluster, full=False)
+        assert calls(cluster, "entry_intervals") == 0
+        assert (await once(cluster)).by_reason == {"gap": (marked,)}
+        before = calls(cluster, "entry_intervals")
+        assert (await once(cluster, full=False)).under_replicated == (marked,)
+        assert calls(cluster, "entry_intervals") == before + 3, "a task is about something: it is looked at"
 
     run(scenario)
 
@@ -372,39 +388,6 @@ def test_one_auditor_of_two_leads_and_the_other_takes_over() -> None:
             await until(lambda: any(name == "two" for name, _ in reports))
             stop.set()
             await two
-
-    run(scenario)
-
-
-def test_a_full_audit_that_is_asked_for_comes_at_once_and_tells_when_it_began() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        """A roll of bookies waits for a full audit that began after the last of them came back."""
-        ledger_id = await cluster.ledger("b1", "b2", "b3")
-        stop = asyncio.Event()
-        reports: list[AuditReport] = []
-        process = AuditorProcess(cluster, SETTINGS, name="a", on_report=reports.append)
-        assert process.last_clean_full_audit_began_ms is None
-        serving = asyncio.ensure_future(process.run(stop))
-        await until(lambda: len(reports) == 1)
-        first = process.last_clean_full_audit_began_ms
-        assert first is not None
-        assert reports[0].is_fully_replicated
-
-        asked_ms = monotonic_ms()
-        process.request_full_audit()
-        await until(lambda: len(reports) == 2)
-        second = process.last_clean_full_audit_began_ms
-        assert reports[1].full
-        assert second is not None
-        assert first <= asked_ms <= second
-
-        del cluster.fakes["b2"].entries[ledger_id][4]
-        process.request_full_audit()
-        await until(lambda: len(reports) == 3)
-        assert not reports[2].is_fully_replicated
-        assert process.last_clean_full_audit_began_ms == second, "one that found a gap proves nothing"
-        stop.set()
-        await serving
 
     run(scenario)
 

@@ -42,6 +42,7 @@ class _Round:
     """What one round gathers."""
 
     full: bool
+    compares_new: bool
     listings: BookieListings
     limbo: Mapping[LedgerId, frozenset[BookieId]]
     with_task: frozenset[LedgerId]
@@ -131,31 +132,37 @@ class LedgerAudits:
     # Rounds.
 
     async def once(self, stop: asyncio.Event, *, full: bool) -> AuditReport:
-        """A round that knows who is lost: it waits for the delay of who is away, and of whom only metadata names."""
+        """A round that knows who is lost: it waits for the delay of who is away, and of whom only metadata names.
+
+        One that is not `full` asks bookies about those ledgers alone that have a task: nothing is new to who looks once.
+        """
         while True:
             await self.wait_out_delays(stop)
-            report = await self.round(full=full)
+            report = await self.round(full=full, compare_new=full)
             await self.observe()
             if stop.is_set() or (
                 self.next_check_ms() is None and set(report.lost_bookies) == self._core.bookies.lost()
             ):
                 return report
 
-    async def round(self, *, full: bool) -> AuditReport:
-        """Go through all ledgers once. Raises LeaseLostError, MetadataUnavailableError."""
+    async def round(self, *, full: bool, compare_new: bool = True) -> AuditReport:
+        """Go through all ledgers once. `compare_new`: also compare, in a quick round, what was not compared before.
+
+        Raises LeaseLostError, MetadataUnavailableError.
+        """
         started_ms, began_at_ms = monotonic_ms(), unix_ms()
         self.news.clear()
         await self.observe()
         watcher = asyncio.ensure_future(self.observe_always())
         try:
-            this = await self._begin(full=full)
+            this = await self._begin(full=full, compare_new=compare_new)
             await self._go_through(this)
         finally:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
         return self._end(this, began_at_ms, monotonic_ms() - started_ms)
 
-    async def _begin(self, *, full: bool) -> _Round:
+    async def _begin(self, *, full: bool, compare_new: bool) -> _Round:
         cluster = self._cluster
         listings = BookieListings(cluster.channels, calls_max=self._settings.calls_per_bookie_max)
         limbo = await listings.limbo(self._registered)
@@ -167,7 +174,7 @@ class LedgerAudits:
         returned, self._returned = frozenset(self._returned), set()
         self._core.begin(monotonic_ms(), sorted(ledger_ids))
         disabled = await self._tasks.disabled()
-        return _Round(full, listings, limbo, with_task, returned, disabled)
+        return _Round(full, compare_new, listings, limbo, with_task, returned, disabled)
 
     async def _go_through(self, this: _Round) -> None:
         """Judge every ledger, as fast as the core hands them out."""
@@ -222,7 +229,9 @@ class LedgerAudits:
     ) -> Listed | None:
         """What the bookies list, if that is to be compared now."""
         ledger_id = found.value.ledger_id
-        is_new = found.value.is_closed and self._compared.get(ledger_id) != found.version
+        is_new = (
+            this.compares_new and found.value.is_closed and self._compared.get(ledger_id) != found.version
+        )
         if not (this.full or is_new or task is not None):
             return None
         return await this.listings.of_ledger(ledger_id, found.value.bookies() & self._registered.keys())
