@@ -22,5 +22,7 @@ def test_the_policy_is_the_environments(policy: str, is_fine: bool, monkeypatch:
 
 def test_a_policy_that_is_not_known_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAYBOOK_PLACEMENT_POLICY", "shelf")
-    with pytest.raises(SettingsError, match=r"DAYBOOK_PLACEMENT_POLICY.*'random', 'rack', 'zone' or 'region'"):
+    with pytest.raises(
+        SettingsError, match=r"DAYBOOK_PLACEMENT_POLICY.*'random', 'rack', 'zone' or 'region'"
+    ):
         placement_policy()
