@@ -157,10 +157,13 @@ class Kube:
             if not query["continue"]:
                 return found
 
-    async def is_served(self, kind: str) -> bool:
-        """Whether the API server knows the kind: False until its CRD is there."""
+    async def is_served(self, kind: str, namespace: str = "") -> bool:
+        """Whether the API server knows the kind: False until its CRD is there.
+
+        `namespace`: one whose objects may be listed; "" for who may list those of all.
+        """
         try:
-            await self._ask("GET", _path(kind, ""), query={"limit": "1"})
+            await self._ask("GET", _path(kind, namespace), query={"limit": "1"})
         except NotFoundError:
             return False
         return True

@@ -136,9 +136,10 @@ class Leading:
 
     async def _wait_for_crds(self) -> None:
         """kopf watches only what is served when it starts."""
+        namespace = next(iter(self._settings.namespace_list), "")
         while True:
             try:
-                missing = [kind for kind in CRDS if not await self._kube.is_served(kind)]
+                missing = [kind for kind in CRDS if not await self._kube.is_served(kind, namespace)]
                 self.waits_for = (
                     f"the API server does not know {' and '.join(missing)}: apply crds/" if missing else ""
                 )
