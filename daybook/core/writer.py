@@ -161,6 +161,8 @@ class LedgerWriter(Upkeep):
         self._window.release(batch)
         if batch.completed_ms is None:
             self._decide_refused(batch)
+            if self.is_degraded and self._ended is None:
+                self._advance()
         elif self._deferred_sync:
             self._end(self._unforced_lost(member.bookie, f"failed ({code.name})"), close=True)
 

@@ -9,12 +9,13 @@ answers again, a new fragment with the same bookies begins (rule 45). While ZooK
 from collections.abc import Sequence
 from typing import Final
 
+from daybook.core.batch import Batch
 from daybook.core.effects import Degraded, EnsembleChanged, Quarantined
 from daybook.core.ids import BookieId
 from daybook.core.metadata import LedgerMetadata, check_transition
-from daybook.core.quorum import can_still_ack
+from daybook.core.quorum import can_still_ack, is_ack_quorum
 from daybook.core.send_window import Member, MemberState
-from daybook.core.writer_errors import no_spare, too_many_changes
+from daybook.core.writer_errors import frame_refused, no_spare, too_many_changes
 from daybook.core.writer_state import WriterState
 
 _PROBE_DOUBLINGS_MAX: Final = 6
@@ -92,14 +93,27 @@ class EnsembleKeeper(WriterState):
             window.set_state(member, MemberState.MISSING)
             self._schedule_probe(member)
         self._report_missing()
-        has_quorum = can_still_ack(self._quorum, window.live)
         if self._is_connected and not self._policy.go_on_without_spare:
             self._end(no_spare(self.metadata.ledger_id, self._reported_missing), close=True)
-        elif has_quorum:
+        elif self._can_ack:
             self._stuck_since_ms = None
         elif self._stuck_since_ms is None:
             self._stuck_since_ms = self._now_ms
             self._check_stuck()
+
+    @property
+    def _can_ack(self) -> bool:
+        """Whether those that are there can acknowledge what waits and what comes."""
+        return can_still_ack(self._quorum, self._window.live) and self._held_up() is None
+
+    def _held_up(self) -> Batch | None:
+        """A batch that some bookie refused, so that it gets no quorum without those that are missing (rule 21)."""
+        live = self._window.live
+        for batch in self._window.uncompleted.values():
+            within_reach = (batch.acked | live) & ~batch.refused
+            if batch.refused and not is_ack_quorum(self._quorum, within_reach, batch.first, batch.last):
+                return batch
+        return None
 
     def _schedule_probe(self, member: Member) -> None:
         doublings = min(member.absences - 1, _PROBE_DOUBLINGS_MAX)
@@ -112,7 +126,11 @@ class EnsembleKeeper(WriterState):
         if not self._tokens:
             self._stuck_since_ms = self._now_ms
         elif self._now_ms - self._stuck_since_ms >= self._policy.quorum_wait_ms:
-            self._end(no_spare(self.metadata.ledger_id, self._reported_missing), close=True)
+            held_up = self._held_up() if can_still_ack(self._quorum, self._window.live) else None
+            if held_up is not None:
+                self._end(frame_refused(self.metadata.ledger_id, held_up), close=True)
+            else:
+                self._end(no_spare(self.metadata.ledger_id, self._reported_missing), close=True)
 
     def _report_missing(self) -> None:
         missing = tuple(
@@ -140,6 +158,6 @@ class EnsembleKeeper(WriterState):
         if fragment != old:
             self._ensemble_changes += 1
             self._out.append(EnsembleChanged(fragment.first_entry, fragment.bookies))
-        if can_still_ack(self._quorum, self._window.live):
+        if self._can_ack:
             self._stuck_since_ms = None
         self._report_missing()

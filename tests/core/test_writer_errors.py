@@ -6,6 +6,7 @@ from daybook.core.effects import Closed, Complete, HandleEnded
 from daybook.core.errors import (
     Code,
     EntryTooLargeError,
+    FrameError,
     LedgerFencedError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
@@ -108,6 +109,36 @@ def test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle() -> None:
     assert world.current.is_closed
     assert world.current.last_entry == 0
     assert world.of_kind(Closed) == [Closed(None, world.current)]
+
+
+@pytest.mark.parametrize("refused_first", [True, False])
+def test_rule_21_a_refused_frame_and_a_missing_bookie_end_the_handle_in_time(refused_first: bool) -> None:
+    """Two of three are there, which is a quorum for every entry but for the one that one of them refused."""
+    world = WriterWorld(spares="", policy=WriterPolicy(quorum_wait_ms=50))
+    token = world.write("x")
+    steps = [lambda: world.fail("c", Code.BAD_FRAME), lambda: world.fail("a", Code.TIMEOUT)]
+    for step in steps if refused_first else reversed(steps):
+        step()
+    world.ack("b")
+    assert world.end is None, "a may come back"
+    world.tick(60)
+    assert isinstance(world.end, FrameError)
+    assert set(world.errors) == {token}
+
+
+def test_rule_21_a_refused_frame_waits_for_a_missing_bookie_that_comes_back() -> None:
+    world = WriterWorld(spares="", policy=WriterPolicy(quorum_wait_ms=50, probe_ms=10))
+    token = world.write("x")
+    world.fail("a", Code.TIMEOUT)
+    world.fail("c", Code.BAD_FRAME)
+    world.ack("b")
+    world.tick(20)
+    world.ack("a")
+    world.cas()
+    world.ack("a")
+    world.tick(200)
+    assert world.completed == [token]
+    assert world.end is None
 
 
 def test_rule_21_ids_that_a_removed_bookie_has_are_not_given_again() -> None:

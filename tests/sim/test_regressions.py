@@ -10,6 +10,7 @@ from tests.sim.run import replay_command
 from tests.sim.scenario import run_seed
 
 SEEDS = {
+    968: "a frame that one bookie refused waited for ever for another that was missing (rule 21)",
     471: "a reader met a second answer for a piece that was complete (rule 18)",
 }
 
