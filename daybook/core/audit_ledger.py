@@ -56,6 +56,9 @@ class RatingPolicy(PlacementPolicy, Protocol):
     ) -> tuple[int, ...]:
         """How far from the policy the ensemble is; smaller is better, all zeros is good."""
 
+    def least_misplacement(self, quorum: Quorum, bookies: Mapping[BookieId, BookieInfo]) -> tuple[int, ...]:
+        """No ensemble of `bookies` is nearer to the policy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Findings:
@@ -219,7 +222,7 @@ class LedgerAuditor:
         """The one move that brings the fragment nearest to the policy, if any does (rule 36)."""
         quorum, fragment = metadata.quorum, metadata.fragments[index]
         best = self._policy.misplacement(quorum, fragment.bookies, findings.registered)
-        if not any(best):
+        if not any(best) or best <= self._policy.least_misplacement(quorum, findings.registered):
             return
         move: CopyJob | None = None
         for position, bookie in enumerate(fragment.bookies):

@@ -157,6 +157,15 @@ class SpreadPolicy(PlacementPolicy):
                 total[at] += max(0, tier.wanted(quorum) - there_are)
         return tuple(total)
 
+    def least_misplacement(self, quorum: Quorum, bookies: Mapping[BookieId, BookieInfo]) -> tuple[int, ...]:
+        """No ensemble of `bookies` is nearer to the policy than this: some racks may be missing for all of them."""
+        paths = [path_of(info) for info in bookies.values()]
+        domains = [
+            (tier.wanted(quorum), certain_domains(path[: tier.depth] for path in paths))
+            for tier in self._applicable(bookies)
+        ]
+        return (0, *(max(0, wanted - there_are) * len(write_sets(quorum)) for wanted, there_are in domains))
+
     def _applicable(self, bookies: Mapping[BookieId, BookieInfo]) -> list[Tier]:
         """The tiers that the topology says something about; all of them if they are enforced."""
         return [tier for tier in self._tiers if self._enforce or any(map(tier.is_named, bookies.values()))]

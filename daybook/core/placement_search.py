@@ -13,6 +13,7 @@ An unknown name counts for nothing: a bookie without a rack may stand in any rac
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from daybook.core.ids import BookieId
@@ -55,8 +56,14 @@ def certain_domains(paths: Iterable[tuple[str, ...]]) -> int:
     """How many domains these paths certainly lie in.
 
     Two names under one parent are two domains; an unknown name may be any of the known ones, so it counts only where
-    nothing is known. At least 1 for any path at all.
+    nothing is known. At least 1 for any path at all. Which paths there are decides, not how often each.
     """
+    return _certain_domains(frozenset(paths))
+
+
+@lru_cache(maxsize=4096)
+def _certain_domains(paths: frozenset[tuple[str, ...]]) -> int:
+    """A search asks this of the same few racks again and again."""
     groups: dict[str, list[tuple[str, ...]]] = {}
     for path in paths:
         if not path:
@@ -66,10 +73,11 @@ def certain_domains(paths: Iterable[tuple[str, ...]]) -> int:
     return max(unknown, sum(certain_domains(group) for group in groups.values()))
 
 
-def write_sets(quorum: Quorum) -> list[tuple[int, ...]]:
+@lru_cache(maxsize=1024)
+def write_sets(quorum: Quorum) -> tuple[tuple[int, ...], ...]:
     """The distinct write sets, as rising positions."""
     masks = sorted(set(write_set_masks(quorum)))
-    return [tuple(p for p in range(quorum.ensemble_size) if mask >> p & 1) for mask in masks]
+    return tuple(tuple(p for p in range(quorum.ensemble_size) if mask >> p & 1) for mask in masks)
 
 
 class EnsembleSearch:
@@ -165,6 +173,8 @@ class EnsembleSearch:
         for info in self._candidates:
             if info.bookie not in self._used and info.node not in nodes:
                 places.setdefault((info.bookie in self._avoid, path_of(info), info.node), info)
+        if len(places) <= 1:
+            return iter(places.values())
         neighbours = [
             [path_of(seat) for p in self._write_sets[index] if (seat := self._seats[p]) is not None]
             for index in self._sets_at[position]

@@ -65,7 +65,11 @@ def check_quorum(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Quor
 
 def write_set(quorum: Quorum, entry_id: EntryId) -> tuple[int, ...]:
     """The Qw positions that hold `entry_id`, first the one that is read first."""
-    start = entry_id % quorum.ensemble_size
+    return _write_set_from(quorum, entry_id % quorum.ensemble_size)
+
+
+@lru_cache(maxsize=4096)
+def _write_set_from(quorum: Quorum, start: int) -> tuple[int, ...]:
     return tuple((start + i) % quorum.ensemble_size for i in range(quorum.write_quorum))
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
 
 TICK_US: Final = 20 * MS
+_QUIET: Final = (ev.Tick, ev.FlushRequested)
+"""If nothing comes of these, no queue has grown."""
 
 
 CallAnswer: TypeAlias = (
@@ -123,6 +125,8 @@ class Driver(StreamClient):
         effects = list(self.machine.step(event))
         self.stepped(event, effects)
         self.perform(effects)
+        if effects or not isinstance(event, _QUIET):
+            self._look_at_queues()
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
         """The machine took `event` and asks for `effects`: a look at both, before any is carried out."""
@@ -136,7 +140,10 @@ class Driver(StreamClient):
         self.after_step()
 
     def after_step(self) -> None:
-        """Look at the machine after a step: its queues are bounded."""
+        """Look at the machine after a step."""
+
+    def _look_at_queues(self) -> None:
+        """They are bounded."""
         if len(self._frames) + len(self._calls) > REQUESTS_MAX:
             self.cluster.checkers.fail("bounded queues", f"{self.name} has over {REQUESTS_MAX} requests")
         crowded = over_limit(self.machine)

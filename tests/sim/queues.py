@@ -5,8 +5,9 @@ so many entries in a window. `QUEUES` must name every container that the machine
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter, gt
+from typing import Final, NamedTuple, TypeAlias
 
 from daybook.core.ids import ENSEMBLE_SIZE_MAX
 from daybook.core.intervals import IntervalSet
@@ -103,33 +104,45 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
 }
 """The parts that a machine consists of, by class: where its other containers are."""
 
+
+class Limits(NamedTuple):
+    """The containers of one class: their names, how to get them (at least two, so that it is a tuple), their limits."""
+
+    names: tuple[str, ...]
+    containers: Callable[[object], tuple[object, ...]]
+    most: tuple[int, ...]
+
+
+def limits_of(most: Mapping[str, int]) -> Limits:
+    """The limits of a class, by attribute."""
+    names = tuple(most)
+    return Limits(names, attrgetter(*names, names[0]), tuple(most.values()))
+
+
 LIMITS: Final = {
-    owner: [(name, limit) for (cls, name), limit in QUEUES.items() if cls == owner] for owner, _ in QUEUES
+    owner: limits_of({name: limit for (cls, name), limit in QUEUES.items() if cls == owner})
+    for owner, _ in QUEUES
 }
 
 
 def over_limit(part: object) -> str | None:
     """The first container of `part`, or of its parts, that holds more than it may; None if none does."""
     owner = type(part).__name__
-    for name, limit in LIMITS.get(owner, ()):
-        size = len(getattr(part, name))
-        if size > limit:
-            return f"{owner}.{name} holds {size}, at most {limit} are allowed"
+    limits = LIMITS.get(owner)
+    if limits is not None and any(map(gt, map(len, limits.containers(part)), limits.most)):  # type: ignore[arg-type] # containers have a length
+        for name, limit in zip(limits.names, limits.most, strict=True):
+            if len(getattr(part, name)) > limit:
+                return f"{owner}.{name} holds {len(getattr(part, name))}, at most {limit} are allowed"
     for name in PARTS.get(owner, ()):
         value = getattr(part, name)
-        for item in _flat(value) if isinstance(value, list | deque) else (value,):
-            found = None if item is None else over_limit(item)
-            if found:
-                return found
+        if value is None:
+            continue
+        for item in value if isinstance(value, list | deque) else (value,):
+            for inner in item if isinstance(item, tuple) else (item,):
+                found = over_limit(inner)
+                if found:
+                    return found
     return None
-
-
-def _flat(items: Iterable[object]) -> Iterator[object]:
-    for item in items:
-        if isinstance(item, tuple):
-            yield from item
-        else:
-            yield item
 
 
 def unlisted(machine: object) -> set[Path]:

@@ -8,7 +8,7 @@ from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.bookie import Purpose
 from daybook.core.errors import Code
-from daybook.core.frame import FLAG_DEFERRED_SYNC, decode_entries, decode_header
+from daybook.core.frame import FLAG_DEFERRED_SYNC, decode_header, frame_entry_ids
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.stream import StreamAnswer, StreamWindow, WindowLimits
 from tests.sim.network import Stream
@@ -139,8 +139,7 @@ class StreamClient(Process):
         """A bookie answers when it has synced, but for what is to be forced later."""
         header = decode_header(frame)
         if not header.flags & FLAG_DEFERRED_SYNC:
-            entries = [entry.entry_id for entry in decode_entries(frame, header, 0)[0]]
-            self.cluster.checkers.acked_by(bookie, header.ledger_id, entries)
+            self.cluster.checkers.acked_by(bookie, header.ledger_id, frame_entry_ids(frame, header))
 
     def stream_lost(self, stream: Stream) -> None:
         """The stream broke: everything under way to that bookie is unknown."""

@@ -342,7 +342,7 @@ def test_a_queue_that_grows_beyond_its_limit_is_named(scene: Scene, monkeypatch:
     machine.step(ev.AppendRequested(1, [b"x"] * 3))
     machine.step(ev.FlushRequested())
     assert queues.over_limit(machine) is None
-    monkeypatch.setitem(queues.LIMITS, "Member", [("outstanding", 0)])
+    monkeypatch.setitem(queues.LIMITS, "Member", queues.limits_of({"outstanding": 0}))
     assert queues.over_limit(machine) == "Member.outstanding holds 1, at most 0 are allowed"
 
 
