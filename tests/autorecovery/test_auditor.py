@@ -9,7 +9,6 @@ import pytest
 from daybook.client.autorecovery.auditor import LedgerAudits
 from daybook.client.autorecovery.cluster import LeaseLostError, is_set_within
 from daybook.client.autorecovery.elected import AuditorProcess
-from daybook.client.autorecovery.metrics import AuditorMetrics
 from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.worker import RepairWorker
 from daybook.core.ids import LedgerId
@@ -430,28 +429,5 @@ def test_a_lost_bookie_is_acted_on_when_its_delay_is_over_without_waiting_for_th
         assert await reasons(cluster, ledger_id) == ("lost b1",)
         stop.set()
         await serving
-
-    run(scenario)
-
-
-def test_metrics_are_named_after_bookkeepers_and_say_what_the_round_found() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        await cluster.ledger("b1", "b2", "b3")
-        await cluster.ledger("b1", "b2", "b4", without={"b4": {0}})
-        await cluster.unregister("b1")
-        metrics = AuditorMetrics()
-        auditing = LedgerAudits(cluster, SETTINGS, lost_delay_s=0, metrics=metrics)
-        await auditing.once(asyncio.Event(), full=True)
-
-        def value(name: str, **labels: str) -> float | None:
-            return metrics.registry.get_sample_value(f"daybook_auditor_{name}", labels)
-
-        assert value("num_under_replicated_ledgers") == 2
-        assert value("num_ledgers_by_reason", reason="gap") == 1
-        assert value("num_lost_bookies") == 1
-        assert value("num_ledgers_having_less_than_wq_replicas_of_an_entry") == 2
-        assert value("num_ledgers_having_no_replica_of_an_entry") == 0
-        assert value("fully_replicated") == 0
-        assert value("audit_bookies_time_seconds_count", kind="full") == 1
 
     run(scenario)
