@@ -243,9 +243,7 @@ class BookieCalls(Process):
     ) -> None:
         request_id, first, last, bytes_max = request
         ledger, cache = self._ledger(ledger_id), self.caches[ledger_id]
-        for written, _ in self.disk.unsynced:
-            if isinstance(written, FrameWritten) and written.ledger_id == ledger_id:
-                self.cluster.checkers.read_meets(self.name, ledger_id, written.entries, cache)
+        self.cluster.checkers.read_meets(self.name, ledger_id, self.disk.unsynced_entries(ledger_id), cache)
         stored = sorted(entry for entry in cache if first <= entry <= last)
         found: list[Entry] = []
         size = 0

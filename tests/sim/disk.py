@@ -83,6 +83,20 @@ class Disk:
             self._apply(written)
         return synced
 
+    def unsynced_entries(self, ledger_id: LedgerId) -> set[EntryId]:
+        """The entries of `ledger_id` that were accepted, and not removed again, since the last sync."""
+        found: set[EntryId] = set()
+        for written, _ in self.unsynced:
+            if written.ledger_id != ledger_id:
+                continue
+            if isinstance(written, FrameWritten):
+                found.update(written.entries)
+            elif isinstance(written, EntriesRemoved):
+                found.difference_update(written.entries)
+            elif isinstance(written, LedgerDropped):
+                found.clear()
+        return found
+
     def crash(self, rng: Random, keep: float) -> tuple[list[Written], int]:
         """Power is lost: each unsynced record survives with probability `keep`. Returns those, and how many did not."""
         kept = [written for written, _ in self.unsynced if rng.random() < keep]
