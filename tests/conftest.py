@@ -1,6 +1,7 @@
 """Fixtures that every folder of tests may use."""
 
-from hypothesis import settings
+import pytest
+from hypothesis import is_hypothesis_test, settings
 
 settings.register_profile(
     "daybook", deadline=None
@@ -8,3 +9,14 @@ settings.register_profile(
 settings.load_profile("daybook")
 
 pytest_plugins = ["tests.fixtures.zookeeper", "tests.fixtures.cluster"]
+
+SHRINKING_S = 420
+"""Hypothesis takes up to 300 s to make a failing history short; a test that is ended before that tells none at all."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave properties the time to say what they found; one that passes ends long before."""
+    for item in items:
+        function = getattr(item, "obj", None)
+        if is_hypothesis_test(function) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SHRINKING_S))
