@@ -9,7 +9,9 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import aclosing
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -22,12 +24,11 @@ from daybook.cli.connection import (
     Json,
     Where,
     ZooKeeper,
-    err,
     explain_errors,
     find_cluster,
-    out,
     with_client,
 )
+from daybook.cli.output import err, out
 from daybook.client.autorecovery.auditor import LedgerAudits
 from daybook.client.autorecovery.decommission import Decommission
 from daybook.client.autorecovery.elected import AuditorProcess
@@ -40,7 +41,7 @@ from daybook.client.autorecovery.worker import RepairWorker
 from daybook.client.placement_settings import placement_policy
 from daybook.core.errors import DaybookError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId, check_ledger_id
-from daybook.metadata.tasks import RepairTask, RepairTasks
+from daybook.metadata.tasks import RepairTasks
 from daybook.runtime.settings import SettingsError, load_settings
 from daybook.runtime.signals import stop_on_signals
 
@@ -106,7 +107,7 @@ def audit(
     if set_delay is not None or repair is not None:
         out.print(with_client(where, lambda client: _configure(client, set_delay, repair)))
     elif list_tasks:
-        print_tasks(with_client(where, _tasks), as_json=as_json)
+        with_client(where, partial(_print_tasks, as_json=as_json))
     elif once:
         report = run_with_stop(
             where, lambda client, stop: _audit_once(client, stop, settings, delay, full=not quick)
@@ -349,13 +350,9 @@ async def _configure(client: daybook.Client, delay_s: float | None, repair: Swit
     return f"repair is {state.value}; a bookie is lost after {await tasks.lost_bookie_delay_s():g} s"
 
 
-async def _tasks(client: daybook.Client) -> list[tuple[RepairTask, bool]]:
+async def _print_tasks(client: daybook.Client, *, as_json: bool) -> None:
     """The marked ledgers, and whether a worker has each."""
     tasks = RepairTasks(client.store, client.layout)
-    locked = set(await tasks.locked())
-    found = []
-    async for ledger_id in tasks.ids():
-        task = await tasks.read(ledger_id)
-        if task is not None:
-            found.append((task.value, ledger_id in locked))
-    return found
+    locked = frozenset(await tasks.locked())
+    async with aclosing(tasks.read_all()) as found:
+        await print_tasks((task.value async for task in found), locked, as_json=as_json)

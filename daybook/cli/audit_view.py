@@ -2,43 +2,50 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from daybook.cli.connection import err, out
+from daybook.cli.listing import print_json_array, print_tables
+from daybook.cli.output import err, out
 from daybook.client.autorecovery.pool import WorkProgress, WorkReport
 from daybook.client.autorecovery.report import AuditReport
+from daybook.core.ids import LedgerId
 from daybook.metadata.tasks import RepairTask
 
 
-def print_tasks(tasks: list[tuple[RepairTask, bool]], *, as_json: bool) -> None:
-    """The marked ledgers, and whether each is under repair."""
+async def print_tasks(tasks: AsyncIterable[RepairTask], locked: AbstractSet[LedgerId], *, as_json: bool) -> None:
+    """The marked ledgers as they come, and whether each is under repair."""
     if as_json:
-        records = [
-            {
-                "ledger_id": task.ledger_id,
-                "reasons": task.reasons,
-                "bookies": task.bookies,
-                "since_ms": task.since_ms,
-                "attempts": task.attempts,
-                "not_before_ms": task.not_before_ms,
-                "why_not": task.why_not,
-                "under_repair": locked,
-            }
-            for task, locked in tasks
-        ]
-        out.print_json(json.dumps(records))
-        return
-    table = Table("ledger", "reasons", "under repair", "failed", "why not")
-    for task, locked in tasks:
-        reasons = ", ".join(task.reasons)
-        table.add_row(
-            str(task.ledger_id), reasons, "yes" if locked else "", str(task.attempts or ""), task.why_not
+        await print_json_array(
+            _task_record(task, under_repair=task.ledger_id in locked) async for task in tasks
         )
-    out.print(table)
+    else:
+        titles = ("ledger", "reasons", "under repair", "failed", "why not")
+        await print_tables(
+            titles, (_task_row(task, under_repair=task.ledger_id in locked) async for task in tasks)
+        )
+
+
+def _task_record(task: RepairTask, *, under_repair: bool) -> dict[str, Any]:
+    return {
+        "ledger_id": task.ledger_id,
+        "reasons": task.reasons,
+        "bookies": task.bookies,
+        "since_ms": task.since_ms,
+        "attempts": task.attempts,
+        "not_before_ms": task.not_before_ms,
+        "why_not": task.why_not,
+        "under_repair": under_repair,
+    }
+
+
+def _task_row(task: RepairTask, *, under_repair: bool) -> tuple[str, ...]:
+    reasons = ", ".join(task.reasons)
+    return str(task.ledger_id), reasons, "yes" if under_repair else "", str(task.attempts or ""), task.why_not
 
 
 def print_report(report: AuditReport, *, as_json: bool) -> None:

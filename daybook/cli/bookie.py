@@ -16,12 +16,11 @@ from daybook.cli.connection import (
     Directory,
     Json,
     ZooKeeper,
-    err,
     explain_errors,
     find_cluster,
-    out,
     with_client,
 )
+from daybook.cli.output import err, out
 from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId
 

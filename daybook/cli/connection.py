@@ -13,18 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any, Final, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 import daybook
 from daybook.cli.cluster_file import ClusterError, ClusterFile
+from daybook.cli.output import err
 from daybook.core.errors import DaybookError
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
 
 EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130

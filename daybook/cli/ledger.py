@@ -19,13 +19,13 @@ from daybook.cli.connection import (
     Json,
     Password,
     ZooKeeper,
-    err,
     explain_errors,
     find_cluster,
-    out,
     with_client,
 )
 from daybook.cli.lines import batches_of_lines
+from daybook.cli.listing import print_json_array, print_tables
+from daybook.cli.output import err, out
 
 if TYPE_CHECKING:
     from daybook.client.verify import LedgerReport
@@ -263,27 +263,31 @@ def show(
 def list_ledgers(
     directory: Directory = None, zookeeper: ZooKeeper = None, cluster: Cluster = None, as_json: Json = False
 ) -> None:
-    """List all ledgers."""
+    """List all ledgers; with --json one array, a ledger on each line."""
 
-    async def work(client: "daybook.Client") -> "list[LedgerMetadata]":
-        return [found.value async for found in client.list_ledgers()]
+    async def work(client: "daybook.Client") -> None:
+        async with aclosing(client.list_ledgers()) as found:
+            if as_json:
+                await print_json_array(json.loads(ledger.value.to_json()) async for ledger in found)
+            else:
+                await print_tables(_LIST_TITLES, (_list_row(ledger.value) async for ledger in found))
 
-    ledgers = with_client(find_cluster(directory, zookeeper, cluster), work)
-    if as_json:
-        out.print_json(json.dumps([json.loads(ledger.to_json()) for ledger in ledgers]))
-        return
-    table = Table("ledger", "state", "E/Qw/Qa", "entries", "bytes", "fragments", "bookies")
-    for ledger in ledgers:
-        table.add_row(
-            str(ledger.ledger_id),
-            ledger.state.value,
-            "/".join(map(str, ledger.quorum)),
-            f"{ledger.last_entry + 1:,}" if ledger.is_closed else "…",
-            f"{ledger.length:,}" if ledger.is_closed else "…",
-            str(len(ledger.fragments)),
-            ", ".join(ledger.last_fragment.bookies),
-        )
-    out.print(table)
+    with_client(find_cluster(directory, zookeeper, cluster), work)
+
+
+_LIST_TITLES: Final = ("ledger", "state", "E/Qw/Qa", "entries", "bytes", "fragments", "bookies")
+
+
+def _list_row(ledger: "LedgerMetadata") -> tuple[str, ...]:
+    return (
+        str(ledger.ledger_id),
+        ledger.state.value,
+        "/".join(map(str, ledger.quorum)),
+        f"{ledger.last_entry + 1:,}" if ledger.is_closed else "…",
+        f"{ledger.length:,}" if ledger.is_closed else "…",
+        str(len(ledger.fragments)),
+        ", ".join(ledger.last_fragment.bookies),
+    )
 
 
 @app.command()

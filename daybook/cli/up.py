@@ -8,7 +8,8 @@ from rich.table import Table
 
 from daybook.cli.bookie_process import is_running, reap
 from daybook.cli.cluster_file import ClusterError, ClusterFile
-from daybook.cli.connection import err, explain_errors, out
+from daybook.cli.connection import explain_errors
+from daybook.cli.output import err, out
 from daybook.runtime.signals import StopEvent, stop_on_signals
 
 _WATCH_MS: Final = 200

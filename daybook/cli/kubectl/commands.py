@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from daybook.cli.connection import Json, err, explain_errors, out
+from daybook.cli.connection import Json, explain_errors
 from daybook.cli.kubectl.api import Api, ApiError, Object
 from daybook.cli.kubectl.world import World, observe, place
+from daybook.cli.output import err, out
 
 app = typer.Typer(
     name="kubectl daybook",
