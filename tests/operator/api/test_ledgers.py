@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from tests.bookie.process_kit import BookieProcess, with_store
 from tests.cluster.control_plane import ControlPlane
+from tests.fixtures.zookeeper import fresh_chroot
 from tests.operator.api.operator_kit import (
     ENTRY_THAT_DIES,
     KILLED,
@@ -36,6 +38,7 @@ from tests.operator.api.rest import RefusedError, Resources
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 CLUSTER = "ledgers"
+_NUMBERS = count(1)
 
 
 @dataclass
@@ -102,8 +105,8 @@ class Site:
 def site(
     control_plane: ControlPlane, zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    namespace = f"ledgers-{os.getpid()}"
-    zookeeper = zookeeper_server.connect_string
+    zookeeper = fresh_chroot(zookeeper_server)
+    namespace = f"ledgers-{os.getpid()}-{next(_NUMBERS)}"  # a worker may come back to this module
     control_plane.kubectl("create", "namespace", namespace)
     with_store(zookeeper, lambda store: ensure_cluster(store, Layout(CLUSTER), created_at_ms=0))
     directory = tmp_path_factory.mktemp("ledgers")

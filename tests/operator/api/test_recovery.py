@@ -35,7 +35,7 @@ class Stage:
     ) -> None:
         self.namespace = namespace
         self.zookeeper = zookeeper
-        self.cluster = f"recovery-{os.getpid()}"
+        self.cluster = f"recovery-{namespace}"
         self.resources = Resources(plane, namespace)
         self.batch = kubernetes.BatchV1Api(api)
         self.operator = OperatorProcess(plane, namespace, directory / "operator", zookeeper)

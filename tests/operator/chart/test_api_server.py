@@ -1,6 +1,6 @@
 """What the chart renders, given to a real API server: accepted, under restricted pod security, with roles that suffice."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -27,17 +27,19 @@ OPTIONS: Final[dict[str, Object]] = {
 SUBJECT: Final = "system:serviceaccount:data:daybook-operator"
 
 
-@pytest.fixture(scope="module")
-def data(control_plane: ControlPlane) -> Iterator[str]:
-    """The namespace that the chart is rendered for; it enforces restricted pod security."""
+@pytest.fixture(scope="session")
+def data(control_plane: ControlPlane) -> str:
+    """The namespace that the chart is rendered for; it enforces restricted pod security.
+
+    It stays as long as the control plane: a worker may come back to this module, and a name that terminates is taken.
+    """
     manifest = {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": "data", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
     }
     control_plane.apply([manifest])
-    yield "data"
-    control_plane.kubectl("delete", "namespace", "data", "--wait=false")
+    return "data"
 
 
 def take(control_plane: ControlPlane, objects: list[Object]) -> str:
@@ -91,8 +93,8 @@ def test_the_examples_of_the_chart_itself_apply(control_plane: ControlPlane, dat
     assert take(control_plane, documents).count("serverside-applied") == 2
 
 
-@pytest.fixture(scope="module")
-def may(control_plane: ControlPlane, render: Render, data: str) -> Iterator[Callable[..., bool]]:
+@pytest.fixture(scope="session")
+def may(control_plane: ControlPlane, render: Render, data: str) -> Callable[..., bool]:
     """Whether the operator of the chart's roles may do something, by the API server's own authoriser."""
     mine = of_kind(render(), "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ServiceAccount")
     control_plane.kubectl("apply", "-n", "data", "-f", "-", stdin="\n---\n".join(map(yaml.safe_dump, mine)))
@@ -107,9 +109,7 @@ def may(control_plane: ControlPlane, render: Render, data: str) -> Iterator[Call
         review = {"spec": {"user": SUBJECT, "resourceAttributes": attributes}}
         return bool(api.create_subject_access_review(review).status.allowed)
 
-    yield ask
-    wide = [each for each in mine if each["kind"].startswith("Cluster")]
-    control_plane.kubectl("delete", "-f", "-", stdin="\n---\n".join(map(yaml.safe_dump, wide)))
+    return ask
 
 
 @pytest.mark.parametrize(
