@@ -23,6 +23,7 @@ from daybook.metadata.zookeeper import ZooKeeperStore
 from daybook.wire.channel import open_channel
 from daybook.wire.service import BookieStub
 from tests.bookie.server_kit import KEY, WAIT_S, Stream, eventually
+from tests.fixtures.bound import bound_to_us
 
 T = TypeVar("T")
 LAYOUT = Layout("daybook")
@@ -90,9 +91,10 @@ class BookieProcess:
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start the process, and do not wait until it serves."""
         self._ready.unlink(missing_ok=True)
+        settings = str(self.directory / "bookie.toml")
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "daybook_bookie", "start", "--config", self.directory / "bookie.toml"],
+                [*bound_to_us(), sys.executable, "-m", "daybook_bookie", "start", "--config", settings],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -21,6 +21,7 @@ from kubernetes import client, config
 from daybook.runtime.ports import free_ports
 from tests.cluster.pki import Authority, Pair, TokenKey
 from tests.cluster.process import Process, ProcessError
+from tests.fixtures.bound import bound_to_us
 
 START_TIMEOUT_S: Final = 60.0
 _ASK_TIMEOUT_S: Final = 5.0
@@ -40,7 +41,7 @@ class KubectlError(Exception):
 class Place:
     """Where a control plane runs: on loopback, unless `tests.cluster.nodes` gives it a network and nodes of its own.
 
-    `enter` is put before each command; with `port` 0 free ports are chosen.
+    `enter` is put before each command; with `port` 0 free ports are chosen. One on loopback ends with its test process.
     """
 
     address: str = "127.0.0.1"
@@ -200,7 +201,8 @@ class ControlPlane:
     # --------------------------------------------------------------------------------------------------- the parts
 
     def _command(self, program: str) -> list[str]:
-        return [*self._place.enter, str(self._programs[program])]
+        bound = () if self._place.enter else bound_to_us()
+        return [*bound, *self._place.enter, str(self._programs[program])]
 
     def _prepare(self, etcd_port: int, peer_port: int) -> None:
         logs = self.directory / "log"
