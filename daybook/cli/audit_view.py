@@ -17,7 +17,9 @@ from daybook.core.ids import LedgerId
 from daybook.metadata.tasks import RepairTask
 
 
-async def print_tasks(tasks: AsyncIterable[RepairTask], locked: AbstractSet[LedgerId], *, as_json: bool) -> None:
+async def print_tasks(
+    tasks: AsyncIterable[RepairTask], locked: AbstractSet[LedgerId], *, as_json: bool
+) -> None:
     """The marked ledgers as they come, and whether each is under repair."""
     if as_json:
         await print_json_array(

@@ -6,7 +6,7 @@ import random
 import secrets
 import socket
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -271,7 +271,7 @@ class Client:
         msg = f"ledger {ledger_id} changed {DELETE_ATTEMPTS} times while it was to be deleted: try again"
         raise MetadataError(msg)
 
-    def list_ledgers(self) -> AsyncIterator[Versioned[LedgerMetadata]]:
+    def list_ledgers(self) -> AsyncGenerator[Versioned[LedgerMetadata], None]:
         """Every ledger with its metadata, in order of id."""
         return self.ledgers.read_all()
 

@@ -8,9 +8,8 @@ finds its ledger and an id is never given twice. Every change is judged by `chec
 import asyncio
 import json
 import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +17,7 @@ from daybook.core.errors import AlreadyAttachedError, MetadataError, NoSuchLedge
 from daybook.core.ids import LedgerId
 from daybook.core.metadata import LedgerMetadata, LedgerState, check_transition
 from daybook.metadata.layout import Layout
+from daybook.metadata.read_ahead import read_ahead
 from daybook.metadata.resolving import parent_of
 from daybook.metadata.store import (
     BadVersionError,
@@ -31,8 +31,6 @@ from daybook.metadata.store import (
 )
 from daybook.metadata.tree import walk_ids
 
-READS_IN_FLIGHT_MAX: Final = 32
-"""How many ledgers `read_all` reads at once: pipelined, but never so many that pings wait behind them (rule 37)."""
 CREATION_TOKEN: Final = "creationToken"  # noqa: S105 - a field's name
 """Marks a ledger's first version as one client's own, so that a lost reply is told from another's creation (rule 42)."""
 
@@ -182,27 +180,14 @@ class LedgerManager:
             for ledger_id in page:
                 yield ledger_id
 
-    async def read_all(self) -> AsyncIterator[Versioned[LedgerMetadata]]:
+    async def read_all(self) -> AsyncGenerator[Versioned[LedgerMetadata], None]:
         """Every ledger's metadata in order of id, at most READS_IN_FLIGHT_MAX reads at a time (rule 37).
 
         A ledger deleted during the walk is left out; any other error ends it (rule 28).
         """
-        window: deque[asyncio.Task[Versioned[LedgerMetadata] | None]] = deque()
-        try:
-            async for ledger_id in self.ids():
-                window.append(asyncio.create_task(self._read_if_there(ledger_id)))
-                if len(window) >= READS_IN_FLIGHT_MAX:
-                    found = await window.popleft()
-                    if found is not None:
-                        yield found
-            while window:
-                found = await window.popleft()
-                if found is not None:
-                    yield found
-        finally:
-            for task in window:
-                task.cancel()
-            await asyncio.gather(*window, return_exceptions=True)
+        async with aclosing(read_ahead(self.ids(), self._read_if_there)) as reads:
+            async for found in reads:
+                yield found
 
     async def _read_if_there(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         try:

@@ -6,8 +6,8 @@ given time and blocks no other (rule 35).
 """
 
 import json
-from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,6 +15,7 @@ from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.metadata.layout import Layout
 from daybook.metadata.lease import Lease, acquire, holder_of
+from daybook.metadata.read_ahead import read_ahead
 from daybook.metadata.store import (
     BadVersionError,
     MetadataStore,
@@ -127,6 +128,12 @@ class RepairTasks:
         async for page in self.pages():
             for ledger_id in page:
                 yield ledger_id
+
+    async def read_all(self) -> AsyncGenerator[Versioned[RepairTask], None]:
+        """Every task in order of its ledger's id; one that is done meanwhile is left out (see `ids`)."""
+        async with aclosing(read_ahead(self.ids(), self.read)) as reads:
+            async for found in reads:
+                yield found
 
     async def done(self, ledger_id: LedgerId, version: int) -> bool:
         """Delete the task if it is still at `version`; False if something was added meanwhile: look again."""

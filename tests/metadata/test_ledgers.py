@@ -13,8 +13,9 @@ from daybook.core.errors import (
 from daybook.core.metadata import LedgerMetadata
 from daybook.metadata.instance import UnknownClusterError, ensure_cluster, format_cluster, read_instance
 from daybook.metadata.layout import Layout, join_id, split_id
-from daybook.metadata.ledgers import READS_IN_FLIGHT_MAX, LedgerManager
+from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.memory import Fault, FaultKind
+from daybook.metadata.read_ahead import READS_IN_FLIGHT_MAX
 from daybook.metadata.store import BadVersionError, Delete, MetadataStore, NodeExistsError, Put, Versioned
 from daybook.metadata.tree import IncompleteListingError
 from tests.metadata.harness import LAYOUT, Opener, following, formatted, ledger, memory_opener, soon, stores
@@ -228,6 +229,19 @@ async def test_rule_37_metadata_of_many_ledgers_is_read_a_bounded_number_at_a_ti
         assert [found.value.ledger_id async for found in manager.read_all()] == list(range(500))
         assert 1 < server.in_flight_max <= 64
         assert READS_IN_FLIGHT_MAX <= 64
+
+
+async def test_ledgers_are_read_as_they_are_consumed_and_no_further() -> None:
+    server, opener = memory_opener()
+    async with stores(opener, 1) as (store,):
+        manager = LedgerManager(store, await formatted(store))
+        await put_ledgers(store, list(range(200)))
+        listing = manager.read_all()
+        assert (await anext(listing)).value.ledger_id == 0
+        for gone in range(READS_IN_FLIGHT_MAX, 200):
+            await store.delete(LAYOUT.ledger(gone))
+        assert [found.value.ledger_id async for found in listing] == list(range(1, READS_IN_FLIGHT_MAX))
+        assert server.in_flight == 0
 
 
 async def test_a_ledgers_metadata_that_is_not_its_own_is_refused() -> None:

@@ -29,6 +29,10 @@ async def test_tasks_are_marked_merged_listed_and_done(opener: Opener) -> None:
         assert merged == (RepairTask(7, ("gap", "lost bookie"), ("b1", "b2"), 100), 1)
         await tasks.mark(12_345_678, reasons=["limbo"], bookies=["b3"], now_ms=400)
         assert [page async for page in tasks.pages()] == [(7,), (12_345_678,)]
+        assert [(task.value.ledger_id, task.version) async for task in tasks.read_all()] == [
+            (7, 1),
+            (12_345_678, 0),
+        ]
         assert not await tasks.done(7, first.version), "something was added since"
         assert await tasks.done(7, merged.version)
         assert await tasks.done(7, merged.version), "gone is done"
