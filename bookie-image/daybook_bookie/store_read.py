@@ -80,16 +80,14 @@ class BlockReader:
         room = max_bytes
         block: Block | None = None
         while wanted != NO_ENTRY and wanted <= last and room > 0:
-            block = self.seek(wanted) if block is None else self.next()
-            if block is None or not block.first <= wanted <= block.last:
-                if frames:
-                    break  # what was found is given first; the next read meets the damage again
-                raise self._lost(wanted, "is in no block of the store")
             try:
+                block = self.seek(wanted) if block is None else self.next()
+                if block is None or not block.first <= wanted <= block.last:
+                    raise self._lost(wanted, "is in no block of the store")
                 sound = self._checked(index, block, wanted)
             except CorruptStoreError:
                 if frames:
-                    break
+                    break  # what was found is given first; the next read meets the damage again
                 raise
             part = _part(sound, wanted, last, room, overshoot_bytes)
             if frames and part.size_bytes > room:
