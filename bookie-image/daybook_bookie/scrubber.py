@@ -14,9 +14,9 @@ from daybook.core.errors import FrameError
 from daybook.core.frame import decode_entries, decode_header
 from daybook.core.ids import EntryId, LedgerId
 from daybook.runtime.logs import get_logger
+from daybook_bookie.entry_store import EntryStore
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.storage_errors import CorruptStoreError
-from daybook_bookie.store import Store
 
 _LOG: Final = get_logger(__name__)
 _READ_BYTES: Final = 1024 * 1024
@@ -37,7 +37,7 @@ class Scrubber:
     """Scrubs now and then, in a thread of its own, or at once when it is asked."""
 
     def __init__(
-        self, store: Store, metrics: BookieMetrics, *, interval_ms: int, bytes_per_second: int
+        self, store: EntryStore, metrics: BookieMetrics, *, interval_ms: int, bytes_per_second: int
     ) -> None:
         """`bytes_per_second` bounds the rounds of the thread, not what is asked for."""
         self._store = store

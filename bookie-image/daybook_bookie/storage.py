@@ -20,6 +20,7 @@ from daybook.core.ids import LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook_bookie import store_write
 from daybook_bookie.disk import Disk
+from daybook_bookie.entry_store import EntryStore
 from daybook_bookie.journal import Journal
 from daybook_bookie.journal_format import Position
 from daybook_bookie.journal_replay import JournalReplay
@@ -33,7 +34,7 @@ from daybook_bookie.write_cache import Generation, WriteCache
 class Storage:
     """What a bookie keeps."""
 
-    def __init__(self, journal: Journal, cache: WriteCache, store: Store) -> None:
+    def __init__(self, journal: Journal, cache: WriteCache, store: EntryStore) -> None:
         self.journal = journal
         self.cache = cache
         self.store = store
@@ -55,12 +56,22 @@ class Storage:
         JournalCorruptError, StorageFullError (only with `new`), BookieMustStopError and OSError.
         """
         store = Store(store_directory, store_disk, settings, new=new)
+        return cls.replayed(store, journal_disk, journal_file_bytes=settings.journal_file_bytes, new=new)
+
+    @classmethod
+    def replayed(
+        cls, store: EntryStore, journal_disk: Disk, *, journal_file_bytes: int, new: bool = False
+    ) -> Self:
+        """Replay the journal from the mark of `store` into a cache of their own, and be ready to append.
+
+        Closes the store if that fails. Raises as `open` does.
+        """
         try:
             cache = WriteCache()
             replay = JournalReplay(journal_disk, store.mark, new=new)
             for record in replay:
                 cache.apply(record)
-            journal = Journal(journal_disk, replay, file_bytes=settings.journal_file_bytes)
+            journal = Journal(journal_disk, replay, file_bytes=journal_file_bytes)
             if new and not replay.headers:
                 journal.prepare()
         except (DaybookError, OSError):

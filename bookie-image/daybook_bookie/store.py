@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, NoReturn, Self, TypeAlias
+from typing import Any, Final, NoReturn, Self, TypeAlias
 
 import lmdb
 
 from daybook.core.ids import EntryId, LedgerId
 from daybook_bookie.checkpoint import CHECKPOINT, Checkpoint, refuse_unless_current
 from daybook_bookie.disk import FULL, Disk
+from daybook_bookie.entry_store import LedgerChange, Space
 from daybook_bookie.journal_format import Position
 from daybook_bookie.ledger_record import (
     DIGEST_MODULUS,
@@ -56,28 +57,6 @@ _CUT_SHORT_BYTES: Final = 64 * 1024
 
 def _unreadable(directory: Path, error: lmdb.Error) -> str:
     return f"LMDB cannot read the store in {directory} ({error}): {WHAT_TO_DO}"
-
-
-class Space(NamedTuple):
-    """Bytes. LMDB's file never shrinks, so what it can reuse counts as free (rules 27 and 30)."""
-
-    file_system_free: int
-    reusable: int
-    map_free: int
-
-    @property
-    def free(self) -> int:
-        """What normal writes may still take."""
-        return min(self.file_system_free + self.reusable, self.map_free)
-
-
-class LedgerChange(NamedTuple):
-    """One ledger's part of a commit: blocks in and out, and the record after it (None: it goes)."""
-
-    ledger_id: LedgerId
-    puts: list[tuple[bytes, Any]]
-    deletes: list[bytes]
-    record: LedgerRecord | None
 
 
 class Store:
@@ -236,9 +215,8 @@ class Store:
         self, ledger_id: LedgerId, record: LedgerRecord, first: EntryId, last: EntryId, max_bytes: int
     ) -> list[bytes]:
         try:
-            with self.snapshot() as transaction:
-                reader = BlockReader(transaction.cursor(self._blocks), ledger_id)
-                return reader.read(
+            with self.blocks(ledger_id) as blocks:
+                return blocks.read(
                     record.intervals, first, last, max_bytes, self.settings.read_overshoot_bytes
                 )
         except lmdb.Error as error:
@@ -277,9 +255,11 @@ class Store:
                 found = cursor.next()
         return keys
 
-    def reader(self, transaction: Transaction, ledger_id: LedgerId) -> BlockReader:
-        """The blocks of a ledger within a snapshot, for the flush and the scrubber."""
-        return BlockReader(transaction.cursor(self._blocks), ledger_id)
+    @contextmanager
+    def blocks(self, ledger_id: LedgerId) -> Iterator[BlockReader]:
+        """The ledger's blocks as of now; short, as `snapshot` is."""
+        with self.snapshot() as transaction:
+            yield BlockReader(transaction.cursor(self._blocks), ledger_id)
 
     # -- writing: one thread ---------------------------------------------------------------------------------------
 

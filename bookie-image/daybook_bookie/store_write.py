@@ -7,6 +7,7 @@ their pages in memory; the journal mark moves only with the last one, so a crash
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Final
 
 import lmdb
 
@@ -22,15 +23,18 @@ from daybook.core.block import (
 )
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.intervals import Interval, IntervalSet, clip
+from daybook.runtime.logs import get_logger
+from daybook_bookie.entry_store import Blocks, EntryStore, LedgerChange
 from daybook_bookie.journal_format import Position
 from daybook_bookie.ledger_record import LedgerRecord
 from daybook_bookie.storage_errors import CorruptStoreError
-from daybook_bookie.store import LedgerChange, Store
-from daybook_bookie.store_read import BlockReader, block_key
+from daybook_bookie.store_read import block_key
 from daybook_bookie.write_cache import Generation, PendingLedger
 
+_LOG: Final = get_logger(__name__)
 
-def flush(store: Store, generation: Generation, mark: Position) -> None:
+
+def flush(store: EntryStore, generation: Generation, mark: Position) -> None:
     """Make all of `generation` durable; `mark` is a journal position before which everything is in it or stored.
 
     Deletions come first: they need no room and may make it. May be repeated after StorageFullError: what was stored by
@@ -55,7 +59,7 @@ def flush(store: Store, generation: Generation, mark: Position) -> None:
     _commit(store, batch, size, mark)
 
 
-def mark_deleted(store: Store, generations: Iterable[Generation]) -> None:
+def mark_deleted(store: EntryStore, generations: Iterable[Generation]) -> None:
     """Commit the deletions of `generations`, and nothing else of them; their own flush says the same again.
 
     Raises StorageFullError and BookieMustStopError.
@@ -76,13 +80,13 @@ def mark_deleted(store: Store, generations: Iterable[Generation]) -> None:
         store.commit(changes, store.mark)
 
 
-def _commit(store: Store, batch: list[LedgerChange], size: int, mark: Position) -> None:
+def _commit(store: EntryStore, batch: list[LedgerChange], size: int, mark: Position) -> None:
     if size:
         store.check_room(size)
     store.commit(batch, mark)
 
 
-def _changes(store: Store, generation: Generation) -> Iterator[tuple[LedgerChange, int]]:
+def _changes(store: EntryStore, generation: Generation) -> Iterator[tuple[LedgerChange, int]]:
     """The ledgers' changes by ledger, with their sizes; a large one in several, each consistent in itself."""
     limit = store.settings.flush_transaction_bytes
     for ledger_id in sorted(generation.ledgers):
@@ -150,14 +154,13 @@ def add_block(intervals: IntervalSet, block: Block) -> None:
 
 
 def _plan(
-    store: Store, ledger_id: LedgerId, intervals: IntervalSet, pending: PendingLedger
+    store: EntryStore, ledger_id: LedgerId, intervals: IntervalSet, pending: PendingLedger
 ) -> tuple[list[Block], list[bytes]]:
     """The blocks to put for a ledger's frames, rising, and the keys of those that they replace."""
     frames, target = pending.blocks, store.settings.block_bytes
     if pending.rising and (not frames or frames[0].first > intervals.last):
         return merge_small(frames, target), []
-    with store.snapshot() as transaction:
-        reader = store.reader(transaction, ledger_id)
+    with store.blocks(ledger_id) as reader:
         puts: list[Block] = []
         deletes: list[bytes] = []
         waiting = [frame for frame in frames if frame.header.is_recovery or not _is_stored(intervals, frame)]
@@ -203,9 +206,7 @@ def _is_superfluous(cluster: list[Block], stored: list[Block]) -> bool:
     return all(_is_stored(found, block) for block in cluster)
 
 
-def _cluster(
-    reader: BlockReader, intervals: IntervalSet, waiting: list[Block]
-) -> tuple[list[Block], list[Block]]:
+def _cluster(reader: Blocks, intervals: IntervalSet, waiting: list[Block]) -> tuple[list[Block], list[Block]]:
     """Take from `waiting` the first frame and all whose range overlaps it or what is stored there, transitively."""
     cluster = [waiting.pop(0)]
     low, high = cluster[0].first, cluster[0].last
@@ -225,7 +226,7 @@ def _cluster(
     return cluster, [stored[first] for first in sorted(stored)]
 
 
-def _readable(reader: BlockReader, first: EntryId, last: EntryId) -> list[Block]:
+def _readable(reader: Blocks, first: EntryId, last: EntryId) -> list[Block]:
     """The stored blocks that overlap first … last, without those that cannot be read: their entries stay lost."""
     try:
         return reader.overlapping(first, last)
@@ -237,18 +238,25 @@ def _readable(reader: BlockReader, first: EntryId, last: EntryId) -> list[Block]
 
 
 def _removals(
-    store: Store, ledger_id: LedgerId, record: LedgerRecord, removed: IntervalSet
+    store: EntryStore, ledger_id: LedgerId, record: LedgerRecord, removed: IntervalSet
 ) -> Iterator[LedgerChange]:
-    """Take `removed` out of the stored blocks, a bounded number of them at a time; the last change has all of it."""
+    """Take `removed` out of the stored blocks, a bounded number of them at a time; the last change has all of it.
+
+    It ends at a block that cannot be read: what else that one holds is unknown, and must stay an I/O error (rule 26).
+    """
     limit = store.settings.delete_transaction_blocks
     at = removed.next_from(0)
     while at != NO_ENTRY:
-        with store.snapshot() as transaction:
-            blocks = store.reader(transaction, ledger_id).overlapping(at, removed.last, limit)
-            kept = [
-                part for block in blocks for sound in sound_parts(block) for part in _without(sound, removed)
-            ]
-            puts = [block._replace(data=bytes(block.data)) for block in kept]
+        try:
+            with store.blocks(ledger_id) as reader:
+                blocks = reader.overlapping(at, removed.last, limit)
+                sound = [part for block in blocks for part in sound_parts(block)]
+                puts = [
+                    part._replace(data=bytes(part.data)) for each in sound for part in _without(each, removed)
+                ]
+        except (CorruptStoreError, lmdb.Error) as error:
+            _LOG.error("surplus replicas stay beside damage", ledger_id=ledger_id, reason=str(error))
+            return
         end = blocks[-1].last if len(blocks) == limit else removed.last
         gone = IntervalSet(part for each in removed if (part := _up_to(each, end)) is not None)
         record = replace(record, intervals=_minus(record.intervals, gone))
@@ -279,7 +287,7 @@ def _without(block: Block, gone: IntervalSet) -> Iterator[Block]:
         yield part
 
 
-def delete_some(store: Store, ledger_id: LedgerId) -> bool:
+def delete_some(store: EntryStore, ledger_id: LedgerId) -> bool:
     """Remove a bounded number of blocks of a ledger marked as deleting; True when nothing is left of it.
 
     Each call is one transaction, so a deletion of any size survives a crash anywhere and never fills the map. Raises

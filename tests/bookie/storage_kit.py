@@ -8,9 +8,7 @@ from tempfile import TemporaryDirectory
 import lmdb
 from daybook_bookie import store_write
 from daybook_bookie.disk import RealDisk
-from daybook_bookie.journal import Journal
 from daybook_bookie.journal_format import PAGE_BYTES, START
-from daybook_bookie.journal_replay import JournalReplay
 from daybook_bookie.records import Record
 from daybook_bookie.storage import Storage
 from daybook_bookie.storage_settings import MIB, StorageSettings
@@ -44,18 +42,7 @@ def open_storage(
 ) -> Storage:
     """As `Storage.open` does it, with small journal files."""
     store = Store(directory, RealDisk(directory), settings, new=new)
-    try:
-        cache = WriteCache()
-        replay = JournalReplay(journal_disk, store.mark, new=new)
-        for record in replay:
-            cache.apply(record)
-        journal = Journal(journal_disk, replay, file_bytes=JOURNAL_FILE_BYTES)
-        if new and not replay.headers:
-            journal.prepare()
-    except Exception:
-        store.close()
-        raise
-    return Storage(journal, cache, store)
+    return Storage.replayed(store, journal_disk, journal_file_bytes=JOURNAL_FILE_BYTES, new=new)
 
 
 def add(storage: Storage, *frames: bytes, sync: bool = True) -> None:

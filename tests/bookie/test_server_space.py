@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 from daybook_bookie import disk as real_disk
 from daybook_bookie.disk_watch import TRIAL_LOOKS_MAX, DiskWatch, SpaceLimits, SpaceState, Usage, next_state
+from daybook_bookie.entry_store import Space
 from daybook_bookie.storage_errors import StorageFullError
-from daybook_bookie.store import Space
 
 from daybook.core.errors import Code
 from daybook.core.frame import FLAG_RECOVERY

@@ -234,14 +234,11 @@ class StorageMachine(RuleBasedStateMachine):
         store = self.storage.store
         for ledger_id, record in store.ledgers().items():
             index, end = IntervalSet(), -1
-            with store.snapshot() as transaction:
-                reader = store.reader(transaction, ledger_id)
-                block = reader.seek(0)
-                while block is not None:
+            with store.blocks(ledger_id) as blocks:
+                for block in blocks.overlapping(0, record.intervals.last):
                     assert block.first > end
                     end = block.last
                     store_write.add_block(index, block)
-                    block = reader.next()
             assert index == record.intervals
 
 

@@ -8,12 +8,13 @@ import daybook_bookie.store
 import pytest
 from daybook_bookie import store_write
 from daybook_bookie.cookies import Start
+from daybook_bookie.entry_store import Space
 from daybook_bookie.journal import Journal
 from daybook_bookie.journal_replay import JournalReplay
 from daybook_bookie.records import Record, fence_record
 from daybook_bookie.storage import Storage
 from daybook_bookie.storage_errors import CorruptStoreError, StorageFullError
-from daybook_bookie.store import Space, Store
+from daybook_bookie.store import Store
 from daybook_bookie.store_read import BlockReader
 from daybook_bookie.write_cache import WriteCache
 
