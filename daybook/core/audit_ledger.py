@@ -4,11 +4,13 @@ The auditor asks it of every ledger, and a worker asks it again before it acts, 
 never outlives its reason (rule 33). A bookie's listing is compared with everything that it owes, entry by entry of a
 ledger (rule 47): stragglers after a close and a vanished entry in the middle look alike here. The last fragment of an
 open ledger is never repaired (rule 31): it is recovered after a grace period, if a replacement exists, since
-otherwise a live writer would be stopped for nothing (rule 45).
+otherwise a live writer would be stopped for nothing (rule 45). A bookie in limbo needs none: it lost nothing of a ledger
+that begins later, and gets back what it owes of this one in its own place, once the ledger is closed (rule 29).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
@@ -17,7 +19,7 @@ from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook.core.metadata import LedgerMetadata, LedgerState
 from daybook.core.placement import BookieInfo, PlacementPolicy, RandomSource
-from daybook.core.quorum import Quorum, stripe_of, write_set_masks
+from daybook.core.quorum import Quorum, covers_every_write_set, mask_of, stripe_of, write_set_masks
 from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan, limbo_plan, owed_by
 
 
@@ -44,7 +46,7 @@ class OpenAction(Enum):
 
     NONE = "nothing is wrong with it"
     WAIT = "the grace period is not over"
-    LEAVE = "no replacement exists: a recovery would stop its writer for nothing (rule 45)"
+    LEAVE = "a recovery would stop its writer for nothing (rule 45)"
     RECOVER = "fence and recover it"
 
 
@@ -76,6 +78,10 @@ class Findings:
     limbo: frozenset[BookieId] = frozenset()
     listed: Mapping[BookieId, IntervalSet] | None = None
     last_add_confirmed: EntryId | None = None
+
+    def seen_again(self, later: "Findings") -> "Findings":
+        """What a second look says of the open fragment up to where it was confirmed at this first one."""
+        return replace(later, last_add_confirmed=self.last_add_confirmed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,14 @@ class LedgerAuditor:
             _replicas_min(metadata, findings),
             findings.listed is not None,
         )
+
+    def has_open_gap(self, metadata: LedgerMetadata, findings: Findings) -> bool:
+        """Whether a bookie of the open fragment lacks what is confirmed.
+
+        Beside a live writer that may be under way: an entry counts as missing only if it still is at a second look.
+        """
+        positions = range(metadata.quorum.ensemble_size)
+        return not metadata.is_closed and any(self._open_gap(metadata, p, findings) for p in positions)
 
     # Fragments whose end is known
 
@@ -271,7 +285,10 @@ class LedgerAuditor:
             return OpenAction.RECOVER if grace_is_over else OpenAction.WAIT
         if not leaves:
             return OpenAction.NONE
-        if not self._has_replacement(metadata.quorum, fragment.bookies, leaves, findings):
+        if not (
+            self._has_replacement(metadata.quorum, fragment.bookies, leaves, findings)
+            or self._stays_in_place(metadata.quorum, fragment.bookies, leaves, findings)
+        ):
             draft.blocked.append(
                 f"ledger {metadata.ledger_id}, entry {fragment.first_entry}: open, and no bookie could take the place of "
                 f"{', '.join(sorted(fragment.bookies[position] for position in leaves))}: start more bookies"
@@ -288,6 +305,22 @@ class LedgerAuditor:
         except NotEnoughBookiesError:
             return False
         return True
+
+    def _stays_in_place(
+        self, quorum: Quorum, ensemble: tuple[BookieId, ...], leaves: set[int], findings: Findings
+    ) -> bool:
+        """Whether those in limbo can keep their places: the next ledger may name them, and this one can be closed."""
+        gone = {position for position in leaves if not _serves_others(ensemble[position], findings)}
+        return (
+            gone != leaves
+            and self._can_be_closed(quorum, ensemble, findings)
+            and (not gone or self._has_replacement(quorum, ensemble, gone, findings))
+        )
+
+    def _can_be_closed(self, quorum: Quorum, ensemble: tuple[BookieId, ...], findings: Findings) -> bool:
+        """Whether those that can vouch suffice for a recovery, wherever the ledger ends: limbo proves nothing (rules 6, 29)."""
+        sound = _sound(findings)
+        return covers_every_write_set(quorum, mask_of({p for p, b in enumerate(ensemble) if b in sound}))
 
     def _open_gap(self, metadata: LedgerMetadata, position: int, findings: Findings) -> IntervalSet | None:
         """What the bookie lacks of the open fragment up to the LAC; None if it, or the LAC, is not known."""
@@ -317,12 +350,24 @@ def _reason(bookie: BookieId, findings: Findings, gap: IntervalSet | None) -> Re
     return Reason.GAP if gap else None
 
 
+def _sound(findings: Findings) -> AbstractSet[BookieId]:
+    """The bookies that are there and can vouch for what they lack."""
+    return findings.registered.keys() - findings.lost - findings.limbo
+
+
+def _serves_others(bookie: BookieId, findings: Findings) -> bool:
+    """Whether a bookie in limbo takes part in a ledger that begins now."""
+    info = findings.registered.get(bookie)
+    stays = bookie in findings.limbo and bookie not in findings.lost | findings.leaving
+    return stays and info is not None and info.writable
+
+
 def _replicas_min(metadata: LedgerMetadata, findings: Findings) -> int:
     """The smallest number of bookies that are there and can vouch, over all write sets; gaps are not counted.
 
     Fragments that hold no entry, and never will, do not count.
     """
-    sound = findings.registered.keys() - findings.lost - findings.limbo
+    sound = _sound(findings)
     masks = write_set_masks(metadata.quorum)
     return min(
         (

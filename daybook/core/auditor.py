@@ -142,6 +142,10 @@ class Auditor:
         else:
             self._unread.add(ledger_id)
 
+    def needs_second_look(self, metadata: LedgerMetadata, findings: Findings) -> bool:
+        """Whether to ask the bookies again before `judge`, which is then given `findings.seen_again(later)`."""
+        return self._judge.has_open_gap(metadata, findings)
+
     def judge(self, metadata: LedgerMetadata, findings: Findings, now_ms: int) -> LedgerAudit:
         """Judge a ledger that `next_reads` named; `findings.lost` is `bookies.lost()`."""
         self._reads.answered()

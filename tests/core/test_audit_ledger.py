@@ -3,6 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from daybook.core.audit_ledger import Findings, LedgerAuditor, OpenAction, Problem, Reason
 from daybook.core.auditor import (
@@ -174,6 +175,56 @@ def test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone() -
     assert audit(metadata, only_leaving, grace_is_over=True).open_action is OpenAction.LEAVE
 
 
+def test_rule_29_an_open_ledger_is_closed_with_the_bookie_in_limbo_where_nobody_else_could_take_its_place() -> (
+    None
+):
+    """Without a close the mark would stand for ever; the next ledger may name the bookie, so no writer stops for nothing."""
+    metadata = open_ledger(3, 3, 2, [(0, "abc")])
+    findings = Findings(up("abc"), limbo=frozenset("c"))
+    assert audit(metadata, findings).open_action is OpenAction.WAIT
+    found = audit(metadata, findings, grace_is_over=True)
+    assert (found.open_action, found.plans, found.blocked) == (OpenAction.RECOVER, (), ())
+    closed = audit(metadata.in_recovery().closed(9, 90), findings)
+    assert [plan.clear_limbo for plan in closed.plans] == ["c"], "and then it is refilled where it is"
+    assert successors(closed.plans) == [(0, "c", "c")]
+
+
+def test_rule_29_two_of_three_in_limbo_leave_a_writer_alone_because_nobody_could_say_where_it_ends() -> None:
+    metadata = open_ledger(3, 3, 2, [(0, "abc")])
+    found = audit(metadata, Findings(up("abc"), limbo=frozenset("bc")), grace_is_over=True)
+    assert found.open_action is OpenAction.LEAVE
+    assert "no bookie could take the place of b, c" in found.blocked[0]
+    one_copy = open_ledger(3, 3, 1, [(0, "abc")])
+    found = audit(one_copy, Findings(up("abc"), limbo=frozenset("c")), grace_is_over=True)
+    assert found.open_action is OpenAction.LEAVE, (
+        "any of the three may have been the one to acknowledge (rule 8)"
+    )
+    striped = open_ledger(6, 3, 2, [(0, "abcdef")])
+    for limbo, action in [("ad", OpenAction.RECOVER), ("ab", OpenAction.LEAVE)]:
+        found = audit(striped, Findings(up("abcdef"), limbo=frozenset(limbo)), grace_is_over=True)
+        assert found.open_action is action, limbo
+
+
+def test_rule_31_a_bookie_in_limbo_that_the_next_ledger_could_not_name_needs_a_replacement() -> None:
+    metadata = open_ledger(3, 3, 2, [(0, "abc")])
+    here = up("abc")
+    full = {**here, "c": replace(here["c"], writable=False)}
+    limbo = frozenset("c")
+    for findings in (Findings(full, limbo=limbo), Findings(here, limbo=limbo, leaving=limbo)):
+        assert audit(metadata, findings, grace_is_over=True).open_action is OpenAction.LEAVE
+
+
+def test_rule_31_beside_one_in_limbo_a_lost_bookie_needs_a_replacement_all_the_same() -> None:
+    metadata = open_ledger(4, 4, 2, [(0, "abcd")])
+    for spares, action in [("", OpenAction.LEAVE), ("e", OpenAction.LEAVE)]:
+        findings = Findings(up("abc" + spares), lost=frozenset("d"), limbo=frozenset("c"))
+        assert audit(metadata, findings, grace_is_over=True).open_action is action, "two of four cannot vouch"
+    metadata = open_ledger(5, 5, 4, [(0, "abcde")])
+    for spares, action in [("", OpenAction.LEAVE), ("f", OpenAction.RECOVER)]:
+        findings = Findings(up("abcd" + spares), lost=frozenset("e"), limbo=frozenset("d"))
+        assert audit(metadata, findings, grace_is_over=True).open_action is action, spares
+
+
 def test_rule_31_the_grace_period_begins_anew_with_a_new_fragment() -> None:
     grace = GracePeriods(grace_ms=30_000)
     assert not grace.is_over(7, 10, 0)
@@ -214,10 +265,33 @@ def test_rule_45_open_fragments_count_as_replicated_up_to_their_lac() -> None:
         assert not found.plans
 
 
+def test_rule_45_a_live_writers_tail_is_a_gap_only_if_it_is_there_at_a_second_look() -> None:
+    metadata = open_ledger(3, 3, 2, [(0, "abc")])
+    cluster = Cluster(metadata)
+    late = {entry: cluster.bookies["c"].entries.pop(entry) for entry in range(15, 20)}
+    first = Findings(up("abc"), listed=listing(cluster), last_add_confirmed=17)
+    auditor = Auditor(make_policy(), random.Random(1))
+    assert auditor.needs_second_look(metadata, first)
+    assert not auditor.needs_second_look(metadata, Findings(up("abc"), listed=listing(cluster)))
+    assert not auditor.needs_second_look(closed_ledger(3, 3, 2, [(0, "abc")], 19), first)
+    for arrived, full in [(17, False), (18, True)]:
+        cluster.bookies["c"].entries |= {e: late[e] for e in range(15, arrived)}
+        later = Findings(up("abc"), listed=listing(cluster), last_add_confirmed=19)
+        found = audit(metadata, first.seen_again(later))
+        assert found.is_fully_replicated is full, (
+            "what was confirmed only after the first look is not looked at"
+        )
+
+
 def test_what_cannot_be_better_placed_stays_where_it_is() -> None:
     """All in one rack, and no other bookie to move to: no error, no plan."""
-    found = audit(closed_ledger(3, 3, 2, [(0, "abc")], 9), Findings(up("abc", a="r", b="r", c="r")))
-    assert not found.plans
+    metadata = closed_ledger(3, 3, 2, [(0, "abc")], 9)
+    racks = {"a": "r", "b": "r", "c": "r"}
+    assert not audit(metadata, Findings(up("abc", **racks))).plans
+    full = replace(up("d", d="other")["d"], writable=False)
+    assert not audit(metadata, Findings({**up("abc", **racks), "d": full})).plans, (
+        "the other rack takes nothing"
+    )
 
 
 class OneAtATime:

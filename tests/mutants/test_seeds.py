@@ -24,6 +24,7 @@ WINDOW: Final = 40
 HOLES: Final = frozenset(
     {
         "auditor.bookies_are_lost_at_once",
+        "auditor.limbo_of_open_ledgers_never_ends",
         "auditor.open_fragments_get_no_grace",
         "auditor.removal_overlooks_new_adds",
         "auditor.workers_trust_their_task",

@@ -90,7 +90,7 @@ class AuditChecks:
             self._recovery_ordered(metadata, findings, now_ms)
 
     def _recovery_ordered(self, metadata: LedgerMetadata, findings: Findings, now_ms: int) -> None:
-        """A writer is stopped only after its grace, and only if it could go on with another bookie (rule 31)."""
+        """A writer is stopped only after its grace, and only if it could go on in another ledger (rules 29 and 31)."""
         if metadata.state.value != "OPEN":
             return
         ledger_id, members = metadata.ledger_id, metadata.last_fragment.bookies
@@ -99,7 +99,7 @@ class AuditChecks:
             for name, info in findings.registered.items()
             if info.writable and name not in (*members, *findings.lost, *findings.limbo)
         ]
-        if not spare:
+        if not spare and not _next_ledger_can_have_them(metadata, findings):
             self._fail(
                 "a writer is not stopped for nothing",
                 f"ledger {ledger_id}: no bookie is spare (rules 31 and 45)",
@@ -129,6 +129,8 @@ class AuditChecks:
             for job in repair.jobs:
                 if not job.replaces:
                     continue
+                if job.target in members:
+                    self._fail("a successor is new to the fragment", f"{job.target} is in {members} (rule 32)")
                 if job.old in registered:
                     if not rack_deficit(metadata, members, registered):
                         self._fail(
@@ -200,6 +202,19 @@ class ReadPace:
         self._left, self._at_ms = min(self._most, self._left + earned) - 1, now_ms
         if self._left < -1:
             self._fail("metadata is read at a pace", f"over {self._per_second} a second (rule 37)")
+
+
+def _next_ledger_can_have_them(metadata: LedgerMetadata, findings: Findings) -> bool:
+    """Whether a bookie in limbo can serve a new ledger, and the others of each write set can say where this one ends."""
+    members, quorum = metadata.last_fragment.bookies, metadata.quorum
+    here = {name for name in members if name in findings.registered and name not in findings.lost}
+    vouch = here - findings.limbo
+    enough = all(
+        sum(members[place] in vouch for place in write_set(quorum, entry))
+        > quorum.write_quorum - quorum.ack_quorum
+        for entry in range(quorum.ensemble_size)
+    )
+    return enough and any(findings.registered[name].writable for name in here & findings.limbo)
 
 
 def _lacking(metadata: LedgerMetadata, findings: Findings) -> list[tuple[BookieId, EntryId]]:

@@ -216,13 +216,26 @@ class LedgerAudits:
             _LOG.error("a ledger cannot be judged", ledger_id=ledger_id, why=str(error))
             self._core.skip(ledger_id, deleted=False)
             return
-        listed = await self._listed(found, task, this)
-        audit = self._core.judge(found.value, self._findings(found.value, listed, task, this), monotonic_ms())
+        audit = self._core.judge(found.value, await self._look(found, task, this), monotonic_ms())
         this.audits.append(audit)
         if audit.gap_checked and not audit.problems and found.value.is_closed:
             self._compared[ledger_id] = found.version
         if not this.disabled:
             await self._see_to_task(audit, task, this)
+
+    async def _look(
+        self, found: Versioned[LedgerMetadata], task: Versioned[RepairTask] | None, this: _Round
+    ) -> Findings:
+        """What is known of the ledger; what a live writer's stragglers may bring yet is looked at twice."""
+
+        async def look() -> Findings:
+            return self._findings(found.value, await self._listed(found, task, this), task, this)
+
+        first = await look()
+        if not self._core.needs_second_look(found.value, first):
+            return first
+        await is_set_within(asyncio.Event(), self._settings.second_look_ms)
+        return first.seen_again(await look())
 
     async def _listed(
         self, found: Versioned[LedgerMetadata], task: Versioned[RepairTask] | None, this: _Round

@@ -29,6 +29,11 @@ class AutoRecoverySettings(Settings):
     open_grace_ms: int = Field(
         30_000, ge=0, description="how long an open fragment in need waits before its ledger is recovered"
     )
+    second_look_ms: int = Field(
+        1_000,
+        ge=0,
+        description="after how long a gap of an open fragment is looked at again, before it counts",
+    )
     reads_per_second: int = Field(500, ge=1, description="ledgers read from ZooKeeper in a second")
     reads_in_flight_max: int = Field(50, ge=1, description="ledgers looked at at once")
     calls_per_bookie_max: int = Field(4, ge=1, description="questions to one bookie at once")

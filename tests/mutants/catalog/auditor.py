@@ -40,6 +40,24 @@ def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerAuditor, "_has_replacement", lambda self, *_: True)
 
 
+@mutant(
+    rule=29,
+    caught_by=f"{_LEDGER}test_rule_29_an_open_ledger_is_closed_with_the_bookie_in_limbo_where_nobody_else_could_take_its_place",
+)
+def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open ledger without a writer waits for a replacement, which may never come, and the mark with it."""
+    monkeypatch.setattr(LedgerAuditor, "_stays_in_place", lambda self, *_: False)
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_LEDGER}test_rule_29_two_of_three_in_limbo_leave_a_writer_alone_because_nobody_could_say_where_it_ends",
+)
+def writers_are_fenced_though_nobody_can_vouch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery is begun that cannot come to its end, and the writer is stopped for nothing."""
+    monkeypatch.setattr(LedgerAuditor, "_can_be_closed", lambda self, *_: True)
+
+
 @mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_rolling_restart_loses_no_bookie")
 def bookies_are_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that is missing from one listing is lost."""
@@ -103,6 +121,16 @@ def metadata_is_read_without_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 def open_fragments_always_count_as_replicated(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a bookie of an open fragment lacks below the LAC is not looked at."""
     monkeypatch.setattr(LedgerAuditor, "_open_gap", lambda self, *_: IntervalSet())
+
+
+@mutant(
+    rule=45,
+    caught_by="tests/autorecovery/test_second_look.py::test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_at_two_looks",
+    not_simulated="the simulator's auditor looks once, and calls nothing replicated while a writer writes",
+)
+def gaps_of_live_writers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a writer is about to give to its slowest bookie is told as missing."""
+    monkeypatch.setattr(LedgerAuditor, "has_open_gap", lambda self, *_: False)
 
 
 @mutant(rule=47, caught_by=f"{_LEDGER}test_rule_47_one_missing_entry_in_the_middle_is_found")
