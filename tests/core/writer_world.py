@@ -133,6 +133,8 @@ class WriterWorld:
             7, self.quorum, (Fragment(0, 0, bookies),), writer_token="w1"
         )
         self.version = 0
+        self._ensembles = {0: bookies}
+        """The ensemble of the last fragment at each version that was stored."""
         self.registry = {
             bookie: BookieInfo(bookie, boot_id=f"{bookie}-1") for bookie in (*bookies, *spares.split())
         }
@@ -319,6 +321,8 @@ class WriterWorld:
             check_transition(self.stored, metadata)
         self.stored = metadata
         self.version += 1
+        if metadata is not None:
+            self._ensembles[self.version] = metadata.last_fragment.bookies
 
     def read(self, *, fails: bool = False) -> list[Effect]:
         """The store answers the read that is out."""
@@ -394,7 +398,7 @@ class WriterWorld:
                 self.unanswered.append(sent)
                 self.all_sent.append(sent)
                 if self.stored is not None and sent.entries:
-                    assert bookie in self.stored.last_fragment.bookies, f"{bookie} is not named by metadata"
+                    assert bookie in self._may_be_sent_to(), f"{bookie} is not named by metadata"
                 assert header.last_add_confirmed <= self.lac
             case CasMetadata():
                 assert self.pending_cas is None
@@ -419,6 +423,16 @@ class WriterWorld:
                 assert metadata == self.stored
             case _:
                 pass
+
+    def _may_be_sent_to(self) -> frozenset[BookieId]:
+        """Who stored metadata names; while a change is undecided also who it named at the version that the writer knows.
+
+        A change whose answer was lost may land at any time, and what is sent meanwhile is not acknowledged (rule 15).
+        """
+        named = frozenset(self.current.last_fragment.bookies)
+        if self.pending_cas is None and self.pending_read is None:
+            return named
+        return named | frozenset(self._ensembles[self.writer.version])
 
     def _answer(self, token: int) -> None:
         assert token not in self._answered_tokens, f"token {token} is answered twice"
