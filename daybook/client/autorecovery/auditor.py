@@ -192,8 +192,7 @@ class LedgerAudits:
                 ended, running = await asyncio.wait(
                     running, timeout=_PACE_MS / 1000, return_when=asyncio.FIRST_COMPLETED
                 )
-                for task in ended:
-                    task.result()
+                await asyncio.gather(*ended)  # the first error ends the round; the others were heard too
                 done += len(ended)
                 self._on_progress(done, total)
         finally:
