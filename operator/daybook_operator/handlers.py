@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import kopf
+from kopf._cogs.structs.references import Insights  # a parameter's type that kopf does not export
 
 from daybook.runtime.logs import get_logger
 from daybook_operator.kube import KINDS, load_configuration
@@ -30,6 +31,7 @@ OWNED: Final = ("StatefulSet", "Pod", "PersistentVolumeClaim", "Job", "Service",
 KOPFS_FINALIZER: Final = f"{GROUP}/kopf"
 """Never put on anything. It must not be the operator's own: kopf takes its finalizer off what no handler of its asks for."""
 _JOIN_S: Final = 15.0
+_LOOK_S: Final = 0.2
 WATCHED: Final = (BOOKIE_POOL, LEDGER, "Node", *OWNED)
 
 
@@ -137,21 +139,53 @@ class Watches:
             await asyncio.to_thread(self._thread.join, _JOIN_S)
 
     def _run(self) -> None:
-        namespaces = self._settings.namespace_list
         why = "the watches ended"
         try:
-            kopf.run(
-                registry=self._registry(),
-                settings=kopf_settings(self._settings),
-                standalone=True,
-                clusterwide=not namespaces,
-                namespaces=namespaces,
-                stop_flag=self._stop,
-            )
+            while self._watch():
+                _LOG.info("the watches begin anew")
         except Exception as error:  # noqa: BLE001 - whatever ends the watches ends the process, with its reason
             why = f"the watches ended: {type(error).__name__}: {error}"
         if not self._stop.is_set():
             self._loop.call_soon_threadsafe(self._on_end, why)
+
+    def _watch(self) -> bool:
+        """Watch until all ends; True: it has to begin anew, because not every kind was found."""
+        namespaces = self._settings.namespace_list
+        found, ended, is_deaf = Insights(), threading.Event(), threading.Event()
+        threading.Thread(
+            target=self._oversee, args=(found, ended, is_deaf), name="overseer of watches", daemon=True
+        ).start()
+        try:
+            kopf.run(
+                registry=self._registry(),
+                settings=kopf_settings(self._settings),
+                insights=found,
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+                stop_flag=ended,
+            )
+        finally:
+            ended.set()
+        return is_deaf.is_set()
+
+    def _oversee(self, found: Insights, ended: threading.Event, is_deaf: threading.Event) -> None:
+        """End the watches when all is to end, or when kopf, which looks for kinds once, did not find each of them.
+
+        An API server that starts does not serve all of them at once.
+        """
+        while not found.ready_resources.is_set():
+            if self._stop.wait(_LOOK_S) or ended.is_set():
+                ended.set()
+                return
+        known = {resource.plural for resource in found.watched_resources}
+        missing = sorted(kind for kind in WATCHED if KINDS[kind].plural not in known)
+        if missing:
+            _LOG.warning("the API server does not serve all kinds yet", missing=missing)
+            is_deaf.set()
+        else:
+            self._stop.wait()
+        ended.set()
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
