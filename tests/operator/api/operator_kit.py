@@ -7,6 +7,7 @@ import signal
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -20,7 +21,6 @@ T = TypeVar("T")
 
 PATIENCE_S: Final = 90.0
 KILLED: Final = -signal.SIGKILL
-ENTRY_THAT_DIES: Final = "tests.operator.api.dying_operator"
 
 FAST: Final = {
     "LEASE_DURATION_MS": "15000",
@@ -38,6 +38,15 @@ SESSION_MS: Final = 9_000
 AUDITING: Final = {"AUDIT_INTERVAL_MS": "1000", "OPEN_GRACE_MS": "2000"}
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """An effect: its class, all of it as text, and whether the operator lived on to carry it out."""
+
+    kind: str
+    effect: str
+    done: bool
+
+
 class OperatorProcess:
     """`daybook-operator run` for one namespace; `start` it as often as it was killed."""
 
@@ -48,6 +57,7 @@ class OperatorProcess:
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "operator.log"
         self._ready = directory / "ready.json"
+        self._notes = directory / "effects"
         values = {
             "KUBECONFIG": str(plane.kubeconfig),
             "NAMESPACES": namespace,
@@ -72,6 +82,21 @@ class OperatorProcess:
         self._ready.unlink(missing_ok=True)
         self.log.touch()
         self.process = zygote().fork(entry, {**self._environment, **environment}, self.log)
+
+    def start_dying(self, before: int, *, about: str = "", steps: bool = False) -> None:
+        """Start one that is SIGKILLed before its n-th effect; see `dying_operator`. `effects` tells what it did."""
+        self._notes.write_text("", encoding="utf-8")
+        self.start(
+            "tests.operator.api.dying_operator",
+            DAYBOOK_TEST_KILL_BEFORE=str(before),
+            DAYBOOK_TEST_EFFECTS=str(self._notes),
+            DAYBOOK_TEST_ABOUT=about,
+            DAYBOOK_TEST_STEPS=str(int(steps)),
+        )
+
+    def effects(self) -> list[Noted]:
+        """What it was about to do, in order, since it was started to die."""
+        return [Noted(**json.loads(line)) for line in self._notes.read_text(encoding="utf-8").splitlines()]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send it a signal and wait; its exit code."""

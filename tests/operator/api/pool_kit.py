@@ -1,11 +1,12 @@
 """A pool on a real API server and a real ZooKeeper: the operator in this process, the kubelets' part played by hand.
 
-The operator is the real one without its queue, so that a test says when it looks. One that dies is dropped with all that
-it knew, before any effect that the test names; the next begins from what is true. Bookies are either registrations with
+The operator is the real one without its queue, so that a test says when it looks, or the whole of it as a process, which is
+killed between any two writes; the next begins from what is true. Bookies are either registrations with
 a cookie and a disk, which is all that the operator sees of them, or real processes where data has to move.
 """
 
 import asyncio
+import signal
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from daybook_operator.clusters import Clusters, LinkContext
 from daybook_operator.kube import Kube, KubeError, load_configuration
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.plan.conditions import find
-from daybook_operator.plan.effects import Effect, Report
 from daybook_operator.queue import BOOKIE_POOL, RECOVERY, Key
 from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
 from daybook_operator.reconcile.performer import EffectError, Performer
@@ -41,6 +41,7 @@ from daybook.runtime.logs import get_logger
 from tests.bookie.process_kit import BookieProcess
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
+from tests.operator.api.operator_kit import KILLED, Noted, OperatorProcess
 
 _LOG = get_logger(__name__)
 CLUSTER = "daybook"
@@ -49,35 +50,6 @@ LOOK_MS = 100
 AUDITING = AutoRecoverySettings(
     audit_interval_ms=500, open_grace_ms=200, retry_first_ms=200, retry_max_ms=1000
 )
-
-
-class Died(BaseException):
-    """The operator is gone, with everything that it knew."""
-
-
-class DyingPerformer(Performer):
-    """Performs so many effects, then dies before the next.
-
-    An event counts for nothing: what it tells is remembered by the status alone, so it is told again until that is set.
-    """
-
-    lives_for: int | None = None
-
-    async def perform(self, effect: Effect) -> None:
-        """Die, or carry it out and note it."""
-        if isinstance(effect, Report):
-            await super().perform(effect)
-            return
-        if self.lives_for is not None and len(self.done) >= self.lives_for:
-            raise Died
-        await super().perform(effect)
-        self.done.append(effect)
-
-    def begin(self, lives_for: int | None) -> Self:
-        """Nothing is done yet."""
-        self.lives_for = lives_for
-        self.done: list[Effect] = []
-        return self
 
 
 class Bookies(Protocol):
@@ -299,12 +271,11 @@ class RealBookies:
 
 
 class Operator:
-    """One life of the operator. `lives_for`: how many effects it performs before it dies; None: it does not."""
+    """The operator in this process."""
 
-    def __init__(self, site: Site, bookies: Bookies, *, lives_for: int | None = None) -> None:
+    def __init__(self, site: Site, bookies: Bookies) -> None:
         self.site = site
         self._bookies = bookies
-        self._lives_for = lives_for
         self._changed = asyncio.Event()
         self.trouble = ""
 
@@ -328,13 +299,10 @@ class Operator:
             lambda *_: self._changed.set(),
         )
         self._clusters = Clusters(context)
-        self.performer = DyingPerformer(self._kube, self._clusters, metrics, "operator").begin(
-            self._lives_for
-        )
         self._world = World(
             self._kube,
             self._clusters,
-            self.performer,
+            Performer(self._kube, self._clusters, metrics, "operator"),
             settings,
             metrics,
             Inventory(),
@@ -351,11 +319,6 @@ class Operator:
     ) -> None:
         await self._clusters.close()
         self._kube.close()
-
-    @property
-    def done(self) -> list[Effect]:
-        """What it did."""
-        return self.performer.done
 
     async def look(self) -> None:
         """One look at the pool and its repair; what fails is tried again at the next look, as by the queue."""
@@ -384,18 +347,49 @@ class Operator:
             raise AssertionError(msg) from error
 
 
-async def drive_dying(
-    site: Site, bookies: Bookies, until: Callable[[], bool], what: str = ""
-) -> list[Effect]:
-    """Have it done by operators that die: the first before any effect, each other before its second. What was done."""
-    done: list[Effect] = []
-    lives_for = 0
+def killable(site: Site, directory: Path) -> OperatorProcess:
+    """The operator of the site as a process of its own."""
+    return OperatorProcess(
+        site.plane, site.namespace, directory, site.zookeeper, CLUSTER=CLUSTER, FULL_AUDIT_PAUSE_MS="100"
+    )
+
+
+async def drive_killed(
+    site: Site, bookies: Bookies, operator: OperatorProcess, until: Callable[[], bool], what: str
+) -> list[Noted]:
+    """Have it done by processes that are SIGKILLed between any two writes; the list of what they wrote.
+
+    The first dies before its first write, each other before its second.
+    """
+    done: list[Noted] = []
+    before = 1
     while True:
-        async with Operator(site, bookies, lives_for=lives_for) as operator:
-            try:
-                await operator.drive(until, what)
-                return [*done, *operator.done]
-            except Died:
-                done += operator.done
-                _LOG.info("died", done=[type(each).__name__ for each in operator.done])
-        lives_for = 1
+        operator.start_dying(before, steps=True)
+        finished = await _attend(site, bookies, operator, until, what)
+        code = operator.end(signal.SIGKILL)
+        assert code == KILLED, operator.tail()
+        noted = operator.effects()
+        done += [each for each in noted if each.done]
+        if finished:
+            assert done, f"nobody did anything, and yet {what}"
+            return done
+        assert not noted[-1].done, f"it ended by itself: {operator.tail()}"
+        _LOG.info("killed", before=noted[-1].kind, after=[each.kind for each in noted[:-1]])
+        before = 2
+
+
+async def _attend(
+    site: Site, bookies: Bookies, operator: OperatorProcess, until: Callable[[], bool], what: str
+) -> bool:
+    """Let kubelets act until the operator is dead (False), or it is done (True)."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while operator.is_running():
+                await site.attend(bookies)
+                if until():
+                    return True
+                await is_set_within(asyncio.Event(), LOOK_MS)
+    except TimeoutError as error:
+        msg = f"never {what}: {site.pool().get('status')} {operator.tail()}"
+        raise AssertionError(msg) from error
+    return False

@@ -21,9 +21,7 @@ from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from tests.bookie.process_kit import BookieProcess, with_store
 from tests.cluster.control_plane import ControlPlane
-from tests.fixtures.zookeeper import fresh_chroot
 from tests.operator.api.operator_kit import (
-    ENTRY_THAT_DIES,
     KILLED,
     OperatorProcess,
     bookies,
@@ -37,13 +35,12 @@ from tests.operator.api.rest import RefusedError, Resources
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-CLUSTER = "ledgers"
 _NUMBERS = count(1)
 
 
 @dataclass
 class Site:
-    """A namespace with a pool whose bookies run as processes; the pool itself is left alone."""
+    """A namespace with a pool whose bookies run as processes; the pool itself is left alone. The cluster has its name."""
 
     plane: ControlPlane
     resources: Resources
@@ -85,7 +82,7 @@ class Site:
         async def read(client: Client) -> list[LedgerMetadata]:
             return [found.value async for found in client.list_ledgers()]
 
-        return with_client(self.zookeeper, CLUSTER, read)
+        return with_client(self.zookeeper, self.namespace, read)
 
     def ledgers_for(self, name: str) -> list[LedgerId]:
         """The ledgers that were ever created for a resource of this name and not deleted."""
@@ -105,17 +102,17 @@ class Site:
 def site(
     control_plane: ControlPlane, zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    zookeeper = fresh_chroot(zookeeper_server)
+    zookeeper = zookeeper_server.connect_string
     namespace = f"ledgers-{os.getpid()}-{next(_NUMBERS)}"  # a worker may come back to this module
     control_plane.kubectl("create", "namespace", namespace)
-    with_store(zookeeper, lambda store: ensure_cluster(store, Layout(CLUSTER), created_at_ms=0))
+    with_store(zookeeper, lambda store: ensure_cluster(store, Layout(namespace), created_at_ms=0))
     directory = tmp_path_factory.mktemp("ledgers")
-    running = bookies(directory, zookeeper, CLUSTER, namespace)
+    running = bookies(directory, zookeeper, namespace, namespace)
     resources = Resources(control_plane, namespace)
     try:
         for each in running:
             each.wait()
-        resources.create(pool("bk", zookeeper, CLUSTER, is_paused=True))
+        resources.create(pool("bk", zookeeper, namespace, is_paused=True))
         yield Site(control_plane, resources, zookeeper, directory, running)
     finally:
         for each in running:
@@ -161,7 +158,7 @@ def test_a_ledger_is_created_written_sealed_and_mirrored(site: Site, operator: O
         found = await client.ledgers.read(ledger_id)
         assert found.value.custom_metadata["team"] == b"blue"
 
-    with_client(site.zookeeper, CLUSTER, write)
+    with_client(site.zookeeper, site.namespace, write)
     until(lambda: site.status("life").get("attached") is True, operator, "the attach is mirrored, by a watch")
     seal(site, "life")
     until(lambda: site.status("life").get("state") == "Closed", operator, "it is sealed")
@@ -201,16 +198,9 @@ def die_before_every_effect(
     for number, name in enumerate(names, 1):
         begin(name)
         operator = site.operator()
-        notes = operator.log.with_name("effects")
-        notes.touch()
-        operator.start(
-            ENTRY_THAT_DIES,
-            DAYBOOK_TEST_KILL_BEFORE=str(number),
-            DAYBOOK_TEST_EFFECTS=str(notes),
-            DAYBOOK_TEST_ABOUT=about(name),
-        )
+        operator.start_dying(number, about=about(name))
         survived = until_dead_or(operator, lambda name=name: is_done(name), f"{name} is done")  # type: ignore[misc] # bound
-        effects = notes.read_text().split()
+        effects = [each.kind for each in operator.effects()]
         if survived:
             begun = names[:number]
             until(lambda: all(map(is_done, begun)), operator, "what was left half done is finished")  # noqa: B023 - at once
@@ -253,7 +243,7 @@ def test_an_operator_that_dies_before_any_effect_seals_and_deletes_all_the_same(
         for ledger_id in ids.values():
             await (await client.attach_ledger(ledger_id)).append(b"kept")
 
-    with_client(site.zookeeper, CLUSTER, write)
+    with_client(site.zookeeper, site.namespace, write)
     assert operator.end() == 0
 
     sealing = die_before_every_effect(

@@ -1,12 +1,13 @@
 """A BookiePool on a real API server: what is created, kept, placed, rolled, grown, replaced, stopped and let go."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from daybook_operator.plan.effects import Apply, Remove, SetLocations
 from kubernetes import client as kubernetes
 
 from daybook.metadata.bookies import BookieDirectory, Location
@@ -15,9 +16,13 @@ from daybook.metadata.layout import Layout
 from daybook.metadata.zookeeper import ZooKeeperStore
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
-from tests.operator.api.pool_kit import CLUSTER, Operator, PretendBookies, Site, drive_dying
+from tests.operator.api.operator_kit import Noted
+from tests.operator.api.pool_kit import CLUSTER, Operator, PretendBookies, Site, drive_killed, killable
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+_APPLIED = re.compile(r"^Apply\(.*?'kind': '(\w+)'")
+_STOPPED = re.compile(r"^Remove\(ref=Ref\(api_version='v1', kind='Pod', namespace='[^']*', name='([^']*)'")
 
 Scene: TypeAlias = Callable[[Site, PretendBookies], Coroutine[Any, Any, None]]
 
@@ -59,21 +64,22 @@ def read(site: Site, work: Callable[[BookieDirectory], Awaitable[Any]]) -> Any:
     return asyncio.run(site.with_directory(work))
 
 
-def test_a_pool_comes_up_placed_is_mended_and_rolls_although_the_operator_dies_before_every_effect(
-    site: Site,
+def test_a_pool_comes_up_placed_is_mended_and_rolls_although_the_operator_is_killed_before_every_write(
+    site: Site, tmp_path: Path
 ) -> None:
     site.create(replicas=2)
+    operator = killable(site, tmp_path)
 
     async def scene(site: Site, bookies: PretendBookies) -> None:
-        done = await drive_dying(site, bookies, lambda: site.is_running(2), "created")
-        kinds = [each.manifest["kind"] for each in done if isinstance(each, Apply)]
-        assert kinds[:3] == ["ServiceAccount", "Service", "StatefulSet"]
-        assert any(isinstance(each, SetLocations) for each in done)
+        done = await drive_killed(site, bookies, operator, lambda: site.is_running(2), "created")
+        order = [f"{each.kind} {_kind_in(each)}".strip() for each in done]
+        assert order[:4] == ["PatchMeta", "Apply ServiceAccount", "Apply Service", "Apply StatefulSet"]
+        assert "SetLocations" in order
         await _drifts(site, bookies)
         bookies.downs.clear()
         site.change(image="local/bookie:2")
-        done = await drive_dying(site, bookies, lambda: _runs(site, "local/bookie:2"), "rolled")
-        stopped = [each.ref.name for each in done if isinstance(each, Remove) and each.ref.kind == "Pod"]
+        done = await drive_killed(site, bookies, operator, lambda: _runs(site, "local/bookie:2"), "rolled")
+        stopped = [match[1] for each in done if (match := _STOPPED.search(each.effect))]
         assert stopped == ["bk-1", "bk-0"], "the highest first, each once"
         assert bookies.downs == [frozenset({1}), frozenset({0})], "never two at once"
 
@@ -108,6 +114,12 @@ async def _drifts(site: Site, bookies: PretendBookies) -> None:
         assert site.core.read_namespaced_service("bk", site.namespace).spec.publish_not_ready_addresses
         assert site.core.read_namespaced_service_account("bk-bookie", site.namespace)
         await operator.drive(lambda: site.is_running(2), "whole again")
+
+
+def _kind_in(noted: Noted) -> str:
+    """The kind of what was applied; "" for other effects."""
+    found = _APPLIED.search(noted.effect)
+    return found[1] if found else ""
 
 
 def _runs(site: Site, image: str) -> bool:

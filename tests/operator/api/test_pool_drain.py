@@ -1,12 +1,12 @@
 """Scale-down with real bookies and ledgers: every entry is elsewhere before a bookie goes, whatever dies on the way."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from daybook_operator.plan.effects import Apply, DeleteCookie, MarkLeaving, SetReadOnly
 from kubernetes import client as kubernetes
 
 from daybook.client.autorecovery.worker import RepairWorker
@@ -18,10 +18,11 @@ from daybook.metadata.layout import Layout
 from daybook.metadata.zookeeper import ZooKeeperStore
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
-from tests.operator.api.pool_kit import AUDITING, CLUSTER, Operator, RealBookies, Site, drive_dying
+from tests.operator.api.pool_kit import AUDITING, CLUSTER, Operator, RealBookies, Site, drive_killed, killable
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
+_LOWERED = re.compile(r"^Apply\(.*?'kind': 'StatefulSet'.*?'replicas': 3\b")
 ENTRIES = [b"entry %d" % number * 50 for number in range(40)]
 
 
@@ -59,7 +60,7 @@ async def check(client: Client, ledgers: list[LedgerId], gone: str) -> None:
         assert all(copy.is_whole for copy in report.copies), report
 
 
-def test_a_drain_moves_every_entry_first_although_the_operator_dies_before_every_effect(
+def test_a_drain_moves_every_entry_first_although_the_operator_is_killed_before_every_write(
     control_plane: ControlPlane,
     api: kubernetes.ApiClient,
     namespace: str,
@@ -75,28 +76,22 @@ def test_a_drain_moves_every_entry_first_although_the_operator_dies_before_every
         store = await ZooKeeperStore.open(zookeeper)
         await ensure_cluster(store, Layout(CLUSTER), created_at_ms=0)
         await store.close()
-        async with Operator(site, bookies) as operator:
-            await operator.drive(lambda: site.is_running(4), "created")
+        async with Operator(site, bookies) as creator:
+            await creator.drive(lambda: site.is_running(4), "created")
         async with connect(zookeeper, cluster=CLUSTER) as client, working(client):
             ledgers = await write(client, 6)
             named = [n for n in ledgers if site.bookie(3) in (await client.ledgers.read(n)).value.bookies()]
             assert named, "the bookie that goes holds something"
             site.change(replicas=3)
-            done = await drive_dying(site, bookies, lambda: site.is_running(3), "drained")
-            order = [
-                type(each) for each in done if isinstance(each, SetReadOnly | MarkLeaving | DeleteCookie)
-            ]
-            assert order[0] is SetReadOnly
-            assert MarkLeaving in order
-            assert order[-1] is DeleteCookie
-            forgotten = next(at for at, each in enumerate(done) if isinstance(each, DeleteCookie))
-            lowered = [
-                at
-                for at, each in enumerate(done)
-                if isinstance(each, Apply)
-                and each.manifest["kind"] == "StatefulSet"
-                and each.manifest["spec"]["replicas"] == 3
-            ]
+            operator = killable(site, tmp_path / "operator")
+            done = await drive_killed(site, bookies, operator, lambda: site.is_running(3), "drained")
+            steps = {"SetReadOnly", "MarkLeaving", "DeleteCookie"}
+            order = [each.kind for each in done if each.kind in steps]
+            assert order[0] == "SetReadOnly"
+            assert "MarkLeaving" in order
+            assert order[-1] == "DeleteCookie"
+            forgotten = next(at for at, each in enumerate(done) if each.kind == "DeleteCookie")
+            lowered = [at for at, each in enumerate(done) if _LOWERED.search(each.effect)]
             assert lowered
             assert forgotten < lowered[0], "the cookie goes first"
             await check(client, ledgers, site.bookie(3))
