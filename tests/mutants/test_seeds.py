@@ -28,7 +28,6 @@ HOLES: Final = frozenset(
         "auditor.open_fragments_get_no_grace",
         "auditor.removal_overlooks_new_adds",
         "auditor.workers_trust_their_task",
-        "auditor.writers_are_fenced_without_a_spare",
         "recovery.a_close_overwrites_what_changed_meanwhile",
         "recovery.a_close_undoes_a_repair",
         "recovery.the_loser_of_a_close_race_fails",
