@@ -3,8 +3,10 @@
 The first normal frame of a ledger that this bookie does not know needs a synced read of its metadata (rule 20). That
 waits for ZooKeeper, so it has workers of its own and never holds up the frames of other ledgers on the stream. While
 ZooKeeper is away such an attachment is answered with UNAVAILABLE, and everything that is attached goes on (rule 46).
+So many may wait for the workers and no more: the next one is told at once to come again.
 """
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -24,6 +26,10 @@ _LOG: Final = get_logger(__name__)
 _ATTEMPTS_MAX: Final = 3
 """A ledger that is collected between question and answer is asked about again, but not for ever."""
 
+_TOO_MANY: Final = (
+    "as many attachments wait for ZooKeeper as may (attaches_waiting_max): try again a little later"
+)
+
 ReadMetadata = Callable[[LedgerId], LedgerMetadata | None]
 
 _DETAILS: Final = {
@@ -39,13 +45,20 @@ class Attacher:
     """Decides attachments, on workers of its own."""
 
     def __init__(
-        self, table: LedgerTable, read_metadata: ReadMetadata, metrics: BookieMetrics, workers: int
+        self,
+        table: LedgerTable,
+        read_metadata: ReadMetadata,
+        metrics: BookieMetrics,
+        *,
+        workers: int,
+        waiting_max: int,
     ) -> None:
         """`read_metadata` syncs first; it raises DaybookError when the store does not answer."""
         self._table = table
         self._read_metadata = read_metadata
         self._metrics = metrics
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="attach")
+        self._places = threading.Semaphore(workers + waiting_max)
 
     def attach(self, stream: AppendStream, request: pb.Attach) -> None:
         """Decide what can be decided now; the rest goes to the workers. The answer goes to the stream."""
@@ -54,10 +67,20 @@ class Attacher:
             self._send(stream, request, impossible, "no ledger has this id or key: is the request damaged?")
             return
         verdict = self._try(stream, request)
-        if verdict is AttachVerdict.NEEDS_METADATA:
+        if verdict is not AttachVerdict.NEEDS_METADATA:
+            self._answer(stream, request, verdict)
+        elif self._places.acquire(blocking=False):
             self._workers.submit(self._attach_later, stream, request)
         else:
-            self._answer(stream, request, verdict)
+            self._send(stream, request, Code.TOO_MANY_REQUESTS, _TOO_MANY)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether another attachment could wait for a worker now."""
+        if self._places.acquire(blocking=False):
+            self._places.release()
+            return True
+        return False
 
     def close(self) -> None:
         """Let the workers end."""
@@ -79,6 +102,8 @@ class Attacher:
         except Exception:  # noqa: BLE001 - a worker must answer, whatever happened
             _LOG.exception("an attachment failed", ledger_id=request.ledger_id)
             verdict = AttachVerdict.NEEDS_METADATA
+        finally:
+            self._places.release()
         self._answer(stream, request, verdict)
 
     def _with_metadata(self, stream: AppendStream, request: pb.Attach) -> AttachVerdict:

@@ -134,7 +134,11 @@ class Bookie:
             timeout_s=ANSWER_TIMEOUT_S,
         )
         self.attacher = Attacher(
-            self.table, self.link.read_ledger, self.metrics, self.settings.attach_workers
+            self.table,
+            self.link.read_ledger,
+            self.metrics,
+            workers=self.settings.attach_workers,
+            waiting_max=self.settings.attaches_waiting_max,
         )
         self.budget = ByteBudget(self.settings.journal_queue_bytes)
         self.append = AppendContext(

@@ -73,6 +73,9 @@ class BookieSettings(Settings):
     reads_waiting_max: int = Field(1000, ge=1, description="reads that wait; more get RESOURCE_EXHAUSTED")
     control_workers: int = Field(8, ge=1, description="control calls at once")
     attach_workers: int = Field(8, ge=1, description="metadata reads for new writers at once")
+    attaches_waiting_max: int = Field(
+        10_000, ge=0, description="new writers that wait for those; more are told to try again"
+    )
     long_polls_max: int = Field(10_000, ge=0, description="long polls that wait; more are answered at once")
     long_poll_ms_max: int = Field(60_000, ge=1, description="longest wait of a long poll")
 

@@ -7,6 +7,7 @@ without an answer is unknown, and each ledger that had frames on it is told so o
 """
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
@@ -31,8 +32,25 @@ HELLO_TIMEOUT_S: Final = 5.0
 STALL_TIMEOUT_S: Final = 5.0
 """A bookie that answers none of the messages under way for so long has failed (BookKeeper: addEntryTimeoutSec)."""
 _STALL_CHECK_S: Final = 0.5
+ATTACH_PATIENCE_S: Final = 5.0
+"""How long a ledger asks again of a bookie that has too many attachments waiting, before its frames fail there."""
+ATTACH_PAUSE_S: Final = 0.05
+"""The first pause of that; the next ones are longer, and none is the same for all ledgers."""
+ATTACH_PAUSE_MAX_S: Final = 1.0
 
 AttachKey: TypeAlias = tuple[LedgerId, int]
+
+
+class _Attaching:
+    """A ledger that waits for its attachment, and the frames that wait for it."""
+
+    __slots__ = ("asked_again", "control", "frames", "since_s")
+
+    def __init__(self, control: bytes, since_s: float) -> None:
+        self.control = control
+        self.since_s = since_s
+        self.frames: list[_Queued] = []
+        self.asked_again = 0
 
 
 class _Queued(NamedTuple):
@@ -66,7 +84,7 @@ class AppendStream:
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._controls: deque[bytes] = deque()
-        self._attaching: dict[AttachKey, list[_Queued]] = {}
+        self._attaching: dict[AttachKey, _Attaching] = {}
         self._attached: set[AttachKey] = set()
         self._window: StreamWindow[tuple[FrameSink, int]] = StreamWindow()
         self._wake = asyncio.Event()
@@ -91,11 +109,13 @@ class AppendStream:
         if key in self._attached:
             self._enqueue(queued)
         elif key in self._attaching:
-            self._attaching[key].append(queued)
+            self._attaching[key].frames.append(queued)
         else:
-            self._attaching[key] = [queued]
             attach = pb.Attach(ledger_id=sink.ledger_id, key=sink.key, purpose=sink.purpose)
-            self._controls.append(encode_client_control(pb.ClientControl(attach=attach)))
+            control = encode_client_control(pb.ClientControl(attach=attach))
+            attaching = self._attaching[key] = _Attaching(control, asyncio.get_running_loop().time())
+            attaching.frames.append(queued)
+            self._controls.append(control)
             self._wake.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{self.bookie}")
@@ -104,8 +124,8 @@ class AppendStream:
         """Drop what `sink` has queued; a stream that still has its frames under way answers into the void."""
         self._queue = deque(item for item in self._queue if item.sink is not sink)
         self._queued_bytes = sum(len(item.frame) for item in self._queue)
-        for waiting in self._attaching.values():
-            waiting[:] = [item for item in waiting if item.sink is not sink]
+        for attaching in self._attaching.values():
+            attaching.frames[:] = [item for item in attaching.frames if item.sink is not sink]
 
     async def close(self) -> None:
         """End the stream; frames without an answer are given up silently."""
@@ -211,23 +231,44 @@ class AppendStream:
 
     def _settle_attach(self, attached: pb.Attached) -> None:
         key = (attached.ledger_id, attached.purpose)
-        waiting = self._attaching.pop(key, [])
+        if attached.code == Code.TOO_MANY_REQUESTS and self._ask_again_later(key):
+            return
+        attaching = self._attaching.pop(key, None)
         self._room()
+        frames = [] if attaching is None else attaching.frames
         if attached.code == Code.OK:
             self._attached.add(key)
-            for queued in waiting:
+            for queued in frames:
                 self._enqueue(queued)
             return
         log.info("attach refused", bookie=self.bookie, ledger_id=attached.ledger_id, why=attached.detail)
         code = known_code(attached.code)
-        for queued in waiting:
+        for queued in frames:
             queued.sink.frame_failed(self.bookie, queued.send_id, code)
+
+    def _ask_again_later(self, key: AttachKey) -> bool:
+        """Ask for the attachment again after a pause; False if that was tried for long enough."""
+        loop, attaching = asyncio.get_running_loop(), self._attaching.get(key)
+        if attaching is None or loop.time() - attaching.since_s >= ATTACH_PATIENCE_S:
+            return False
+        pause_s = min(ATTACH_PAUSE_S * 2**attaching.asked_again, ATTACH_PAUSE_MAX_S)
+        attaching.asked_again += 1
+        pause_s *= random.uniform(0.5, 1)
+        loop.call_later(pause_s, self._ask_again, key, attaching)
+        return True
+
+    def _ask_again(self, key: AttachKey, attaching: _Attaching) -> None:
+        if (
+            self._attaching.get(key) is attaching
+        ):  # or the stream ended meanwhile, and another one may have begun
+            self._controls.append(attaching.control)
+            self._wake.set()
 
     def _end(self) -> None:
         """The stream is over: tell every sink with frames on it, once, and be ready for the next stream."""
         unknown = [sink for sink, _ in self._window.close()]
         unknown.extend(item.sink for item in self._queue)
-        unknown.extend(item.sink for waiting in self._attaching.values() for item in waiting)
+        unknown.extend(item.sink for waiting in self._attaching.values() for item in waiting.frames)
         self._queue.clear()
         self._queued_bytes = 0
         self._controls.clear()

@@ -26,6 +26,7 @@ class Code(IntEnum):
     NOT_ATTACHED = 12  # frames before the stream presented the ledger's password
     UNAVAILABLE = 13  # starting, stopping or overloaded: try another bookie
     NOT_OPEN = 14  # a first frame for a ledger whose metadata is not OPEN (rule 20)
+    TOO_MANY_REQUESTS = 15  # as many wait already as may: ask the same bookie again a little later
 
 
 class Reaction(Enum):
@@ -51,6 +52,7 @@ REACTIONS: Final[dict[Code, Reaction]] = {
     Code.NO_SUCH_ENTRY: Reaction.BOOKIE_FAILURE,
     Code.NOT_ATTACHED: Reaction.BOOKIE_FAILURE,
     Code.UNAVAILABLE: Reaction.BOOKIE_FAILURE,
+    Code.TOO_MANY_REQUESTS: Reaction.BOOKIE_FAILURE,
 }
 
 

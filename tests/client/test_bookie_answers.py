@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from itertools import pairwise
 
 import pytest
 
+from daybook.client import append_stream
 from daybook.client.append_stream import AppendStream
 from daybook.client.calls import BookieCalls, ReadKey
 from daybook.client.sink import FrameSink
@@ -142,6 +144,75 @@ def test_an_attachment_that_is_answered_with_an_unknown_code_is_a_failure_of_the
         stream.send(sink, 2, frame(1))
         assert await sink.told.get() == (1, Code.UNAVAILABLE)
         assert await sink.told.get() == (2, Code.UNAVAILABLE)
+
+    run(lambda: with_stream(script, work))
+
+
+def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
+    asked: list[float] = []
+
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            if answer is None:
+                yield through(1)
+            else:
+                asked.append(asyncio.get_running_loop().time())
+                yield attached(1, Code.TOO_MANY_REQUESTS) if len(asked) < 4 else answer
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        assert await sink.told.get() == (1, "boot 1")
+        pauses = [later - earlier for earlier, later in pairwise(asked)]
+        assert len(pauses) == 3
+        assert pauses[2] > pauses[0] > 0, "each pause is longer"
+
+    run(lambda: with_stream(script, work))
+
+
+def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append_stream, "ATTACH_PATIENCE_S", 0.2)
+    asked: list[int] = []
+
+    async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for _request in requests:
+            asked.append(number)
+            yield attached(1, Code.TOO_MANY_REQUESTS)
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        stream.send(sink, 2, frame(1))
+        assert await sink.told.get() == (1, Code.TOO_MANY_REQUESTS)
+        assert await sink.told.get() == (2, Code.TOO_MANY_REQUESTS)
+        assert stream.is_idle
+        assert len(asked) > 1
+        stream.send(sink, 3, frame(0))
+        assert await sink.told.get() == (3, Code.TOO_MANY_REQUESTS), (
+            "and it is asked again with the next frame"
+        )
+
+    run(lambda: with_stream(script, work))
+
+
+def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() -> None:
+    streams: list[int] = []
+
+    async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            streams.append(number)
+            if number == 1:
+                yield attached(1, Code.TOO_MANY_REQUESTS)
+                return
+            yield through(1) if answer is None else answer
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        assert await sink.told.get() == ("gone",)
+        stream.send(sink, 2, frame(0))
+        assert await sink.told.get() == (2, "boot 2")
+        assert streams == [1, 2, 2]
 
     run(lambda: with_stream(script, work))
 
