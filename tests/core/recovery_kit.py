@@ -6,8 +6,8 @@ from daybook.core.effects import Recovered, RecoveryFailed
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo
 from daybook.core.recovery import LedgerRecovery, RecoveryPolicy
+from tests.core.in_order import InOrder
 from tests.core.small_cluster import LEDGER, Cluster, Run
-from tests.core.writer_world import InOrder
 
 
 def recovery_of(cluster: Cluster, policy: RecoveryPolicy | None = None) -> LedgerRecovery:

@@ -13,9 +13,9 @@ from daybook.core.placement import BookieInfo
 from daybook.core.quorum import write_set
 from daybook.core.recovery import RecoveryPolicy
 from daybook.core.write_back import Spares, WriteBack
+from tests.core.in_order import InOrder
 from tests.core.recovery_kit import recover, run_of
 from tests.core.small_cluster import ENTRY_BYTES, LEDGER, Cluster, entry
-from tests.core.writer_world import InOrder
 
 
 def test_an_entry_on_a_single_bookie_is_made_safe_before_the_close() -> None:

@@ -20,7 +20,8 @@ from daybook.core.placement import BookieInfo
 from daybook.core.quorum import check_quorum
 from daybook.core.writer import LedgerWriter
 from daybook.core.writer_policy import WriterPolicy, quorum_warning
-from tests.core.writer_world import InOrder, WriterWorld
+from tests.core.in_order import InOrder
+from tests.core.writer_world import WriterWorld
 
 
 def _metadata(**changes: object) -> LedgerMetadata:

@@ -9,8 +9,7 @@ it holds the writer to what must be true of any history:
 - appends complete in order, each once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeVar
@@ -29,7 +28,7 @@ from daybook.core.effects import (
     SendForce,
     SendFrame,
 )
-from daybook.core.errors import Code, DaybookError, NotEnoughBookiesError
+from daybook.core.errors import Code, DaybookError
 from daybook.core.events import (
     AppendRequested,
     BookieFailed,
@@ -51,56 +50,13 @@ from daybook.core.events import (
 from daybook.core.frame import FrameHeader, check_body, decode_header, frame_entry_ids
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.metadata import Fragment, LedgerMetadata, check_transition
-from daybook.core.placement import BookieInfo, RandomSource
-from daybook.core.quorum import Quorum, check_quorum, write_set
+from daybook.core.placement import BookieInfo
+from daybook.core.quorum import check_quorum, write_set
 from daybook.core.writer import LedgerWriter
 from daybook.core.writer_policy import WriterPolicy
+from tests.core.in_order import InOrder
 
 E = TypeVar("E")
-
-
-class InOrder:
-    """Placement that takes the first writable bookie by name, so that a test can foretell it."""
-
-    def choose(
-        self,
-        quorum: Quorum,
-        bookies: Mapping[BookieId, BookieInfo],
-        rng: RandomSource,
-        *,
-        exclude: AbstractSet[BookieId] = frozenset(),
-        avoid: AbstractSet[BookieId] = frozenset(),
-    ) -> tuple[BookieId, ...]:
-        raise AssertionError("neither a writer nor a recovery chooses a whole ensemble")
-
-    def replace(
-        self,
-        quorum: Quorum,
-        ensemble: Sequence[BookieId],
-        positions: AbstractSet[int],
-        bookies: Mapping[BookieId, BookieInfo],
-        rng: RandomSource,
-        *,
-        exclude: AbstractSet[BookieId] = frozenset(),
-        avoid: AbstractSet[BookieId] = frozenset(),
-    ) -> tuple[BookieId, ...]:
-        free = [
-            bookie
-            for bookie, info in sorted(bookies.items())
-            if info.writable and bookie not in ensemble and bookie not in exclude
-        ]
-        if len(free) < len(positions):
-            msg = f"{len(positions)} bookies to replace, only {free} are free"
-            raise NotEnoughBookiesError(msg)
-        found = list(ensemble)
-        for position, bookie in zip(sorted(positions), free, strict=False):
-            found[position] = bookie
-        return tuple(found)
-
-    def problems(
-        self, quorum: Quorum, ensemble: Sequence[BookieId], bookies: Mapping[BookieId, BookieInfo]
-    ) -> Iterable[str]:
-        return ()
 
 
 @dataclass(frozen=True, slots=True)

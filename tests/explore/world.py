@@ -40,7 +40,7 @@ from daybook.core.placement import BookieInfo
 from daybook.core.quorum import check_quorum
 from daybook.core.recovery import LedgerRecovery
 from daybook.core.writer import LedgerWriter
-from tests.core.writer_world import InOrder
+from tests.core.in_order import InOrder
 from tests.explore.components import Memo, Pool, Shared
 from tests.explore.parts import (
     ENDED,
