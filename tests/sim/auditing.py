@@ -131,6 +131,7 @@ class AuditorClient(Inspector):
         self._registered: dict[BookieId, BookieInfo] = {}
         self._all_was_settled = False
         self._inspecting = 0
+        self._began_us = 0
         store = cluster.store
         store.request(self.session, self._elected, store.lock, self.session, AUDITOR_LOCK)
 
@@ -162,6 +163,7 @@ class AuditorClient(Inspector):
         if not isinstance(answer, dict):
             self.later(_CYCLE_PAUSE_US, self._begin)
             return
+        self._began_us = self.world.now_us
         self._all_was_settled = not self.cluster.is_faulty and all(
             found.metadata.is_closed for found in answer.values()
         )
@@ -202,7 +204,7 @@ class AuditorClient(Inspector):
                 store.request(self.session, _ignore, store.remove_task, ledger_id)
         self.cluster.fully_replicated = report.is_fully_replicated and report.ledgers == len(store.ledgers)
         if self.cluster.fully_replicated and self._all_was_settled:
-            self.cluster.checkers.nothing_is_under_replicated()
+            self.cluster.checkers.nothing_is_under_replicated(self._began_us)
         self.later(_CYCLE_PAUSE_US, self._begin)
 
 

@@ -138,10 +138,10 @@ class Cluster:
         self.network.mend()
         self.store.away_until_us = self.store.repair_off_until_us = 0
         for bookie in self.bookies.values():
-            bookie.paused_until_us = 0
+            bookie.resume(early=True)
             if bookie.read_only:
                 bookie.set_read_only(read_only=False)
             if not bookie.alive:
                 bookie.start()
         for client in self.clients.values():
-            client.paused_until_us = 0
+            client.resume(early=True)

@@ -32,6 +32,8 @@ class Process:
         self.incarnation = 0
         self.alive = True
         self.paused_until_us = 0
+        self.held_up: list[_HeldUp] = []
+        """What happened to it during a pause."""
 
     def stop(self) -> None:
         """End this incarnation: whatever is on its way to it is lost."""
@@ -41,6 +43,17 @@ class Process:
     def pause(self, until_us: int) -> None:
         """Do nothing until then."""
         self.paused_until_us = max(self.paused_until_us, until_us)
+        self.world.at(until_us, None, self.resume)
+
+    def resume(self, *, early: bool = False) -> None:
+        """Go on with what came meanwhile, in its order, if the pause is over; `early` ends it."""
+        now_us = self.world.now_us
+        if early:
+            self.paused_until_us = 0
+        if self.paused_until_us <= now_us:
+            held_up, self.held_up = self.held_up, []
+            for event in held_up:
+                self.world.at_once(self, *event)
 
     def session_expired(self) -> None:
         """Its ZooKeeper session is gone."""
@@ -55,6 +68,7 @@ class Process:
             self.world.trace.add(self.world.now_us, self.name, what)
 
 
+_HeldUp: TypeAlias = tuple[int, int, Callable[..., object], tuple[Any, ...]]
 _Event: TypeAlias = tuple[int, int, Process | None, int, Callable[..., object], tuple[Any, ...]]
 
 
@@ -87,6 +101,17 @@ class World:
         incarnation = 0 if process is None else process.incarnation
         heappush(self._heap, (time_us, self._sequence, process, incarnation, call, args))
 
+    def at_once(
+        self,
+        process: Process,
+        sequence: int,
+        incarnation: int,
+        call: Callable[..., object],
+        args: tuple[Any, ...],
+    ) -> None:
+        """Call what was held up now, before anything that was asked for later."""
+        heappush(self._heap, (self.now_us, sequence, process, incarnation, call, args))
+
     def run(self, until_us: int) -> None:
         """Run what happens before `until_us`; then it is that time."""
         heap = self._heap
@@ -96,7 +121,7 @@ class World:
                 if process.incarnation != incarnation:
                     continue
                 if process.paused_until_us > time_us:
-                    heappush(heap, (process.paused_until_us, sequence, process, incarnation, call, args))
+                    process.held_up.append((sequence, incarnation, call, args))
                     continue
             self.now_us = time_us
             self.events += 1
