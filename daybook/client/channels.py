@@ -17,10 +17,16 @@ from daybook.client.trouble import Troubles
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
+from daybook.runtime.logs import get_logger
 from daybook.wire.channel import open_aio_channel
 
 RETIRE_GRACE_S: Final = 120.0
 """How long a channel that was replaced may still be used by who has it; above the longest poll."""
+RENEWAL_PAUSE_S: Final = 1.0
+"""A channel lives so long before it is left for other credentials: whoever is given new ones at every look would otherwise
+open a channel for each call, and all of them stay for the grace."""
+
+log = get_logger(__name__)
 
 
 class _Open(NamedTuple):
@@ -29,6 +35,7 @@ class _Open(NamedTuple):
     address: str
     boot_id: str
     credentials: grpc.ChannelCredentials | None
+    opened_s: float
     channel: grpc.aio.Channel
     calls: BookieCalls
 
@@ -37,8 +44,10 @@ class ChannelPool:
     """Channels to bookies by id, opened when first needed.
 
     `credentials` is asked for each connection, so that renewed certificates are used without a restart: new calls
-    leave a channel of the old ones, which ends with its last call. An append stream under way goes on, as the bookie's
-    side of it does; it has a channel of its own, and the next stream takes the new certificates.
+    leave a channel of the old ones, which is closed when its calls have had the time to end. An append stream under way
+    goes on, as the bookie's side of it does; it has a channel of its own, and the next stream takes the new certificates.
+    While `credentials` raises, in the middle of a rotation say, the channels that are there serve on, and a bookie that
+    has none is not reached.
     """
 
     def __init__(
@@ -55,6 +64,7 @@ class ChannelPool:
         self.unsealed = FlushQueue(self._is_idle)
         """The writers of this client that have entries to seal."""
         self._closing: set[asyncio.Task[None]] = set()
+        self._why_no_credentials = ""
 
     def bookies_changed(self, bookies: Mapping[BookieId, BookieInfo]) -> None:
         """Where the registered bookies are now. One that vanished keeps its channels: it may serve on (rule 46)."""
@@ -69,7 +79,7 @@ class ChannelPool:
         if stream is None:
             stream = self._streams[bookie] = AppendStream(
                 bookie,
-                lambda: open_aio_channel(self._bookies[bookie].address, self._credentials()),
+                lambda: open_aio_channel(self._bookies[bookie].address, self._current_credentials()),
                 self._client_name,
                 partial(self.unsealed.room, bookie),
                 partial(self._note, bookie),
@@ -77,7 +87,7 @@ class ChannelPool:
         stream.send(sink, send_id, frame)
 
     def calls(self, bookie: BookieId) -> BookieCalls | None:
-        """The calls of `bookie`; None if it was never registered.
+        """The calls of `bookie`; None if it was never registered, or there are no credentials to reach it with.
 
         One that restarted gets a new channel: the old one would wait out its back-off first.
         """
@@ -85,18 +95,35 @@ class ChannelPool:
         if info is None:
             return None
         known = self._calls.get(bookie)
-        credentials = self._credentials()
+        now_s = asyncio.get_running_loop().time()
+        is_there = known is not None and (known.address, known.boot_id) == (info.address, info.boot_id)
+        try:
+            credentials = self._current_credentials()
+        except ConnectionError as error:
+            self._note(bookie, str(error))
+            return known.calls if known is not None and is_there else None
         if known is not None:
-            if (known.address, known.boot_id) == (
-                info.address,
-                info.boot_id,
-            ) and known.credentials is credentials:
+            is_young = now_s - known.opened_s < RENEWAL_PAUSE_S
+            if is_there and (is_young or known.credentials is credentials):
                 return known.calls
             self._retire(known.channel)
         channel = open_aio_channel(info.address, credentials)
         calls = BookieCalls(bookie, channel, partial(self._note, bookie))
-        self._calls[bookie] = _Open(info.address, info.boot_id, credentials, channel, calls)
+        self._calls[bookie] = _Open(info.address, info.boot_id, credentials, now_s, channel, calls)
         return calls
+
+    def _current_credentials(self) -> grpc.ChannelCredentials | None:
+        """What a connection is opened with now. Raises ConnectionError when whoever gives them cannot."""
+        try:
+            credentials = self._credentials()
+        except Exception as error:
+            why = f"there are no TLS credentials: {error}"
+            if why != self._why_no_credentials:
+                self._why_no_credentials = why
+                log.warning("no new connections to bookies", why=why)
+            raise ConnectionError(why) from error
+        self._why_no_credentials = ""
+        return credentials
 
     def forget(self, sink: FrameSink) -> None:
         """Drop what `sink` has queued anywhere."""
@@ -116,7 +143,10 @@ class ChannelPool:
     @property
     def is_secure(self) -> bool:
         """Whether connections use TLS."""
-        return self._credentials() is not None
+        try:
+            return self._current_credentials() is not None
+        except ConnectionError:
+            return True  # who has none to give has some at other times
 
     def _note(self, bookie: BookieId, details: str) -> None:
         self.troubles.note(bookie, self._bookies[bookie].address, details, secure=self.is_secure)

@@ -10,6 +10,7 @@ import pytest
 
 import daybook
 from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.client import channels
 from daybook.client.calls import BookieCalls, HasKey
 from daybook.client.reader import Reader
 from daybook.client.trouble import Troubles
@@ -163,6 +164,7 @@ def test_a_new_authority_takes_over_under_a_client_that_goes_on(
 ) -> None:
     """Server and client take new certificates of a new CA; open streams and calls go on, new ones use the new CA."""
     monkeypatch.setattr(tls, "RENEWAL_LOOK_S", 0.0)
+    monkeypatch.setattr(channels, "RENEWAL_PAUSE_S", 0.0)
     old, new = AUTHORITY, new_authority("the next CA")
 
     async def work() -> None:
@@ -194,6 +196,7 @@ def test_calls_under_way_survive_a_renewal(
 ) -> None:
     """A reader that waits for the next entry on a channel of the old certificate gets it."""
     monkeypatch.setattr(tls, "RENEWAL_LOOK_S", 0.0)
+    monkeypatch.setattr(channels, "RENEWAL_PAUSE_S", 0.0)
 
     polling = asyncio.Event()
     read_lac = BookieCalls.read_lac

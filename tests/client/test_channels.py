@@ -1,0 +1,116 @@
+"""Channels and the credentials they are opened with: what whoever gives those may do at any time, a rotation's middle included."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import grpc
+import pytest
+
+from daybook.client import channels
+from daybook.client.channels import ChannelPool
+from daybook.client.sink import FrameSink
+from daybook.core.errors import Code
+from daybook.core.ids import BookieId
+from daybook.core.placement import BookieInfo
+
+BOOKIES = {"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="1")}
+
+
+class Provider:
+    """Gives credentials, the same or others each time, or none because it fails."""
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.same: grpc.ChannelCredentials | None = None
+
+    def __call__(self) -> grpc.ChannelCredentials:
+        if self.fails:
+            raise RuntimeError("the key does not fit the certificate")
+        return self.same or grpc.ssl_channel_credentials()
+
+
+class Sink(FrameSink):
+    """Waits for the bookie's failure."""
+
+    def __init__(self) -> None:
+        super().__init__(1, "h", recovery=False)
+        self.failed: asyncio.Queue[BookieId] = asyncio.Queue()
+
+    def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
+        raise AssertionError("nobody has the frame")
+
+    def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
+        raise AssertionError("the frame was never sent")
+
+    def bookie_failed(self, bookie: BookieId) -> None:
+        self.failed.put_nowait(bookie)
+
+
+def run(work: Callable[[ChannelPool, Provider], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        provider = Provider()
+        pool = ChannelPool("test", provider)
+        pool.bookies_changed(BOOKIES)
+        async with asyncio.timeout(10):
+            await work(pool, provider)
+            await pool.close()
+
+    asyncio.run(limited())
+
+
+def test_new_credentials_at_every_look_do_not_open_a_channel_for_every_call() -> None:
+    async def work(pool: ChannelPool, _: Provider) -> None:
+        assert len({id(pool.calls("b0")) for _ in range(100)}) == 1
+
+    run(work)
+
+
+def test_other_credentials_are_used_once_a_channel_is_not_new_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channels, "RENEWAL_PAUSE_S", 0.0)
+
+    async def work(pool: ChannelPool, provider: Provider) -> None:
+        provider.same = grpc.ssl_channel_credentials()
+        first = pool.calls("b0")
+        assert pool.calls("b0") is first
+        provider.same = grpc.ssl_channel_credentials()
+        assert pool.calls("b0") is not first
+
+    run(work)
+
+
+def test_a_bookie_that_restarted_gets_a_new_channel_at_once() -> None:
+    async def work(pool: ChannelPool, _: Provider) -> None:
+        first = pool.calls("b0")
+        pool.bookies_changed({"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="2")})
+        assert pool.calls("b0") is not first
+
+    run(work)
+
+
+def test_without_credentials_open_channels_serve_on_and_no_new_one_is_opened() -> None:
+    async def work(pool: ChannelPool, provider: Provider) -> None:
+        first = pool.calls("b0")
+        assert first is not None
+        provider.fails = True
+        assert pool.is_secure
+        assert pool.calls("b0") is first
+        pool.bookies_changed({"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="2")})
+        assert pool.calls("b0") is None, "an answer is that the bookie cannot be reached"
+        provider.fails = False
+        assert pool.calls("b0") not in (None, first)
+
+    run(work)
+
+
+def test_a_stream_that_gets_no_credentials_fails_like_one_whose_bookie_is_away() -> None:
+    async def work(pool: ChannelPool, provider: Provider) -> None:
+        provider.fails = True
+        sink = Sink()
+        pool.send_frame("b0", sink, 1, b"frame")
+        assert await sink.failed.get() == "b0"
+        pool.send_frame("b0", sink, 2, b"frame")
+        assert await sink.failed.get() == "b0", "and it is tried again with the next frame"
+
+    run(work)
