@@ -210,7 +210,10 @@ class Watches:
 
     def _login(self, **_: Any) -> kopf.ConnectionInfo:
         configuration = load_configuration(self._settings.kubeconfig)
-        header = configuration.get_api_key_with_prefix("authorization") or ""
+        bearer = configuration.auth_settings().get(
+            "BearerToken"
+        )  # a pod's account; people may have certificates
+        header = str(bearer["value"]) if bearer else ""
         scheme, _separator, token = header.partition(" ")
         return kopf.ConnectionInfo(
             server=configuration.host,

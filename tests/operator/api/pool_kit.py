@@ -286,6 +286,7 @@ class Operator:
             cluster=CLUSTER,
             bookie_image="local/bookie:1",
             full_audit_pause_ms=100,
+            finalizer_bound_ms=2_000,
             recovery_look_ms=200,
         )
         metrics = OperatorMetrics()
@@ -365,7 +366,7 @@ async def drive_killed(
     before = 1
     while True:
         operator.start_dying(before, steps=True)
-        finished = await _attend(site, bookies, operator, until, what)
+        finished = await attend_until(site, bookies, operator, until, what)
         code = operator.end(signal.SIGKILL)
         assert code == KILLED, operator.tail()
         noted = operator.effects()
@@ -378,7 +379,7 @@ async def drive_killed(
         before = 2
 
 
-async def _attend(
+async def attend_until(
     site: Site, bookies: Bookies, operator: OperatorProcess, until: Callable[[], bool], what: str
 ) -> bool:
     """Let kubelets act until the operator is dead (False), or it is done (True)."""

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.cluster.binaries import KUBERNETES, WITHOUT, BinariesMissingError, binaries, left_out
+from tests.cluster.control_plane import ControlPlane
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 CHART: Final = ROOT / "charts" / "daybook"
@@ -76,6 +77,21 @@ def render(helm: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -
         return [each for each in yaml.safe_load_all(text) if each]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def data(control_plane: ControlPlane) -> str:
+    """The namespace that the chart is rendered for; it enforces restricted pod security.
+
+    It stays as long as the control plane: a worker may come back to this module, and a name that terminates is taken.
+    """
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "data", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+    }
+    control_plane.apply([manifest])
+    return "data"
 
 
 def of_kind(objects: Sequence[Object], *kinds: str) -> list[Object]:

@@ -27,21 +27,6 @@ OPTIONS: Final[dict[str, Object]] = {
 SUBJECT: Final = "system:serviceaccount:data:daybook-operator"
 
 
-@pytest.fixture(scope="session")
-def data(control_plane: ControlPlane) -> str:
-    """The namespace that the chart is rendered for; it enforces restricted pod security.
-
-    It stays as long as the control plane: a worker may come back to this module, and a name that terminates is taken.
-    """
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "data", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
-    }
-    control_plane.apply([manifest])
-    return "data"
-
-
 def take(control_plane: ControlPlane, objects: list[Object]) -> str:
     """Let the API server judge the objects and keep none of them; what it said, warnings with it."""
     text = "\n---\n".join(yaml.safe_dump(each) for each in objects if each["kind"] not in FOREIGN)
