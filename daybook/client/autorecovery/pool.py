@@ -95,6 +95,7 @@ class WorkPool:
         self._metrics = metrics
         self._on_progress = on_progress
         self._copied_bytes = 0
+        self._done = self._failed = 0
         self._known: set[LedgerId] = set()
         mender = LedgerMender(
             cluster,
@@ -109,7 +110,7 @@ class WorkPool:
         """A new report; these are known to be wanted."""
         self.report = WorkReport()
         self._known = set(ledger_ids)
-        self._copied_bytes = 0
+        self._copied_bytes = self._done = self._failed = 0
         self._tell()
 
     def end(self) -> WorkReport:
@@ -131,13 +132,12 @@ class WorkPool:
         queue.reverse()
         self._known.update(queue)
         for ledger_id in queue:
-            self.report.results.pop(ledger_id, None)
+            self.drop(ledger_id)
 
         async def work() -> None:
             while queue and not self.stop.is_set():
                 ledger_id = queue.pop()
-                self.report.results[ledger_id] = await self._locked.repair(ledger_id, order_of)
-                self._tell()
+                self._note(await self._locked.repair(ledger_id, order_of))
 
         workers = [asyncio.ensure_future(work()) for _ in range(self._settings.ledgers_at_a_time)]
         switch = asyncio.ensure_future(self._follow_switch())
@@ -148,8 +148,23 @@ class WorkPool:
                 task.cancel()
             await asyncio.gather(*workers, switch, return_exceptions=True)
         for ledger_id in ledger_ids:
-            why = "the worker was told to stop"
-            self.report.results.setdefault(ledger_id, LedgerResult(ledger_id, Outcome.STOPPED, why))
+            if ledger_id not in self.report.results:
+                self._note(LedgerResult(ledger_id, Outcome.STOPPED, "the worker was told to stop"))
+
+    def drop(self, ledger_id: LedgerId) -> None:
+        """Forget the result of a ledger that is mended again, if it has one."""
+        result = self.report.results.pop(ledger_id, None)
+        if result is not None:
+            self._count(result, -1)
+
+    def _note(self, result: LedgerResult) -> None:
+        self.report.results[result.ledger_id] = result
+        self._count(result, 1)
+        self._tell()
+
+    def _count(self, result: LedgerResult, by: int) -> None:
+        self._done += by * result.is_done
+        self._failed += by * (result.outcome is Outcome.FAILED)
 
     async def _until_done_or_stopped(self, workers: Sequence[asyncio.Future[None]]) -> None:
         stopped = asyncio.ensure_future(self.stop.wait())
@@ -176,10 +191,7 @@ class WorkPool:
         self._tell()
 
     def _tell(self) -> None:
-        results = self.report.results.values()
-        done = sum(result.is_done for result in results)
-        failed = sum(result.outcome is Outcome.FAILED for result in results)
-        self._on_progress(WorkProgress(len(self._known), done, failed, self._copied_bytes))
+        self._on_progress(WorkProgress(len(self._known), self._done, self._failed, self._copied_bytes))
 
 
 async def _all_of(tasks: Sequence[asyncio.Future[None]]) -> None:

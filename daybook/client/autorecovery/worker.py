@@ -7,6 +7,7 @@ the same locks and tasks, so that a worker in a Kubernetes Job and one outside n
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from typing import Final
 
 from daybook.client.autorecovery.cluster import Changes, Cluster, is_set_within
@@ -19,6 +20,7 @@ from daybook.core.audit_ledger import RatingPolicy
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement_policies import make_policy
+from daybook.metadata.read_ahead import read_ahead
 from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import RepairTask, RepairTasks
 from daybook.runtime.clock import monotonic_ms, unix_ms
@@ -26,6 +28,9 @@ from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
 _LOCKS_WATCHED_MAX: Final = 100
+TASKS_AT_ONCE: Final = 1000
+"""A look at the tasks ends when so many ledgers can be mended: of a hundred thousand the first ones need not wait until
+the last one was read."""
 _HELD: Final = frozenset({Outcome.LOCKED, Outcome.LOCK_LOST})
 
 
@@ -148,20 +153,21 @@ class RepairWorker:
         return self._pool.end()
 
     async def _to_drain(self, wanted: Callable[[RepairTask], bool]) -> tuple[list[LedgerId], list[LedgerId]]:
-        """The ledgers to mend, and those that another worker has; what failed comes again only with a new reason."""
+        """Ledgers to mend, and those that another worker has; what failed comes again only with a new reason."""
         results = self._pool.report.results
         for ledger_id in [i for i in results if self._ended_as(i, *_HELD)]:
-            del results[ledger_id]
+            self._pool.drop(ledger_id)
         locked = set(await self._tasks.locked())
         todo: list[LedgerId] = []
         held: list[LedgerId] = []
-        async for ledger_id in self._tasks.ids():
-            task = await self._read(ledger_id)
-            if task is None or not wanted(task.value):
-                continue
-            if _has_failed(results.get(ledger_id), task.value):
-                continue
-            (held if ledger_id in locked else todo).append(ledger_id)
+        async with aclosing(read_ahead(self._tasks.ids(), self._read)) as tasks:
+            async for task in tasks:
+                ledger_id = task.value.ledger_id
+                if not wanted(task.value) or _has_failed(results.get(ledger_id), task.value):
+                    continue
+                (held if ledger_id in locked else todo).append(ledger_id)
+                if len(todo) == TASKS_AT_ONCE:
+                    break
         return todo, held
 
     async def serve(self) -> None:
@@ -194,19 +200,23 @@ class RepairWorker:
                 await self._wait_for_locks(changes, held, next_ms)
 
     async def _due(self, paused: dict[LedgerId, int]) -> tuple[list[LedgerId], int | None]:
-        """The ledgers whose turn it is, and in how many ms the next one's is."""
+        """Ledgers whose turn it is, those that another worker has among them, and in how many ms the next one's is."""
+        locked = set(await self._tasks.locked())
         due: list[LedgerId] = []
         waits: list[int] = []
+        free = 0
         unix, monotonic = unix_ms(), monotonic_ms()
-        async for ledger_id in self._tasks.ids():
-            task = await self._read(ledger_id)
-            if task is None:
-                continue
-            wait_ms = max(task.value.not_before_ms - unix, paused.get(ledger_id, 0) - monotonic)
-            if wait_ms <= 0:
+        async with aclosing(read_ahead(self._tasks.ids(), self._read)) as tasks:
+            async for task in tasks:
+                ledger_id = task.value.ledger_id
+                wait_ms = max(task.value.not_before_ms - unix, paused.get(ledger_id, 0) - monotonic)
+                if wait_ms > 0:
+                    waits.append(wait_ms)
+                    continue
                 due.append(ledger_id)
-            else:
-                waits.append(wait_ms)
+                free += ledger_id not in locked
+                if free == TASKS_AT_ONCE:
+                    break
         return due, min(waits, default=None)
 
     async def _read(self, ledger_id: LedgerId) -> Versioned[RepairTask] | None:
