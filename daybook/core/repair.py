@@ -203,6 +203,7 @@ class LedgerRepair:
         ]
         self._round = _Round(copies)
         self._phase = _Phase.COPY
+        self._request = 0  # no answer is waited for: one that comes twice is none to the copies (rule 18)
         return self._pump()
 
     def _owed(self, index: int, job: CopyJob, repair: FragmentRepair) -> Owed:

@@ -26,6 +26,21 @@ def test_rule_29_a_successor_wiped_before_it_is_named_is_copied_again() -> None:
     assert cluster.lacks("e") == set()
 
 
+def test_rule_18_a_second_answer_to_a_look_at_a_successor_ends_no_copy() -> None:
+    """It would say of the copy that just began anew that it is done: nothing is in limbo, so nothing is left to do."""
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 99), "e")
+    on_first(cluster, CasMetadata, lambda: cluster.bookies["e"].wipe(named=False, nonce="n"))
+
+    def before(effect: Effect) -> list[Event] | None:
+        if isinstance(effect, ReadLimbo):
+            return [LimboRead("e", effect.request_id, Code.OK, None, cluster.bookies["e"].boot)] * 2
+        return wiping(effect)
+
+    wiping, cluster.before = cluster.before, before
+    assert isinstance(cluster.run(repair_of(cluster, one(0, 1, "b", "e"))), RepairFinished)
+    assert cluster.lacks("e") == set()
+
+
 def test_a_successor_that_restarts_between_two_frames_is_copied_again_before_it_is_named() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 99), "e")
     frames: list[Effect] = []

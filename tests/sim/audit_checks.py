@@ -130,7 +130,9 @@ class AuditChecks:
                 if not job.replaces:
                     continue
                 if job.target in members:
-                    self._fail("a successor is new to the fragment", f"{job.target} is in {members} (rule 32)")
+                    self._fail(
+                        "a successor is new to the fragment", f"{job.target} is in {members} (rule 32)"
+                    )
                 if job.old in registered:
                     if not rack_deficit(metadata, members, registered):
                         self._fail(

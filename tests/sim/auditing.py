@@ -15,7 +15,6 @@ from daybook.core import events as ev
 from daybook.core.audit_ledger import Findings, LedgerAuditor, OpenAction
 from daybook.core.auditor import Auditor, AuditorPolicy
 from daybook.core.bookie import LacAnswer
-from daybook.core.frame import decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook.core.placement import BookieInfo
@@ -29,6 +28,7 @@ from tests.sim.audit_checks import LOST_DELAY_MS, OPEN_GRACE_MS, ReadPace
 from tests.sim.clients import KEY, Activity, Driver
 from tests.sim.metadata_model import LOST, Session, Versioned
 from tests.sim.recovery_checks import RecoveryChecks
+from tests.sim.repair_checks import RepairChecks
 from tests.sim.transitions import Party
 from tests.sim.world import MS
 
@@ -209,18 +209,20 @@ class AuditorClient(Inspector):
 
 
 class WorkerClient(Inspector):
-    """Takes one ledger's lock and repairs it, plan by plan, each after a look of its own (rule 33)."""
+    """Takes one ledger's lock and repairs it, plan by plan, each after a look of its own (rule 33).
 
-    def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
+    `by_hand`: someone repairs at the same time without the lock; then the machine alone has to be careful (rule 56).
+    """
+
+    def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId, *, by_hand: bool = False) -> None:
         super().__init__(cluster, name, ledger_id, KEY)
+        self.by_hand = by_hand
         self.clears_limbo_of: BookieId | None = None
         self.successors: list[BookieId] = []
         self._locked_by: Session | None = None
         self._checks = cluster.checkers.audits
-        self._plan_under_way: RepairPlan | None = None
         self._recovery_checks: RecoveryChecks | None = None
-        self._must_copy = self._is_cleared = False
-        self._has_looked = False
+        self._repair_checks: RepairChecks | None = None
         self._judge = LedgerAuditor(cluster.placement, self.world.rng(name))
         self._task: RepairTask | None = None
         self._registered: dict[BookieId, BookieInfo] = {}
@@ -233,8 +235,11 @@ class WorkerClient(Inspector):
             fx.RecoveryFailed: self._recovery_failed,
         }
         self.start_ticking()
-        store = cluster.store
-        store.request(self.session, self._locked, store.lock, self.session, f"ledger-{ledger_id}")
+        if by_hand:
+            self.later(0, self._locked, by_hand)
+        else:
+            store = cluster.store
+            store.request(self.session, self._locked, store.lock, self.session, f"ledger-{ledger_id}")
 
     def session_expired(self) -> None:
         """The lock is gone, and the machine must not go on as if it held it (rule 34)."""
@@ -304,8 +309,7 @@ class WorkerClient(Inspector):
     def _repair(self, found: Versioned, plan: RepairPlan) -> None:
         self.note(f"repairs ledger {self.ledger_id}: {plan}")
         self._checks.planned(found.metadata, plan, self._registered, self.world.now_ms)
-        self.party, self._plan_under_way, self._has_looked = Party.REPAIR, plan, False
-        self._must_copy = self._is_cleared = False
+        self.party = Party.REPAIR
         self.clears_limbo_of = plan.clear_limbo
         self.successors = [job.target for part in plan.fragments for job in part.jobs if job.replaces]
         self.activity = Activity.REPAIR
@@ -318,6 +322,7 @@ class WorkerClient(Inspector):
             unavailable=frozenset(self.cluster.bookies) - self._registered.keys(),
             now_ms=self.world.now_ms,
         )
+        self._repair_checks = RepairChecks(self.cluster.checkers, self.name, found.metadata, plan, machine)
         self.cluster.repair_started(self)
         self.adopt(machine)
         self.perform(machine.start())
@@ -326,64 +331,15 @@ class WorkerClient(Inspector):
         self.later(0, self._look)
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
-        """A repair copies its share, and looks at the metadata before it says that it is done (rules 32 and 56)."""
+        """Without its lock it does nothing; what it does with it is its machine's, each with checks of its own."""
         if effects and self.session is not self._locked_by:
             self.cluster.checkers.fail("a worker without its lock stops", f"{self.name} goes on (rule 34)")
         if isinstance(self.machine, LedgerRecovery) and self._recovery_checks is not None:
             self._recovery_checks.stepped(event, effects)
-        if self.activity is not Activity.REPAIR:
-            return
-        self._look_at_conflicts(event, effects)
-        if isinstance(event, ev.LockLost) and not any(isinstance(e, fx.RepairFailed) for e in effects):
-            self.cluster.checkers.fail("a worker without its lock stops", f"{self.name} does not (rule 34)")
-        if isinstance(event, ev.FrameAcked):
-            self._has_looked = False
-        elif isinstance(event, ev.MetadataRead) or (
-            isinstance(event, ev.CasAnswered) and event.outcome is ev.CasOutcome.DONE
-        ):
-            self._has_looked = True
-        machine, plan = self.machine, self._plan_under_way
-        assert isinstance(machine, LedgerRepair)
-        assert plan is not None
-        for effect in effects:
-            if isinstance(effect, fx.SendFrame):
-                header = decode_header(effect.frame)
-                entries = [entry.entry_id for entry in decode_entries(effect.frame, header, 0)[0]]
-                self._checks.copied(machine.metadata, plan, effect.bookie, entries)
-            elif isinstance(effect, fx.RepairFinished):
-                self._checks.finished(
-                    self.ledger_id, has_looked=self._has_looked or not machine.copied_entries
-                )
-
-    def _look_at_conflicts(self, event: ev.Event, effects: list[fx.Effect]) -> None:
-        """After a conflict the copies are made anew (rule 47); a refused clearing is no end (rule 29)."""
-        match event:
-            case ev.CasAnswered(outcome=ev.CasOutcome.CONFLICT):
-                self._must_copy = True
-            case ev.FrameAcked():
-                self._must_copy = False
-            case ev.LimboCleared(cleared=cleared):
-                self._is_cleared = cleared
-            case ev.LimboRead(nonce=None):
-                self._is_cleared = True
-            case _:
-                pass
-        machine, plan = self.machine, self._plan_under_way
-        assert isinstance(machine, LedgerRepair)
-        assert plan is not None
-        checkers = self.cluster.checkers
-        fail = checkers.fail
-        for effect in effects:
-            copies_again = self._must_copy and machine.copied_entries and machine.metadata.is_closed
-            if isinstance(effect, fx.CasMetadata) and copies_again:
-                fail("after a conflict the copies are made anew", f"{self.name} does not (rule 47)")
-            if isinstance(effect, fx.RepairFinished):
-                if plan.clear_limbo is not None and not self._is_cleared:
-                    fail("a refused clearing is no end of limbo", f"{plan.clear_limbo} is in limbo (rule 29)")
-                for repair in plan.fragments:
-                    for job in repair.jobs:
-                        if job.replaces:
-                            checkers.successor_holds(job.target, self.ledger_id, repair.first_entry)
+        if self.activity is Activity.REPAIR and self._repair_checks is not None:
+            if any(isinstance(effect, fx.CasMetadata) for effect in effects):
+                self.cluster.naming_successors(self)
+            self._repair_checks.stepped(event, effects)
 
     def _repair_failed(self, effect: fx.RepairFailed) -> None:
         self._checks.failed(self.ledger_id, self.world.now_ms)

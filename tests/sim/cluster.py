@@ -38,6 +38,8 @@ class Cluster:
         """What the last complete audit said."""
         self.crash_bookie: Callable[[SimBookie], None] = lambda _bookie: None
         self.repair_started: Callable[[WorkerClient], None] = lambda _worker: None
+        self.naming_successors: Callable[[WorkerClient], None] = lambda _worker: None
+        self.force_ahead: Callable[[Driver, int], None] = lambda _writer, _in_us: None
         self.clients: dict[str, Driver] = {}
         self.bookies: dict[BookieId, SimBookie] = {}
         for i in range(self.swarm.bookies):

@@ -6,6 +6,7 @@ know), so that every failure of a run is a bug and never bad luck.
 
 from typing import TYPE_CHECKING
 
+from daybook.core.ids import LedgerId
 from tests.sim.atlas import may_lose
 from tests.sim.bookie_model import SimBookie
 from tests.sim.swarm import FAULT_KINDS
@@ -13,6 +14,7 @@ from tests.sim.world import MS
 
 if TYPE_CHECKING:
     from tests.sim.auditing import WorkerClient
+    from tests.sim.clients import Driver
     from tests.sim.cluster import Cluster
 
 
@@ -23,6 +25,7 @@ class Faults:
         self.cluster = cluster
         self.world = cluster.world
         self._rng = cluster.world.rng("faults")
+        self._chance = cluster.world.rng("faults at a moment")
         self._inject = {
             "crash bookie": self._crash_bookie,
             "wipe bookie": self._wipe_bookie,
@@ -73,7 +76,7 @@ class Faults:
             self._restart_later(bookie)
 
     def _restart_later(self, bookie: SimBookie) -> None:
-        delay = self._some_us(self._rng.choice((5, 60, 600)))
+        delay = self._some_us(self._rng.choice(self.cluster.swarm.absences_ms))
         self.world.at(self.world.now_us + delay, None, self._restart, bookie)
 
     @staticmethod
@@ -109,20 +112,54 @@ class Faults:
             when = self.world.now_us + self._some_us(8)
             self.world.at(when, None, self._wipe_again, worker, self.cluster.bookies[name])
 
+    def naming_successors(self, worker: "WorkerClient") -> None:
+        """All is copied, and metadata is about to name who has it: a disk lost now is marked by nobody (rule 29).
+
+        The compare-and-set takes its time, so that the bookie is back, empty, before it is named.
+        """
+        rng = self._chance
+        if not worker.successors or rng.random() >= self.cluster.swarm.wipe_successor:
+            return
+        bookie = self.cluster.bookies[rng.choice(worker.successors)]
+        if self._lose_disk_and_return(bookie, int(3 * MS * rng.random())):
+            worker.session.last_us = max(worker.session.last_us, self.world.now_us + 30 * MS)
+
+    def force_ahead(self, writer: "Driver", in_us: int) -> None:
+        """Bookies have accepted what no force has synced yet: one that restarts may have lost it (rule 22)."""
+        if self._chance.random() < self.cluster.swarm.restart_at_force:
+            when = self.world.now_us + int(in_us * (0.3 + 0.6 * self._chance.random()))
+            self.world.at(when, None, self._restart_member, writer.ledger_id)
+
+    def _restart_member(self, ledger_id: LedgerId) -> None:
+        found = self.cluster.store.ledgers.get(ledger_id)
+        if found is not None and self.cluster.is_faulty:
+            bookie = self.cluster.bookies[self._chance.choice(found.metadata.last_fragment.bookies)]
+            self.crash(bookie)
+            delay = int(3 * MS * self._chance.random())
+            self.world.at(self.world.now_us + delay, None, self._restart, bookie)
+
     def _wipe_again(self, worker: "WorkerClient", bookie: SimBookie) -> None:
         """Lose the disk and be back before the worker, which is held up, has noticed anything.
 
         The operator takes the dead process out of the registry at once, so the new one need not wait for its session.
         """
         if self._rng.random() < 0.5 and worker.alive and bookie.alive:
-            session = bookie.session
-            self.wipe(bookie)
-            if bookie.replaced:
+            if self._lose_disk_and_return(bookie, self._some_us(4)):
                 worker.pause(self.world.now_us + self._some_us(60))
-                self.cluster.expire(session)
-                self.world.at(self.world.now_us + self._some_us(4), None, self._restart, bookie)
         else:
             self.wipe(bookie)
+
+    def _lose_disk_and_return(self, bookie: SimBookie, delay_us: int) -> bool:
+        """Whether the disk was lost; then an empty one starts in its place soon, without waiting for the old session."""
+        if not bookie.alive:
+            return False
+        session = bookie.session
+        self.wipe(bookie)
+        if not bookie.replaced:
+            return False
+        self.cluster.expire(session)
+        self.world.at(self.world.now_us + delay_us, None, self._restart, bookie)
+        return True
 
     def _crash_client(self) -> None:
         clients = self.cluster.live_clients()

@@ -1,8 +1,8 @@
 """ZooKeeper as its clients meet it: compare-and-set by version, sessions that expire, answers that get lost.
 
-A session's requests are carried out in the order they were sent, and none after the session has expired: that is what
-makes "sync, then read" decide an unknown outcome (rule 46). A request can be lost before it is carried out or after it;
-the client hears the same either way. Reads that do not sync may be a little old, and a listing may lack some of its
+A session's requests are carried out in the order they were sent, and none after the session has expired; but for a
+compare-and-set that its client gave up and that lands later, so that "sync, then read" alone decides no unknown outcome
+(rule 46). A request can be lost before it is carried out or after it; the client hears the same either way. Reads that do not sync may be a little old, and a listing may lack some of its
 members (rule 28). Every change passes `check_transition` and the checkers.
 """
 
@@ -26,6 +26,8 @@ _DELAY_MIN_US: Final = 400
 _DELAY_SPREAD_US: Final = 1600
 _SLOW_US: Final = 60 * MS
 _GIVE_UP_US: Final = 50 * MS
+_LATE_US: Final = 80 * MS
+_SLOW_REPLY_US: Final = 200 * MS
 SESSION_TIMEOUT_US: Final = 250 * MS
 
 
@@ -77,6 +79,7 @@ class MetadataStore:
         self.tasks: dict[LedgerId, RepairTask] = {}
         self.watchers: list[Callable[[], None]] = []
         self._rng = world.rng("metadata")
+        self._chance = world.rng("late metadata")
         self._sessions = 0
         self._next_ledger = 0
 
@@ -118,6 +121,7 @@ class MetadataStore:
             if self.is_away or (swarm.zk_request_loss and rng.random() < swarm.zk_request_loss):
                 world.tally.fault("ZooKeeper request lost")
                 world.at(now + _GIVE_UP_US, session.owner, reply, LOST)
+                self._may_arrive_late(session, operation, args)
                 return
             if swarm.zk_slow and rng.random() < swarm.zk_slow:
                 delay += int(_SLOW_US * rng.random())
@@ -145,7 +149,25 @@ class MetadataStore:
         if lost:
             self.world.tally.fault("ZooKeeper reply lost")
             answer, delay = LOST, _GIVE_UP_US
+        elif self.is_faulty and self.swarm.zk_slow_reply and self._chance.random() < self.swarm.zk_slow_reply:
+            self.world.tally.fault("ZooKeeper reply slow")
+            delay += int(_SLOW_REPLY_US * self._chance.random())
         self.world.at(now + delay, session.owner, reply, answer)
+
+    def _may_arrive_late(
+        self, session: Session, operation: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        """A compare-and-set that was given up may only be slow: it lands when nobody expects it any more (rule 46)."""
+        late, rng = self.swarm.zk_late, self._chance
+        if late and operation == self.cas and rng.random() < late:
+            self.world.tally.fault("ZooKeeper request late")
+            when = self.world.now_us + _GIVE_UP_US + int(_LATE_US * rng.random())
+            self.world.at(when, None, self._arrived_late, session, operation, args)
+
+    @staticmethod
+    def _arrived_late(session: Session, operation: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        if not session.expired:
+            operation(*args)
 
     # Operations; each runs at one instant, when its request arrives.
 

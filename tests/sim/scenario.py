@@ -56,6 +56,7 @@ class Scenario:
         self.world = cluster.world
         self.faults = Faults(cluster)
         self._rng = cluster.world.rng("scenario")
+        self._chance = cluster.world.rng("scenario at a moment")
         self._names = 0
         self._read: set[LedgerId] = set()
 
@@ -77,6 +78,8 @@ class Scenario:
         self.faults.schedule()
         self.cluster.repair_started = self._repair_started
         self.cluster.crash_bookie = self.faults.crash
+        self.cluster.naming_successors = self.faults.naming_successors
+        self.cluster.force_ahead = self.faults.force_ahead
         self._orchestrate()
         self.world.run(self.world.now_us + swarm.fault_window_us)
         self.world.note("faults", "stop")
@@ -157,6 +160,9 @@ class Scenario:
         """Now is when a deletion, a recovery and a repair could hurt each other (rule 56)."""
         self.faults.repair_started(worker)
         cluster = self.cluster
+        if not worker.by_hand and self._chance.random() < cluster.swarm.second_worker:
+            by_hand = partial(WorkerClient, cluster, self.name("by-hand"), worker.ledger_id, by_hand=True)
+            self.world.at(self.world.now_us + int(3 * MS * self._chance.random()), None, by_hand)
         if cluster.is_faulty and self._rng.random() < cluster.swarm.delete_at_repair:
             now = self.world.now_us
             deletion = partial(DeletionClient, cluster, self.name("deletion"), worker.ledger_id)

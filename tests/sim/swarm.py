@@ -66,6 +66,17 @@ class Swarm:
     fault_weights: dict[str, float]
     fault_window_us: int
 
+    zk_late: float
+    """How many of the lost compare-and-sets arrive all the same, much later."""
+    zk_slow_reply: float
+    restart_at_force: float
+    wipe_successor: float
+    second_worker: float
+    """How many repairs someone does by hand at the same time, without the lock."""
+    uneven_racks: bool
+    absences_ms: tuple[int, ...]
+    """How long at most a bookie that crashed stays away: one of these; beyond 120 ms it is taken for lost."""
+
 
 FAULT_KINDS: Final = (
     "crash bookie",
@@ -130,4 +141,11 @@ def draw(rng: Random) -> Swarm:
         faults=rng.choice((0, 1, 2, 4, 8, 12)),
         fault_weights=weights,
         fault_window_us=rng.choice((400, 800, 1200)) * MS,
+        zk_late=rng.choice((0.0, 0.0, 0.5)),
+        zk_slow_reply=ratio(0.2, 0.25),
+        restart_at_force=rng.choice((0.0, 0.0, 0.2)),
+        wipe_successor=rng.choice((0.0, 0.0, 0.5)),
+        second_worker=rng.choice((0.0, 0.0, 0.3, 1.0)),
+        uneven_racks=rng.random() < 0.3,
+        absences_ms=rng.choice(((5, 60, 600), (5, 60, 600), (600, 900))),
     )

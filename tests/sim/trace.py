@@ -54,6 +54,8 @@ FAULTS: Final = (
     "ZooKeeper outage",
     "ZooKeeper request lost",
     "ZooKeeper reply lost",
+    "ZooKeeper reply slow",
+    "ZooKeeper request late",
     "session expiry",
     "short listing",
     "frame refused",

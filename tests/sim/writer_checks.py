@@ -1,7 +1,8 @@
 """What a writer may ask for and tell its user: each step of one writer is looked at, beside the invariants of the run.
 
 Nothing is acknowledged twice or after it failed; "nothing was written" is never said of what a recovery finds (rule 13);
-a bookie is blamed only for what is its fault (rule 21); the handle goes on as long as a quorum answers (rule 45).
+a bookie is blamed only for what is its fault (rule 21); a force is answered by those that accepted (rule 22); the handle
+goes on as long as a quorum answers (rule 45); a close leaves no append undecided (rule 55).
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ from daybook.core.errors import (
     LedgerClosedError,
     NotEnoughBookiesError,
 )
-from daybook.core.ids import EntryId
+from daybook.core.frame import decode_header, last_entry
+from daybook.core.ids import BookieId, EntryId
 from daybook.core.quorum import Quorum, write_set
 from daybook.core.send_window import MemberState
 from daybook.core.writer import LedgerWriter
@@ -51,6 +53,11 @@ class WriterChecks:
         self._refused: set[int] = set()
         self._missing: frozenset[str] = frozenset()
         self._missing_at_version = machine.version
+        self._sent: dict[int, EntryId] = {}
+        self._accepted: dict[BookieId, dict[EntryId, str]] = {}
+        """Which start of a bookie accepted what is not forced yet, by the last entry of each frame."""
+        self._force_asked: dict[BookieId, int] = {}
+        self._forced_by: dict[BookieId, str] = {}
 
     @property
     def ledger_id(self) -> int:
@@ -83,8 +90,11 @@ class WriterChecks:
             self._fail(
                 "what cannot be appended is refused at once", f"request {event.token} (rules 21 and 55)"
             )
+        self._look_at_forces(event, effects)
         for effect in effects:
             match effect:
+                case fx.CasMetadata(metadata=metadata) if metadata.is_closed:
+                    self._closes()
                 case fx.Complete():
                     self._complete(effect)
                 case fx.Fail(token, error):
@@ -122,6 +132,42 @@ class WriterChecks:
                 self._checkers.withdrawn(self.ledger_id, ids)
         elif type(error) is DaybookError or isinstance(error, EntryIdError | LedgerClosedError):
             self._checkers.not_written(self.ledger_id, ids)
+
+    def _look_at_forces(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
+        """With deferred sync it matters which start of a bookie accepted a frame, and which one answers a force."""
+        match event:
+            case ev.FrameAcked(bookie, send_id, boot_id) if send_id in self._sent:
+                self._accepted.setdefault(bookie, {})[self._sent[send_id]] = boot_id
+            case ev.ForceAnswered(bookie, request_id, Code.OK, boot_id):
+                if self._force_asked.get(bookie) == request_id:
+                    self._forced_by[bookie] = boot_id
+            case _:
+                pass
+        for effect in effects:
+            match effect:
+                case fx.Forced(_, last):
+                    self._forced(last)
+                case fx.SendFrame():
+                    self._sent[effect.send_id] = last_entry(effect.frame, decode_header(effect.frame))
+                case fx.SendForce(bookie, request_id):
+                    self._force_asked[bookie] = request_id
+                case _:
+                    pass
+
+    def _forced(self, last: EntryId) -> None:
+        """No bookie restarted between what it accepted and the force that answers for it (rule 22)."""
+        for bookie in self._force_asked:
+            accepted = self._accepted.get(bookie, {})
+            starts = {boot_id for entry, boot_id in accepted.items() if entry <= last}
+            if starts - {self._forced_by.get(bookie)}:
+                self._fail("who restarted answers no force", f"{bookie} accepted as {starts} (rule 22)")
+            self._accepted[bookie] = {entry: boot for entry, boot in accepted.items() if entry > last}
+
+    def _closes(self) -> None:
+        """What is behind a gap is failed before the ledger ends there, not left to find out (rule 55)."""
+        left = self.unanswered()
+        if left:
+            self._fail("a close leaves no append undecided", f"{left} have no answer (rule 55)")
 
     def _blamed(self, bookie: str, event: ev.Event) -> None:
         if isinstance(event, ev.FrameFailed) and event.code in _NO_FAULT_OF_THE_BOOKIE:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _MISTAKES: Final = 0.05
+_FORCE_LATER_US: Final = 30 * MS
 _TOO_LARGE: Final = bytes(ENTRY_BYTES_MAX + 1)
 
 
@@ -35,6 +36,7 @@ class WriterClient(Driver):
         super().__init__(cluster, name, metadata.ledger_id, KEY)
         swarm = cluster.swarm
         self._rng = self.world.rng(name)
+        self._force_rng = self.world.rng(f"{name}/force")
         self._left = swarm.appends
         self._next: EntryId = 0
         self._token = 0
@@ -101,8 +103,21 @@ class WriterClient(Driver):
         else:
             self.later(int(3 * MS * self._rng.random()), self.room)
         if self.cluster.swarm.deferred_sync and self._rng.random() < 0.4:
-            self._token += 1
-            self.feed(ev.ForceRequested(self._token))
+            self._force_soon()
+
+    def _force_soon(self) -> None:
+        """At once, or after a while in which a bookie may restart (rule 22)."""
+        rng = self._force_rng
+        if rng.random() < 0.5:
+            self._force()
+        else:
+            in_us = int(_FORCE_LATER_US * rng.random())
+            self.later(in_us, self._force)
+            self.cluster.force_ahead(self, in_us)
+
+    def _force(self) -> None:
+        self._token += 1
+        self.feed(ev.ForceRequested(self._token))
 
     def _append_what_cannot_be(self) -> None:
         """Users make mistakes: an entry that is too large, an id that was used, ids where the ledger assigns them."""

@@ -9,23 +9,18 @@ from daybook.core import repair_plan
 from daybook.core.audit_ledger import Findings, LedgerAudit, LedgerAuditor, OpenAction
 from daybook.core.effects import Effect, ReadLimbo
 from daybook.core.events import LimboCleared
+from daybook.core.ids import BookieId
 from daybook.core.metadata import LedgerMetadata
-from daybook.core.quorum import DENSE
+from daybook.core.quorum import DENSE, Quorum
 from daybook.core.repair import LedgerRepair, _Phase
 from daybook.core.repair_copy import PositionCopy
 from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
-from tests.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, REPAIRS
+from tests.mutants.catalog.swarms import BY_HAND, EXPIRIES, LOST_DISKS, LOST_SUCCESSORS, REPAIRS
 from tests.mutants.registry import mutant
-from tests.sim.metadata_model import MetadataStore
 
 _REPAIR = "tests/core/test_repair.py::"
 _RACES = "tests/core/test_repair_races.py::"
 _LIMBO = "tests/core/test_repair_limbo.py::"
-
-
-def _let_workers_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks back the rules of repair up: without them each has to hold by itself."""
-    monkeypatch.setattr(MetadataStore, "lock", lambda self, session, name: True)
 
 
 @mutant(rule=10, caught_by=f"{_REPAIR}test_rule_10_copies_pass_the_fence")
@@ -67,9 +62,23 @@ def copies_ignore_the_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_no_bookie_is_named_twice_in_a_fragment", swarm=REPAIRS)
 def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not checked whether the successor is named in the fragment already, and no lock keeps workers apart."""
+    """A plan names whoever is there as the successor, and a repair does not look whether the fragment names him already."""
     monkeypatch.setattr(repair_module, "why_obsolete", lambda metadata, repair: None)
-    _let_workers_meet(monkeypatch)
+
+    def anyone(
+        self: LedgerAuditor,
+        quorum: Quorum,
+        ensemble: tuple[BookieId, ...],
+        positions: set[int],
+        findings: Findings,
+    ) -> tuple[BookieId, ...]:
+        there = sorted(findings.registered.keys() - findings.lost - {ensemble[p] for p in positions})
+        changed = list(ensemble)
+        for position in positions:
+            changed[position] = there[int(self._rng.random() * len(there))]
+        return tuple(changed)
+
+    monkeypatch.setattr(LedgerAuditor, "_replace", anyone)
 
 
 @mutant(
@@ -85,12 +94,11 @@ def workers_go_on_without_their_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=56,
     caught_by=f"{_RACES}test_rule_56_another_repair_of_the_same_fragment_wins_and_this_one_stops",
-    swarm=REPAIRS,
+    swarm=BY_HAND,
 )
 def conflicts_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a conflict the compare-and-set is repeated whatever the fragment has become; no lock keeps workers apart."""
+    """After a conflict the compare-and-set is repeated whatever the fragment has become."""
     monkeypatch.setattr(LedgerRepair, "_why_changed", lambda self, before: None)
-    _let_workers_meet(monkeypatch)
 
 
 @mutant(
@@ -115,7 +123,7 @@ def copies_outlive_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=29,
     caught_by=f"{_LIMBO}test_rule_29_a_successor_wiped_before_it_is_named_is_copied_again",
-    swarm={**REPAIRS, "wipe_again": 1.0},
+    swarm=LOST_SUCCESSORS,
 )
 def successors_may_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor's boot id is not compared, so a disk lost before it is named goes unnoticed."""

@@ -37,6 +37,7 @@ RESTARTS: Final[Swarm] = {
     "writers": 3,
     "keep_unsynced": 0.0,
     "fsync_stall": 0.3,
+    "restart_at_force": 0.2,
 }
 """Bookies restart under writers that force now and then."""
 
@@ -54,6 +55,19 @@ REPAIRS: Final[Swarm] = {
     "explicit_ids": False,
 }
 """Older fragments are repaired while the ledger is written and recovered."""
+
+BY_HAND: Final[Swarm] = {**REPAIRS, "second_worker": 1.0}
+"""Someone repairs by hand what a worker repairs."""
+
+LOST_SUCCESSORS: Final[Swarm] = {
+    **REPAIRS,
+    **_faults(crash_bookie=1.0),
+    "wipe_successor": 1.0,
+    "absences_ms": (600, 900),
+    "fault_window_us": 2_000_000,
+    "recoverers": 3,
+}
+"""Those who got the copies lose them before they are named."""
 
 EXPIRIES: Final[Swarm] = {**REPAIRS, **_faults(crash_bookie=1.0, wipe_bookie=1.0, expire_client=2.0)}
 """Workers lose their sessions."""
