@@ -86,6 +86,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "Service": Kind("v1", "services"),
     "ServiceAccount": Kind("v1", "serviceaccounts"),
     "ConfigMap": Kind("v1", "configmaps"),
+    "Secret": Kind("v1", "secrets"),  # passwords of ledgers alone, by name, where the chart allows it
     "Event": Kind("v1", "events"),
     "PersistentVolumeClaim": Kind("v1", "persistentvolumeclaims"),
     "PersistentVolume": Kind("v1", "persistentvolumes", namespaced=False),

@@ -69,9 +69,17 @@ capabilities: {drop: [ALL]}
 {{- if .Values.zookeeper.external }}
 {{- .Values.zookeeper.external }}
 {{- else }}
+{{- $access := .Values.zookeeper.access.tls }}
+{{- if and $access.secretName (not .Values.tls.enabled) }}
+{{- fail "zookeeper.access.tls needs a ZooKeeper that speaks TLS: set tls.enabled, or zookeeper.external" }}
+{{- end }}
+{{- if and $access.secretName (ne $access.clientAuth "Required") }}
+{{- fail "the chart's ZooKeeper asks for a certificate on its secure port: set zookeeper.access.tls.clientAuth to Required" }}
+{{- end }}
+{{- $port := ternary "2281" "2181" (not (empty $access.secretName)) }}
 {{- $hosts := list }}
 {{- range $host := splitList "," (include "daybook.zookeeperHosts" .) }}
-{{- $hosts = append $hosts (printf "%s:2181" $host) }}
+{{- $hosts = append $hosts (printf "%s:%s" $host $port) }}
 {{- end }}
 {{- join "," $hosts }}
 {{- end }}
@@ -90,6 +98,43 @@ capabilities: {drop: [ALL]}
 
 {{- define "daybook.zookeeperSecret" -}}
 {{ default (printf "%s-tls" (include "daybook.zookeeper" .)) .Values.tls.secrets.zookeeper }}
+{{- end }}
+
+{{/* Variables, a mount and a volume of who is let in by ZooKeeper */}}
+{{- define "daybook.accessVariables" -}}
+{{- with .Values.zookeeper.access }}
+{{- if .tls.secretName }}
+- name: DAYBOOK_ZOOKEEPER_TLS
+  value: "true"
+- name: DAYBOOK_ZOOKEEPER_TLS_CA
+  value: /zookeeper-tls/ca.crt
+{{- if eq .tls.clientAuth "Required" }}
+- name: DAYBOOK_ZOOKEEPER_TLS_CERTIFICATE
+  value: /zookeeper-tls/tls.crt
+- name: DAYBOOK_ZOOKEEPER_TLS_KEY
+  value: /zookeeper-tls/tls.key
+{{- end }}
+{{- end }}
+{{- if .digestSecretRef.name }}
+- name: DAYBOOK_ZOOKEEPER_DIGEST
+  valueFrom: {secretKeyRef: {name: {{ .digestSecretRef.name }}, key: {{ .digestSecretRef.key }}}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "daybook.accessMounts" -}}
+{{- if .Values.zookeeper.access.tls.secretName }}
+- {name: zookeeper-tls, mountPath: /zookeeper-tls, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "daybook.accessVolumes" -}}
+{{- with .Values.zookeeper.access.tls.secretName }}
+- name: zookeeper-tls
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
 {{- end }}
 
 {{- define "daybook.clientSecret" -}}

@@ -6,7 +6,7 @@ anew from what is true then.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -191,7 +191,7 @@ class SetLostBookieDelay:
 
 @dataclass(frozen=True, slots=True)
 class CreateLedger:
-    """Create the ledger of a request, once for each `request_uid`; `ensemble` is its first."""
+    """Create the ledger of a request, once for each `request_uid`; `ensemble` is its first. A log has no `password`."""
 
     cluster: ClusterRef
     request_uid: str
@@ -199,6 +199,7 @@ class CreateLedger:
     write_quorum: int
     ack_quorum: int
     custom_metadata: Mapping[str, bytes]
+    password: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

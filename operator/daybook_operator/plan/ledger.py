@@ -114,6 +114,8 @@ def _create(world: LedgerWorld, seen: LedgerInCluster, claim: tuple[Effect, ...]
     assert world.cluster_ref is not None
     if world.pool is None:
         return _wait(replace(world, cluster_ref=None), now_ms)
+    if world.password is None:
+        return _wait_for_password(world, claim, now_ms)
     spec = world.spec
     quorum = Quorum(spec["ensembleSize"], spec["writeQuorum"], spec["ackQuorum"])
     candidates = {bookie: info for bookie, info in seen.bookies.items() if world.is_of_pool(bookie)}
@@ -132,10 +134,28 @@ def _create(world: LedgerWorld, seen: LedgerInCluster, claim: tuple[Effect, ...]
     custom = {name: text.encode() for name, text in sorted(spec.get("customMetadata", {}).items())}
     custom[RESOURCE_KEY] = f"{meta['namespace']}/{meta['name']}".encode()
     create = CreateLedger(
-        world.cluster_ref, world.uid, ensemble, quorum.write_quorum, quorum.ack_quorum, custom
+        world.cluster_ref,
+        world.uid,
+        ensemble,
+        quorum.write_quorum,
+        quorum.ack_quorum,
+        custom,
+        world.password,
     )
     told = Report(world.ref, EventType.NORMAL, "Creating", f"Creating a ledger on {', '.join(ensemble)}")
     return Decision((*claim, told, create), SOON_S)  # the next look finds it and says so
+
+
+def _wait_for_password(world: LedgerWorld, claim: tuple[Effect, ...], now_ms: int) -> Decision:
+    name = world.spec["passwordSecretRef"]["name"]
+    condition = wrong(
+        READY,
+        "PasswordNotReadable",
+        f"The ledger's password cannot be read: {world.password_trouble}",
+        next_step=f"Create Secret {name} with that key, and let the operator read it (the chart's "
+        "operator.passwordSecrets); the ledger is created then.",
+    )
+    return _finish(world, claim, {"state": "Pending"}, [condition], now_ms, WAITING_S)
 
 
 # While it is there.

@@ -84,6 +84,9 @@ class LedgerWorld:
     cluster: LedgerInCluster | None
     placement: PlacementSettings
     cluster_trouble: str = ""
+    password: bytes | None = field(default=b"", repr=False)
+    """None: it cannot be read, `password_trouble` says why."""
+    password_trouble: str = ""
     namespace_is_terminating: bool = False
     finalizers: FinalizerRules = field(default_factory=FinalizerRules)
     failure: Failure | None = None

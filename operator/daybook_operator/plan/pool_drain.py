@@ -231,8 +231,11 @@ def _cancel(world: PoolWorld, drain: Drain, now_ms: int) -> Draining:
     if info is not None and not info.writable and drain.stage is not Stage.CANCELLING:
         # Once: a bookie that stays read-only after that is so for want of space.
         effects.append(SetReadOnly(world.cluster_ref, drain.bookie, read_only=False))
-    if effects:
+    if effects and info is not None:
         return _at(world, drain, Stage.CANCELLING, effects, "it is told to take entries again", now_ms)
+    if info is None and drain.bookie in world.cluster.cookies:
+        message = "it takes entries again once it is back to be told"  # it keeps that it is read-only
+        return _at(world, drain, drain.stage, effects, message, now_ms)
     condition = fine(
         DRAINING, "Cancelled", f"{drain.bookie} stays, because replicas was raised.", status=False
     )

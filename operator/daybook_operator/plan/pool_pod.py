@@ -18,6 +18,7 @@ from daybook_operator.plan.pool_world import (
     ROLES,
     PoolWorld,
 )
+from daybook_operator.plan.zookeeper_access import OF_BOOKIES
 
 COMPONENT: Final = "bookie"
 CONTAINER: Final = "bookie"
@@ -65,12 +66,15 @@ def _pod_spec(world: PoolWorld) -> dict[str, Any]:
         },
         "topologySpreadConstraints": _spread(world),
         "containers": [_container(world)],
-        "volumes": [{"name": "tmp", "emptyDir": {}}, *_tls_volume(spec.tls)],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            *_tls_volume(spec.tls),
+            *spec.zookeeper_access.volumes(),
+        ],
     }
     optional: Mapping[str, Any] = {
         "nodeSelector": extra.node_selector,
         "tolerations": extra.tolerations,
-        "affinity": extra.affinity,
         "priorityClassName": extra.priority_class_name,
         "imagePullSecrets": spec.image_pull_secrets,
     }
@@ -80,10 +84,10 @@ def _pod_spec(world: PoolWorld) -> dict[str, Any]:
 def _container(world: PoolWorld) -> dict[str, Any]:
     spec = world.spec
     ports = {"data": DATA_PORT, "health": HEALTH_PORT, "metrics": METRICS_PORT}
-    mounts = [{"name": role, "mountPath": f"{MOUNT}/{role}"} for role in ROLES]
+    mounts: list[dict[str, Any]] = [{"name": role, "mountPath": f"{MOUNT}/{role}"} for role in ROLES]
     mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - an emptyDir of the pod's own
     if spec.tls.secret_name:
-        mounts.append({"name": "tls", "mountPath": TLS_MOUNT})
+        mounts.append({"name": "tls", "mountPath": TLS_MOUNT, "readOnly": True})
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": spec.image,
@@ -91,9 +95,7 @@ def _container(world: PoolWorld) -> dict[str, Any]:
         "command": ["daybook-bookie", "start"],
         "env": _environment(world),
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
-        "volumeMounts": [
-            {**mount, "readOnly": True} if mount["name"] == "tls" else mount for mount in mounts
-        ],
+        "volumeMounts": [*mounts, *spec.zookeeper_access.mounts()],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -139,7 +141,11 @@ def _environment(world: PoolWorld) -> list[dict[str, Any]]:
         "name": "POD_NAME",
         "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
     }
-    return [name, *({"name": f"DAYBOOK_BOOKIE_{key}", "value": value} for key, value in settings.items())]
+    return [
+        name,
+        *({"name": f"DAYBOOK_BOOKIE_{key}", "value": value} for key, value in settings.items()),
+        *spec.zookeeper_access.variables(OF_BOOKIES),
+    ]
 
 
 def _tls_settings(tls: TlsSpec) -> dict[str, str]:

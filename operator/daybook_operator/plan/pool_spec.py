@@ -12,6 +12,7 @@ from typing import Any, Final
 from daybook.core.placement_policies import PlacementSettings
 from daybook_operator.plan.effects import ClusterRef, Manifest
 from daybook_operator.plan.quantities import bytes_of
+from daybook_operator.plan.zookeeper_access import ZooKeeperAccess, zookeeper_access_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,6 @@ class PodTemplateSpec:
     annotations: Mapping[str, str] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Sequence[Mapping[str, Any]] = ()
-    affinity: Mapping[str, Any] = field(default_factory=dict)
     priority_class_name: str = ""
 
 
@@ -165,6 +165,7 @@ class PoolSpec:
     pod_template: PodTemplateSpec = field(default_factory=PodTemplateSpec)
     keeps_budgets: bool = True
     tls: TlsSpec = field(default_factory=TlsSpec)
+    zookeeper_access: ZooKeeperAccess = field(default_factory=ZooKeeperAccess)
     lost_bookie_delay_s: int | None = None
     deletes_claims_with_pool: bool = False
 
@@ -206,6 +207,7 @@ def spec_of(manifest: Manifest, defaults: PoolDefaults) -> PoolSpec:
         pod_template=_pod_template(spec.get("podTemplate", {})),
         keeps_budgets=spec.get("enablePDB", True),
         tls=_tls(spec.get("tls", {})),
+        zookeeper_access=zookeeper_access_of(spec.get("zookeeperAccess", {})),
         lost_bookie_delay_s=spec.get("recovery", {}).get("lostBookieDelaySeconds"),
         deletes_claims_with_pool=spec.get("reclaimPolicy", "Retain") == "Delete",
     )
@@ -281,7 +283,6 @@ def _pod_template(template: Mapping[str, Any]) -> PodTemplateSpec:
         template.get("annotations", {}),
         template.get("nodeSelector", {}),
         template.get("tolerations", ()),
-        template.get("affinity", {}),
         template.get("priorityClassName", ""),
     )
 

@@ -17,6 +17,7 @@ from daybook_operator.plan.jobs import JobPolicy, JobSeen, JobsPlan, NewJob, Tas
 from daybook_operator.plan.ledger_world import cluster_text
 from daybook_operator.plan.pool_spec import PoolSpec
 from daybook_operator.plan.quantities import bytes_of
+from daybook_operator.plan.zookeeper_access import OF_COMMANDS
 
 COMPONENT: Final = "recovery"
 POOL_LABEL: Final = "daybook.dev/pool"
@@ -76,7 +77,8 @@ class RecoverySpec:
     backoff_limit: int = 3
     active_deadline_s: int = 3600
     ttl_s: int = 300
-    resources: Mapping[str, Any] = field(default_factory=dict)
+    job_template: Mapping[str, Any] = field(default_factory=dict)
+    """What Jobs' pods are to have, by the names of a pod's spec, and `resources`; what is not said is as in podTemplate."""
 
 
 def recovery_spec(manifest: Manifest) -> RecoverySpec:
@@ -91,7 +93,7 @@ def recovery_spec(manifest: Manifest) -> RecoverySpec:
         spec.get("backoffLimit", default.backoff_limit),
         spec.get("activeDeadlineSeconds", default.active_deadline_s),
         spec.get("ttlSecondsAfterFinished", default.ttl_s),
-        spec.get("resources") or {},
+        spec.get("jobTemplate") or {},
     )
 
 
@@ -242,9 +244,12 @@ def _pod_spec(
         "image": spec.image,
         "imagePullPolicy": spec.image_pull_policy,
         "command": ["daybook", "recover", *map(str, job.ledgers)],
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
-        "resources": dict(recovery.resources),
-        "volumeMounts": mounts,
+        "env": [
+            *({"name": name, "value": value} for name, value in variables.items()),
+            *spec.zookeeper_access.variables(OF_COMMANDS),
+        ],
+        "resources": dict(recovery.job_template.get("resources", {})),
+        "volumeMounts": [*mounts, *spec.zookeeper_access.mounts()],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -252,7 +257,7 @@ def _pod_spec(
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    extra = spec.pod_template
+    own, extra = recovery.job_template, spec.pod_template
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "serviceAccountName": account_name(pool),
@@ -266,13 +271,13 @@ def _pod_spec(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
-        "volumes": volumes,
+        "volumes": [*volumes, *spec.zookeeper_access.volumes()],
     }
     optional = {
         "imagePullSecrets": [dict(each) for each in spec.image_pull_secrets],
-        "nodeSelector": dict(extra.node_selector),
-        "tolerations": [dict(each) for each in extra.tolerations],
-        "priorityClassName": extra.priority_class_name,
+        "nodeSelector": dict(own.get("nodeSelector", extra.node_selector)),
+        "tolerations": [dict(each) for each in own.get("tolerations", extra.tolerations)],
+        "priorityClassName": own.get("priorityClassName", extra.priority_class_name),
     }
     return {**pod, **{name: value for name, value in optional.items() if value}}
 

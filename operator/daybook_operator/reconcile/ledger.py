@@ -1,5 +1,6 @@
 """Observes a Ledger resource for its plan, and has the plan carried out."""
 
+import base64
 from dataclasses import asdict, replace
 
 from daybook.client.autorecovery.words import is_unrecoverable
@@ -8,7 +9,7 @@ from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
 from daybook.core.placement_policies import PlacementSettings
 from daybook_operator.clusters import ClusterLink
-from daybook_operator.kube import Object
+from daybook_operator.kube import ForbiddenError, NotFoundError, Object
 from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.finalizers import FinalizerRules
@@ -67,12 +68,16 @@ class LedgerReconciler:
         world.inventory.add_ledger(key.namespace, key.name, pool_name)
         pool = await world.kube.find("BookiePool", key.namespace, pool_name)
         ref = self._cluster_ref(manifest, pool)
+        password: bytes | None = b""
+        password_trouble = ""
         placement = spec_of(pool, world.pool_defaults).placement if pool else PlacementSettings("zone")
         seen, trouble = None, ""
         if ref is not None:
             try:
                 link = await world.clusters.link(ref)
                 seen = await self._look_into_cluster(key, manifest["metadata"]["uid"], link)
+                if seen.ledger_id is None:
+                    password, password_trouble = await self._password(manifest)
             except MetadataUnavailableError as error:
                 trouble = str(error)
         return LedgerWorld(
@@ -82,9 +87,24 @@ class LedgerReconciler:
             seen,
             placement,
             cluster_trouble=trouble,
+            password=password,
+            password_trouble=password_trouble,
             namespace_is_terminating=await self._namespace_terminates(manifest),
             finalizers=FinalizerRules(world.settings.finalizers, world.settings.finalizer_bound_ms),
         )
+
+    async def _password(self, manifest: Object) -> tuple[bytes | None, str]:
+        """The password that the ledger is to have, or why it cannot be read."""
+        ref = manifest["spec"].get("passwordSecretRef")
+        if ref is None:
+            return b"", ""
+        namespace, name, key = manifest["metadata"]["namespace"], ref["name"], ref.get("key", "password")
+        try:
+            secret = await self._world.kube.get("Secret", namespace, name)
+        except (NotFoundError, ForbiddenError) as error:
+            return None, str(error)
+        text = (secret.get("data") or {}).get(key)
+        return (base64.b64decode(text), "") if text else (None, f"Secret {name} has no key {key!r}")
 
     def _cluster_ref(self, manifest: Object, pool: Object | None) -> ClusterRef | None:
         """Where the ledger is, or is to be: what was noted when it was claimed, else the pool's word."""

@@ -208,7 +208,7 @@ class Performer:
     async def _create_ledger(self, link: ClusterLink, effect: CreateLedger) -> None:
         quorum = check_quorum(len(effect.ensemble), effect.write_quorum, effect.ack_quorum)
         custom = check_custom_metadata(effect.custom_metadata)
-        stored_hash = hash_password(b"", secrets.token_bytes(16))
+        stored_hash = hash_password(effect.password, secrets.token_bytes(16))
         created_at_ms = self._now_ms()
         await link.client.ledgers.create_ledger(
             lambda ledger_id: LedgerMetadata(

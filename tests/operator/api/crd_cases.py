@@ -248,6 +248,14 @@ def _ledger_cases() -> Iterator[Case]:
         seal,
         before=_spec(customMetadata={"a": "1"}),
     )
+    yield from _immutable(
+        kind,
+        "spec",
+        "passwordSecretRef is immutable",
+        ("passwordSecretRef",),
+        ({"name": "one"}, {"name": "other"}),
+        neighbour=seal,
+    )
     for what, after in (("seal taken back", _spec(seal=False)), ("seal taken out", _spec(seal=None))):
         yield Case(
             kind, "spec", "seal cannot", what, after, _spec(reclaimPolicy="Delete"), before=_spec(seal=True)

@@ -1,5 +1,6 @@
 """Ledger resources against a real API server, ZooKeeper and bookies, with the operator as a process that may die."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from kubernetes import client as kubernetes
 
 from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.client.client import Client
-from daybook.core.errors import AlreadyAttachedError
+from daybook.core.errors import AlreadyAttachedError, UnauthorizedError
 from daybook.core.ids import LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.metadata.instance import ensure_cluster
@@ -173,6 +174,30 @@ def test_a_ledger_is_created_written_sealed_and_mirrored(site: Site, operator: O
     assert (sealed["status"], sealed["reason"]) == ("True", "Closed")
     assert site.status("life")["underReplicated"] is False
     assert site.get("life")["status"]["observedGeneration"] == 2
+
+
+def test_a_ledger_has_the_password_of_its_secret(site: Site, operator: OperatorProcess) -> None:
+    site.resources.create(ledger("guarded", passwordSecretRef={"name": "orders"}))
+    until(
+        lambda: condition(site.get("guarded"), "Ready").get("reason") == "PasswordNotReadable",
+        operator,
+        "it waits for the Secret",
+    )
+    assert 'secrets "orders" not found' in condition(site.get("guarded"), "Ready")["message"]
+    secret = {"apiVersion": "v1", "kind": "Secret", "stringData": {"password": "hunter2"}}
+    site.plane.apply([{**secret, "metadata": {"name": "orders", "namespace": site.namespace}}])
+    until(lambda: site.status("guarded").get("state") == "Open", operator, "it is created")
+
+    async def write(client: Client) -> None:
+        with pytest.raises(UnauthorizedError):
+            await client.attach_ledger(site.status("guarded")["ledgerId"])
+        writing = await client.attach_ledger(site.status("guarded")["ledgerId"], password=b"hunter2")
+        await writing.append(b"kept")
+        await writing.close()
+
+    with_client(site.zookeeper, site.namespace, write)
+    assert "hunter2" not in operator.log.read_text()
+    assert "hunter2" not in json.dumps(site.get("guarded"))
 
 
 def until_dead_or(operator: OperatorProcess, is_done: Callable[[], bool], what: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from daybook.metadata.zookeeper_settings import zookeeper_options
 from tests.operator.chart.conftest import CHART, ROOT, HelmError, Object, Render, of_kind
 
 EVERYTHING: Final = {
@@ -248,9 +249,61 @@ def test_a_policy_lets_in_who_must_come_in(render: Render) -> None:
     assert not policies["data", "daybook-recovery"].get("ingress"), "nobody calls a recovery Job"
 
 
+def test_who_is_let_in_by_zookeeper_has_files_and_variables_that_its_settings_know(
+    render: Render, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = {
+        "tls": {"secretName": "zk-client", "clientAuth": "Required"},
+        "digestSecretRef": {"name": "user"},
+    }
+    specs = dict(pod_specs(render({"zookeeper": {"access": access}, "tls": {"enabled": True}})))
+    for name in ("daybook-operator", "daybook-test"):
+        (container,) = specs[name]["containers"]
+        env = {each["name"]: each for each in container["env"]}
+        secret = env["DAYBOOK_ZOOKEEPER_DIGEST"]["valueFrom"]["secretKeyRef"]
+        assert secret == {"name": "user", "key": "digest"}
+        (where,) = {
+            each["value"]
+            for each in container["env"]
+            if each["name"].endswith(("R_ZOOKEEPER", "K_ZOOKEEPER"))
+        }
+        assert where.count(":2281") == 3, "the secure ports"
+        for variable, each in env.items():
+            if variable.startswith("DAYBOOK_ZOOKEEPER_"):
+                monkeypatch.setenv(variable, each.get("value", "me:secret"))
+        found = zookeeper_options()
+        assert (found.tls, found.auth) == (True, (("digest", "me:secret"),))
+        mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+        folder = mounts["zookeeper-tls"]
+        assert (found.ca_file, found.cert_file, found.key_file) == (
+            f"{folder}/ca.crt",
+            f"{folder}/tls.crt",
+            f"{folder}/tls.key",
+        )
+        volumes = {each["name"]: each for each in specs[name]["volumes"]}
+        assert volumes["zookeeper-tls"]["secret"]["secretName"] == "zk-client"
+    assert "DAYBOOK_ZOOKEEPER_" not in json.dumps(list(pod_specs(render())))
+
+
+def test_the_operator_reads_the_passwords_of_ledgers_that_are_named_and_no_other_secret(
+    render: Render,
+) -> None:
+    for namespaces in ([], ["data", "other"]):
+        values = {"operator": {"passwordSecrets": ["orders", "audit"], "watchNamespaces": namespaces}}
+        secrets = [rule for _, rule in rules(render(values)) if "secrets" in rule["resources"]]
+        assert len(secrets) == max(1, len(namespaces))
+        for rule in secrets:
+            assert (rule["resourceNames"], rule["verbs"]) == (["orders", "audit"], ["get"])
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
+        ({"zookeeper": {"access": {"tls": {"secretName": "s"}}}}, "needs a ZooKeeper that speaks TLS"),
+        (
+            {"zookeeper": {"access": {"tls": {"secretName": "s"}}}, "tls": {"enabled": True}},
+            "asks for a certificate",
+        ),
         ({"zookeeper": {"replicas": 2}}, "zookeeper/replicas"),
         ({"zookeeper": {"replica": 3}}, "replica"),
         ({"zookeeper": {"external": "zk"}}, "zookeeper/external"),

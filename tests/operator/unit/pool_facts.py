@@ -59,6 +59,8 @@ class Claim:
     capacity: str
     owner: str
     has_data: bool = False
+    read_only: bool = False
+    """What a bookie keeps of what it was told, on the volume of its store."""
 
 
 @dataclass
@@ -175,7 +177,12 @@ class PoolFacts:
         place = self.locations[bookie]
         pod.started = True
         self.bookies[bookie] = BookieInfo(
-            bookie, zone=place.zone, rack=place.rack, node=place.node, boot_id=f"boot-{self.number()}"
+            bookie,
+            zone=place.zone,
+            rack=place.rack,
+            node=place.node,
+            boot_id=f"boot-{self.number()}",
+            writable=not self.claims[f"store-bk-{ordinal}"].read_only,
         )
         self.audit_saw = frozenset()
 
@@ -191,7 +198,7 @@ class PoolFacts:
         self.crash(ordinal)
         for role in ("journal", "store"):
             if (claim := self.claims.get(f"{role}-bk-{ordinal}")) is not None:
-                claim.has_data = False
+                claim.has_data = claim.read_only = False
 
     def write_ledger(self, choice: int) -> None:
         """A client makes a ledger on bookies that take entries."""

@@ -183,6 +183,7 @@ class PoolSim(PoolFacts):
             case SetReadOnly(_, bookie, read_only):
                 if bookie in self.bookies:
                     self.bookies[bookie] = replace(self.bookies[bookie], writable=not read_only)
+                    self.claims[f"store-bk-{bookie.rpartition('-')[2]}"].read_only = read_only
             case MarkLeaving(_, bookie, ledgers):
                 self.leaving |= dict.fromkeys(ledgers, bookie)
             case UnmarkLeaving(_, bookie):

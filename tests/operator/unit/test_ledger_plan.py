@@ -126,6 +126,21 @@ def test_the_claim_comes_before_the_ledger() -> None:
     assert decision.requeue_after_s == 0
 
 
+def test_a_ledger_with_a_password_waits_for_it_and_no_log_shows_it() -> None:
+    asked = manifest(spec={"passwordSecretRef": {"name": "orders", "key": "password"}})
+    waiting = decide(world(seen(), manifest=asked, password=None, password_trouble="no such Secret"), NOW_MS)
+    said = condition(waiting, "Ready")
+    assert (said["status"], said["reason"]) == ("False", "PasswordNotReadable")
+    assert "no such Secret" in said["message"]
+    assert "operator.passwordSecrets" in said["message"]
+    assert "CreateLedger" not in kinds(waiting)
+    assert waiting.requeue_after_s, "nobody tells that a Secret came"
+    create = of_kind(decide(world(seen(), manifest=asked, password=b"hunter2"), NOW_MS), CreateLedger)
+    assert create.password == b"hunter2"
+    assert "hunter2" not in repr(create)
+    assert of_kind(decide(world(seen()), NOW_MS), CreateLedger).password == b""
+
+
 def test_the_ensemble_is_of_the_pools_own_bookies_over_the_zones() -> None:
     for number in range(20):
         other = manifest(meta={"uid": f"uid-{number}"})

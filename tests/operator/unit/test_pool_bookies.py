@@ -94,13 +94,35 @@ def test_a_drain_is_called_off_by_raising_replicas_until_the_cookie_is_gone() ->
     assert sim.condition("Draining")["reason"] == "Cancelled"
 
 
-def test_a_bookie_that_restarts_while_it_is_drained_is_made_read_only_again() -> None:
+def test_a_drain_that_is_called_off_waits_for_a_bookie_that_is_away_to_be_told() -> None:
     sim = grown(replicas=4)
     sim.ledgers = {1: ("data.bk-2", "data.bk-3")}
     sim.manifest["spec"]["replicas"] = 3
     for _ in range(3):
         sim.reconcile()
     sim.crash(3)
+    sim.manifest["spec"]["replicas"] = 4
+    for _ in range(3):
+        sim.reconcile()
+    assert sim.leaving == {}
+    assert "drain" in sim.manifest["status"]
+    assert "once it is back" in sim.condition("Draining")["message"]
+    sim.kubelet(3)
+    assert not sim.bookies["data.bk-3"].writable, "it keeps what it was told"
+    sim.reconcile()
+    sim.reconcile()
+    assert sim.bookies["data.bk-3"].writable
+    assert sim.condition("Draining")["reason"] == "Cancelled"
+
+
+def test_a_bookie_that_loses_its_disk_while_it_is_drained_is_made_read_only_again() -> None:
+    sim = grown(replicas=4)
+    sim.ledgers = {1: ("data.bk-2", "data.bk-3")}
+    sim.manifest["spec"]["replicas"] = 3
+    for _ in range(3):
+        sim.reconcile()
+    sim.lose_disk(3)
+    sim.replacements.add("data.bk-3")
     sim.kubelet(3)
     assert sim.bookies["data.bk-3"].writable
     assert SetReadOnly(sim.world().cluster_ref, "data.bk-3", read_only=True) in sim.reconcile().effects

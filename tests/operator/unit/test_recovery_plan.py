@@ -87,7 +87,7 @@ def test_a_job_has_what_the_pool_says_of_repair(monkeypatch: pytest.MonkeyPatch)
             "activeDeadlineSeconds": 60,
             "ttlSecondsAfterFinished": 9,
             "bandwidthPerJob": "1Mi",
-            "resources": {"requests": {"cpu": "100m"}},
+            "jobTemplate": {"resources": {"requests": {"cpu": "100m"}}},
         },
         placement={"policy": "Rack", "minRacksPerWriteQuorum": 3},
         tls={"secretName": "certs", "clientAuth": "Required"},
@@ -101,6 +101,12 @@ def test_a_job_has_what_the_pool_says_of_repair(monkeypatch: pytest.MonkeyPatch)
     assert env["DAYBOOK_TLS_KEY"].endswith("/tls.key")
     assert pod["tolerations"] == [{"key": "bookies"}]
     assert pod["containers"][0]["resources"] == {"requests": {"cpu": "100m"}}
+
+    own = {"nodeSelector": {"for": "repair"}, "tolerations": [], "priorityClassName": "low"}
+    asked["spec"]["recovery"]["jobTemplate"] |= own
+    pod = job_of(decide(asked, lacking(3)))["spec"]["template"]["spec"]
+    assert (pod["nodeSelector"], pod["priorityClassName"]) == ({"for": "repair"}, "low")
+    assert "tolerations" not in pod, "an empty list is a word too"
 
     for name, value in env.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-{{/* What the operator may do in a namespace that it looks after; nothing here reads a Secret. */}}
+{{/* What the operator may do in a namespace that it looks after; it reads no Secret but those of operator.passwordSecrets. */}}
 {{- define "daybook.rules" -}}
 - apiGroups: [daybook.dev]
   resources: [bookiepools, ledgers]
@@ -24,6 +24,13 @@
 - apiGroups: [""]
   resources: [events] # the same again is counted up
   verbs: [get, create, patch]
+{{- with .Values.operator.passwordSecrets }}
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames:
+    {{- toYaml . | nindent 4 }}
+  verbs: [get]
+{{- end }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
