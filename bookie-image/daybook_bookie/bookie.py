@@ -18,10 +18,12 @@ from daybook_bookie.append import AppendContext, AppendStream
 from daybook_bookie.attach import Attacher
 from daybook_bookie.budget import ByteBudget
 from daybook_bookie.control import Control
+from daybook_bookie.disk import RealDisk
 from daybook_bookie.disk_watch import DiskWatch, SpaceLimits, SpaceState, Usage
 from daybook_bookie.fencing import Fencer
 from daybook_bookie.gc import Collector
 from daybook_bookie.journal_thread import Barrier, JournalThread
+from daybook_bookie.kept_mode import KeptMode
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.long_poll import LongPolls
 from daybook_bookie.metadata_link import MetadataLink
@@ -63,6 +65,9 @@ class Bookie:
         self.table = LedgerTable(
             storage, write_cache_bytes=settings.write_cache_bytes, flush_bytes=settings.flush_bytes
         )
+        self._mode = KeptMode(RealDisk(settings.store_dir))
+        self._mode_lock = threading.Lock()
+        self.table.read_only_reason = self._mode.reason()
         self._on_failure = on_failure
         self._failed = threading.Event()
         self._streams: set[AppendStream] = set()
@@ -153,6 +158,8 @@ class Bookie:
 
     def start(self) -> None:
         """Begin to work."""
+        if self.table.read_only_reason:
+            _LOG.warning("read-only, as it was told before it stopped", reason=self.table.read_only_reason)
         self._state_changed()
         self.journal.start()
         self.store_thread.start()
@@ -215,7 +222,18 @@ class Bookie:
         return "" if self.is_writable else f"{full} is full: {self.table.space.value}"
 
     def set_read_only(self, reason: str) -> None:
-        """Refuse normal writes for `reason`, or allow them if it is empty."""
+        """Refuse normal writes for `reason`, or allow them if it is empty, over restarts as well.
+
+        Raises OSError if it cannot be kept; the bookie is read-only then, whatever was asked for.
+        """
+        with self._mode_lock:
+            if reason:
+                self._refuse_writes(reason)
+            self._mode.keep(reason)
+            if not reason:
+                self._refuse_writes("")
+
+    def _refuse_writes(self, reason: str) -> None:
         with self.table.lock:
             self.table.read_only_reason = reason
         self._state_changed()

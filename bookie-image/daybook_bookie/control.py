@@ -18,6 +18,7 @@ from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 from daybook_bookie.journal_thread import Barrier
+from daybook_bookie.kept_mode import NO_REASON
 from daybook_bookie.long_poll import Poll
 from daybook_bookie.records import limbo_clear_record
 
@@ -169,11 +170,15 @@ class Control:
     # What an operator asks for
 
     def set_read_only(
-        self, request: pb.SetReadOnlyRequest, _: grpc.ServicerContext
+        self, request: pb.SetReadOnlyRequest, context: grpc.ServicerContext
     ) -> pb.SetReadOnlyResponse:
-        """Refuse or allow normal writes; not kept over a restart."""
-        reason = (request.reason or "set read-only") if request.read_only else ""
-        self._bookie.set_read_only(reason)
+        """Refuse or allow normal writes, over restarts as well; answered once that is durable."""
+        reason = (request.reason or NO_REASON) if request.read_only else ""
+        try:
+            self._bookie.set_read_only(reason)
+        except OSError as error:
+            why = f"the bookie is read-only, but that cannot be kept or ended on its disk: {error}; make room, try again"
+            context.abort(grpc.StatusCode.INTERNAL, why)
         return pb.SetReadOnlyResponse(
             writable=self._bookie.is_writable, read_only_reason=self._bookie.read_only_reason
         )

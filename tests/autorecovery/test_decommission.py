@@ -103,6 +103,26 @@ def test_a_decommission_can_be_called_off() -> None:
     run(scenario)
 
 
+def test_a_decommission_is_not_called_off_while_the_bookie_cannot_be_told() -> None:
+    """It keeps that it is read-only, and would come back so."""
+
+    async def scenario(cluster: FakeCluster) -> None:
+        ledger_id = await cluster.ledger("b1", "b2", "b3")
+        await cluster.tasks.mark(ledger_id, reasons=["leaving b1"], bookies=["b1"], now_ms=0)
+        cluster.fakes["b1"].writable = False
+        await cluster.unregister("b1")
+        decommission = Decommission(cluster, "b1")
+        with pytest.raises(NotDrainedError, match="start it, then run this again"):
+            await decommission.cancel()
+        assert await cluster.task_ids() == [], "nothing is drained from it any more"
+        as_told(cluster)
+        await cluster.register("b1")
+        await decommission.cancel()
+        assert (await cluster.directory.bookies())["b1"].writable
+
+    run(scenario)
+
+
 def test_a_bookie_with_ledgers_is_not_forgotten() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         await cluster.ledger("b1", "b2", "b3")

@@ -105,6 +105,22 @@ def test_it_stops_on_request_and_is_ready_and_alive_until_then(make_bookie: Make
     assert [line["reason"] for line in bookie.logged("stopping")] == ["SIGTERM"]
 
 
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_a_bookie_that_was_told_to_be_read_only_starts_so(
+    make_bookie: MakeBookie, end: signal.Signals
+) -> None:
+    bookie = make_bookie()
+    bookie.start()
+    request = pb.SetReadOnlyRequest(read_only=True, reason="decommission")
+    assert not bookie.stub.set_read_only(request, timeout=WAIT_S).writable
+    bookie.end(end)
+    bookie.start()
+    info = bookie.stub.get_info(pb.GetInfoRequest(), timeout=WAIT_S)
+    assert (info.writable, info.read_only_reason) == (False, "decommission")
+    (said,) = bookie.logged("read-only, as it was told before it stopped")
+    assert said["reason"] == "decommission"
+
+
 def test_rule_46_a_bookie_serves_on_while_zookeeper_is_away(
     make_bookie: MakeBookie, own_zookeeper: EmbeddedZooKeeper
 ) -> None:

@@ -3,8 +3,10 @@
 import errno
 from collections.abc import Callable
 
+import grpc
 import pytest
 from daybook_bookie import disk as real_disk
+from daybook_bookie.disk import RealDisk
 from daybook_bookie.disk_watch import TRIAL_LOOKS_MAX, DiskWatch, SpaceLimits, SpaceState, Usage, next_state
 from daybook_bookie.entry_store import Space
 from daybook_bookie.storage_errors import StorageFullError
@@ -261,6 +263,51 @@ def test_registration_follows_the_state(start_bookie: StartBookie) -> None:
     assert bookie.stub.set_read_only(pb.SetReadOnlyRequest(), timeout=WAIT_S).writable
     assert eventually(registered)
     assert bookie.metric("server_status") == 1
+
+
+def test_a_bookie_that_was_told_to_be_read_only_is_so_until_it_is_told_otherwise(
+    start_bookie: StartBookie,
+) -> None:
+    bookie = start_bookie()
+    bookie.create_ledger(1)
+    bookie.stub.set_read_only(pb.SetReadOnlyRequest(read_only=True, reason="maintenance"), timeout=WAIT_S)
+    bookie.restart()
+    assert bookie.stub.get_info(pb.GetInfoRequest(), timeout=WAIT_S).read_only_reason == "maintenance"
+    stream = bookie.open_stream()
+    stream.attach(1)
+    assert stream.add(frame_of(1, 0, [b"a"])) == {0: Code.READ_ONLY}, "from the first frame on"
+    bookie.register()
+    assert not bookie.link.run(bookie.link.bookies.bookies())["b0"].writable, (
+        "and it never was in the other list"
+    )
+    assert bookie.stub.set_read_only(pb.SetReadOnlyRequest(), timeout=WAIT_S).writable
+    bookie.restart()
+    assert bookie.bookie.is_writable
+    assert bookie.stub.set_read_only(pb.SetReadOnlyRequest(), timeout=WAIT_S).writable, (
+        "once more is no error"
+    )
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_mode_that_cannot_be_kept_is_read_only_and_an_error(
+    start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    bookie = start_bookie()
+    if not read_only:
+        bookie.stub.set_read_only(pb.SetReadOnlyRequest(read_only=True), timeout=WAIT_S)
+
+    def fails(_: RealDisk) -> None:
+        raise OSError(errno.EIO, "no such luck")
+
+    monkeypatch.setattr(RealDisk, "sync_directory", fails)
+    with pytest.raises(grpc.RpcError, match="no such luck"):
+        bookie.stub.set_read_only(pb.SetReadOnlyRequest(read_only=read_only), timeout=WAIT_S)
+    assert not bookie.bookie.is_writable
+    monkeypatch.undo()
+    answer = bookie.stub.set_read_only(pb.SetReadOnlyRequest(read_only=read_only), timeout=WAIT_S)
+    assert answer.writable is not read_only
+    bookie.restart()
+    assert bookie.bookie.is_writable is not read_only
 
 
 def test_registration_tells_how_much_is_free(start_bookie: StartBookie) -> None:

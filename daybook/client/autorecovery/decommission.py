@@ -83,9 +83,17 @@ class Decommission:
     async def cancel(self) -> None:
         """Let the bookie stay: no task says any more that it leaves, and it takes writes again.
 
-        What was copied elsewhere stays there. Raises NotDrainedError if the bookie cannot be told.
+        What was copied elsewhere stays there. Raises NotDrainedError if the bookie cannot be told: one that was stopped
+        meanwhile would be read-only still when it comes back.
         """
         await self.unmark()
+        is_away = self._bookie not in await self._cluster.directory.bookies()
+        if is_away and await self._cluster.directory.cookie(self._bookie) is not None:
+            msg = (
+                f"nothing is drained from bookie {self._bookie} any more, but it is not there to be told, and would come "
+                "back read-only: start it, then run this again"
+            )
+            raise NotDrainedError(msg)
         await self.set_read_only(read_only=False)
 
     async def unmark(self) -> None:
