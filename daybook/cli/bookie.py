@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import asdict
 from getpass import getuser
 from pathlib import Path
@@ -148,9 +149,14 @@ def replace(
     zookeeper: ZooKeeper = None,
     cluster: Cluster = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="also for an id that neither a cookie nor a ledger has")
+    ] = False,
 ) -> None:
     """Let a bookie that lost its disk start once on empty directories; it then vouches for nothing until repaired."""
     where = find_cluster(directory, zookeeper, cluster)
+    if not force:
+        with_client(where, lambda client: _refuse_unknown(client, bookie))
     question = f"Is the old process of {bookie} certainly dead, and is its data lost for good?"
     if not yes and not typer.confirm(question):
         raise typer.Exit(1)
@@ -163,6 +169,22 @@ def replace(
 
     with_client(where, work)
     out.print(f"bookie {bookie} may start once on empty directories; the auditor then restores what it owes")
+
+
+async def _refuse_unknown(client: "daybook.Client", bookie: BookieId) -> None:
+    """Raise DaybookError for an id that nobody ever had: the leave would wait for whoever takes that name one day."""
+    known = await client.directory.cookies()
+    if bookie in known:
+        return
+    async with aclosing(client.list_ledgers()) as ledgers:
+        async for ledger in ledgers:
+            if bookie in ledger.value.bookies():
+                return
+    msg = (
+        f"no bookie {bookie!r} ever served here: it has no cookie (these have one: {', '.join(known) or 'none'}) and no "
+        "ledger names it; check the id. If its cookie was deleted and its directories say so, use --force"
+    )
+    raise DaybookError(msg)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """`daybook ledger …` on a real cluster: what it prints, and what it says when it cannot."""
 
+import asyncio
 import json
 import os
 import signal
@@ -8,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.metadata.bookies import BookieDirectory
+from daybook.metadata.layout import Layout
+from daybook.metadata.zookeeper import ZooKeeperStore
 from tests.cli.kit import Process, run, write
 from tests.runtime.certificates import new_authority
 
@@ -143,12 +148,48 @@ def test_a_line_that_is_too_long_is_refused_by_number(directory: Path, tmp_path:
         (("bookie", "start", "nobody"), "there is no bookie 'nobody'"),
         (("bookie", "start", "bookie-0"), "runs already, as process"),
         (("bookie", "replace", "bookie-0", "--yes"), "stop it first"),
+        (
+            ("bookie", "replace", "nobody", "--yes"),
+            "these have one: bookie-0, bookie-1, bookie-2, bookie-3) and no ledger names it; check the id",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
     directory: Path, arguments: tuple[object, ...], expected: str
 ) -> None:
     assert expected in one_line_error(*arguments, "--dir", directory)
+
+
+def test_a_bookie_that_only_a_ledger_names_may_be_replaced_and_any_other_by_force(
+    cluster: LocalCluster,
+) -> None:
+    """As when its cookie was deleted: who knows the id may go on, and nobody gets a leave for a name by mistake."""
+    write(cluster.directory, b"x\n", "--ensemble-size", 4, "--write-quorum", 4)
+    left: list[bool] = []
+
+    async def work() -> None:
+        store = await ZooKeeperStore.open(cluster.zookeeper.connect_string)
+        directory = BookieDirectory(store, layout)
+        cookie = await directory.cookie("bookie-3")
+        assert cookie is not None
+        await directory.delete_cookie("bookie-3", cookie.version)
+        cluster.stop_bookies("bookie-3")
+        try:
+            for words in (("bookie-3",), ("nobody", "--force")):
+                told = await asyncio.to_thread(
+                    run, "bookie", "replace", *words, "--yes", "--dir", cluster.directory
+                )
+                assert told.exit_code == 0, told.stderr
+                left.append(await directory.replacement(words[0]) is not None)
+                await store.delete(layout.replacement(words[0]))
+        finally:
+            await directory.create_cookie(cookie.value)
+            await store.close()
+            await asyncio.to_thread(cluster.start_bookie, "bookie-3")
+
+    layout = Layout(CLUSTER_NAME)
+    asyncio.run(work())
+    assert left == [True, True]
 
 
 def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path) -> None:
