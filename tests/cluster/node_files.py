@@ -1,4 +1,4 @@
-"""The configuration files of a node, as pure functions: CNI, containerd, kubelet, kube-proxy, DNS, volumes."""
+"""The configuration files of a node, as pure functions: CNI, containerd, kubelet, kube-proxy, volumes."""
 
 import json
 from dataclasses import dataclass
@@ -121,6 +121,7 @@ def _kubelet(node: Node) -> dict[str, Any]:
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%"},
         "resolvConf": "",
+        "volumePluginDir": str(node.folder / "volume-plugins"),
         "clusterDNS": [DNS_ADDRESS],
         "clusterDomain": DOMAIN,
         "nodeStatusUpdateFrequency": "2s",
@@ -140,45 +141,6 @@ def _proxy(node: Node, kubeconfig: Path) -> dict[str, Any]:
         "hostnameOverride": node.name,
         "clusterCIDR": POD_RANGE,
     }
-
-
-def corefile(kubeconfig: Path) -> str:
-    """What CoreDNS is told."""
-    return f"""{DOMAIN}:53 {{
-  bind {GATEWAY}
-  errors
-  kubernetes {DOMAIN} {{
-    kubeconfig {kubeconfig} test
-    ttl 2
-  }}
-}}
-"""
-
-
-def dns_service() -> list[dict[str, Any]]:
-    """The Service by which pods find CoreDNS, which runs beside the API server and not in a pod."""
-    ports = [
-        {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
-        {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53},
-    ]
-    slices = [{"name": each["name"], "port": 53, "protocol": each["protocol"]} for each in ports]
-    named = {"name": "kube-dns", "namespace": "kube-system"}
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": named,
-            "spec": {"clusterIP": DNS_ADDRESS, "ports": ports},
-        },
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {**named, "labels": {"kubernetes.io/service-name": "kube-dns"}},
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": [GATEWAY]}],
-            "ports": slices,
-        },
-    ]
 
 
 def storage_class() -> dict[str, Any]:

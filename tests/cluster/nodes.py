@@ -19,27 +19,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from tests.cluster import cgroups
+from tests.cluster import cgroups, dns
 from tests.cluster.binaries import CONTROL_PLANE, NODES, Say, binaries
 from tests.cluster.control_plane import ControlPlane, KubectlError, Place
 from tests.cluster.node_files import (
     CNI_PLUGINS,
     GATEWAY,
+    PAUSE_IMAGE,
     Node,
-    corefile,
-    dns_service,
     storage_class,
     volume,
     write_files,
 )
-from tests.cluster.pause_image import write_pause_image
 from tests.cluster.sandbox import Sandbox, SandboxError, kill
+from tests.cluster.static_image import write_image
 
 RACK_KEY: Final = "topology.daybook.dev/rack"
 ZONE_KEY: Final = "topology.kubernetes.io/zone"
 API_PORT: Final = 6443
 CLUSTER_VARIABLE: Final = "DAYBOOK_NODES_DIR"
-_READY_TIMEOUT_S: Final = 120.0
+_READY_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.25
 _FIRST_NUMBER: Final = 2  # the bridge itself is number 1
 _TOOLS: Final = {
@@ -141,8 +140,7 @@ class NodeCluster:
             self._start_network()
             plane = self._start_control_plane()
             self._start_dns(plane)
-            archive = self.directory / "pause.tar"
-            write_pause_image(self._programs["pause"], platform.machine(), archive)
+            archives = self._own_images()
             proxy = plane.kubeconfig_of_user("system:kube-proxy")
             for node in nodes:
                 plane.kubeconfig_of_user(f"system:node:{node.name}", ["system:nodes"])
@@ -151,10 +149,13 @@ class NodeCluster:
                 cgroups.create(node.cgroup)
             for node in nodes:
                 self._start_containerd(node)
-            self.import_images([archive, *images])
-            for node in nodes:
+            self.import_images([*archives, *images])
+            for (
+                node
+            ) in nodes:  # one by one: each takes the same socket for device plugins from the one before
                 self._start_kubelet(node)
-            self._wait_for_nodes(nodes)
+                self._wait_for(node)
+            self.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
         except BaseException:
             self.down(keep_logs=True)
             raise
@@ -306,10 +307,18 @@ class NodeCluster:
                 "--bind-address=127.0.0.1",
             ],
         )
-        plane.apply(dns_service())
+        plane.apply(dns.manifests())
         path = self.directory / "Corefile"
-        path.write_text(corefile(self.kubeconfig), encoding="utf-8")
+        path.write_text(dns.outside_corefile(self.kubeconfig), encoding="utf-8")
         self.sandbox.start("coredns", [str(self._programs["coredns"]), "-conf", str(path)])
+
+    def _own_images(self) -> list[Path]:
+        """Those of the cluster's own pods."""
+        names = {"pause": PAUSE_IMAGE, "coredns": dns.IMAGE}
+        for program, name in names.items():
+            archive = self.directory / f"{program}.tar"
+            write_image(self._programs[program], platform.machine(), archive, name)
+        return [self.directory / f"{program}.tar" for program in names]
 
     def _plug_in(self, node: Node) -> None:
         """A network namespace, and a cable from it to the bridge."""
@@ -364,14 +373,14 @@ class NodeCluster:
             node=node.name,
         )
 
-    def _wait_for_nodes(self, nodes: Sequence[Node]) -> None:
+    def _wait_for(self, node: Node) -> None:
         deadline = time.monotonic() + _READY_TIMEOUT_S
-        for node in nodes:
-            while True:
-                try:
-                    self.kubectl("wait", "--for=condition=Ready", "--timeout=5s", f"node/{node.name}")
-                    break
-                except KubectlError as error:
-                    if time.monotonic() > deadline:
-                        raise NodesError(f"{node.name} is not ready: {error}") from error
-                    time.sleep(_POLL_S)
+        while True:
+            try:
+                self.kubectl("wait", "--for=condition=Ready", "--timeout=5s", f"node/{node.name}")
+            except KubectlError as error:
+                if time.monotonic() > deadline:
+                    raise NodesError(f"{node.name} is not ready: {error}") from error
+                time.sleep(_POLL_S)
+            else:
+                return

@@ -17,6 +17,8 @@ from typing import Final
 _POLL_S: Final = 0.05
 _TIMEOUT_S: Final = 15.0
 NETNS: Final = "/run/netns"
+COVERED: Final = ("/var/lib", "/var/log")
+"""Where kubelets, network plugins and containers write by fixed names: in here they write into the sandbox's directory."""
 
 
 class SandboxError(Exception):
@@ -59,7 +61,20 @@ class Sandbox:
         self._file.write_text(json.dumps(known), encoding="utf-8")
         self.run("mount", "-t", "tmpfs", "none", "/run")  # sockets and locks of the daemons are no one else's
         self.run("mkdir", "-p", NETNS, "/run/lock")
+        for path in COVERED:
+            self._cover(path)
         self.run("ip", "link", "set", "lo", "up")
+
+    def _cover(self, path: str) -> None:
+        """Let what is written below `path` go into the directory, and nothing onto the machine."""
+        folders = [
+            self.directory / "covers" / path.replace("/", "-").strip("-") / kind for kind in ("upper", "work")
+        ]
+        for folder in folders:
+            folder.mkdir(parents=True)
+        upper, work = folders
+        layers = f"lowerdir={path},upperdir={upper},workdir={work}"
+        self.run("mount", "-t", "overlay", "none", "-o", layers, path)
 
     def destroy(self) -> None:
         """Kill the first process, and with it everything that was ever started in here."""

@@ -13,8 +13,8 @@ from tests.cluster import cgroups, nodes
 from tests.cluster.__main__ import main
 from tests.cluster.node_files import PAUSE_IMAGE, Node, write_files
 from tests.cluster.nodes import NodeCluster, NodesError, check_machine
-from tests.cluster.pause_image import write_pause_image
 from tests.cluster.sandbox import Sandbox, SandboxError
+from tests.cluster.static_image import write_image
 
 NODE = Node("node-a", "zone-1", "", 2, Path("/nowhere"))
 
@@ -82,7 +82,7 @@ def test_nodes_share_no_address_and_no_cgroup(tmp_path: Path) -> None:
 
 def test_the_pause_image_is_one_that_containerd_takes(tmp_path: Path) -> None:
     (tmp_path / "pause").write_bytes(b"a program")
-    write_pause_image(tmp_path / "pause", "x86_64", tmp_path / "image.tar")
+    write_image(tmp_path / "pause", "x86_64", tmp_path / "image.tar")
     with tarfile.open(tmp_path / "image.tar") as archive:
         files = {name: archive.extractfile(name) for name in archive.getnames()}
         content = {name: file.read() for name, file in files.items() if file is not None}

@@ -7,7 +7,8 @@ from typing import Final
 
 import yaml
 
-from tests.e2e.world import NAMESPACE, POOL, RELEASE, ROOT, NotYet, Object, StepError, World, now
+from tests.e2e.repairs import StepError
+from tests.e2e.world import NAMESPACE, POOL, RELEASE, ROOT, NotYet, Object, World, now
 from tests.images.build import image_name
 
 READY_S: Final = 300.0
@@ -64,6 +65,7 @@ def install(world: World) -> str:
     if len(zones) != 3:
         raise StepError(f"ZooKeeper's servers stand in {len(zones)} zones: {zones}")
     world.kubectl("rollout", "status", f"deployment/{RELEASE}-operator", "--timeout=300s")
+    world.check_code(f"deployment/{RELEASE}-operator", "daybook", "daybook_operator")
     return "2 operators, ZooKeeper in 3 zones"
 
 
@@ -75,6 +77,7 @@ def quickstart(world: World) -> str:
     world.kubectl("patch", "bookiepool", POOL, "--type=merge", "-p", patch)
     world.kubectl("wait", "--for=condition=Ready", f"bookiepool/{POOL}", f"--timeout={READY_S:.0f}s")
     world.kubectl("wait", "--for=condition=Ready", "ledger/first", f"--timeout={READY_S:.0f}s")
+    world.check_code(f"{POOL}-0", "daybook", "daybook_bookie")
     racks = world.pool()["status"]["racks"]
     if len(racks) != 3:
         raise StepError(f"three bookies stand in racks {racks}")
@@ -93,7 +96,7 @@ def five(world: World) -> str:
     """Three bookies become five."""
     began = now()
     world.kubectl("scale", "bookiepool", POOL, f"--replicas={BOOKIES}")
-    world.settled(began, BOOKIES, SETTLE_S)
+    world.settled(began, BOOKIES, SETTLE_S, harmed=began)
     return f"{BOOKIES} bookies in {world.pool()['status']['rackCount']} racks"
 
 
@@ -101,7 +104,7 @@ def kill_pod(world: World) -> str:
     """A bookie's pod dies at once."""
     began = now()
     world.kubectl("delete", "pod", f"{POOL}-1", "--force", "--grace-period=0")
-    world.settled(began, BOOKIES, SETTLE_S)
+    world.settled(began, BOOKIES, SETTLE_S, harmed=began)
     return f"{POOL}-1 is back"
 
 
@@ -109,16 +112,18 @@ def lose_disk(world: World) -> str:
     """Everything that a bookie stored is gone: the operator authorises the empty disk, Jobs give back what it owes."""
     pod = f"{POOL}-2"
     folders = world.volumes_of(pod)
+    owed = world.naming(pod)
     began = now()
     for folder in folders:
         for each in folder.iterdir():
             shutil.rmtree(each) if each.is_dir() else each.unlink()
     world.kubectl("delete", "pod", pod, "--force", "--grace-period=0")
-    world.settled(began, BOOKIES, SETTLE_S)
+    world.settled(began, BOOKIES, SETTLE_S, harmed=began, owed=owed)
     events = world.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
     if not any(any(folder.iterdir()) for folder in folders):
         raise StepError(f"the volumes of {pod} are still empty")
-    return "replaced" + (", reported" if "Disk" in events or "Replac" in events else "")
+    reported = ", reported" if "Disk" in events or "Replac" in events else ""
+    return f"replaced{reported}; it owed {len(owed)} ledgers"
 
 
 def stop_node(world: World) -> str:
@@ -127,47 +132,47 @@ def stop_node(world: World) -> str:
     No two replicas may share a node, so of three nodes none is left to copy to: what is missing is told, and given back
     when the node is.
     """
-    node = "node-c"
-    gone = world.pods_on(node)
-    with world.harmed(node, world.cluster.stop, world.cluster.start):
-        world.until(
-            "the bookies of the node are missed",
-            lambda: _states(world, gone) <= {"Lost"} or NotYet(_states(world, gone)),
-            READY_S,
-        )
-        began = now()
-    world.settled(began, BOOKIES, SETTLE_S)
-    return f"without {', '.join(gone)} for a while"
+    return _without(world, "node-c", world.cluster.stop, world.cluster.start)
 
 
 def cut_network(world: World) -> str:
     """A node's network is cut while its processes go on, and comes back."""
-    node = "node-b"
-    cut_off = world.pods_on(node)
-    with world.harmed(node, world.cluster.cut, world.cluster.join):
+    return _without(world, "node-b", world.cluster.cut, world.cluster.join)
+
+
+def _without(world: World, node: str, harm: Callable[[str], None], mend: Callable[[str], None]) -> str:
+    """Harm a node until it is not ready and its bookies are lost, and mend it."""
+    gone = world.pods_on(node)
+    harmed = now()
+    with world.harmed(node, harm, mend):
         world.until(
-            "the bookies of the node are missed",
-            lambda: not _states(world, cut_off) & {"Writable"} or NotYet(_states(world, cut_off)),
+            f"{node} and its bookies are missed",
+            lambda: (
+                (_states(world, gone) <= {"Lost"} and not world.is_ready(node))
+                or NotYet((_states(world, gone), world.is_ready(node)))
+            ),
             READY_S,
         )
         began = now()
-    world.settled(began, BOOKIES, SETTLE_S)
-    return f"without {', '.join(cut_off)} for a while"
+    world.until(f"{node} is ready", lambda: world.is_ready(node), READY_S)
+    world.settled(began, BOOKIES, SETTLE_S, harmed=harmed)
+    return f"{', '.join(gone)} lost for a while"
 
 
 def scale_up(world: World) -> str:
     """A sixth bookie joins, and no data moves."""
     began = now()
     world.kubectl("scale", "bookiepool", POOL, "--replicas=6")
-    world.settled(began, 6, SETTLE_S)
+    world.settled(began, 6, SETTLE_S, harmed=began)
     return "6 bookies"
 
 
 def drain(world: World) -> str:
     """`kubectl daybook drain` takes the sixth out again: nothing names it any more, and its cookie is gone."""
+    owed = world.naming(f"{POOL}-5")
     began = now()
     told = world.daybook("drain", POOL, "--to", "5", "--yes")
-    world.settled(began, BOOKIES, SETTLE_S)
+    world.settled(began, BOOKIES, SETTLE_S, harmed=began, owed=owed)
     if world.get("pods", "-l", f"statefulset.kubernetes.io/pod-name={POOL}-5")["items"]:
         raise StepError(f"{POOL}-5 still runs")
     stages = [
@@ -175,7 +180,7 @@ def drain(world: World) -> str:
         for stage in ("ReadOnly", "Replicating", "Verifying", "CookieRemoved", "Lowered")
         if stage in told
     ]
-    return f"seen: {', '.join(stages)}"
+    return f"{', '.join(stages)}; it held {len(owed)} ledgers"
 
 
 def roll(world: World) -> str:
@@ -192,7 +197,7 @@ def roll(world: World) -> str:
         ),
         2 * SETTLE_S,
     )
-    world.settled(began, BOOKIES, SETTLE_S)
+    world.settled(began, BOOKIES, SETTLE_S, harmed=began)
     return image
 
 

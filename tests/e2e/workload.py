@@ -4,6 +4,9 @@ A process of its own in the cluster's network. It writes ledgers one after the o
 reads closed ones back meanwhile. On `check` it reads everything that was ever acknowledged; on `stop` it ends. Each
 answer is one line of JSON. Only an acknowledged entry that is gone or changed counts as lost: a ledger that cannot be
 read now is tried again.
+
+It also watches ZooKeeper, because it can: `holders` tells who has held the locks of ledgers under repair since it was
+asked last, `naming BOOKIE` which ledgers name a bookie, but for the one that is being written.
 """
 
 import asyncio
@@ -15,6 +18,7 @@ from typing import Any, Final
 
 import daybook
 from daybook.core.errors import DaybookError
+from daybook.metadata.tasks import RepairTasks
 from daybook.runtime.logs import configure_logs
 
 ENTRIES_PER_LEDGER: Final = 500
@@ -22,6 +26,7 @@ BATCH: Final = 5
 PAUSE_S: Final = 0.1
 RETRY_S: Final = 1.0
 PATIENCE_S: Final = 120.0
+LOOK_S: Final = 0.2
 PAYLOAD_BYTES: Final = 200
 
 
@@ -52,6 +57,7 @@ class Workload:
         self._acknowledged: dict[int, int] = {}
         """The last entry of each ledger that was acknowledged; all before it were, too."""
         self._closed: list[int] = []
+        self._holders: dict[str, set[int]] = {}
         self.tally = Tally()
         self.stop = asyncio.Event()
 
@@ -119,6 +125,31 @@ class Workload:
             self.tally.read_back += len(found)
             return True
 
+    async def watch_repairs(self) -> None:
+        """Note who holds the locks of ledgers under repair, until told to stop."""
+        tasks = RepairTasks(self._client.store, self._client.layout)
+        while not self.stop.is_set():
+            try:
+                for ledger_id, holder in (await tasks.locked()).items():
+                    self._holders.setdefault(holder, set()).add(ledger_id)
+            except DaybookError as error:
+                print(f"watcher: {error}", file=sys.stderr, flush=True)
+            await asyncio.sleep(LOOK_S)
+
+    def take_holders(self) -> dict[str, list[int]]:
+        """Who held locks since this was asked last, and of which ledgers."""
+        taken, self._holders = self._holders, {}
+        return {holder: sorted(ids) for holder, ids in taken.items()}
+
+    async def naming(self, bookie: str) -> list[int]:
+        """The ledgers that name the bookie and are not being written."""
+        written = self._acknowledged.keys() - set(self._closed)
+        return [
+            found.value.ledger_id
+            async for found in self._client.list_ledgers()
+            if bookie in found.value.bookies() and found.value.ledger_id not in written
+        ]
+
     async def _entries(self, ledger_id: int) -> AsyncIterator[tuple[int, bytes]]:
         reader = await self._client.open_ledger(ledger_id, recover=True)
         if reader.last_add_confirmed >= 0:
@@ -142,16 +173,28 @@ async def main() -> None:
     zookeeper, cluster = sys.argv[1:]
     async with daybook.connect(zookeeper, cluster=cluster) as client:
         workload = Workload(client)
-        running = [asyncio.create_task(workload.write()), asyncio.create_task(workload.check_all_along())]
+        work = (workload.write(), workload.check_all_along(), workload.watch_repairs())
+        running = [asyncio.create_task(each) for each in work]
         print(json.dumps({"started": True}), flush=True)
         async for command in commands():
+            print(json.dumps(await answer(workload, command)), flush=True)
             if command == "stop":
-                workload.stop.set()
                 await asyncio.gather(*running)
-            answer = asdict(workload.tally) if command == "status" else await workload.check_everything()
-            print(json.dumps(answer), flush=True)
-            if command == "stop":
                 return
+
+
+async def answer(workload: Workload, command: str) -> Any:
+    """Carry out a command."""
+    match command.split():
+        case ["status"]:
+            return asdict(workload.tally)
+        case ["holders"]:
+            return workload.take_holders()
+        case ["naming", bookie]:
+            return await workload.naming(bookie)
+        case ["stop"]:
+            workload.stop.set()
+    return await workload.check_everything()
 
 
 if __name__ == "__main__":

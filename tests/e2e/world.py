@@ -15,6 +15,8 @@ from tests.cluster.binaries import binaries
 from tests.cluster.control_plane import KubectlError
 from tests.cluster.node_files import DOMAIN, GATEWAY
 from tests.cluster.nodes import NodeCluster
+from tests.e2e.code import IN_POD
+from tests.e2e.repairs import Repairs, StepError
 
 Object: TypeAlias = dict[str, Any]
 
@@ -24,14 +26,11 @@ RELEASE: Final = "daybook"
 POOL: Final = "bk"
 NODES: Final = ("node-a:zone-a", "node-b:zone-b", "node-c:zone-c")
 POLL_S: Final = 1.0
-ANSWER_S: Final = 600.0
+CODE_FILE: Final = "code.json"
+"""In the cluster's directory: the digests of the code that its images were built from."""
 ZOOKEEPER: Final = ",".join(
     f"{RELEASE}-zookeeper-{n}.{RELEASE}-zookeeper-servers.{NAMESPACE}.svc:2181" for n in range(3)
 )
-
-
-class StepError(Exception):
-    """A step did not come to its end, or something was lost; the message says what was seen last."""
 
 
 class Workload:
@@ -56,7 +55,7 @@ class Workload:
             )
         self._answer()
 
-    def ask(self, command: str) -> Object:
+    def ask(self, command: str) -> Any:
         """Send a command; its answer. Raises StepError when the process has ended."""
         assert self._process.stdin is not None
         try:
@@ -68,7 +67,7 @@ class Workload:
 
     def check(self) -> Object:
         """Everything that was acknowledged, read back now. Raises StepError if anything is lost or changed."""
-        told = self.ask("check")
+        told: Object = self.ask("check")
         if told["lost"] or told["changed"] or told["unreadable"]:
             raise StepError(f"acknowledged entries are gone: {told}; the workload's log is {self.log}")
         return told
@@ -79,13 +78,12 @@ class Workload:
             self._process.kill()
         self._process.wait()
 
-    def _answer(self) -> Object:
+    def _answer(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise self._ended()
-        found: Object = json.loads(line)
-        return found
+        return json.loads(line)
 
     def _ended(self) -> StepError:
         return StepError(f"the workload ended:\n{self.log.read_text(errors='replace')[-3000:]}")
@@ -99,7 +97,9 @@ class World:
         self.cluster = cluster
         self.tags = tags
         self.workload: Workload | None = None
-        self.jobs_seen: set[str] = set()
+        self.repairs = Repairs()
+        self.by_jobs = ""
+        """What recovery Jobs did in the step that goes on."""
 
     def load(self) -> None:
         """Let somebody write and check from here on."""
@@ -148,6 +148,11 @@ class World:
         """The node that a pod runs on."""
         return str(self.get(f"pod/{pod}")["spec"]["nodeName"])
 
+    def is_ready(self, node: str) -> bool:
+        """Whether Kubernetes hears of the node."""
+        found = {each["type"]: each["status"] for each in self.get(f"node/{node}")["status"]["conditions"]}
+        return found.get("Ready") == "True"
+
     def pods_on(self, node: str) -> list[str]:
         """The bookies' pods on a node."""
         found = self.get("pods", "-l", f"daybook.dev/pool={POOL},app.kubernetes.io/component=bookie")
@@ -161,9 +166,24 @@ class World:
         return [self.cluster.volume_folder(claim["spec"]["volumeName"]) for claim in claims]
 
     def note_jobs(self) -> None:
-        """Remember recovery Jobs: they are deleted soon after they end."""
-        jobs = self.get("jobs", "-l", "app.kubernetes.io/component=recovery")["items"]
-        self.jobs_seen |= {job["metadata"]["name"] for job in jobs}
+        """Remember recovery Jobs: they are deleted some time after they end."""
+        self.repairs.note(self.get("jobs", "-l", "app.kubernetes.io/component=recovery")["items"])
+
+    def naming(self, pod: str) -> list[int]:
+        """The ledgers that name the pod's bookie, but for the one that is being written."""
+        if self.workload is None:
+            return []
+        found: list[int] = self.workload.ask(f"naming {NAMESPACE}.{pod}")
+        return found
+
+    def check_code(self, pod: str, *packages: str) -> None:
+        """Raise StepError unless the pod runs the code that the images were to be built from."""
+        known = self.cluster.directory / CODE_FILE
+        wanted: dict[str, str] = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
+        for package in packages:
+            found = self.kubectl("exec", pod, "--", "python3", "-c", IN_POD, package).strip()
+            if found != wanted.get(package, found):
+                raise StepError(f"{pod} runs another {package} than this tree's: build the images anew")
 
     # Waits.
 
@@ -173,6 +193,7 @@ class World:
         last: object = None
         while True:
             try:
+                self.note_jobs()
                 last = check()
                 if last and not isinstance(last, NotYet):
                     return
@@ -196,11 +217,15 @@ class World:
             lines.append(str(error))
         return "\n".join(lines)
 
-    def settled(self, since: datetime, bookies: int, timeout_s: float) -> None:
-        """Wait until all bookies serve and a full audit that began after `since` found every entry in its place."""
+    def settled(
+        self, since: datetime, bookies: int, timeout_s: float, *, harmed: datetime, owed: Sequence[int] = ()
+    ) -> None:
+        """Wait until all bookies serve and a full audit that began after `since` found every entry in its place.
+
+        Recovery Jobs alone must have mended what had to be mended since `harmed`, and `owed` ledgers in any case.
+        """
 
         def check() -> object:
-            self.note_jobs()
             pool = self.pool()
             status = pool.get("status", {})
             audit = (status.get("recovery") or {}).get("lastFullAudit") or {}
@@ -212,13 +237,18 @@ class World:
                 "ready": status.get("readyReplicas"),
                 "writable": status.get("writableReplicas"),
                 "FullyReplicated": replicated,
+                "jobs": (status.get("recovery") or {}).get("activeJobs"),
                 "audit": audit,
             }
-            wanted = {"replicas": bookies, "ready": bookies, "writable": bookies, "FullyReplicated": "True"}
+            serve = {"replicas": bookies, "ready": bookies, "writable": bookies}
+            wanted = {**serve, "FullyReplicated": "True", "jobs": 0}
             fresh = audit.get("clean") and datetime.fromisoformat(audit["startedAt"]) >= since
             return bool(fresh and wanted.items() <= facts.items()) or NotYet(facts)
 
         self.until("fully replicated again", check, timeout_s)
+        self.note_jobs()
+        holders = self.workload.ask("holders") if self.workload is not None else {}
+        self.by_jobs = self.repairs.account(harmed, owed, holders)
 
     @contextmanager
     def harmed(self, node: str, harm: Callable[[str], None], mend: Callable[[str], None]) -> Iterator[None]:

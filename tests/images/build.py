@@ -17,6 +17,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 TARGETS: Final = ("bookie", "operator", "zookeeper")
 SOURCES: Final = ("Dockerfile", "images", "uv.lock", "pyproject.toml", "daybook", "bookie-image", "operator")
+NOT_IN_KEY: Final = ("README.md", "LICENSE")
+"""What a wheel has too, and what changes nothing that runs."""
 BASE_NAME: Final = "localhost/daybook-base:bookworm"
 BASE_PACKAGES: Final = "python3,python3-venv,ca-certificates"
 SUITE: Final = "bookworm"
@@ -99,36 +101,50 @@ def without_devices(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if entry.isdev() else entry
 
 
-def sources() -> Iterator[Path]:
+def snapshot(folder: Path) -> Path:
+    """A copy of everything that images are made of, so that a tree which is edited meanwhile does not get in half."""
+    skip = shutil.ignore_patterns("__pycache__", ".*", "build", "dist")
+    for name in (*SOURCES, *NOT_IN_KEY):
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, folder / name, ignore=skip)
+        else:
+            shutil.copy2(path, folder / name)
+    return folder
+
+
+def sources(tree: Path) -> Iterator[Path]:
     """All files that go into the images."""
     for name in SOURCES:
-        path = ROOT / name
+        path = tree / name
         files = [path] if path.is_file() else sorted(path.rglob("*"))
         yield from (file for file in files if file.is_file() and "__pycache__" not in file.parts)
 
 
-def source_key() -> str:
+def source_key(tree: Path) -> str:
     """A key of everything that goes into the images."""
     digest = hashlib.sha256()
-    for path in sources():
-        digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode())
+    for path in sources(tree):
+        digest.update(f"{path.relative_to(tree)}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def make_wheelhouse(key: str) -> Path:
+def make_wheelhouse(tree: Path, key: str) -> Path:
     """Wheels for the images; made anew when a source changed."""
     context = cache() / "context"
     stamp = context / "key"
     if not stamp.exists() or stamp.read_text() != key:
         say("making wheels of uv.lock")
-        run(ROOT / "images" / "wheelhouse.sh", context / "wheelhouse")
+        run(tree / "images" / "wheelhouse.sh", context / "wheelhouse")
         stamp.write_text(key)
     return context
 
 
-def build(tag: str = "dev", targets: Sequence[str] = TARGETS, *, stale: bool = False) -> dict[str, Path]:
-    """An archive for each target, to be imported by containerd. Raises CannotBuildError.
+def build(
+    tag: str = "dev", targets: Sequence[str] = TARGETS, *, tree: Path = ROOT, stale: bool = False
+) -> dict[str, Path]:
+    """An archive for each target of `tree`, to be imported by containerd. Raises CannotBuildError.
 
     `stale`: what was built last is good enough, whatever changed since.
     """
@@ -138,18 +154,18 @@ def build(tag: str = "dev", targets: Sequence[str] = TARGETS, *, stale: bool = F
         built = {target: sorted(cache().glob(f"daybook-{target}-{tag}-*.tar")) for target in targets}
         if all(built.values()):
             return {target: paths[-1] for target, paths in built.items()}
-    key = source_key()
+    key = source_key(tree)
     archives = {target: cache() / f"daybook-{target}-{tag}-{key}.tar" for target in targets}
     if all(path.exists() for path in archives.values()):
         return archives
     base = make_base()
-    context = make_wheelhouse(key)
+    context = make_wheelhouse(tree, key)
     for target, archive in archives.items():
         say(f"building {image_name(target, tag)}")
         name = f"localhost/{image_name(target, tag)}"
         given = {"BASE": base, "WHEELS": "given", "WHEELHOUSE": "wheelhouse"}
         flags = [word for variable, value in given.items() for word in ("--build-arg", f"{variable}={value}")]
-        dockerfile = ("--file", ROOT / "Dockerfile", "--target", target)
+        dockerfile = ("--file", tree / "Dockerfile", "--target", target)
         buildah("bud", "--isolation", "chroot", "--layers", *flags, *dockerfile, "--tag", name, context)
         for old in cache().glob(f"daybook-{target}-{tag}-*.tar"):
             old.unlink()
