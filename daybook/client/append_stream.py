@@ -32,8 +32,9 @@ HELLO_TIMEOUT_S: Final = 5.0
 STALL_TIMEOUT_S: Final = 5.0
 """A bookie that answers none of the messages under way for so long has failed (BookKeeper: addEntryTimeoutSec)."""
 _STALL_CHECK_S: Final = 0.5
-ATTACH_PATIENCE_S: Final = 5.0
-"""How long a ledger asks again of a bookie that has too many attachments waiting, before its frames fail there."""
+ATTACH_PATIENCE_S: Final = 30.0
+"""How long a ledger asks again of a bookie that has too many attachments waiting, before its frames fail there: the bookie
+is well and answers, and to go to another one with tens of thousands of ledgers would only move the queue."""
 ATTACH_PAUSE_S: Final = 0.05
 """The first pause of that; the next ones are longer, and none is the same for all ledgers."""
 ATTACH_PAUSE_MAX_S: Final = 1.0
@@ -247,9 +248,11 @@ class AppendStream:
             queued.sink.frame_failed(self.bookie, queued.send_id, code)
 
     def _ask_again_later(self, key: AttachKey) -> bool:
-        """Ask for the attachment again after a pause; False if that was tried for long enough."""
+        """Ask for the attachment again after a pause; False if nothing waits for it, or it was tried for long enough."""
         loop, attaching = asyncio.get_running_loop(), self._attaching.get(key)
-        if attaching is None or loop.time() - attaching.since_s >= ATTACH_PATIENCE_S:
+        if attaching is None or not attaching.frames:
+            return False
+        if loop.time() - attaching.since_s >= ATTACH_PATIENCE_S:
             return False
         pause_s = min(ATTACH_PAUSE_S * 2**attaching.asked_again, ATTACH_PAUSE_MAX_S)
         attaching.asked_again += 1

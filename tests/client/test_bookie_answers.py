@@ -195,6 +195,31 @@ def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.Mo
     run(lambda: with_stream(script, work))
 
 
+def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -> None:
+    asked: asyncio.Queue[int] = asyncio.Queue()
+    answer = asyncio.Event()
+
+    async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for _request in requests:
+            asked.put_nowait(number)
+            await answer.wait()
+            yield attached(1, Code.TOO_MANY_REQUESTS)
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        await asked.get()
+        stream.forget(sink)
+        answer.set()
+        async with asyncio.timeout(WAIT_S):
+            while not stream.is_idle:  # noqa: ASYNC110 - what the stream does when it has the answer tells nobody
+                await asyncio.sleep(0)
+        assert asked.empty()
+        assert sink.told.empty()
+
+    run(lambda: with_stream(script, work))
+
+
 def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() -> None:
     streams: list[int] = []
 
