@@ -19,7 +19,8 @@ from tests.operator.api.forked import Forked, zygote
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 90.0
+PATIENCE_S: Final = 180.0
+"""For anything that is waited for: on a machine that does much else, one step of many takes minutes."""
 KILLED: Final = -signal.SIGKILL
 
 FAST: Final = {

@@ -41,11 +41,10 @@ from daybook.runtime.logs import get_logger
 from tests.bookie.process_kit import BookieProcess
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
-from tests.operator.api.operator_kit import KILLED, Noted, OperatorProcess
+from tests.operator.api.operator_kit import KILLED, PATIENCE_S, Noted, OperatorProcess
 
 _LOG = get_logger(__name__)
 CLUSTER = "daybook"
-PATIENCE_S = 90.0
 LOOK_MS = 100
 AUDITING = AutoRecoverySettings(
     audit_interval_ms=500, open_grace_ms=200, retry_first_ms=200, retry_max_ms=1000
@@ -266,8 +265,10 @@ class RealBookies:
             assert await asyncio.to_thread(bookie.end) == 0
 
     async def close(self) -> None:
-        for ordinal in list(self.processes):
-            await self.stop(ordinal)
+        """End what is left, however it ends: a test that failed has said why."""
+        for bookie in self.processes.values():
+            await asyncio.to_thread(bookie.end)
+        self.processes.clear()
 
 
 class Operator:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ CRDS: Final = Path(__file__).resolve().parents[3] / "crds"
 Schema = Mapping[str, Any]
 
 
+@cache
 def status_schema(plural: str) -> Schema:
     crd = yaml.safe_load((CRDS / f"{plural}.yaml").read_text(encoding="utf-8"))
     schema: Schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
