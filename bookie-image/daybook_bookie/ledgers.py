@@ -17,6 +17,7 @@ from daybook.core.frame import Buffer, FrameHeader
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook.runtime.clock import unix_ms
+from daybook_bookie import ledger_record
 from daybook_bookie.disk_watch import SpaceState
 from daybook_bookie.records import LedgerIntro, Record, intro_record
 from daybook_bookie.storage import Storage
@@ -24,6 +25,24 @@ from daybook_bookie.store_write import add_block
 
 KEY_ONLY_MS = 0
 """`first_seen_ms` of a ledger whose key is known, but which metadata never showed OPEN (rule 20)."""
+
+
+def core_record(ledger_id: LedgerId, stored: ledger_record.LedgerRecord) -> LedgerRecord:
+    """What the core's ledger is restored from."""
+    return LedgerRecord(
+        ledger_id,
+        stored.password_hash.decode() if stored.password_hash or stored.first_seen_ms else None,
+        introduced=stored.first_seen_ms > KEY_ONLY_MS,
+        fenced=stored.fenced,
+        limbo_nonce=stored.limbo.hex() if stored.limbo else None,
+        last_add_confirmed=stored.last_add_confirmed,
+        length_at_lac=stored.length_at_lac,
+    )
+
+
+def intro_of(ledger_id: LedgerId, key: str | None, seen_ms: int, *, introduced: bool) -> Record:
+    """The record of a ledger's key, and of whether metadata has shown it OPEN (rule 20)."""
+    return intro_record(LedgerIntro(ledger_id, seen_ms if introduced else KEY_ONLY_MS, (key or "").encode()))
 
 
 class _Index:
@@ -123,16 +142,7 @@ class LedgerTable:
         stored = self.storage.ledger(ledger_id)
         if stored is None:
             return None
-        record = LedgerRecord(
-            ledger_id,
-            stored.password_hash.decode() if stored.password_hash or stored.first_seen_ms else None,
-            introduced=stored.first_seen_ms > KEY_ONLY_MS,
-            fenced=stored.fenced,
-            limbo_nonce=stored.limbo.hex() if stored.limbo else None,
-            last_add_confirmed=stored.last_add_confirmed,
-            length_at_lac=stored.length_at_lac,
-        )
-        return BookieLedger.restored(record, _Index(self.storage, ledger_id))
+        return BookieLedger.restored(core_record(ledger_id, stored), _Index(self.storage, ledger_id))
 
     # What is known. These take the lock themselves, and only for what is in the cache.
 
@@ -240,10 +250,9 @@ class LedgerTable:
 
     def changed_records(self, ledger: BookieLedger) -> list[Record]:
         """What must be journalled before the ledger's next frame: its key, and whether it may be written (rule 20)."""
-        seen_ms = unix_ms() if ledger.introduced else KEY_ONLY_MS
-        intro = LedgerIntro(ledger.ledger_id, seen_ms, (ledger.key or "").encode())
+        intro = intro_of(ledger.ledger_id, ledger.key, unix_ms(), introduced=ledger.introduced)
         ledger.record_is_journalled()
-        return [self.storage.decide(intro_record(intro))]
+        return [self.storage.decide(intro)]
 
     def wait_for_room(self, size_bytes: int) -> None:
         """Wait until the write cache has room for a message. Takes the lock itself.

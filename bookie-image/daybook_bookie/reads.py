@@ -6,8 +6,9 @@ damaged, never left out (rule 26): a reader takes what is left out as a proof th
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from daybook.core.block import (
     Block,
@@ -17,6 +18,7 @@ from daybook.core.block import (
     rows_between,
     rows_that_fit,
 )
+from daybook.core.bookie import BookieLedger
 from daybook.core.errors import Code, FrameError
 from daybook.core.frame import Buffer
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
@@ -27,6 +29,7 @@ from daybook_bookie.fencing import Fencer
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.passwords import Passwords
+from daybook_bookie.storage import Storage
 from daybook_bookie.storage_errors import CorruptStoreError
 
 _LOG: Final = get_logger(__name__)
@@ -93,7 +96,7 @@ class Reads:
         return self._passwords.check(request.ledger_id, request.key)
 
     def _messages(self, request: pb.ReadRequest) -> Iterator[bytes]:
-        walk = _Walk(self._table, request.ledger_id, request.first_entry, request.last_entry)
+        walk = Walk(self._table, request.ledger_id, request.first_entry, request.last_entry)
         room = max(1, min(request.bytes_max, BYTES_MAX))
         while True:
             frames: list[Buffer] = []
@@ -122,10 +125,25 @@ class Reads:
                 return
 
 
-class _Walk:
+class Ledgers(Protocol):
+    """What a walk asks of the ledger table."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """What covers cache and index together."""
+
+    @property
+    def storage(self) -> Storage:
+        """Where the entries are."""
+
+    def find(self, ledger_id: LedgerId) -> BookieLedger | None:
+        """The ledger, if it is known."""
+
+
+class Walk:
     """One pass over a range."""
 
-    def __init__(self, table: LedgerTable, ledger_id: LedgerId, first: EntryId, last: EntryId) -> None:
+    def __init__(self, table: Ledgers, ledger_id: LedgerId, first: EntryId, last: EntryId) -> None:
         self._table = table
         self._ledger_id = ledger_id
         self._first = first

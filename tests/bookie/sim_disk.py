@@ -26,13 +26,18 @@ class SimFile:
         if end > len(self.seen):
             self.seen.extend(bytes(end - len(self.seen)))
         self.seen[offset:end] = data
-        self.dirty |= set(range(offset // SECTOR_BYTES, -(-end // SECTOR_BYTES)))
+        sector = self.disk.sector_bytes
+        self.dirty |= set(range(offset // sector, -(-end // sector)))
         self.disk.check("pwritev")
 
     def fdatasync(self) -> None:
         self.disk.check("fdatasync")
         self.disk.syncs += 1
-        self.platter = bytearray(self.seen)
+        platter, seen, size = self.platter, self.seen, self.disk.sector_bytes
+        platter.extend(bytes(len(seen) - len(platter)))
+        for sector in self.dirty:
+            begin = sector * size
+            platter[begin : begin + size] = seen[begin : begin + size]
         self.dirty.clear()
 
     def read(self, offset: int, size_bytes: int) -> bytes:
@@ -57,7 +62,9 @@ class SimFile:
 class SimDisk:
     """The Disk interface over `SimFile`s. `fail[operation]` is an OSError to raise there, until it is removed."""
 
-    def __init__(self) -> None:
+    def __init__(self, sector_bytes: int = SECTOR_BYTES) -> None:
+        """`sector_bytes`: what is written as a whole or not at all."""
+        self.sector_bytes = sector_bytes
         self.files: dict[str, SimFile] = {}
         self.durable_names: dict[str, SimFile] = {}
         self.fail: dict[str, OSError] = {}
@@ -106,15 +113,15 @@ class SimDisk:
 
     def power_cut(self, keep: Callable[[str, int], bool], *, keep_names: bool = False) -> "SimDisk":
         """What is left: synced bytes, the unsynced sectors that `keep` names, durable names (or also the others)."""
-        left = SimDisk()
+        left, size = SimDisk(self.sector_bytes), self.sector_bytes
         names = self.files if keep_names else self.durable_names
         for name, file in names.items():
             copy = SimFile(left)
             copy.seen = bytearray(file.platter)
             for sector in sorted(file.dirty):
                 if keep(name, sector):
-                    begin = sector * SECTOR_BYTES
-                    data = file.seen[begin : begin + SECTOR_BYTES]
+                    begin = sector * size
+                    data = file.seen[begin : begin + size]
                     copy.seen.extend(bytes(max(0, begin + len(data) - len(copy.seen))))
                     copy.seen[begin : begin + len(data)] = data
             copy.platter = bytearray(copy.seen)

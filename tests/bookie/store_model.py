@@ -21,7 +21,7 @@ from daybook.core.block import Block, decode_block, sound_parts
 from daybook.core.errors import FrameError
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 
-_ENDLESS: Final = 1 << 40
+ENDLESS: Final = 1 << 40
 _ID_BYTES: Final = 8
 
 
@@ -86,7 +86,7 @@ class StoreModel:
     def __init__(self, platter: StorePlatter, settings: StorageSettings) -> None:
         self.platter = platter
         self.settings = settings
-        self.room_bytes = _ENDLESS
+        self.room_bytes = ENDLESS
         self.before_commit: Callable[[], None] = _always
         """May raise OSError: the commit fails and did not happen."""
         self.after_commit: Callable[[], None] = _always

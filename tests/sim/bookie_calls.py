@@ -7,7 +7,7 @@ was accepted is met by every later call at once (rule 43).
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from daybook.core.bookie import AttachVerdict, BookieLedger, compose_range
 from daybook.core.effects import SendLacRead
@@ -22,21 +22,19 @@ from daybook.core.events import (
 )
 from daybook.core.frame import Entry
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
+from daybook.core.intervals import IntervalSet
 from daybook.core.placement import BookieInfo
 from daybook.core.stream import StreamAnswers
+from tests.sim.bookie_disk import BookieDisk
 from tests.sim.bookie_gc import Collector
 from tests.sim.bookie_polls import LacPolls
-from tests.sim.disk import Disk, FrameWritten, RecordWritten, Written
+from tests.sim.disk import EntriesRemoved, FrameWritten, RecordWritten
+from tests.sim.journalled import JournalledDisk
 from tests.sim.metadata_model import Session
 from tests.sim.network import Stream
-from tests.sim.world import MS, Process
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
-
-_SYNC_MIN_US: Final = 300
-_SYNC_SPREAD_US: Final = 1500
-_STALL_US: Final = 150 * MS
 
 
 class Cache(dict[EntryId, bytes]):
@@ -51,23 +49,21 @@ class Cache(dict[EntryId, bytes]):
         return max(self, default=NO_ENTRY)
 
 
-class BookieCalls(Process):
+class BookieCalls(BookieDisk):
     """The state of a bookie and its calls; `SimBookie` adds its life and its streams."""
 
     session: Session
 
     def __init__(self, cluster: "Cluster", bookie: BookieId, info: BookieInfo) -> None:
-        super().__init__(cluster.world, bookie)
-        self.cluster = cluster
+        super().__init__(cluster, bookie)
         self.info = info
-        self.disk = Disk()
-        self._rng = self.world.rng(bookie)
         self.alive = False
         self._reset()
 
     def _reset(self) -> None:
         """Forget what only memory held."""
-        self.ledgers: dict[LedgerId, BookieLedger] = {}
+        self._reset_disk()
+        self.ledgers = {}
         self.caches: dict[LedgerId, Cache] = {}
         self.streams: dict[int, tuple[Stream, StreamAnswers]] = {}
         self.adds: Counter[LedgerId] = Counter()
@@ -76,8 +72,8 @@ class BookieCalls(Process):
         self.polls = LacPolls(self)
         self.collector = Collector(self)
         self.serving = False
-        self._syncing = False
-        self._fencers: dict[LedgerId, list[Callable[[], None]]] = {}
+        self._fencers: dict[LedgerId, list[tuple[Callable[[], None], Callable[[], None]]]] = {}
+        """Who waits for a fence: what to do when it is durable, and when there was no room for it."""
         self._forcers: list[tuple[BookieLedger, int, Callable[[], None]]] = []
 
     @property
@@ -123,9 +119,6 @@ class BookieCalls(Process):
             held.setdefault(ledger_id, set()).update(stored.entries)
         return held
 
-    replaced: bool = False
-    """The disk is new and its replacement authorised: limbo has to be marked before anything is served."""
-
     # The journal
 
     def _ledger(self, ledger_id: LedgerId) -> BookieLedger:
@@ -139,61 +132,46 @@ class BookieCalls(Process):
         """Journal the ledger's durable fields, its fence among them."""
         record = ledger.record()
         ledger.record_is_journalled()
-        self.disk.write(RecordWritten(record), partial(self._record_is_durable, ledger, fenced=record.fenced))
+        self.disk.write(
+            RecordWritten(record),
+            partial(self._record_is_durable, ledger, fenced=record.fenced),
+            partial(self._record_is_refused, ledger),
+        )
 
     def _record_is_durable(self, ledger: BookieLedger, *, fenced: bool) -> None:
         if fenced and not ledger.forgotten:
             ledger.fence_is_durable()
-            for done in self._fencers.pop(ledger.ledger_id, ()):
+            for done, _ in self._fencers.pop(ledger.ledger_id, ()):
                 done()
 
-    def _sync_soon(self) -> None:
-        """Sync what waits, unless a sync is under way; the next one takes what came meanwhile."""
-        if self._syncing or not self.disk.unsynced:
-            return
-        self._syncing = True
-        delay = _SYNC_MIN_US + int(_SYNC_SPREAD_US * self._rng.random())
-        stall = self.cluster.swarm.fsync_stall
-        if self.cluster.is_faulty and stall and self._rng.random() < stall:
-            self.world.tally.fault("fsync stall")
-            delay += int(_STALL_US * self._rng.random())
-        crash = self.cluster.swarm.crash_in_sync
-        if self.cluster.is_faulty and crash and self._rng.random() < crash:
-            self.later(int(delay * self._rng.random()), self.cluster.crash_bookie, self)
-        self.later(delay, self._synced, len(self.disk.unsynced))
-
-    def _synced(self, count: int) -> None:
-        self._syncing = False
-        for written, when_durable in self.disk.sync(count):
-            self._tell_durable(written)
-            when_durable()
-        self._sync_soon()
-
-    def _tell_durable(self, written: Written) -> None:
-        if isinstance(written, FrameWritten):
-            self.cluster.checkers.became_durable(self.name, written.ledger_id, written.entries)
+    def _record_is_refused(self, ledger: BookieLedger) -> None:
+        for _, refused in self._fencers.pop(ledger.ledger_id, ()):
+            refused()
 
     # Fence, read, force
 
     def fence(self, ledger_id: LedgerId, key: str, request_id: int, reply: Callable[..., None]) -> None:
         """Fence and tell the LAC, once the fence is durable (rule 4)."""
-        code = self._fence(ledger_id, key, partial(self._fence_done, ledger_id, request_id, reply))
+        refused = partial(reply, FenceAnswered(self.name, request_id, Code.READ_ONLY))
+        code = self._fence(ledger_id, key, partial(self._fence_done, ledger_id, request_id, reply), refused)
         if code is not Code.OK:
             reply(FenceAnswered(self.name, request_id, code))
 
-    def _fence(self, ledger_id: LedgerId, key: str, done: Callable[[], None]) -> Code:
-        """Fence; with OK, `done` is called when that is durable."""
+    def _fence(
+        self, ledger_id: LedgerId, key: str, done: Callable[[], None], refused: Callable[[], None]
+    ) -> Code:
+        """Fence; with OK, `done` is called when that is durable, or `refused` when the disk is full."""
         if not self.serving:
             return Code.UNAVAILABLE
         ledger = self._ledger(ledger_id)
         verdict = ledger.fence(key)
         if verdict.verdict is not AttachVerdict.OK:
             return verdict.verdict.code
-        if verdict.journal:
+        if verdict.journal or (verdict.wait and not self._fencers.get(ledger_id)):
             self._journal_record(ledger)
             self.polls.wake(ledger)
         if verdict.wait:
-            self._fencers.setdefault(ledger_id, []).append(done)
+            self._fencers.setdefault(ledger_id, []).append((done, refused))
             self._sync_soon()
         else:
             done()
@@ -224,7 +202,8 @@ class BookieCalls(Process):
         elif self._draws_read_error():
             code = Code.IO_ERROR
         elif fence:
-            code = self._fence(ledger_id, key, partial(self._read, ledger_id, request, reply))
+            refused = partial(reply, ReadAnswered(self.name, request[0], Code.READ_ONLY))
+            code = self._fence(ledger_id, key, partial(self._read, ledger_id, request, reply), refused)
         else:
             code = Code.OK
             self._read(ledger_id, request, reply)
@@ -241,9 +220,12 @@ class BookieCalls(Process):
     def _read(
         self, ledger_id: LedgerId, request: tuple[int, EntryId, EntryId, int], reply: Callable[..., None]
     ) -> None:
+        if self.journalled is not None:
+            self._read_through(self.journalled, ledger_id, request, reply)
+            return
         request_id, first, last, bytes_max = request
         ledger, cache = self._ledger(ledger_id), self.caches[ledger_id]
-        self.cluster.checkers.read_meets(self.name, ledger_id, self.disk.unsynced_entries(ledger_id), cache)
+        self.cluster.checkers.read_meets(self.name, ledger_id, self._unsynced(ledger_id), cache)
         stored = sorted(entry for entry in cache if first <= entry <= last)
         found: list[Entry] = []
         size = 0
@@ -269,6 +251,42 @@ class BookieCalls(Process):
             )
         )
 
+    def _read_through(
+        self,
+        disk: JournalledDisk,
+        ledger_id: LedgerId,
+        request: tuple[int, EntryId, EntryId, int],
+        reply: Callable[..., None],
+    ) -> None:
+        """As the server reads: cache and store, and what cannot be read is named (rule 26)."""
+        request_id, first, last, bytes_max = request
+        self._ledger(ledger_id)
+        walk, found, damaged = self.walk(disk, ledger_id, first, last, bytes_max)
+        accepted = [entry for entry in self._unsynced(ledger_id) if first <= entry <= walk.through]
+        self.cluster.checkers.read_meets(self.name, ledger_id, accepted, found)
+        reply(
+            ReadAnswered(
+                self.name,
+                request_id,
+                Code.OK,
+                tuple(Entry(entry, found[entry]) for entry in sorted(found)),
+                tuple(damaged),
+                walk.through,
+                walk.limbo,
+                walk.last_add_confirmed,
+                walk.length_at_lac,
+            )
+        )
+
+    def _unsynced(self, ledger_id: LedgerId) -> list[EntryId]:
+        """The entries that were accepted and are not synced yet."""
+        return [
+            entry
+            for waiting in self.disk.unsynced
+            if isinstance(waiting.written, FrameWritten) and waiting.written.ledger_id == ledger_id
+            for entry in waiting.written.entries
+        ]
+
     def read_lac(self, ledger_id: LedgerId, request: SendLacRead, reply: Callable[..., None]) -> None:
         """Tell the LAC, now or when it is news."""
         if self.serving:
@@ -283,12 +301,17 @@ class BookieCalls(Process):
             return
         ledger = self._ledger(ledger_id)
         verdict = ledger.force()
-        done = partial(reply, ForceAnswered(self.name, request_id, verdict.code, self.boot_id))
+        done = partial(self._force_done, request_id, verdict.code, reply)
         if verdict.code is not Code.OK or ledger.deferred_is_synced(verdict.number):
             done()
         else:
             self._forcers.append((ledger, verdict.number, done))
             self._sync_soon()
+
+    def _force_done(self, request_id: int, code: Code, reply: Callable[..., None]) -> None:
+        """What was refused for want of room is not durable, though it was answered when it was accepted (rule 22)."""
+        code = Code.READ_ONLY if code is Code.OK and self.owes else code
+        reply(ForceAnswered(self.name, request_id, code, self.boot_id))
 
     def _answer_forcers(self) -> None:
         waiting = self._forcers
@@ -303,9 +326,10 @@ class BookieCalls(Process):
 
     def listing(self, ledger_id: LedgerId, reply: Callable[..., None]) -> None:
         """Tell which entries are here, the LAC, and whether that is all in limbo."""
-        if self.serving:
+        if self.serving and not self.owes:
             ledger = self._ledger(ledger_id)
-            reply(self.name, frozenset(self.caches[ledger_id]), ledger.last_add_confirmed())
+            entries = frozenset(self.caches[ledger_id]) - self.known_damage(ledger_id)
+            reply(self.name, entries, ledger.last_add_confirmed())
 
     def read_limbo(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
         """Tell the nonce of limbo, and the boot id."""
@@ -335,22 +359,37 @@ class BookieCalls(Process):
         record = ledger.record()
         ledger.record_is_journalled()
         answer = LimboCleared(self.name, request_id, Code.OK, cleared=True)
-        self.disk.write(RecordWritten(record), partial(reply, answer))
+        refused = LimboCleared(self.name, request_id, Code.READ_ONLY, cleared=False)
+        self.disk.write(RecordWritten(record), partial(reply, answer), partial(reply, refused))
         self._sync_soon()
 
     # For the collector
+
+    def removable(self, ledger_id: LedgerId) -> IntervalSet:
+        """What is here of the ledger and could be taken out; what is still in the write cache waits for later."""
+        if self.journalled is not None:
+            return self.journalled.stored(ledger_id)
+        held = IntervalSet()
+        held.add_ids(sorted(self.caches[ledger_id]))
+        return held
+
+    def remove(self, ledger_id: LedgerId, entries: list[EntryId]) -> None:
+        """Take replicas out, with the next flush or sync."""
+        if self.journalled is None:
+            for entry in entries:
+                del self.caches[ledger_id][entry]
+        self.journal(EntriesRemoved(ledger_id, tuple(entries)))
+
+    def on_removed(self, ledger_id: LedgerId) -> None:
+        """The store has what was left."""
+        assert self.journalled is not None
+        if ledger_id in self.caches:
+            held, cache = self.journalled.held(ledger_id), self.caches[ledger_id]
+            for entry in [entry for entry in cache if not held.contains(entry)]:
+                del cache[entry]
 
     def drop(self, ledger_id: LedgerId) -> None:
         """Forget a ledger."""
         del self.ledgers[ledger_id], self.caches[ledger_id]
         self.looked.discard(ledger_id)
         self._fencers.pop(ledger_id, None)
-
-    def journal(self, written: Written) -> None:
-        """Write what no one waits for."""
-        self.disk.write(written, _nothing)
-        self._sync_soon()
-
-
-def _nothing() -> None:
-    """No one waits."""

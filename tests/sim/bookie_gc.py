@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 from daybook.core.bookie import BookieLedger
 from daybook.core.events import CasOutcome
 from daybook.core.ids import EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
 from daybook.core.surplus import SurplusRemoval, surplus
-from tests.sim.disk import EntriesRemoved, LedgerDropped
+from tests.sim.disk import LedgerDropped
 from tests.sim.metadata_model import LOST, Versioned
 from tests.sim.transitions import Party
 from tests.sim.world import MS
@@ -45,7 +44,7 @@ class Collector:
             found = answer.get(ledger_id)
             if found is None:
                 store.request(self._bookie.session, partial(self._confirmed, ledger), store.read, ledger_id)
-            elif surplus(found.metadata, self._bookie.name, self._held(ledger_id)):
+            elif surplus(found.metadata, self._bookie.name, self._bookie.removable(ledger_id)):
                 removal = SurplusRemoval(self._bookie.name, self._bookie.adds[ledger_id])
                 answered = partial(self._read, ledger, removal)
                 store.request(self._bookie.session, answered, store.read, ledger_id)
@@ -65,16 +64,11 @@ class Collector:
 
     # Surplus replicas
 
-    def _held(self, ledger_id: LedgerId) -> IntervalSet:
-        held = IntervalSet()
-        held.add_ids(sorted(self._bookie.caches[ledger_id]))
-        return held
-
     def _read(self, ledger: BookieLedger, removal: SurplusRemoval, answer: object) -> None:
         bookie = self._bookie
         if not isinstance(answer, Versioned) or bookie.ledgers.get(ledger.ledger_id) is not ledger:
             return
-        if removal.metadata_read(answer.metadata, answer.version, self._held(ledger.ledger_id)):
+        if removal.metadata_read(answer.metadata, answer.version, bookie.removable(ledger.ledger_id)):
             store = bookie.cluster.store
             raised = partial(self._raised, ledger, removal)
             store.request(bookie.session, raised, store.cas, answer.metadata, answer.version, Party.COLLECTOR)
@@ -102,7 +96,5 @@ class Collector:
             raised=now is None or now.version > read_version,
             added_to=bookie.adds[ledger_id] != removal.adds_seen,
         )
-        for entry in gone:
-            del bookie.caches[ledger_id][entry]
-        bookie.journal(EntriesRemoved(ledger_id, tuple(gone)))
+        bookie.remove(ledger_id, gone)
         bookie.world.tally.state("surplus removed")

@@ -54,11 +54,16 @@ class SimBookie(BookieCalls):
         else:
             self._serve()
         self.collector.start()
+        self._flush_soon()
+        if self.journalled is not None and self.read_only:
+            self._is_full()
 
     def crash(self) -> None:
         """Power is lost; the session expires by itself some time later."""
         kept, lost = self.disk.crash(self._rng, self.cluster.swarm.keep_unsynced)
         tally = self.world.tally
+        if self.journalled is not None and self.journalled.is_torn:
+            tally.state("torn group")
         if kept:
             tally.fault("unsynced records kept")
             for written in kept:
@@ -69,6 +74,10 @@ class SimBookie(BookieCalls):
         self.cluster.expire_later(self.session)
         self.stop()
         self._reset()
+
+    def fail(self) -> None:
+        """Crash, if anything may go wrong now."""
+        self.cluster.crash_bookie(self)
 
     def wipe(self) -> None:
         """The disk is lost while the process is down, and the operator authorises the replacement (rule 29)."""
@@ -100,7 +109,8 @@ class SimBookie(BookieCalls):
                 self.world.tally.state("limbo")
                 self.cluster.checkers.audits.in_limbo(self.name, ledger_id, self.world.now_ms)
                 self.note(f"is in limbo for ledger {ledger_id}")
-        self.disk.write(RecordWritten(self._ledger(_SENTINEL).record()), self._limbo_is_durable)
+        mark = RecordWritten(self._ledger(_SENTINEL).record())
+        self.disk.write(mark, self._limbo_is_durable, self.fail)
         self._sync_soon()
 
     def _must_mark(self, found: Versioned) -> bool:
@@ -192,13 +202,15 @@ class SimBookie(BookieCalls):
         frames = split_message(data)
         number = answers.receive(len(frames))
         for index, (header, offset) in enumerate(frames):
-            code = self._take(stream, number, data, header, offset)
+            code = self._take(stream, (number, index), data, header, offset)
             if code is not Code.OK:
                 answers.fail(number, index, code)
         self._sync_soon()
         self._answer(stream)
 
-    def _take(self, stream: Stream, number: int, data: bytes, header: FrameHeader, offset: int) -> Code:
+    def _take(
+        self, stream: Stream, place: tuple[int, int], data: bytes, header: FrameHeader, offset: int
+    ) -> Code:
         """Check and cache in one step (rule 43), then journal."""
         if not self.serving:
             return Code.UNAVAILABLE
@@ -231,12 +243,14 @@ class SimBookie(BookieCalls):
             self._journal_record(ledger)
         early = ledger.may_ack_before_sync(header)
         deferred = ledger.deferred_accepted
+        frame = data[offset : offset + header.size_bytes] if self.journalled is not None else b""
         self.disk.write(
-            FrameWritten(ledger.ledger_id, entries, lac, header.length_at_lac),
-            partial(self._frame_is_durable, stream, number, ledger, deferred, early),
+            FrameWritten(ledger.ledger_id, entries, lac, header.length_at_lac, frame),
+            partial(self._frame_is_durable, stream, place[0], ledger, deferred, early),
+            partial(self._frame_is_refused, stream, place, early),
         )
         if early:
-            self.streams[stream.number][1].succeed(number)
+            self.streams[stream.number][1].succeed(place[0])
         return Code.OK
 
     def _refuses_for_space(self, header: FrameHeader) -> bool:
@@ -262,6 +276,12 @@ class SimBookie(BookieCalls):
         entry = self.streams.get(stream.number)
         if entry is not None and not early:
             entry[1].succeed(number)
+            self._answer(stream)
+
+    def _frame_is_refused(self, stream: Stream, place: tuple[int, int], early: bool) -> None:
+        entry = self.streams.get(stream.number)
+        if entry is not None and not early:
+            entry[1].fail(*place, Code.READ_ONLY)
             self._answer(stream)
 
     def _answer(self, stream: Stream) -> None:

@@ -12,6 +12,7 @@ from tests.sim.auditing import WorkerClient
 from tests.sim.bookie_model import SimBookie
 from tests.sim.checkers import Checkers
 from tests.sim.clients import Driver
+from tests.sim.disk_swarm import draw_disks
 from tests.sim.metadata_model import SESSION_TIMEOUT_US, MetadataStore, Session
 from tests.sim.network import Network, Stream
 from tests.sim.swarm import Swarm, draw
@@ -27,6 +28,7 @@ class Cluster:
         self.world = World(seed, tracing=tracing)
         self.rng = self.world.rng("cluster")
         self.swarm = swarm or draw(self.world.rng("swarm"))
+        self.disks = self.swarm.disks or draw_disks(self.world.rng("disk swarm"))
         self.is_faulty = True
         self.checkers = Checkers(self.world)
         self.network = Network(self.world, self.swarm)
@@ -141,6 +143,8 @@ class Cluster:
         self.store.away_until_us = self.store.repair_off_until_us = 0
         for bookie in self.bookies.values():
             bookie.resume(early=True)
+            if bookie.journalled is not None:
+                bookie.journalled.make_room()
             if bookie.read_only:
                 bookie.set_read_only(read_only=False)
             if not bookie.alive:

@@ -1,13 +1,14 @@
 """A bookie's disk: a journal whose tail is not synced yet, and what is durable.
 
-A crash keeps everything synced and any subset of the rest, in its order: that is what unsynced sectors do (rule 25). The
-store behind the journal is not modelled; what is durable here is what a replay would find.
+A crash keeps everything synced and any subset of the rest, in its order: that is what unsynced sectors do (rule 25).
+`Disk` is the short cut of most seeds: it has no bytes, and what is durable is what a replay would find. `JournalledDisk`
+(journalled.py) runs the real journal instead; both answer to the same calls.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from daybook.core.bookie import LedgerRecord
 from daybook.core.ids import EntryId, LedgerId
@@ -33,6 +34,8 @@ class FrameWritten:
     entries: Entries
     last_add_confirmed: EntryId
     length_at_lac: int
+    frame: bytes = b""
+    """Its bytes, for a disk that has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,41 +68,45 @@ class EntriesRemoved:
 Written: TypeAlias = FrameWritten | RecordWritten | LedgerDropped | EntriesRemoved
 
 
+def nothing() -> None:
+    """No one waits."""
+
+
+class Waiting(NamedTuple):
+    """What is written and not durable yet."""
+
+    written: Written
+    when_durable: Callable[[], None]
+    when_refused: Callable[[], None]
+    """There was no room for it: nothing is promised (rule 30)."""
+
+
 class Disk:
     """What survives, and what may."""
 
     def __init__(self) -> None:
         self.ledgers: dict[LedgerId, Stored] = {}
-        self.unsynced: list[tuple[Written, Callable[[], None]]] = []
+        self.unsynced: list[Waiting] = []
 
-    def write(self, written: Written, when_durable: Callable[[], None]) -> None:
+    def write(
+        self,
+        written: Written,
+        when_durable: Callable[[], None],
+        when_refused: Callable[[], None] = nothing,
+    ) -> None:
         """Append to the journal; `when_durable` is called after the sync that covers it."""
-        self.unsynced.append((written, when_durable))
+        self.unsynced.append(Waiting(written, when_durable, when_refused))
 
-    def sync(self, count: int) -> list[tuple[Written, Callable[[], None]]]:
+    def sync(self, count: int) -> list[Waiting]:
         """The first `count` records are durable now; returns them."""
         synced, self.unsynced = self.unsynced[:count], self.unsynced[count:]
-        for written, _ in synced:
-            self._apply(written)
+        for waiting in synced:
+            self._apply(waiting.written)
         return synced
-
-    def unsynced_entries(self, ledger_id: LedgerId) -> set[EntryId]:
-        """The entries of `ledger_id` that were accepted, and not removed again, since the last sync."""
-        found: set[EntryId] = set()
-        for written, _ in self.unsynced:
-            if written.ledger_id != ledger_id:
-                continue
-            if isinstance(written, FrameWritten):
-                found.update(written.entries)
-            elif isinstance(written, EntriesRemoved):
-                found.difference_update(written.entries)
-            elif isinstance(written, LedgerDropped):
-                found.clear()
-        return found
 
     def crash(self, rng: Random, keep: float) -> tuple[list[Written], int]:
         """Power is lost: each unsynced record survives with probability `keep`. Returns those, and how many did not."""
-        kept = [written for written, _ in self.unsynced if rng.random() < keep]
+        kept = [waiting.written for waiting in self.unsynced if rng.random() < keep]
         lost = len(self.unsynced) - len(kept)
         self.unsynced = []
         for written in kept:

@@ -18,6 +18,7 @@ from tests.sim.actors import DeletionClient, RecoveryClient
 from tests.sim.auditing import AUDITOR_LOCK, AuditorClient, WorkerClient
 from tests.sim.clients import KEY, Activity
 from tests.sim.cluster import Cluster
+from tests.sim.disk_faults import DiskFaults
 from tests.sim.drills import Drills
 from tests.sim.faults import Faults
 from tests.sim.healed_checks import misplaced, orphans
@@ -76,6 +77,7 @@ class Scenario:
         for _ in range(swarm.tails):
             self._tail()
         self.faults.schedule()
+        DiskFaults(self.cluster, self.faults.crash).schedule()
         self.cluster.repair_started = self._repair_started
         self.cluster.crash_bookie = self.faults.crash
         self.cluster.naming_successors = self.faults.naming_successors

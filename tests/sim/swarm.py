@@ -9,6 +9,7 @@ from random import Random
 from typing import Final
 
 from daybook.core.quorum import Quorum, check_quorum
+from tests.sim.disk_swarm import DiskSwarm
 from tests.sim.world import MS
 
 _QUORUMS: Final = (
@@ -76,6 +77,8 @@ class Swarm:
     uneven_racks: bool
     absences_ms: tuple[int, ...]
     """How long at most a bookie that crashed stays away: one of these; beyond 120 ms it is taken for lost."""
+    disks: DiskSwarm | None = None
+    """What the disks are; None: drawn by themselves."""
 
 
 FAULT_KINDS: Final = (

@@ -13,6 +13,7 @@ from daybook.core.quorum import Quorum
 from tests.sim.atlas import may_lose
 from tests.sim.cluster import Cluster
 from tests.sim.disk import Disk, FrameWritten, RecordWritten
+from tests.sim.disk_swarm import DiskSwarm
 from tests.sim.metadata_model import LOST, Session
 from tests.sim.network import Network
 from tests.sim.swarm import Swarm, draw
@@ -33,6 +34,7 @@ QUIET = replace(
     read_error=0.0,
     short_listing=0.0,
     refusal=0.0,
+    disks=DiskSwarm(),
 )
 
 

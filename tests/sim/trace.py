@@ -33,6 +33,15 @@ STATES: Final[dict[str, str]] = {
     "deletion against repair": "a ledger was deleted while a repair of it was under way",
     "recovery against repair": "a ledger was recovered and repaired at the same time",
     "deletion, recovery and repair": "all three were under way on one ledger",
+    "stopped by its disk": "a write, a sync or a commit failed, and the bookie stopped (rule 23)",
+    "torn group": "a crash kept some sectors of what was not synced, and the replay cut it off (rule 25)",
+    "journal refused": "a damaged journal was refused, and its bookie replaced (rule 25)",
+    "harmless damage": "… and damage of what nobody needed changed nothing",
+    "journal trimmed": "journal files went, after a flush (rule 24)",
+    "journal full": "the journal found no room for a file, and what waited was told so (rule 30)",
+    "store full": "a flush found no room, and was made later (rule 30)",
+    "damaged entry": "a read met an entry that its bookie has and cannot read (rule 26)",
+    "damage mended": "… and a repair brought it back",
 }
 """The named states; `STATES[name]` says what it means."""
 
@@ -49,6 +58,12 @@ FAULTS: Final = (
     "unsynced records kept",
     "disk lost",
     "fsync stall",
+    "slow disk",
+    "EIO",
+    "bit flip",
+    "misdirected write",
+    "lost file",
+    "ENOSPC",
     "read-only",
     "read error",
     "ZooKeeper outage",

@@ -174,7 +174,7 @@ def removal_raises_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def without_raise(self: Collector, ledger: BookieLedger, removal: SurplusRemoval, answer: object) -> None:
         if isinstance(answer, Versioned):
-            removal.metadata_read(answer.metadata, answer.version, self._held(ledger.ledger_id))
+            removal.metadata_read(answer.metadata, answer.version, self._bookie.removable(ledger.ledger_id))
             self._raised(ledger, removal, (CasOutcome.DONE, answer.version + 1))
         else:
             read(self, ledger, removal, answer)
