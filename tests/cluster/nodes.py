@@ -292,7 +292,11 @@ class NodeCluster:
             port=API_PORT,
             enter=self.sandbox.enter(),
             api_server_flags=("--kubelet-preferred-address-types=InternalIP",),
-            controller_flags=("--node-monitor-period=1s", "--node-monitor-grace-period=12s"),
+            controller_flags=(
+                "--node-monitor-period=1s",
+                "--node-monitor-grace-period=12s",
+                f"--flex-volume-plugin-dir={self.directory / 'volume-plugins'}",
+            ),
         )
         return ControlPlane(self.directory, self._programs, place).start()
 

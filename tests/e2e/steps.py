@@ -16,6 +16,8 @@ SETTLE_S: Final = 600.0
 LOST_AFTER_S: Final = 15
 """How long a bookie of the pool must be away to be lost; short, so that a run is."""
 BOOKIES: Final = 5
+NAMED_MIN: Final = 2
+"""Ledgers on a bookie that is to be drained."""
 
 VALUES: Final[Object] = {
     "image": {"pullPolicy": "IfNotPresent"},
@@ -160,11 +162,13 @@ def _without(world: World, node: str, harm: Callable[[str], None], mend: Callabl
 
 
 def scale_up(world: World) -> str:
-    """A sixth bookie joins, and no data moves."""
+    """A sixth bookie joins. No data moves; ledgers that begin from now on name it, so that the drain has what to do."""
     began = now()
     world.kubectl("scale", "bookiepool", POOL, "--replicas=6")
     world.settled(began, 6, SETTLE_S, harmed=began)
-    return "6 bookies"
+    sixth = f"{POOL}-5"
+    world.until(f"ledgers name {sixth}", lambda: len(world.naming(sixth)) >= NAMED_MIN, SETTLE_S)
+    return f"6 bookies; the new one in {len(world.naming(sixth))} new ledgers"
 
 
 def drain(world: World) -> str:
@@ -180,7 +184,7 @@ def drain(world: World) -> str:
         for stage in ("ReadOnly", "Replicating", "Verifying", "CookieRemoved", "Lowered")
         if stage in told
     ]
-    return f"{', '.join(stages)}; it held {len(owed)} ledgers"
+    return f"{', '.join(stages)}; {len(owed)} ledgers named it"
 
 
 def roll(world: World) -> str:
