@@ -56,8 +56,7 @@ def test_after_adding_two_bookies_each_gets_its_share_of_what_is_new_and_nothing
             site.change(replicas=5)
             await operator.drive(lambda: site.is_running(5), "two more, and a full audit after they came")
             async with connect(zookeeper, cluster=CLUSTER) as client:
-                assert await all_of(client) == before, "nothing moves"
-                assert [each["ledgers"] for each in site.status["bookies"]] == [OLD, OLD, OLD, 0, 0]
+                assert await all_of(client) == before, "nothing moves, and no ledger names the new ones"
                 assert site.status["recovery"]["underReplicated"] == 0
                 for _ in range(NEW):
                     await client.create_unattached(ensemble_size=3, write_quorum=3, ack_quorum=2)
