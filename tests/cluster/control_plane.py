@@ -236,6 +236,7 @@ class ControlPlane:
                 f"--service-account-private-key-file={self._tokens.private}",
                 f"--root-ca-file={self._authority.certificate}",
                 "--use-service-account-credentials",
+                f"--flex-volume-plugin-dir={self.directory / 'volume-plugins'}",  # made at once, on the machine otherwise
                 "--leader-elect=false",
                 "--secure-port=0",
             ],

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -234,11 +235,16 @@ class NodeCluster:
 
     def import_images(self, archives: Iterable[Path]) -> None:
         """Import image archives (OCI or Docker) into every node. Pods use them with imagePullPolicy IfNotPresent."""
-        for archive in archives:
-            for node in self.nodes.values():
-                self.sandbox.run(
-                    "ctr", "-a", str(node.socket), "-n", "k8s.io", "images", "import", str(archive.absolute())
-                )
+        paths = [str(archive.absolute()) for archive in archives]
+
+        def import_into(node: Node) -> None:
+            for path in paths:
+                self.sandbox.run("ctr", "-a", str(node.socket), "-n", "k8s.io", "images", "import", path)
+
+        nodes = list(self.nodes.values())
+        with ThreadPoolExecutor(len(nodes)) as pool:  # each has its own containerd, and unpacks with one core
+            for _ in pool.map(import_into, nodes):
+                continue
 
     def create_volumes(self, count: int, *, size: str = "10Gi") -> None:
         """Local volumes on every node, of the class `local`; each is a directory, see `volume_folder`."""
@@ -295,7 +301,6 @@ class NodeCluster:
             controller_flags=(
                 "--node-monitor-period=1s",
                 "--node-monitor-grace-period=12s",
-                f"--flex-volume-plugin-dir={self.directory / 'volume-plugins'}",
             ),
         )
         return ControlPlane(self.directory, self._programs, place).start()
