@@ -148,7 +148,9 @@ class WriterChecks:
                 case fx.Forced(_, last):
                     self._forced(last)
                 case fx.SendFrame():
-                    self._sent[effect.send_id] = last_entry(effect.frame, decode_header(effect.frame))
+                    header = decode_header(effect.frame)
+                    if header.count:  # what publishes the LAC alone leaves nothing to force
+                        self._sent[effect.send_id] = last_entry(effect.frame, header)
                 case fx.SendForce(bookie, request_id):
                     self._force_asked[bookie] = request_id
                 case _:
