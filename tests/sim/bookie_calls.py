@@ -262,6 +262,13 @@ class BookieCalls(BookieDisk):
         request_id, first, last, bytes_max = request
         self._ledger(ledger_id)
         walk, found, damaged = self.walk(disk, ledger_id, first, last, bytes_max)
+        held, told = disk.held(ledger_id), found.keys() | set(damaged)
+        silent = [n for n in range(first, walk.through + 1) if held.contains(n) and n not in told]
+        if silent:
+            self.cluster.checkers.fail(
+                "what is there is given or named",
+                f"{self.name} is silent on {silent} of {ledger_id} (rule 26)",
+            )
         accepted = [entry for entry in self._unsynced(ledger_id) if first <= entry <= walk.through]
         self.cluster.checkers.read_meets(self.name, ledger_id, accepted, found)
         reply(

@@ -51,7 +51,7 @@ class DiskFaults:
     def schedule(self) -> None:
         """Spread this seed's faults over its window."""
         disks = self._cluster.disks
-        if not disks.journalled:
+        if not disks.journalled or not disks.faults:
             return
         kinds, weights = list(disks.fault_weights), list(disks.fault_weights.values())
         for kind in self._rng.choices(kinds, weights, k=disks.faults):

@@ -267,6 +267,8 @@ class JournalledDisk(Disk):
 
     def held(self, ledger_id: LedgerId) -> IntervalSet:
         """The entries in cache and store, as a listing tells them."""
+        if self.storage.ledger(ledger_id) is None:
+            return IntervalSet()  # unknown, or its deletion waits for the flush
         held = self.stored(ledger_id).copy()
         for pending in self.storage.cache.pending(ledger_id):
             for block in pending.blocks:

@@ -15,7 +15,7 @@ from daybook.core.metadata import LedgerMetadata
 from daybook.core.repair_plan import owed_by
 from daybook.core.repair_task import RepairTask, RetryBucket
 from daybook.core.surplus import SurplusRemoval
-from tests.mutants.catalog.swarms import READ_ONLY, REPAIRS, SWITCHED_OFF
+from tests.mutants.catalog.swarms import READ_ONLY, REPAIRS, SIMPLE_DISKS, SWITCHED_OFF
 from tests.mutants.registry import mutant
 from tests.sim.bookie_gc import Collector
 from tests.sim.metadata_model import Versioned
@@ -33,7 +33,9 @@ def open_fragments_get_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=31, caught_by=f"{_LEDGER}test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone"
+    rule=31,
+    caught_by=f"{_LEDGER}test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone",
+    swarm=SIMPLE_DISKS,
 )
 def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
     """An open ledger is recovered although its writer would find no bookie to go on with."""

@@ -3,14 +3,17 @@
 from typing import Any
 
 import daybook_bookie.journal
+import daybook_bookie.journal_format
 import daybook_bookie.ledger_record
 import daybook_bookie.store
 import pytest
 from daybook_bookie import store_write
 from daybook_bookie.cookies import Start
-from daybook_bookie.entry_store import Space
+from daybook_bookie.entry_store import EntryStore, Space
 from daybook_bookie.journal import Journal
+from daybook_bookie.journal_format import Position
 from daybook_bookie.journal_replay import JournalReplay
+from daybook_bookie.reads import Walk
 from daybook_bookie.records import Record, fence_record
 from daybook_bookie.storage import Storage
 from daybook_bookie.storage_errors import CorruptStoreError, StorageFullError
@@ -19,9 +22,11 @@ from daybook_bookie.store_read import BlockReader
 from daybook_bookie.write_cache import WriteCache
 
 from daybook.core.frame import FrameHeader
+from daybook.core.ids import NO_ENTRY
+from tests.mutants.catalog.swarms import BROKEN_FLUSHES, DAMAGE, FULL_JOURNALS, JOURNALS
 from tests.mutants.registry import mutant
 
-_STORAGE = "it is in a bookie's files"
+_STORAGE = "the simulator's disks have no pages of LMDB, no cookies and no second try after a failure"
 
 JOURNAL = "tests/bookie/test_journal.py::"
 STORE = "tests/bookie/test_store.py::"
@@ -30,6 +35,49 @@ STORE_SPACE = "tests/bookie/test_store_space.py::"
 
 def _nothing(*_: Any, **__: Any) -> None:
     """Does nothing."""
+
+
+@mutant(
+    rule=23,
+    caught_by=JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good",
+    swarm=JOURNALS,
+)
+def syncs_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    "What was written is called durable, and answered, without a sync."
+
+    def sync(journal: Journal) -> Position:
+        journal.durable = journal.written
+        return journal.durable
+
+    monkeypatch.setattr(Journal, "sync", sync)
+
+
+@mutant(
+    rule=25,
+    caught_by=JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused",
+    swarm=DAMAGE,
+)
+def replays_believe_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The checksums of frames are not looked at when the journal is read back."
+    monkeypatch.setattr(daybook_bookie.journal_format, "_check_frame", _nothing)
+
+
+@mutant(
+    rule=26,
+    caught_by="tests/bookie/test_server_reads.py::test_rule_26_a_damaged_entry_is_named_and_never_left_out",
+    slow=True,
+    swarm=DAMAGE,
+)
+def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A read passes over what it cannot read, as if it had never been there."
+    from_store = Walk._from_store
+
+    def without_a_word(walk: Walk, first: int, end: int, room_bytes: int) -> Any:
+        blocks = from_store(walk, first, end, room_bytes)
+        walk.damaged = NO_ENTRY
+        return blocks
+
+    monkeypatch.setattr(Walk, "_from_store", without_a_word)
 
 
 @mutant(
@@ -56,9 +104,7 @@ def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Store, "_refuse_or_fail", refuse)
 
 
-@mutant(
-    rule=24, caught_by=STORE + "test_rule_24_what_comes_after_the_swap_is_replayed", not_simulated=_STORAGE
-)
+@mutant(rule=24, caught_by=STORE + "test_rule_24_what_comes_after_the_swap_is_replayed", swarm=JOURNALS)
 def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     "The flush claims the journal up to where it is now, not to where it was at the swap."
 
@@ -72,24 +118,26 @@ def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=24,
     caught_by=STORE + "test_rule_24_a_crash_between_any_two_commits_of_a_flush_loses_nothing",
-    not_simulated=_STORAGE,
+    swarm=BROKEN_FLUSHES,
 )
 def mark_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     "Every commit of a flush carries the mark that only the last one may."
-    real = store_write.flush
+    flush, commit = store_write.flush, store_write._commit
 
-    def flush(store: Store, generation: Any, mark: Any) -> None:
-        monkeypatch.setattr(Store, "mark", property(lambda _: mark))
-        real(store, generation, mark)
-        monkeypatch.setattr(Store, "mark", property(lambda found: found.root.mark))
+    def flush_boldly(store: EntryStore, generation: Any, mark: Any) -> None:
+        def commit_boldly(store: EntryStore, batch: Any, size: int, _: Any) -> None:
+            commit(store, batch, size, mark)
 
-    monkeypatch.setattr(store_write, "flush", flush)
+        monkeypatch.setattr(store_write, "_commit", commit_boldly)
+        flush(store, generation, mark)
+
+    monkeypatch.setattr(store_write, "flush", flush_boldly)
 
 
 @mutant(
     rule=25,
     caught_by=JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused",
-    not_simulated=_STORAGE,
+    swarm=DAMAGE,
 )
 def damage_is_a_torn_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     "Any damage is taken for a torn tail."
@@ -190,7 +238,7 @@ def lac_and_length_have_no_checksum_of_their_own(monkeypatch: pytest.MonkeyPatch
 @mutant(
     rule=54,
     caught_by=STORE + "test_rule_54_a_resend_is_journalled_although_the_first_is_in_the_cache",
-    not_simulated=_STORAGE,
+    swarm=FULL_JOURNALS,
 )
 def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
     "A frame that the cache has already is answered without a sync of its own."
@@ -207,7 +255,7 @@ def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=43,
     caught_by="tests/bookie/test_write_cache.py::test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_and_after",
-    not_simulated=_STORAGE,
+    swarm=JOURNALS,
 )
 def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
     "A generation that is being flushed is no longer readable."

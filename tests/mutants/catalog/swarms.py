@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from daybook.core.quorum import Quorum
+from tests.sim.disk_swarm import DiskSwarm
 from tests.sim.swarm import FAULT_KINDS
 
 Swarm = dict[str, Any]
@@ -87,3 +88,62 @@ SWITCHED_OFF: Final[Swarm] = {
 
 READ_ONLY: Final[Swarm] = {**_faults(read_only=1.0), "bookies": 6, "quorum": Quorum(3, 3, 2)}
 """Bookies run out of space."""
+
+SIMPLE_DISKS: Final[Swarm] = {"disks": DiskSwarm()}
+"""Disks without bytes, so that nothing else goes wrong."""
+
+JOURNALS: Final[Swarm] = {
+    **_faults(crash_bookie=1.0),
+    "absences_ms": (5, 60),
+    "deleters": 0,
+    "fsync_stall": 0.3,
+    "keep_unsynced": 0.0,
+    "deferred_sync": False,
+    "disks": DiskSwarm(
+        journalled=True,
+        file_pages=4,
+        crash_before_sync=0.02,
+        flush_us=15_000,
+        flush_takes_us=20_000,
+        store_eio=0.1,
+    ),
+}
+"""Bookies flush all the time, and lose power again and again."""
+
+BROKEN_FLUSHES: Final[Swarm] = {
+    **JOURNALS,
+    "writers": 3,
+    "appends": 24,
+    "disks": DiskSwarm(journalled=True, file_pages=4, flush_us=100_000, store_eio=0.5),
+}
+"""Flushes of several commits, of which one fails."""
+
+DAMAGE: Final[Swarm] = {
+    **_faults(crash_bookie=0.2),
+    "quorum": Quorum(3, 3, 2),
+    "bookies": 6,
+    "appends": 24,
+    "deleters": 0,
+    "readers": 2,
+    "deferred_sync": False,
+    "disks": DiskSwarm(
+        journalled=True,
+        file_pages=8,
+        flush_us=150_000,
+        faults=6,
+        fault_weights={"flip journal": 1.0, "misdirect write": 0.3, "flip store": 0.7},
+    ),
+}
+"""Bits flip in journals and stores."""
+
+FULL_JOURNALS: Final[Swarm] = {
+    **JOURNALS,
+    "disks": DiskSwarm(
+        journalled=True,
+        file_pages=3,
+        flush_us=400_000,
+        faults=6,
+        fault_weights={"fill journal": 1.0},
+    ),
+}
+"""Journals have no room for a file now and then."""
