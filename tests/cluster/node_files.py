@@ -121,9 +121,8 @@ def _kubelet(node: Node) -> dict[str, Any]:
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%"},
         "resolvConf": "",
-        "podLogsDir": str(
-            node.folder / "pod-logs"
-        ),  # its own: kubelets remove the logs of pods that they do not know
+        # kubelets remove the logs of pods that they do not know
+        "podLogsDir": str(node.folder / "pod-logs"),
         "volumePluginDir": str(node.folder / "volume-plugins"),
         "clusterDNS": [DNS_ADDRESS],
         "clusterDomain": DOMAIN,
