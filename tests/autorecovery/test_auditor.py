@@ -64,6 +64,23 @@ def test_every_ledger_of_a_lost_bookie_is_marked_in_one_round() -> None:
     run(scenario)
 
 
+def test_a_bookie_that_is_lost_in_the_middle_of_a_round_is_lost_for_every_ledger() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(20)]
+        looking, read = audits(cluster, delay_s=0, reads_in_flight_max=1), cluster.ledgers.read
+
+        async def noted(ledger_id: LedgerId) -> Any:
+            if ledger_id == ids[10] and "b1" in cluster.bookies():
+                await cluster.unregister("b1")
+                await until(lambda: looking.news.is_set())
+            return await read(ledger_id)
+
+        cluster.ledgers.read = noted  # type: ignore[method-assign,assignment]  # something happens meanwhile
+        assert (await looking.once(asyncio.Event(), full=False)).under_replicated == tuple(ids)
+
+    run(scenario)
+
+
 def test_a_bookie_that_died_before_the_auditor_began_is_known_by_its_cookie() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         ledger_id = await cluster.ledger("b1", "b2", "b3")

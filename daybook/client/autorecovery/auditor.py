@@ -134,15 +134,18 @@ class LedgerAudits:
     async def once(self, stop: asyncio.Event, *, full: bool) -> AuditReport:
         """A round that knows who is lost: it waits for the delay of who is away, and of whom only metadata names.
 
+        One in the middle of which a bookie was lost, or came back, judged its first ledgers by what was so before, and is
+        followed by another.
+
         One that is not `full` asks bookies about those ledgers alone that have a task: nothing is new to who looks once.
         """
         while True:
             await self.wait_out_delays(stop)
+            lost = self._core.bookies.lost()
             report = await self.round(full=full, compare_new=full)
             await self.observe()
-            if stop.is_set() or (
-                self.next_check_ms() is None and set(report.lost_bookies) == self._core.bookies.lost()
-            ):
+            is_settled = self.next_check_ms() is None and lost == self._core.bookies.lost()
+            if stop.is_set() or (is_settled and lost == set(report.lost_bookies)):
                 return report
 
     async def round(self, *, full: bool, compare_new: bool = True) -> AuditReport:
