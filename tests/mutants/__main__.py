@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from tests.chaos.records import write_record
-from tests.mutants.registry import Mutant, load_catalog, registered
+from tests.mutants.registry import WAITING, Mutant, load_catalog, registered
 from tests.mutants.runner import Outcome, Verdict, run_mutants
 from tests.mutants.search import SEEDS_MAX, Found, search
 from tests.mutants.seeds import load_seeds, save_seeds
@@ -106,7 +106,7 @@ def _print_list(mutants: Iterable[Mutant]) -> None:
 
 
 def _print_results(mutants: Iterable[Mutant], outcomes: dict[str, Outcome], found: dict[str, Found]) -> None:
-    """One line for each mutant, rules apart; reasons where something is wrong or not simulated."""
+    """One line for each mutant, rules apart, with what caught it; reasons where something is wrong or not simulated."""
     table = Table("rule", "mutant", "test", "seeds", "check", title="Mutants")
     rule = 0
     for mutant in mutants:
@@ -117,6 +117,8 @@ def _print_results(mutants: Iterable[Mutant], outcomes: dict[str, Outcome], foun
         test = _verdict(outcomes.get(mutant.name))
         table.add_row(str(rule) if first else "", mutant.name, test, seeds, check)
     console.print(table)
+    for rule, why in WAITING.items():
+        console.print(f"rule {rule}: [dim]no mutant, {escape(why)}[/]", soft_wrap=True)
     for outcome in outcomes.values():
         if outcome.verdict is not Verdict.CAUGHT:
             console.print(f"[red]{outcome.mutant.name}[/]: {escape(outcome.reason)}", soft_wrap=True)
@@ -130,7 +132,8 @@ def _verdict(outcome: Outcome | None) -> str:
 
 def _seeds_and_check(mutant: Mutant, found: Found | None) -> tuple[str, str]:
     if mutant.not_simulated:
-        return "–", f"[dim]not simulated: {escape(mutant.not_simulated)}[/]"
+        test = mutant.caught_by.partition("::")[2]
+        return "–", f"{escape(test)} [dim](not simulated: {escape(mutant.not_simulated)})[/]"
     if found is None:
         return "", ""
     if found.catch is None:

@@ -88,6 +88,8 @@ class AuditChecks:
                 )
         if audit.open_action is OpenAction.RECOVER and not metadata.is_closed:
             self._recovery_ordered(metadata, findings, now_ms)
+        if audit.open_action is OpenAction.LEAVE:
+            self._left_alone(metadata, findings)
 
     def _recovery_ordered(self, metadata: LedgerMetadata, findings: Findings, now_ms: int) -> None:
         """A writer is stopped only after its grace, and only if it could go on in another ledger (rules 29 and 31)."""
@@ -107,6 +109,22 @@ class AuditChecks:
         if not any(self._needed_help_ms(name, ledger_id, now_ms) >= OPEN_GRACE_MS for name in members):
             self._fail(
                 "an open fragment gets its grace", f"ledger {ledger_id}: {members} were all there (rule 31)"
+            )
+
+    def _left_alone(self, metadata: LedgerMetadata, findings: Findings) -> None:
+        """An open ledger is not left in limbo for want of a bookie where it can be closed as it stands (rule 29)."""
+        members = set(metadata.last_fragment.bookies)
+        limbo = members & findings.limbo
+        all_stay = members <= findings.registered.keys() - findings.lost - findings.leaving
+        if (
+            limbo
+            and all_stay
+            and all(findings.registered[name].writable for name in limbo)
+            and _next_ledger_can_have_them(metadata, findings)
+        ):
+            self._fail(
+                "limbo ends sooner or later",
+                f"ledger {metadata.ledger_id} is left open, {sorted(limbo)} in limbo (rule 29)",
             )
 
     def _needed_help_ms(self, bookie: BookieId, ledger_id: LedgerId, now_ms: int) -> int:

@@ -129,7 +129,7 @@ class AuditorClient(Inspector):
         self._auditor = Auditor(cluster.placement, rng, policy)
         self._pace = ReadPace(cluster.checkers.fail, policy.reads_per_second, self.world.now_ms)
         self._registered: dict[BookieId, BookieInfo] = {}
-        self._all_was_settled = False
+        self._all_was_settled = self._is_elected = False
         self._inspecting = 0
         self._began_us = 0
         store = cluster.store
@@ -138,6 +138,7 @@ class AuditorClient(Inspector):
     def _elected(self, answer: object) -> None:
         if answer is True:
             self.note("is elected")
+            self._is_elected = True
             self._begin()
         else:
             self.finish()
@@ -150,14 +151,22 @@ class AuditorClient(Inspector):
         if not isinstance(answer, dict):
             self.later(_CYCLE_PAUSE_US, self._begin)
             return
-        self._registered = answer
-        writable = {name for name, info in answer.items() if info.writable}
         is_off = self.cluster.store.repair_off_until_us > self.world.now_us
         self._auditor.bookies.set_enabled(enabled=not is_off)
-        self._auditor.bookies.observe(self.world.now_ms, writable, answer.keys() - writable)
+        self._observe(answer)
         if is_off:
             self.cluster.checkers.audits.switched_off(self._auditor.bookies.lost())
         self.cluster.store.request(self.session, self._ledgers_read, self.cluster.store.list_ledgers)
+
+    def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
+        """Who returns between two cycles was not away all the time (rule 33)."""
+        if self._is_elected and not self.done:
+            self._observe(registered)
+
+    def _observe(self, registered: Mapping[BookieId, BookieInfo]) -> None:
+        self._registered = dict(registered)
+        writable = {name for name, info in registered.items() if info.writable}
+        self._auditor.bookies.observe(self.world.now_ms, writable, registered.keys() - writable)
 
     def _ledgers_read(self, answer: object) -> None:
         if not isinstance(answer, dict):

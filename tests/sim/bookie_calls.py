@@ -57,6 +57,7 @@ class BookieCalls(BookieDisk):
     def __init__(self, cluster: "Cluster", bookie: BookieId, info: BookieInfo) -> None:
         super().__init__(cluster, bookie)
         self.info = info
+        self._noise = self.world.rng(f"{bookie}/limbo")
         self.alive = False
         self._reset()
 
@@ -180,12 +181,10 @@ class BookieCalls(BookieDisk):
     def _fence_done(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
         lac = self._ledger(ledger_id).last_add_confirmed()
         self.cluster.checkers.fence_answered(self.name, ledger_id)
+        # In limbo it is worth nothing, so it may as well be anything (rule 29).
+        told = lac.last_add_confirmed + (self._noise.randrange(4) if lac.limbo else 0)
         self.note(f"is fenced for ledger {ledger_id}; LAC {lac.last_add_confirmed}{', in limbo' * lac.limbo}")
-        reply(
-            FenceAnswered(
-                self.name, request_id, Code.OK, lac.last_add_confirmed, lac.length_at_lac, lac.limbo
-            )
-        )
+        reply(FenceAnswered(self.name, request_id, Code.OK, told, lac.length_at_lac, lac.limbo))
 
     def read(
         self,

@@ -185,6 +185,9 @@ class SimBookie(BookieCalls):
         if stream.ended:
             return
         verdict = ledger.attach_with_metadata(stream.number, key, purpose, metadata)
+        if verdict is AttachVerdict.OK and self.ledgers.get(ledger.ledger_id) is not ledger:
+            what = f"{self.name}, ledger {ledger.ledger_id}, which it has collected (rule 20)"
+            self.cluster.checkers.fail("an old read of metadata lets no one in", what)
         self._attached(stream, ledger.ledger_id, purpose, verdict.code)
 
     def _attached(self, stream: Stream, ledger_id: LedgerId, purpose: Purpose, code: Code) -> None:

@@ -44,8 +44,10 @@ class Cluster:
         self.force_ahead: Callable[[Driver, int], None] = lambda _writer, _in_us: None
         self.clients: dict[str, Driver] = {}
         self.bookies: dict[BookieId, SimBookie] = {}
+        racks = self.world.rng("racks")
         for i in range(self.swarm.bookies):
-            info = BookieInfo(f"b{i}", rack=f"r{i % self.swarm.racks}", capacity_bytes=1, free_bytes=1)
+            rack = racks.randrange(self.swarm.racks) if self.swarm.uneven_racks else i % self.swarm.racks
+            info = BookieInfo(f"b{i}", rack=f"r{rack}", capacity_bytes=1, free_bytes=1)
             self.bookies[info.bookie] = SimBookie(self, info.bookie, info)
         self.checkers.bookies = self.bookies
 

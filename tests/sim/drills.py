@@ -2,7 +2,7 @@
 
 Faults that come and go show what is unsafe. That something does not *wait* for what may never come shows only where it
 never comes: a bookie that hangs (rules 1, 7), disks that are full (rule 30), ZooKeeper that is away (rules 45, 46), a
-writer with nothing to say (rule 48). Time-outs are off in a drill: a machine that decides on what it has needs none.
+writer with nothing to say (rule 48), another recovery that closes first (rule 11). Time-outs are off in a drill: a machine that decides on what it has needs none.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.sim.scenario import Scenario
 
 _CHANCE: Final = 0.5
+_RACE_CHANCE: Final = 0.3
 _STEP_US: Final = 5 * MS
 _ANSWER_US: Final = 400 * MS
 _LAC_US: Final = 120 * MS
@@ -46,6 +47,7 @@ class Drills:
         self._cluster = scenario.cluster
         self._world = scenario.world
         self._rng = scenario.world.rng("drill")
+        self._chance = scenario.world.rng("drill of two recoveries")
 
     def run(self) -> None:
         """Draw one and do it; deferred sync has none, because only a force ends its waits."""
@@ -62,7 +64,10 @@ class Drills:
             < writer.machine.metadata.quorum.ensemble_size
         ):
             return  # a bookie that came late is in limbo even for this ledger: one trouble at a time
-        self._rng.choice((self._hanging_bookie, self._full_disks, self._without_zookeeper))(writer)
+        if self._chance.random() < _RACE_CHANCE:
+            self._close_race(writer)
+        else:
+            self._rng.choice((self._hanging_bookie, self._full_disks, self._without_zookeeper))(writer)
 
     def _all_are_there(self) -> bool:
         registered = self._cluster.store.registered
@@ -92,15 +97,35 @@ class Drills:
                 "an idle writer publishes its LAC", f"{members} know {known}, it is {lac} (rule 48)"
             )
 
-    def _recover(self, writer: DrillWriter, why: str) -> None:
-        """The writer dies with appends under way; its ledger can be recovered all the same."""
+    def _die_writing(self, writer: DrillWriter) -> None:
+        """The writer dies with appends under way, of which some bookies may have something."""
         writer.append(2)
         self._world.run(self._world.now_us + int(3 * MS * self._rng.random()))
         writer.crash()
-        recovery = RecoveryClient(self._cluster, self._scenario.name("drill"), writer.ledger_id)
-        recovery.times_out = False
+
+    def _recover(self, writer: DrillWriter, why: str, *, count: int = 1) -> None:
+        """The ledger of a dead writer can be recovered all the same, and every recovery comes to its end."""
+        recoveries = []
+        for _ in range(count):
+            recovery = RecoveryClient(self._cluster, self._scenario.name("drill"), writer.ledger_id)
+            recovery.times_out = False
+            recoveries.append(recovery)
         ghost = self._cluster.checkers.ghosts[writer.ledger_id]
         self._wait(lambda: ghost.end is not None, "a recovery ends without the slowest bookie", why)
+        if count > 1:
+            self._wait(lambda: all(r.done for r in recoveries), "every recovery ends", why)
+
+    def _close_race(self, writer: DrillWriter) -> None:
+        """One bookie alone has the last entries: who asks it closes behind them, who asks the others before (rule 11)."""
+        if writer.machine.metadata.quorum.ack_quorum < 2:
+            return
+        members = writer.machine.metadata.last_fragment.bookies
+        for name in set(members) - {self._chance.choice(members)}:
+            writer.channels[name].stream.broken = True
+        writer.append(1)
+        self._world.run(self._world.now_us + 2 * MS)
+        writer.crash()
+        self._recover(writer, "two recover, and each may see another end (rule 11)", count=2)
 
     def _hanging_bookie(self, writer: DrillWriter) -> None:
         """One bookie takes everything and answers nothing."""
@@ -109,10 +134,12 @@ class Drills:
             return
         name = self._rng.choice(writer.machine.metadata.last_fragment.bookies)
         self._cluster.bookies[name].pause(self._world.now_us + _FOR_EVER_US)
+        self._die_writing(writer)
         self._recover(writer, f"{name} hangs, and a quorum answers (rules 1 and 7)")
 
     def _full_disks(self, writer: DrillWriter) -> None:
         """No bookie has space for normal adds; the reserve is for recoveries (rule 30)."""
+        self._die_writing(writer)
         for bookie in self._cluster.bookies.values():
             bookie.set_read_only(read_only=True)
         self._recover(writer, "every disk is full, but for its reserve (rule 30)")

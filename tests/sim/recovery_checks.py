@@ -28,6 +28,9 @@ class RecoveryChecks:
         self._sent: dict[int, tuple[BookieId, list[EntryId]]] = {}
         self._acked: dict[EntryId, set[BookieId]] = {}
         self._asked: dict[int, EntryId] = {}
+        self._fences: set[int] = set()
+        self._vouched_for: list[EntryId] = []
+        """The LACs that those who can vouch for them told this round of fences."""
         self._denials: list[tuple[BookieId, EntryId, ev.ReadAnswered]] = []
 
     def stepped(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
@@ -38,10 +41,15 @@ class RecoveryChecks:
             case ev.FrameAcked(bookie, send_id) if send_id in self._sent:
                 for entry in self._sent[send_id][1]:
                     self._acked.setdefault(entry, set()).add(bookie)
+            case ev.FenceAnswered(_, request_id, Code.OK, lac, limbo=False) if request_id in self._fences:
+                self._vouched_for.append(lac)
             case ev.ReadAnswered(bookie, request_id, Code.OK, limbo=False) if request_id in self._asked:
                 self._denials.append((bookie, self._asked[request_id], event))
             case _:
                 pass
+        fences = {effect.request_id for effect in effects if isinstance(effect, fx.SendFence)}
+        if fences:
+            self._fences, self._vouched_for = fences, []
         for effect in effects:
             match effect:
                 case fx.SendRead():
@@ -69,6 +77,12 @@ class RecoveryChecks:
         if not self._has_read:
             self._has_read = True
             self._is_covered(started_with)
+            start = max(started_with.last_fragment.first_entry - 1, *self._vouched_for, -1)
+            if self._machine.start_lac != start:
+                self._fail(
+                    "a recovery starts where those say that can vouch",
+                    f"at {self._machine.start_lac}, not {start} (rules 5 and 29)",
+                )
 
     def _is_covered(self, metadata: LedgerMetadata) -> None:
         """No write set has an ack quorum left that would take a normal frame (rule 1)."""

@@ -22,6 +22,7 @@ from tests.sim.disk_faults import DiskFaults
 from tests.sim.drills import Drills
 from tests.sim.faults import Faults
 from tests.sim.healed_checks import misplaced, orphans
+from tests.sim.placement_checks import check_new_ledger
 from tests.sim.readers import CatchUpClient, TailClient, start_final_read
 from tests.sim.swarm import Swarm
 from tests.sim.trace import Tally
@@ -80,7 +81,7 @@ class Scenario:
         DiskFaults(self.cluster, self.faults.crash).schedule()
         self.cluster.repair_started = self._repair_started
         self.cluster.crash_bookie = self.faults.crash
-        self.cluster.naming_successors = self.faults.naming_successors
+        self.cluster.naming_successors = self._naming_successors
         self.cluster.force_ahead = self.faults.force_ahead
         self._orchestrate()
         self.world.run(self.world.now_us + swarm.fault_window_us)
@@ -131,6 +132,7 @@ class Scenario:
             password_hash=KEY,
             writer_token="token",
         )
+        check_new_ledger(cluster.checkers, cluster.placement, metadata, bookies)
         version = cluster.store.create(metadata)
         return kind(cluster, self.name("writer"), metadata, version)
 
@@ -171,6 +173,16 @@ class Scenario:
             recovery = partial(RecoveryClient, cluster, self.name("recovery"), worker.ledger_id)
             self.world.at(now, None, deletion)
             self.world.at(now + int(8 * MS * self._rng.random()), None, recovery)
+
+    def _naming_successors(self, worker: WorkerClient) -> None:
+        """A recovery that begins now meets the change of an older fragment on its way (rules 19 and 56)."""
+        self.faults.naming_successors(worker)
+        cluster = self.cluster
+        found = cluster.store.ledgers.get(worker.ledger_id)
+        is_open = found is not None and not found.metadata.is_closed
+        if cluster.is_faulty and is_open and self._chance.random() < cluster.swarm.recover_at_naming:
+            recovery = partial(RecoveryClient, cluster, self.name("recovery"), worker.ledger_id)
+            self.world.at(self.world.now_us, None, recovery)
 
     def _delete(self) -> None:
         ledger = self._some_ledger()

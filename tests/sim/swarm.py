@@ -72,6 +72,7 @@ class Swarm:
     zk_slow_reply: float
     restart_at_force: float
     wipe_successor: float
+    recover_at_naming: float
     second_worker: float
     """How many repairs someone does by hand at the same time, without the lock."""
     uneven_racks: bool
@@ -151,4 +152,5 @@ def draw(rng: Random) -> Swarm:
         second_worker=rng.choice((0.0, 0.0, 0.3, 1.0)),
         uneven_racks=rng.random() < 0.3,
         absences_ms=rng.choice(((5, 60, 600), (5, 60, 600), (600, 900))),
+        recover_at_naming=rng.choice((0.0, 0.0, 0.5)),
     )

@@ -51,6 +51,7 @@ class WriterChecks:
         self._unknown_changes = 0
         self._answered: set[int] = set()
         self._refused: set[int] = set()
+        self._closing: set[int] = set()
         self._missing: frozenset[str] = frozenset()
         self._missing_at_version = machine.version
         self._sent: dict[int, EntryId] = {}
@@ -91,10 +92,9 @@ class WriterChecks:
                 "what cannot be appended is refused at once", f"request {event.token} (rules 21 and 55)"
             )
         self._look_at_forces(event, effects)
+        self._look_at_closes(event, effects)
         for effect in effects:
             match effect:
-                case fx.CasMetadata(metadata=metadata) if metadata.is_closed:
-                    self._closes()
                 case fx.Complete():
                     self._complete(effect)
                 case fx.Fail(token, error):
@@ -124,8 +124,14 @@ class WriterChecks:
         if not ids or (effect.first, effect.last) != (min(ids), max(ids)):
             self._fail("nothing is acknowledged with other ids", f"request {effect.token}: {effect}")
 
+    def over(self) -> None:
+        """The handle is done with: who asked for a close has heard how it ended, whoever closed the ledger (rule 11)."""
+        if self._closing:
+            self._fail("every close is answered", f"{sorted(self._closing)} are not (rule 11)")
+
     def _failed(self, token: int, error: DaybookError) -> None:
         self._answer(token)
+        self._closing.discard(token)
         ids = self._ids.get(token, ())
         if isinstance(error, EntryTooLargeError | FrameError):
             if not self._machine.has_ended:
@@ -165,11 +171,18 @@ class WriterChecks:
                 self._fail("who restarted answers no force", f"{bookie} accepted as {starts} (rule 22)")
             self._accepted[bookie] = {entry: boot for entry, boot in accepted.items() if entry > last}
 
-    def _closes(self) -> None:
+    def _look_at_closes(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
         """What is behind a gap is failed before the ledger ends there, not left to find out (rule 55)."""
-        left = self.unanswered()
-        if left:
-            self._fail("a close leaves no append undecided", f"{left} have no answer (rule 55)")
+        if isinstance(event, ev.CloseRequested):
+            self._closing.add(event.token)
+        answered = {effect.token for effect in effects if isinstance(effect, fx.Complete | fx.Fail)}
+        for effect in effects:
+            if isinstance(effect, fx.Closed) and effect.token is not None:
+                self._closing.discard(effect.token)
+            if isinstance(effect, fx.CasMetadata) and effect.metadata.is_closed:
+                left = [token for token in self.unanswered() if token not in answered]
+                if left:
+                    self._fail("a close leaves no append undecided", f"{left} have no answer (rule 55)")
 
     def _blamed(self, bookie: str, event: ev.Event) -> None:
         if isinstance(event, ev.FrameFailed) and event.code in _NO_FAULT_OF_THE_BOOKIE:

@@ -41,7 +41,7 @@ class WriterClient(Driver):
         self._next: EntryId = 0
         self._token = 0
         self._lac: EntryId = NO_ENTRY
-        self._failed_idle = False
+        self._failed_idle = self._has_ended = False
         self._explicit: list[EntryId] = []
         ensemble_changes_max = self._rng.choice((2, 100, 100))
         self.machine = LedgerWriter(
@@ -85,7 +85,7 @@ class WriterClient(Driver):
         self.later(int(self._pace_us * 2 * self._rng.random()), self._append)
 
     def _append(self) -> None:
-        if self.done:
+        if self.done or self._has_ended:
             return
         if not self._left:
             if self._closes:
@@ -188,6 +188,9 @@ class WriterClient(Driver):
             self._next = self.machine.last_add_pushed + 1
         self.cluster.checkers.writer_lac(self.ledger_id, self._lac, lac)
         self._lac = lac
+        if self._has_ended and not self.done and not self.machine.is_closing:
+            self.checks.over()
+            self.finish()
 
     def _complete(self, effect: fx.Complete) -> None:
         if not self.cluster.swarm.deferred_sync:
@@ -205,7 +208,8 @@ class WriterClient(Driver):
         self.finish()
 
     def _handle_ended(self, _effect: fx.HandleEnded) -> None:
-        self.finish()
+        """Nothing more is appended; a close that is under way still ends (rule 11)."""
+        self._has_ended = True
 
     def _degraded(self, effect: fx.Degraded) -> None:
         self.world.tally.state("no spare" if effect.missing else "no spare ended")

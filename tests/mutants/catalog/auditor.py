@@ -15,7 +15,7 @@ from daybook.core.metadata import LedgerMetadata
 from daybook.core.repair_plan import owed_by
 from daybook.core.repair_task import RepairTask, RetryBucket
 from daybook.core.surplus import SurplusRemoval
-from tests.mutants.catalog.swarms import READ_ONLY, REPAIRS, SIMPLE_DISKS, SWITCHED_OFF
+from tests.mutants.catalog.swarms import NO_SPARES, READ_ONLY, REPAIRS, SIMPLE_DISKS, SWITCHED_OFF
 from tests.mutants.registry import mutant
 from tests.sim.bookie_gc import Collector
 from tests.sim.metadata_model import Versioned
@@ -45,6 +45,7 @@ def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=29,
     caught_by=f"{_LEDGER}test_rule_29_an_open_ledger_is_closed_with_the_bookie_in_limbo_where_nobody_else_could_take_its_place",
+    swarm=NO_SPARES,
 )
 def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """An open ledger without a writer waits for a replacement, which may never come, and the mark with it."""
@@ -54,6 +55,7 @@ def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=29,
     caught_by=f"{_LEDGER}test_rule_29_two_of_three_in_limbo_leave_a_writer_alone_because_nobody_could_say_where_it_ends",
+    swarm=NO_SPARES,
 )
 def writers_are_fenced_though_nobody_can_vouch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery is begun that cannot come to its end, and the writer is stopped for nothing."""

@@ -5,8 +5,7 @@ import pytest
 from daybook.core.bookie import BookieLedger
 from daybook.core.errors import Code
 from daybook.core.frame import FrameHeader
-from daybook.core.ids import EntryId
-from tests.mutants.catalog.swarms import LOST_DISKS
+from tests.mutants.catalog.swarms import DELETIONS, LOST_DISKS
 from tests.mutants.registry import mutant
 
 _TESTS = "tests/core/test_bookie.py::"
@@ -62,7 +61,7 @@ def any_ledger_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=20,
     caught_by=f"{_TESTS}test_rule_20_after_deletion_and_collection_the_old_writer_is_out",
-    not_simulated="a simulated bookie lets go of the whole object when it collects a ledger",
+    swarm=DELETIONS,
 )
 def collection_keeps_attachments(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collected ledger forgets its fence but not its writer."""
@@ -76,15 +75,11 @@ def collection_keeps_attachments(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=29,
     caught_by=f"{_TESTS}test_rule_29_limbo_refuses_normal_frames_as_a_bookie_failure_and_vouches_for_nothing",
-    not_simulated="a simulated bookie answers ranges, and tells its limbo with each",
+    swarm=LOST_DISKS,
 )
-def limbo_says_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bookie that lost its disk says that it never had an entry."""
-
-    def classify(self: BookieLedger, entry_id: EntryId) -> Code:
-        return Code.OK if self.index.contains(entry_id) else Code.NO_SUCH_ENTRY
-
-    monkeypatch.setattr(BookieLedger, "classify", classify)
+def limbo_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that lost its disk does not say so: its "not found" and its LAC look like a healthy one's."""
+    monkeypatch.setattr(BookieLedger, "in_limbo", property(lambda _: False))
 
 
 @mutant(

@@ -4,6 +4,7 @@ import pytest
 
 from daybook.core.placement_policies import SpreadPolicy
 from daybook.core.placement_search import EnsembleSearch
+from tests.mutants.catalog.swarms import UNEVEN_RACKS
 from tests.mutants.registry import mutant
 
 _CAUGHT_BY = "tests/core/test_placement.py::test_rule_36_recovery_keeps_the_racks_or_says_so"
@@ -15,7 +16,7 @@ def placement_ignores_racks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SpreadPolicy, "_applicable", lambda self, bookies: [])
 
 
-@mutant(rule=36, caught_by=_CAUGHT_BY, not_simulated="people are told; the auditor counts for itself")
+@mutant(rule=36, caught_by=_CAUGHT_BY, swarm=UNEVEN_RACKS)
 def misplaced_ensembles_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """What best effort missed is never marked, so it stays once the rack is back."""
     monkeypatch.setattr(SpreadPolicy, "problems", lambda self, quorum, ensemble, bookies: [])
@@ -24,7 +25,7 @@ def misplaced_ensembles_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 @mutant(
     rule=36,
     caught_by="tests/core/test_placement.py::test_the_first_bookie_is_given_up_where_it_spoils_the_rest",
-    not_simulated="the simulated racks are so even that the first seating does not spoil the rest",
+    swarm=UNEVEN_RACKS,
 )
 def placement_takes_the_first_seating(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search picks greedily: with overlapping write sets it misses seatings that keep the constraint."""

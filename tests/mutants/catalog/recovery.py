@@ -13,7 +13,7 @@ from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.core.recovery import LedgerRecovery
 from daybook.core.write_back import WriteBack
-from tests.mutants.catalog.swarms import LOST_DISKS, REPAIRS, STRIPED
+from tests.mutants.catalog.swarms import CLOSES, LOST_DISKS, STRIPED
 from tests.mutants.registry import mutant
 
 _EVIDENCE = "tests/core/test_recovery_evidence.py::"
@@ -188,7 +188,7 @@ def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=29,
     caught_by=f"{_EVIDENCE}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed",
-    not_simulated="a simulated disk that was lost knows no LAC, and never one that is too high",
+    swarm=LOST_DISKS,
 )
 def limbo_lacs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The LAC that a bookie in limbo tells counts."""
@@ -214,7 +214,7 @@ def the_length_before_a_fragment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
 @mutant(
     rule=56,
     caught_by=f"{_CLOSE}test_a_change_of_the_fragment_under_recovery_is_never_overwritten",
-    swarm=REPAIRS,
+    swarm=CLOSES,
 )
 def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A close that met a conflict is repeated against the new version, whatever changed."""
@@ -230,7 +230,7 @@ def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -
 @mutant(
     rule=56,
     caught_by="tests/explore/test_metadata_races.py::test_rule_56_deletion_recovery_and_repair_notice_each_other",
-    swarm=REPAIRS,
+    swarm=CLOSES,
 )
 def a_close_undoes_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, in a race with a repair of an older fragment."""

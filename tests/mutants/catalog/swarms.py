@@ -29,6 +29,9 @@ LOST_DISKS: Final[Swarm] = {
 }
 """Disks are lost again and again, the same one during its repair as well."""
 
+NO_SPARES: Final[Swarm] = {**LOST_DISKS, "bookies": 3, "recoverers": 0, "quorum": Quorum(3, 3, 2)}
+"""Disks are lost where no other bookie is."""
+
 RESTARTS: Final[Swarm] = {
     **_faults(crash_bookie=1.0),
     "deferred_sync": True,
@@ -70,14 +73,55 @@ LOST_SUCCESSORS: Final[Swarm] = {
 }
 """Those who got the copies lose them before they are named."""
 
+DELETIONS: Final[Swarm] = {
+    **REPAIRS,
+    "deleters": 2,
+    "delete_at_repair": 0.6,
+    "zk_slow_reply": 0.4,
+}
+"""Ledgers are deleted while they are repaired, and what was read of them is old when it comes."""
+
+CLOSES: Final[Swarm] = {
+    **REPAIRS,
+    **_faults(crash_bookie=1.0),
+    "absences_ms": (600, 900),
+    "recoverers": 0,
+    "recover_at_naming": 1.0,
+}
+"""Ledgers are recovered while older fragments of them are repaired."""
+
 EXPIRIES: Final[Swarm] = {**REPAIRS, **_faults(crash_bookie=1.0, wipe_bookie=1.0, expire_client=2.0)}
 """Workers lose their sessions."""
+
+LATE_CHANGES: Final[Swarm] = {
+    **_faults(crash_bookie=1.0),
+    "quorum": Quorum(3, 3, 2),
+    "bookies": 6,
+    "writers": 3,
+    "appends": 24,
+    "recoverers": 0,
+    "deleters": 0,
+    "zk_request_loss": 0.4,
+    "zk_late": 1.0,
+    "deferred_sync": False,
+    "explicit_ids": False,
+}
+"""Changes of metadata that were given up land later."""
 
 MIXED_ANSWERS: Final[Swarm] = {"overlapping": True, "refusal": 0.1, "reorder": 0.4, "fsync_stall": 0.1}
 """Streams with several messages under way, of which some frames are refused."""
 
 EXPLICIT_IDS: Final[Swarm] = {"explicit_ids": True, "deferred_sync": False}
 """Users choose the ids."""
+
+UNEVEN_RACKS: Final[Swarm] = {
+    "quorum": Quorum(6, 2, 1),
+    "bookies": 6,
+    "racks": 3,
+    "uneven_racks": True,
+    "writers": 3,
+}
+"""Some racks have more bookies than others, and every seat counts."""
 
 SWITCHED_OFF: Final[Swarm] = {
     **_faults(repair_off=1.0, crash_bookie=1.0),

@@ -18,7 +18,7 @@ from daybook.core.metadata_update import MetadataUpdate
 from daybook.core.quorum import Quorum
 from daybook.core.send_window import Member, MemberState, SendWindow
 from daybook.core.writer import LedgerWriter
-from tests.mutants.catalog.swarms import EXPLICIT_IDS, MIXED_ANSWERS, REPAIRS, RESTARTS
+from tests.mutants.catalog.swarms import EXPLICIT_IDS, LATE_CHANGES, MIXED_ANSWERS, REPAIRS, RESTARTS
 from tests.mutants.registry import mutant
 
 _WRITER = "tests/core/test_writer.py::"
@@ -33,7 +33,6 @@ _EXPLICIT = "tests/core/test_writer_explicit_ids.py::"
 @mutant(
     rule=8,
     caught_by=f"{_WRITER}test_rule_08_a_weak_ack_quorum_is_warned_about",
-    not_simulated="a warning is for people",
 )
 def every_ack_quorum_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is warned that one lost bookie loses acknowledged entries."""
@@ -341,7 +340,7 @@ def no_answer_is_taken_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=46,
     caught_by=f"{_ENSEMBLE}test_rule_46_an_attempt_that_may_still_arrive_is_overtaken_before_anything_completes",
-    not_simulated="a simulated session carries its requests out in order: no attempt arrives after a read",
+    swarm=LATE_CHANGES,
 )
 def a_read_settles_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read that finds the old version is taken for proof that an attempt never arrives."""
