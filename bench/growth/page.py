@@ -26,14 +26,18 @@ Client, ZooKeeper and all bookies ran on one machine, whose other work slows sin
 LEDGERS: Final = """\
 Closed ledgers on four bookies (E=3 Qw=3 Qa=2), without entries: the cost of metadata, and of one question to each bookie of a
 ledger. Reads of metadata are let loose; by default an auditor takes 500 a second, so that its rounds grow in proportion and its
-load does not. After a loss, three of four ledgers need a repair. Memory is the most that the process of the command had.
+load does not. After a loss, three of four ledgers need a repair; one worker is watched for 20 seconds, and begins at once however
+many tasks there are. Then the bookie comes back, and an audit takes back what is left of the plan; where a bookie misses a deadline it
+is not asked again in that round, and what hangs on its answer stays until the next. Memory is the most that the process of the command
+had.
 """
 
 OPEN_LEDGERS: Final = """\
 One writer with all of them open (E=3 Qw=3 Qa=2) on three bookies. Each got two entries when memory is taken; memory is what was
 added by them, of the bookie that has most. Idle: nothing is appended for ten seconds. "Seen" is the time from the acknowledgement
 until a reader has the entry, which needs the next LAC (at most 100 ms later, rule 48). In the end the writer dies, and another
-client recovers all of its ledgers, 16 at a time.
+client recovers all of its ledgers, 16 at a time. A client looks at each of its writers twenty times a second: what takes longer in all
+costs it more than in proportion.
 """
 
 LARGE_STORE: Final = """\
