@@ -28,6 +28,7 @@ from daybook_bookie.cookies import (
     write_cookie,
 )
 from daybook_bookie.disk import Disk, RealDisk
+from daybook_bookie.kept_mode import KeptMode
 from daybook_bookie.metadata_link import MetadataLink
 from daybook_bookie.records import NONCE_BYTES, limbo_record
 from daybook_bookie.settings import BookieSettings
@@ -142,6 +143,7 @@ class _Boot:
         cookie = replace(self._identity, incarnation=uuid.uuid4().hex)
         for disk in self._disks.values():
             begin_creation(disk, cookie)
+        KeptMode(self._disks["store"]).keep("")  # a new life: what the old one was told ended with it
         storage = self._open_disks(new=True)
         try:
             if start is Start.REPLACEMENT:

@@ -1,7 +1,7 @@
 """That an administrator made a bookie read-only, kept over restarts: a small file beside the store's cookie.
 
 It is kept on the bookie's own disk, as BookKeeper keeps its status, and not in ZooKeeper: it must hold from the first
-frame after a start, whoever answers by then, and it goes with the data of a lost disk, after which whoever drains the
+frame after a start, whoever answers by then, and it ends with the bookie's life: after a replacement whoever drains the
 bookie says it again. That the file is there decides; what is in it is for people. No room on the disk is no reason to
 take writes either: the bookie stays read-only for as long as it runs, and whoever asked is told that it is not kept.
 """

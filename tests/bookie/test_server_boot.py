@@ -71,6 +71,23 @@ def test_rule_29_directories_of_another_bookie_are_refused(
         start_bookie(server=bookie.metadata, bookie_id="b1")
 
 
+def test_a_drained_bookie_that_comes_back_on_its_old_directories_takes_writes(bookie: RunningBookie) -> None:
+    """It was made read-only to be drained, and its cookie went with it; what starts now is another bookie of that name."""
+    bookie.stub.set_read_only(pb.SetReadOnlyRequest(read_only=True, reason="decommission"), timeout=WAIT_S)
+
+    async def forget() -> None:
+        cookie = await bookie.link.bookies.cookie("b0")
+        assert cookie is not None
+        await bookie.link.bookies.delete_cookie("b0", cookie.version)
+
+    bookie.link.run(forget())
+    authorise(bookie)
+    bookie.restart()
+    assert bookie.bookie.is_writable
+    bookie.restart()
+    assert bookie.bookie.is_writable
+
+
 def test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it(bookie: RunningBookie) -> None:
     bookie.create_ledger(2, bookies=("b0", "b9"))
     bookie.create_ledger(3, bookies=("b9",))
