@@ -120,7 +120,7 @@ class World:
             if process is not None:
                 if process.incarnation != incarnation:
                     continue
-                if process.paused_until_us > time_us:
+                if process.paused_until_us > time_us or process.held_up:
                     process.held_up.append((sequence, incarnation, call, args))
                     continue
             self.now_us = time_us
