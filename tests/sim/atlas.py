@@ -3,7 +3,8 @@
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import write_set
-from tests.sim.checkers import Checkers, Ghost
+from tests.sim.checkers import Checkers
+from tests.sim.ghost import Ghost
 
 
 def may_lose(checkers: Checkers, bookie: BookieId) -> bool:
@@ -12,11 +13,15 @@ def may_lose(checkers: Checkers, bookie: BookieId) -> bool:
     A bookie is lost for a ledger while it is in limbo, and for an entry when it had it and has it no more. So no
     run is given a task that cannot be done, and every failure is a bug.
     """
-    return all(ghost.deleted or _survives(checkers, ghost, bookie) for ghost in checkers.ghosts.values())
+    return all(
+        _survives(checkers, ghost, metadata, bookie)
+        for ghost in checkers.ghosts.values()
+        for metadata in (ghost.metadata, ghost.proposed)
+        if metadata is not None and not ghost.deleted
+    )
 
 
-def _survives(checkers: Checkers, ghost: Ghost, bookie: BookieId) -> bool:
-    metadata = ghost.metadata
+def _survives(checkers: Checkers, ghost: Ghost, metadata: LedgerMetadata, bookie: BookieId) -> bool:
     most = metadata.quorum.ack_quorum - 1
     if not metadata.is_closed and len(_lost_or_being_replaced(checkers, metadata, bookie)) > most:
         return False

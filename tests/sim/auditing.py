@@ -346,9 +346,9 @@ class WorkerClient(Inspector):
         if isinstance(self.machine, LedgerRecovery) and self._recovery_checks is not None:
             self._recovery_checks.stepped(event, effects)
         if self.activity is Activity.REPAIR and self._repair_checks is not None:
+            self._repair_checks.stepped(event, effects)
             if any(isinstance(effect, fx.CasMetadata) for effect in effects):
                 self.cluster.naming_successors(self)
-            self._repair_checks.stepped(event, effects)
 
     def _repair_failed(self, effect: fx.RepairFailed) -> None:
         self._checks.failed(self.ledger_id, self.world.now_ms)

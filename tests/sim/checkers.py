@@ -7,14 +7,14 @@ every event and no weaker, for nothing that it depends on changes in between.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from daybook.core.frame import Entry
-from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
+from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import write_set
 from tests.sim.audit_checks import AuditChecks
+from tests.sim.ghost import Ghost
 from tests.sim.world import ViolationError, World
 
 PENDING_BYTES_MAX: Final = 1 << 20
@@ -45,31 +45,6 @@ class Disks(Protocol):
         """The entries of each ledger, in memory or on the disk."""
 
 
-@dataclass(slots=True)
-class Ghost:
-    """What is known of one ledger by someone who sees everything."""
-
-    metadata: LedgerMetadata
-    changed_us: int = 0
-    """When its metadata changed last."""
-    content: dict[EntryId, bytes] = field(default_factory=dict)
-    durable_ever: dict[EntryId, set[BookieId]] = field(default_factory=dict)
-    synced_once: set[tuple[BookieId, EntryId]] = field(default_factory=set)
-    """Like `durable_ever`, but a removal takes nothing out."""
-    not_written: dict[EntryId, bytes] = field(default_factory=dict)
-    """What its writer was told to be certainly not written."""
-    acked: EntryId = NO_ENTRY
-    delivered: EntryId = NO_ENTRY
-    seen_lac: EntryId = NO_ENTRY
-    deleted: bool = False
-    collected: set[BookieId] = field(default_factory=set)
-
-    @property
-    def end(self) -> EntryId | None:
-        """The last entry, once the ledger is closed; known for ever."""
-        return self.metadata.last_entry if self.metadata.is_closed else None
-
-
 class Checkers:
     """The invariants of one run."""
 
@@ -98,7 +73,7 @@ class Checkers:
             self.fail(
                 "a deleted ledger is never written again", f"metadata of ledger {new.ledger_id} changed"
             )
-        ghost.metadata, ghost.changed_us = new, self.world.now_us
+        ghost.metadata, ghost.proposed, ghost.changed_us = new, None, self.world.now_us
         if new.is_closed and not old.is_closed:
             self._closed(ghost, new)
         self.acked_entries_are_readable(ghost)

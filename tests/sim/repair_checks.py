@@ -37,7 +37,8 @@ class RepairChecks:
             match effect:
                 case fx.SendFrame():
                     self._copies(effect)
-                case fx.CasMetadata():
+                case fx.CasMetadata(metadata=metadata):
+                    self._checkers.ghosts[self._ledger_id].proposed = metadata
                     self._names()
                 case fx.RepairFinished():
                     self._finishes()
