@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from tests.chaos.records import write_record
 from tests.mutants.registry import WAITING, Mutant, load_catalog, registered
@@ -107,7 +107,14 @@ def _print_list(mutants: Iterable[Mutant]) -> None:
 
 def _print_results(mutants: Iterable[Mutant], outcomes: dict[str, Outcome], found: dict[str, Found]) -> None:
     """One line for each mutant, rules apart, with what caught it; reasons where something is wrong or not simulated."""
-    table = Table("rule", "mutant", "test", "seeds", "check", title="Mutants")
+    table = Table(
+        "rule",
+        Column("mutant", overflow="fold"),
+        "test",
+        "seeds",
+        Column("caught by the check, or by the test alone", overflow="fold"),
+        title="Mutants",
+    )
     rule = 0
     for mutant in mutants:
         if rule and mutant.rule != rule:
