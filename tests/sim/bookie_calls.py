@@ -28,7 +28,7 @@ from daybook.core.stream import StreamAnswers
 from tests.sim.bookie_disk import BookieDisk
 from tests.sim.bookie_gc import Collector
 from tests.sim.bookie_polls import LacPolls
-from tests.sim.disk import EntriesRemoved, FrameWritten, RecordWritten
+from tests.sim.disk import EntriesRemoved, FrameWritten, LedgerDropped, RecordWritten
 from tests.sim.journalled import JournalledDisk
 from tests.sim.metadata_model import Session
 from tests.sim.network import Stream
@@ -285,13 +285,19 @@ class BookieCalls(BookieDisk):
         )
 
     def _unsynced(self, ledger_id: LedgerId) -> list[EntryId]:
-        """The entries that were accepted and are not synced yet."""
-        return [
-            entry
-            for waiting in self.disk.unsynced
-            if isinstance(waiting.written, FrameWritten) and waiting.written.ledger_id == ledger_id
-            for entry in waiting.written.entries
-        ]
+        """The entries that were accepted, and not removed again, since the last sync."""
+        found: dict[EntryId, None] = {}
+        for written in (waiting.written for waiting in self.disk.unsynced):
+            if written.ledger_id != ledger_id:
+                continue
+            if isinstance(written, FrameWritten):
+                found.update(dict.fromkeys(written.entries))
+            elif isinstance(written, EntriesRemoved):
+                for entry in written.entries:
+                    found.pop(entry, None)
+            elif isinstance(written, LedgerDropped):
+                found.clear()
+        return list(found)
 
     def read_lac(self, ledger_id: LedgerId, request: SendLacRead, reply: Callable[..., None]) -> None:
         """Tell the LAC, now or when it is news."""
