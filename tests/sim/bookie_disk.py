@@ -93,6 +93,9 @@ class BookieDisk(Process):
             return
         self._syncing = True
         delay = _SYNC_MIN_US + int(_SYNC_SPREAD_US * self._rng.random())
+        if self._slowness > 1 and self.cluster.is_faulty:
+            self.world.tally.fault("slow disk")
+            delay *= self._slowness
         stall = self.cluster.swarm.fsync_stall
         if self.cluster.is_faulty and stall and self._rng.random() < stall:
             self.world.tally.fault("fsync stall")
@@ -103,9 +106,7 @@ class BookieDisk(Process):
         if self.journalled is None:
             self.later(delay, self._synced, len(self.disk.unsynced))
         else:
-            if self._slowness > 1:
-                self.world.tally.fault("slow disk")
-            self.later(0, self._append, self.journalled, delay * self._slowness)
+            self.later(0, self._append, self.journalled, delay)
 
     def _append(self, disk: JournalledDisk, delay: int) -> None:
         """Write the group; its sync takes its time."""
