@@ -8,7 +8,17 @@ import pytest
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.metadata import LedgerMetadata
-from daybook.metadata import bookies, kazoo_session, lease, ledgers, registration, resolving, tasks, tree
+from daybook.metadata import (
+    bookies,
+    kazoo_session,
+    lease,
+    ledgers,
+    read_ahead,
+    registration,
+    resolving,
+    tasks,
+    tree,
+)
 from daybook.metadata.store import Versioned
 from tests.mutants.registry import mutant
 
@@ -122,7 +132,7 @@ def a_ledger_that_cannot_be_repaired_stays_due(monkeypatch: pytest.MonkeyPatch) 
 )
 def all_ledgers_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A walk reads a whole page at once."""
-    monkeypatch.setattr(ledgers, "READS_IN_FLIGHT_MAX", math.inf)
+    monkeypatch.setattr(read_ahead, "READS_IN_FLIGHT_MAX", math.inf)
 
 
 @mutant(
