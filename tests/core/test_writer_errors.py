@@ -116,9 +116,9 @@ def test_rule_21_a_refused_frame_and_a_missing_bookie_end_the_handle_in_time(ref
     """Two of three are there, which is a quorum for every entry but for the one that one of them refused."""
     world = WriterWorld(spares="", policy=WriterPolicy(quorum_wait_ms=50))
     token = world.write("x")
-    steps = [lambda: world.fail("c", Code.BAD_FRAME), lambda: world.fail("a", Code.TIMEOUT)]
-    for step in steps if refused_first else reversed(steps):
-        step()
+    answers = [("c", Code.BAD_FRAME), ("a", Code.TIMEOUT)]
+    for bookie, code in answers if refused_first else reversed(answers):
+        world.fail(bookie, code)
     world.ack("b")
     assert world.end is None, "a may come back"
     world.tick(60)
