@@ -155,8 +155,8 @@ def running(folder: Path, **variables: str) -> Iterator[Server]:
         yield server
     finally:
         if server.process.poll() is None:
-            server.process.kill()
-        server.process.wait()
+            server.process.terminate()  # killed, it would leave the server that it started behind
+        server.process.wait(30)
 
 
 @pytest.mark.integration
