@@ -8,6 +8,7 @@ import pytest
 
 from tests.chaos.records import VARIABLE, write_record
 from tests.chaos.reliability import KEPT, PAGE, UnknownRecordError, load, page, summed, take
+from tests.sim.trace import STATES
 
 
 def record(kind: str, seed: int = 1, **changes: Any) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def test_figures_are_of_all_rows() -> None:
     for line in (
         "| events simulated | 7,000 |",
         "| classes of faults | 2 |",
-        "| named states reached | 1 of 16 |",
+        f"| named states reached | 1 of {len(STATES)} |",
         "| seeds of chaos with real processes | 2 |",
         "| faults injected into real processes | 7 |",
         "| loss | 3 | 1 |",
