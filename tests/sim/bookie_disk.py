@@ -174,11 +174,15 @@ class BookieDisk(Process):
 
     def _flush_soon(self) -> None:
         disk = self.journalled
-        if disk is not None and not self._flush_is_due and disk.has_changes:
+        if disk is not None and not self._flush_is_due and (disk.has_changes or self.owes):
             self._flush_is_due = True
             self.later(int(self.cluster.disks.flush_us * (0.5 + self._rng.random())), self._flush, disk)
 
     def _flush(self, disk: JournalledDisk) -> None:
+        if not disk.has_changes:  # the flush before has stored what the journal refused meanwhile
+            self._refusals_stored = self._refusals
+            self._flush_is_due = False
+            return
         generation = disk.begin_flush()
         self.later(self.cluster.disks.flush_takes_us, self._flushed, disk, generation, self._refusals)
 

@@ -328,8 +328,7 @@ class JournalledDisk(Disk):
     def crash(self, rng: Random, keep: float) -> tuple[list[Written], int]:
         """Power is lost: each unsynced sector stays with probability `keep`. Replays what is left."""
         before, waiting = self.ledgers, self.unsynced + self._refused
-        for ledger_id, entries in self._removing.items():
-            self._forget_removed(ledger_id, entries)
+        self._forget_what_a_flush_may_have_lost()
         kept: list[bool] = []
 
         def stays(_name: str, _sector: int) -> bool:
@@ -352,8 +351,16 @@ class JournalledDisk(Disk):
                 found.append(FrameWritten(ledger_id, new, -1, 0))
         return found, max(0, len(waiting) - len(found))
 
+    def _forget_what_a_flush_may_have_lost(self) -> None:
+        """Its commit may have happened, be it reported or not, and then the journal is not replayed before its mark."""
+        for ledger_id, entries in self._removing.items():
+            self._forget_removed(ledger_id, entries)
+        if self._was_damaged and self.storage.cache.is_flushing:
+            for ledger_id, stored in self.ledgers.items():
+                for entry in [entry for entry in stored.entries if self.is_damaged(ledger_id, entry)]:
+                    del stored.entries[entry]
+
     def _forget_removed(self, ledger_id: LedgerId, removed: set[EntryId]) -> None:
-        """A commit of a flush that was cut short may have happened."""
         stored, held = self.ledgers.get(ledger_id), self.held(ledger_id)
         if stored is not None:
             for entry in removed:

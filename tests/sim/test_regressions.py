@@ -12,6 +12,8 @@ from tests.sim.scenario import run_seed
 SEEDS = {
     968: "a frame that one bookie refused waited for ever for another that was missing (rule 21)",
     471: "a reader met a second answer for a piece that was complete (rule 18)",
+    65337: "a simulated bookie whose journal had no room never said again what it holds, though its store had all of it",
+    78434: "a commit that happened and was told as failed was taken for a journal that forgets (rule 23)",
 }
 
 
