@@ -41,7 +41,7 @@ from daybook.runtime.logs import get_logger
 from tests.bookie.process_kit import BookieProcess
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
-from tests.operator.api.operator_kit import KILLED, PATIENCE_S, Noted, OperatorProcess
+from tests.operator.api.operator_kit import KILLED, PATIENCE_S, SESSION_MS, Noted, OperatorProcess
 
 _LOG = get_logger(__name__)
 CLUSTER = "daybook"
@@ -248,6 +248,7 @@ class RealBookies:
                 bookie_id=self._site.bookie(ordinal),
                 wait_for_topology=True,
                 owner_uid=owner,
+                session_timeout_ms=SESSION_MS,
                 gc_interval_ms=500,
                 drain_ms=500,
             )
@@ -350,9 +351,19 @@ class Operator:
 
 
 def killable(site: Site, directory: Path) -> OperatorProcess:
-    """The operator of the site as a process of its own."""
+    """The operator of the site as a process of its own.
+
+    It waits for ZooKeeper as long as it takes: one that finds it slow says so in the status and in every budget, which
+    the next one takes back, and two that write once each before they die would do nothing else.
+    """
     return OperatorProcess(
-        site.plane, site.namespace, directory, site.zookeeper, CLUSTER=CLUSTER, FULL_AUDIT_PAUSE_MS="100"
+        site.plane,
+        site.namespace,
+        directory,
+        site.zookeeper,
+        CLUSTER=CLUSTER,
+        FULL_AUDIT_PAUSE_MS="100",
+        ZOOKEEPER_TIMEOUT_MS=str(int(PATIENCE_S * 1000)),
     )
 
 
