@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from daybook.core.bookie import BookieLedger, LedgerRecord
 from daybook.core.errors import Code
 from daybook.core.frame import Buffer, FrameHeader
-from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from daybook.core.ids import LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook.runtime.clock import unix_ms
 from daybook_bookie import ledger_record
@@ -43,29 +43,6 @@ def core_record(ledger_id: LedgerId, stored: ledger_record.LedgerRecord) -> Ledg
 def intro_of(ledger_id: LedgerId, key: str | None, seen_ms: int, *, introduced: bool) -> Record:
     """The record of a ledger's key, and of whether metadata has shown it OPEN (rule 20)."""
     return intro_record(LedgerIntro(ledger_id, seen_ms if introduced else KEY_ONLY_MS, (key or "").encode()))
-
-
-class _Index:
-    """What cache and store hold of one ledger; used with the table's lock held."""
-
-    def __init__(self, storage: Storage, ledger_id: LedgerId) -> None:
-        self._storage = storage
-        self._ledger_id = ledger_id
-
-    def contains(self, entry_id: EntryId) -> bool:
-        """See EntryIndex."""
-        hit = self._storage.cache.next_from(self._ledger_id, entry_id)
-        if hit is not None and hit[0] == entry_id:
-            return True
-        record = self._storage.store.ledger(self._ledger_id)
-        return record is not None and record.intervals.contains(entry_id)
-
-    def last(self) -> EntryId:
-        """See EntryIndex."""
-        record = self._storage.store.ledger(self._ledger_id)
-        stored = NO_ENTRY if record is None else record.intervals.last
-        pending = self._storage.cache.pending(self._ledger_id)
-        return max([stored, *(block.last for generation in pending for block in generation.blocks)])
 
 
 class LedgerTable:
@@ -98,7 +75,7 @@ class LedgerTable:
         """The ledger's one object, made if it is unknown; `release` it when nothing came of it."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
-            ledger = self._restore(ledger_id) or BookieLedger(ledger_id, _Index(self.storage, ledger_id))
+            ledger = self._restore(ledger_id) or BookieLedger(ledger_id)
             self._ledgers[ledger_id] = ledger
         return ledger
 
@@ -142,7 +119,7 @@ class LedgerTable:
         stored = self.storage.ledger(ledger_id)
         if stored is None:
             return None
-        return BookieLedger.restored(core_record(ledger_id, stored), _Index(self.storage, ledger_id))
+        return BookieLedger.restored(core_record(ledger_id, stored))
 
     # What is known. These take the lock themselves, and only for what is in the cache.
 

@@ -13,22 +13,12 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, Self
+from typing import Self
 
 from daybook.core.errors import Code
 from daybook.core.frame import FrameHeader
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.metadata import LedgerMetadata, LedgerState
-
-
-class EntryIndex(Protocol):
-    """What the owner holds of the ledger: write cache and store together."""
-
-    def contains(self, entry_id: EntryId) -> bool:
-        """Whether the entry was ever stored here; a stored entry that cannot be read counts (rule 26)."""
-
-    def last(self) -> EntryId:
-        """The highest entry id stored here; NO_ENTRY if there is none."""
 
 
 class Purpose(Enum):
@@ -109,9 +99,8 @@ class LedgerRecord:
 class BookieLedger:
     """The state of one ledger on one bookie. No method waits; the owner calls each under the ledger's lock."""
 
-    def __init__(self, ledger_id: LedgerId, index: EntryIndex) -> None:
+    def __init__(self, ledger_id: LedgerId) -> None:
         self.ledger_id = ledger_id
-        self.index = index
         self.key: str | None = None
         """The password's hash as clients present it; it may be a fence's guess until `introduced`."""
         self.introduced = False
@@ -129,9 +118,9 @@ class BookieLedger:
         self._deferred_synced = 0
 
     @classmethod
-    def restored(cls, record: LedgerRecord, index: EntryIndex) -> Self:
+    def restored(cls, record: LedgerRecord) -> Self:
         """The ledger as `record` left it; what was read back from disk is durable."""
-        ledger = cls(record.ledger_id, index)
+        ledger = cls(record.ledger_id)
         ledger.key = record.key
         ledger.introduced = record.introduced
         ledger.fenced = ledger.is_fence_durable = record.fenced
@@ -340,12 +329,6 @@ class BookieLedger:
         return True
 
     # Reads
-
-    def classify(self, entry_id: EntryId) -> Code:
-        """OK if the entry is there, NO_SUCH_ENTRY if the bookie can vouch that it never was, LIMBO if it cannot."""
-        if self.index.contains(entry_id):
-            return Code.OK
-        return Code.LIMBO if self.in_limbo else Code.NO_SUCH_ENTRY
 
     def last_add_confirmed(self) -> LacAnswer:
         """The highest LAC that a frame brought here."""

@@ -50,13 +50,7 @@ class Bookie:
     """Every frame that arrived, with the answer."""
 
     def __post_init__(self) -> None:
-        self.ledger = BookieLedger(LEDGER, self)
-
-    def contains(self, entry_id: EntryId) -> bool:
-        return entry_id in self.entries
-
-    def last(self) -> EntryId:
-        return max(self.entries, default=-1)
+        self.ledger = BookieLedger(LEDGER)
 
     def add(self, frame: bytes, metadata: LedgerMetadata | None, stream: int) -> Code:
         header = decode_header(frame)

@@ -74,13 +74,7 @@ class Shelf:
     def __init__(self, name: BookieId) -> None:
         self.name = name
         self.entries: dict[EntryId, bytes] = {}
-        self.ledger = BookieLedger(LEDGER, self)
-
-    def contains(self, entry_id: EntryId) -> bool:
-        return entry_id in self.entries
-
-    def last(self) -> EntryId:
-        return max(self.entries, default=-1)
+        self.ledger = BookieLedger(LEDGER)
 
     def serve(self, client: int, asked: "Asked", metadata: LedgerMetadata | None) -> Event:
         """Carry out a request, durably, and answer."""

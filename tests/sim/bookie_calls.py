@@ -21,7 +21,7 @@ from daybook.core.events import (
     ReadAnswered,
 )
 from daybook.core.frame import Entry
-from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
+from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook.core.placement import BookieInfo
 from daybook.core.stream import StreamAnswers
@@ -35,18 +35,6 @@ from tests.sim.network import Stream
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
-
-
-class Cache(dict[EntryId, bytes]):
-    """The entries of one ledger that a read meets: write cache and store together."""
-
-    def contains(self, entry_id: EntryId) -> bool:
-        """Whether the entry is there."""
-        return entry_id in self
-
-    def last(self) -> EntryId:
-        """The highest entry."""
-        return max(self, default=NO_ENTRY)
 
 
 class BookieCalls(BookieDisk):
@@ -65,7 +53,8 @@ class BookieCalls(BookieDisk):
         """Forget what only memory held."""
         self._reset_disk()
         self.ledgers = {}
-        self.caches: dict[LedgerId, Cache] = {}
+        self.caches: dict[LedgerId, dict[EntryId, bytes]] = {}
+        """The entries of each ledger that a read meets: write cache and store together."""
         self.streams: dict[int, tuple[Stream, StreamAnswers]] = {}
         self.adds: Counter[LedgerId] = Counter()
         self.looked: set[LedgerId] = set()
@@ -125,8 +114,8 @@ class BookieCalls(BookieDisk):
     def _ledger(self, ledger_id: LedgerId) -> BookieLedger:
         ledger = self.ledgers.get(ledger_id)
         if ledger is None:
-            cache = self.caches[ledger_id] = Cache()
-            ledger = self.ledgers[ledger_id] = BookieLedger(ledger_id, cache)
+            self.caches[ledger_id] = {}
+            ledger = self.ledgers[ledger_id] = BookieLedger(ledger_id)
         return ledger
 
     def _journal_record(self, ledger: BookieLedger) -> None:

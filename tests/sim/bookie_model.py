@@ -15,7 +15,7 @@ from daybook.core.errors import Code
 from daybook.core.frame import FrameHeader, decode_entries, split_message
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers
-from tests.sim.bookie_calls import BookieCalls, Cache
+from tests.sim.bookie_calls import BookieCalls
 from tests.sim.disk import Entries, FrameWritten, RecordWritten
 from tests.sim.metadata_model import LOST, Session, Versioned
 from tests.sim.network import Stream
@@ -38,13 +38,13 @@ class SimBookie(BookieCalls):
         self.alive = True
         self._reset()
         for ledger_id, stored in self.disk.ledgers.items():
-            cache = self.caches[ledger_id] = Cache(stored.entries)
+            self.caches[ledger_id] = dict(stored.entries)
             record = replace(
                 stored.record,
                 last_add_confirmed=stored.last_add_confirmed,
                 length_at_lac=stored.length_at_lac,
             )
-            self.ledgers[ledger_id] = BookieLedger.restored(record, cache)
+            self.ledgers[ledger_id] = BookieLedger.restored(record)
             if record.introduced:
                 self.looked.add(ledger_id)
         self.note(f"starts with {len(self.ledgers)} ledgers")

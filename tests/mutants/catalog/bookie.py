@@ -1,10 +1,13 @@
 """Mutants of a ledger on a bookie."""
 
+from weakref import WeakKeyDictionary
+
 import pytest
 
 from daybook.core.bookie import BookieLedger
 from daybook.core.errors import Code
 from daybook.core.frame import FrameHeader
+from daybook.core.ids import EntryId
 from tests.mutants.catalog.swarms import DELETIONS, LOST_DISKS
 from tests.mutants.registry import mutant
 
@@ -97,9 +100,7 @@ def any_repair_clears_limbo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BookieLedger, "clear_limbo", clear)
 
 
-@mutant(
-    rule=43, caught_by=f"{_TESTS}test_rule_43_an_entry_that_was_accepted_before_the_fence_is_found_after_it"
-)
+@mutant(rule=43, caught_by=f"{_TESTS}test_rule_43_an_add_comes_before_the_fence_or_is_refused")
 def a_fence_counts_only_once_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the fence and its sync adds still pass, so that a recovery read can overtake one."""
 
@@ -127,8 +128,18 @@ def the_length_is_not_kept_with_the_lac(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def what_is_there_is_acked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An add for an entry in the cache is answered without waiting for a sync."""
+    accept = BookieLedger.accept
+    here: WeakKeyDictionary[BookieLedger, set[EntryId]] = WeakKeyDictionary()
+    is_resent = False
 
-    def may_ack(self: BookieLedger, header: FrameHeader) -> bool:
-        return self.index.contains(header.first_entry)
+    def noting(self: BookieLedger, stream_id: int, header: FrameHeader) -> Code:
+        nonlocal is_resent
+        code = accept(self, stream_id, header)
+        held = here.setdefault(self, set())
+        is_resent = header.first_entry in held
+        if code is Code.OK:
+            held.add(header.first_entry)
+        return code
 
-    monkeypatch.setattr(BookieLedger, "may_ack_before_sync", may_ack)
+    monkeypatch.setattr(BookieLedger, "accept", noting)
+    monkeypatch.setattr(BookieLedger, "may_ack_before_sync", lambda *_: is_resent)
