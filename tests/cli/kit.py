@@ -27,6 +27,11 @@ def run(*arguments: object, env: dict[str, str] | None = None, stdin: str | None
     return CliRunner().invoke(app, words, env={**WIDTH, **(env or {})}, input=stdin)
 
 
+def _hear_interrupts() -> None:
+    """A shell has what it starts in the background ignore SIGINT, and so would what the tests start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Process:
     """The command as a process, in a session of its own."""
 
@@ -39,6 +44,7 @@ class Process:
             stderr=subprocess.PIPE,
             env={**os.environ, **WIDTH, **(env or {})},
             start_new_session=True,
+            preexec_fn=_hear_interrupts,
         )
         assert self._process.stdin
         assert self._process.stdout

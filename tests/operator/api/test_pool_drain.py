@@ -23,6 +23,8 @@ from tests.operator.api.pool_kit import AUDITING, CLUSTER, Operator, RealBookies
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 _LOWERED = re.compile(r"^Apply\(.*?'kind': 'StatefulSet'.*?'replicas': 3\b")
+NAMED = 3
+LEDGERS_MAX = 100
 ENTRIES = [b"entry %d" % number * 50 for number in range(40)]
 
 
@@ -38,14 +40,17 @@ async def working(client: Client) -> AsyncIterator[None]:
         await serving
 
 
-async def write(client: Client, count: int) -> list[LedgerId]:
-    """Closed ledgers; each is spread over three of the bookies."""
-    made = []
-    for _ in range(count):
+async def write(client: Client, bookie: str) -> list[LedgerId]:
+    """Closed ledgers, each spread over three of the bookies, until `bookie` is among those of some."""
+    made: list[LedgerId] = []
+    named = 0
+    while named < NAMED:
+        assert len(made) < LEDGERS_MAX, f"{bookie} gets no ledgers"
         ledger = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
         await ledger.append_many(ENTRIES)
         await ledger.close()
         made.append(ledger.id)
+        named += bookie in (await client.ledgers.read(ledger.id)).value.bookies()
     return made
 
 
@@ -79,9 +84,7 @@ def test_a_drain_moves_every_entry_first_although_the_operator_is_killed_before_
         async with Operator(site, bookies) as creator:
             await creator.drive(lambda: site.is_running(4), "created")
         async with connect(zookeeper, cluster=CLUSTER) as client, working(client):
-            ledgers = await write(client, 6)
-            named = [n for n in ledgers if site.bookie(3) in (await client.ledgers.read(n)).value.bookies()]
-            assert named, "the bookie that goes holds something"
+            ledgers = await write(client, site.bookie(3))
             site.change(replicas=3)
             operator = killable(site, tmp_path / "operator")
             done = await drive_killed(site, bookies, operator, lambda: site.is_running(3), "drained")
