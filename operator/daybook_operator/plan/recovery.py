@@ -4,7 +4,7 @@ A Job is an ordinary worker: it takes ZooKeeper's tasks under ZooKeeper's locks,
 has an account without any right to the API server.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -95,6 +95,16 @@ def recovery_spec(manifest: Manifest) -> RecoverySpec:
         spec.get("ttlSecondsAfterFinished", default.ttl_s),
         spec.get("jobTemplate") or {},
     )
+
+
+def carrier_of(pools: Sequence[Manifest]) -> Manifest | None:
+    """The pool of one cluster's `pools` that carries its repair: the first that can, else the first that stays.
+
+    A pool that is paused or hibernated makes no Jobs, and must not keep those of the others from being made.
+    """
+    staying = [pool for pool in pools if not is_terminating(pool)]
+    able = [pool for pool in staying if not is_paused(pool) and not pool["spec"].get("hibernate", False)]
+    return next(iter([*able, *staying]), None)
 
 
 def decide_recovery(

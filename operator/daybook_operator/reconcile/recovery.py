@@ -1,8 +1,9 @@
 """The repair of a cluster: sees to it that it is audited, observes tasks and Jobs, and has Jobs made and cancelled.
 
-Of several pools of one cluster the first by name carries the Jobs; all of them show the same figures.
+Of several pools of one cluster one carries the Jobs (see `carrier_of`); all of them show the same figures.
 """
 
+import asyncio
 from typing import Any, Final
 
 from daybook.client.autorecovery.report import AuditReport
@@ -11,6 +12,7 @@ from daybook.core.audit_ledger import Reason
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.kube import Object
 from daybook_operator.plan.decision import is_paused, is_terminating
+from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.jobs import JobSeen, TaskSeen
 from daybook_operator.plan.ledger_world import cluster_text
 from daybook_operator.plan.pool_spec import cluster_of, spec_of
@@ -21,9 +23,10 @@ from daybook_operator.plan.recovery import (
     TASKS_ANNOTATION,
     AuditSeen,
     RecoverySeen,
+    carrier_of,
     decide_recovery,
 )
-from daybook_operator.queue import Key
+from daybook_operator.queue import RECOVERY, Key
 from daybook_operator.reconcile.world import World
 
 _AWAY: Final = {Reason.MISSING.value, Reason.UNLISTED.value}
@@ -57,19 +60,20 @@ class RecoveryReconciler:
         self._world = world
         self._needless = NeedlessJobs()
         self._told: dict[str, object] = {}
+        self._carriers: dict[ClusterRef, Key] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """One look; see `queue.Reconcile`."""
         world = self._world
         pool = await world.kube.find("BookiePool", key.namespace, key.name)
-        if pool is None or is_terminating(pool):
+        if pool is None:
             return None
         ref = cluster_of(pool, world.pool_defaults)
-        world.inventory.add_pool(key.namespace, key.name, ref)
+        if not is_terminating(pool):
+            world.inventory.add_pool(key.namespace, key.name, ref)
         if not ref.zookeeper:
             return None  # the pool's own condition says so
-        first = world.inventory.pools_of(ref)[0]
-        if (first.namespace, first.name) != (key.namespace, key.name):
+        if await self._carrier(ref) != key:
             return None
         link = await world.clusters.link(ref)
         spec = spec_of(pool, world.pool_defaults)
@@ -92,6 +96,22 @@ class RecoveryReconciler:
         again_s = await world.performer.carry_out(decision)
         self._tell_pools(link, seen, is_news=bool(decision.effects))
         return again_s
+
+    async def _carrier(self, ref: ClusterRef) -> Key | None:
+        """The key of the pool that carries the repair of a cluster; one that is new to it is looked at."""
+        pools = self._world.inventory.pools_of(ref)
+        found = await asyncio.gather(
+            *(self._world.kube.find("BookiePool", each.namespace, each.name) for each in pools)
+        )
+        carrier = carrier_of([pool for pool in found if pool is not None])
+        if carrier is None:
+            self._carriers.pop(ref, None)
+            return None
+        key = Key(RECOVERY, carrier["metadata"]["namespace"], carrier["metadata"]["name"])
+        if self._carriers.get(ref) != key:
+            self._carriers[ref] = key
+            self._world.look_at(key)
+        return key
 
     def _measure(self, seen: RecoverySeen) -> None:
         cluster, metrics = str(seen.cluster_ref), self._world.metrics

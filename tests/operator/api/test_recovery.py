@@ -116,6 +116,7 @@ def stage(
 
 def test_jobs_make_good_what_a_lost_bookie_held_and_go_when_it_comes_back(stage: Stage) -> None:
     spec = {"lostBookieDelaySeconds": 1, "parallelism": 2, "ledgersPerJob": 3}
+    stage.resources.create(pool("a-paused-one", stage.zookeeper, stage.cluster, is_paused=True))
     stage.resources.create(pool("bk", stage.zookeeper, stage.cluster, replicas=4, recovery=spec))
     gone = f"{stage.namespace}.bk-3"
     made = stage.write_ledgers(5, gone)

@@ -13,6 +13,7 @@ from daybook_operator.plan.recovery import (
     TASKS_ANNOTATION,
     AuditSeen,
     RecoverySeen,
+    carrier_of,
     decide_recovery,
     recovery_status,
 )
@@ -164,3 +165,13 @@ def test_the_status_counts_what_is_left() -> None:
     assert status["lostBookies"] == ["data.bk-0"]
     assert status["lastFullAudit"]["clean"] is False
     assert status["lastFullAudit"]["startedAt"] < status["lastFullAudit"]["finishedAt"]
+
+
+def test_a_pool_that_stands_still_does_not_carry_the_repair_of_others() -> None:
+    paused = pool({"name": "a", "annotations": {"daybook.dev/pause": "true"}})
+    hibernated = pool({"name": "b"}, hibernate=True)
+    going = pool({"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"})
+    able, other = pool({"name": "d"}), pool({"name": "e"})
+    assert carrier_of([paused, hibernated, going, able, other]) is able
+    assert carrier_of([going, paused, hibernated]) is paused  # it audits, and makes no Jobs
+    assert carrier_of([going]) is None
