@@ -8,7 +8,7 @@ certainly lives is told by `kazoo_session` (rule 46).
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Self, TypeVar
 
 from kazoo import exceptions as kazoo_errors
@@ -84,6 +84,10 @@ class ZooKeeperOptions:
     sasl: Mapping[str, str] | None = field(default=None, repr=False)
     auth: Sequence[tuple[str, str]] = field(default=(), repr=False)
     acl: Sequence[ACL] | None = None
+
+    def anonymous(self) -> "ZooKeeperOptions":
+        """The same without anything that says who asks: for servers that the credentials are not for."""
+        return replace(self, cert_file="", key_file="", key_password="", sasl=None, auth=(), acl=None)
 
 
 class ZooKeeperTransport(Transport):

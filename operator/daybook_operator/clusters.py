@@ -37,6 +37,7 @@ from daybook.runtime.logs import get_logger
 from daybook.runtime.tls import TlsFiles, client_credentials
 from daybook_operator.metrics import LabelledRegistries
 from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.zookeeper_access import are_same_servers
 from daybook_operator.settings import OperatorSettings
 
 _LOG: Final = get_logger(__name__)
@@ -342,8 +343,15 @@ class Clusters:
                 await opening
 
     async def _open(self, ref: ClusterRef) -> ClusterLink:
+        settings = self._context.settings
+
         async def open_store() -> MetadataStore:
-            store = await ZooKeeperStore.open(ref.zookeeper, zookeeper_options())
+            options = zookeeper_options()
+            if not are_same_servers(ref.zookeeper, settings.zookeeper):
+                options = (
+                    options.anonymous()
+                )  # who may edit a pool may name any server, and would be shown them
+            store = await ZooKeeperStore.open(ref.zookeeper, options)
             try:
                 await ensure_cluster(store, Layout(ref.cluster), created_at_ms=unix_ms())
             except BaseException:
@@ -351,7 +359,6 @@ class Clusters:
                 raise
             return store
 
-        settings = self._context.settings
         files = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_ca)
         client = Client(
             open_store,

@@ -46,6 +46,15 @@ class ZooKeeperAccess:
         return [{"name": VOLUME, "secret": {"secretName": self.tls_secret, "defaultMode": 0o440}}]
 
 
+def are_same_servers(one: str, other: str) -> bool:
+    """Whether two connect strings name the same servers, in whatever order and under whatever path."""
+    return _servers(one) == _servers(other)
+
+
+def _servers(connect_string: str) -> frozenset[str]:
+    return frozenset(connect_string.partition("/")[0].split(","))
+
+
 def zookeeper_access_of(access: Mapping[str, Any]) -> ZooKeeperAccess:
     """`spec.zookeeperAccess` as the API server has it."""
     tls, digest = access.get("tls") or {}, access.get("digestSecretRef") or {}

@@ -1,16 +1,22 @@
 """How bookies and recovery Jobs are let in by a ZooKeeper that asks for TLS and a user: by settings that they know."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from daybook_bookie.settings import BookieSettings
+from daybook_operator.clusters import Clusters, LinkContext
+from daybook_operator.metrics import LabelledRegistries
 from daybook_operator.plan.effects import Apply, ClusterRef
 from daybook_operator.plan.jobs import TaskSeen
 from daybook_operator.plan.pool_objects import stateful_set
 from daybook_operator.plan.pool_spec import spec_of
 from daybook_operator.plan.recovery import RecoverySeen, decide_recovery
+from daybook_operator.settings import OperatorSettings
 
-from daybook.metadata.zookeeper import ZooKeeperOptions
+from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.core.errors import MetadataUnavailableError
+from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.metadata.zookeeper_settings import zookeeper_options
 from tests.operator.unit.pool_facts import pool_manifest
 from tests.operator.unit.pool_sim import DEFAULTS, PoolSim
@@ -84,3 +90,45 @@ def test_without_it_nothing_is_mounted_or_set(monkeypatch: pytest.MonkeyPatch) -
         assert "zookeeper-tls" not in {each["name"] for each in pod["volumes"]}
     assert variables(bookies_pod(), "DAYBOOK_BOOKIE_ZOOKEEPER_") == {}
     assert zookeeper_options() == ZooKeeperOptions()
+
+
+@pytest.mark.parametrize(
+    ("zookeeper", "is_shown"),
+    [
+        ("zk-0:2181,zk-1:2181", True),
+        ("zk-1:2181,zk-0:2181/tenant", True),
+        ("zk-0:2181,elsewhere:2181", False),
+        ("elsewhere:2181", False),
+    ],
+)
+def test_the_operator_shows_its_credentials_to_its_own_zookeeper_alone(
+    zookeeper: str, is_shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAYBOOK_ZOOKEEPER_DIGEST", "user:secret")
+    shown: list[ZooKeeperOptions] = []
+
+    async def opened(_hosts: str, options: ZooKeeperOptions) -> ZooKeeperStore:
+        shown.append(options)
+        raise MetadataUnavailableError("nobody is there")
+
+    monkeypatch.setattr(ZooKeeperStore, "open", opened)
+    settings = OperatorSettings(zookeeper="zk-0:2181,zk-1:2181")
+    context = LinkContext(
+        settings,
+        AutoRecoverySettings(),
+        "operator",
+        LabelledRegistries("cluster"),
+        lambda _: None,
+        lambda *_: None,
+    )
+
+    async def link() -> None:
+        clusters = Clusters(context)
+        with pytest.raises(MetadataUnavailableError):
+            await clusters.link(ClusterRef(zookeeper, "daybook"))
+        await clusters.close()
+
+    asyncio.run(link())
+    (options,) = shown
+    assert options.auth == ((("digest", "user:secret"),) if is_shown else ())
+    assert (options.acl is not None) == is_shown
