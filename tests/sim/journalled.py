@@ -319,16 +319,23 @@ class JournalledDisk(Disk):
         self._forget_lost(ledger_id)
 
     def is_lost(self, ledger_id: LedgerId, entry: EntryId) -> bool:
-        """Whether an entry is damaged in the store and nowhere else."""
-        hit = self.storage.cache.next_from(ledger_id, entry)
-        return (hit is None or hit[0] != entry) and self.is_damaged(ledger_id, entry)
+        """Whether an entry is damaged in the store, and no repair of it waits in the cache.
+
+        The journal may still have it, and reads find it there; the next flush leaves the store as it is all the same.
+        """
+        return self.is_damaged(ledger_id, entry) and not any(
+            block.header.is_recovery and entry in block_entry_ids(block)
+            for pending in self.storage.cache.pending(ledger_id)
+            for block in pending.blocks
+        )
 
     # The end of a process
 
     def crash(self, rng: Random, keep: float) -> tuple[list[Written], int]:
         """Power is lost: each unsynced sector stays with probability `keep`. Replays what is left."""
         before, waiting = self.ledgers, self.unsynced + self._refused
-        self._forget_what_a_flush_may_have_lost()
+        for ledger_id, entries in self._removing.items():
+            self._forget_removed(ledger_id, entries)
         kept: list[bool] = []
 
         def stays(_name: str, _sector: int) -> bool:
@@ -351,16 +358,8 @@ class JournalledDisk(Disk):
                 found.append(FrameWritten(ledger_id, new, -1, 0))
         return found, max(0, len(waiting) - len(found))
 
-    def _forget_what_a_flush_may_have_lost(self) -> None:
-        """Its commit may have happened, be it reported or not, and then the journal is not replayed before its mark."""
-        for ledger_id, entries in self._removing.items():
-            self._forget_removed(ledger_id, entries)
-        if self._was_damaged and self.storage.cache.is_flushing:
-            for ledger_id, stored in self.ledgers.items():
-                for entry in [entry for entry in stored.entries if self.is_damaged(ledger_id, entry)]:
-                    del stored.entries[entry]
-
     def _forget_removed(self, ledger_id: LedgerId, removed: set[EntryId]) -> None:
+        """A commit of a flush that was cut short may have happened."""
         stored, held = self.ledgers.get(ledger_id), self.held(ledger_id)
         if stored is not None:
             for entry in removed:
@@ -407,6 +406,8 @@ class JournalledDisk(Disk):
             self.ledgers[ledger_id] = Stored(
                 core, self._entries(ledger_id), record.last_add_confirmed, record.length_at_lac
             )
+            if self._was_damaged:
+                self._forget_lost(ledger_id)
 
     def _entries(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
         """Every entry that can be read."""
