@@ -29,6 +29,7 @@ from daybook_operator.plan.pool_objects import (
     service,
     service_account,
     stateful_set,
+    without_foreign_set,
 )
 from daybook_operator.plan.pool_placement import is_spread, placement_condition
 from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms, replication_of
@@ -53,12 +54,14 @@ WRONG_LOOK_S: Final = 30.0
 def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decision:
     """Everything that is to be done for the pool now; with `drain_failure`, why the drain's step failed, all but the drain."""
     if is_terminating(world.manifest):
-        return deletion(world, now_ms)
+        return deletion(without_foreign_set(world), now_ms)
     if is_paused(world.manifest):
         return paused(world.ref, world.manifest, now_ms)
+    blocked = cannot_begin(world)
+    world = without_foreign_set(world)
     placing = placing_of(world)
     replication = replication_of(world, now_ms)
-    growth = growth_step(world)
+    growth = growth_step(world, may_recreate=blocked is None)
     scale = scale_of(world, replication)
     topology = topology_step(world, placing)
     lost = lost_disk_step(world, placing)
@@ -70,7 +73,6 @@ def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decisio
     )
     placement = placement_condition(world, placing)
     budgets = budgets_step(world, placing, is_full=replication.is_full, is_spread=is_spread(world, placement))
-    blocked = cannot_begin(world)
     conditions = [
         blocked if blocked is not None else ready_condition(world, lost.troubles),
         progressing_condition(world, rolling, draining),
