@@ -157,6 +157,18 @@ def test_zones_are_required_only_where_every_node_must_have_one() -> None:
     assert strictness()["topology.daybook.dev/rack"] == "ScheduleAnyway", "most nodes have no such label"
 
 
+@pytest.mark.parametrize(
+    "topology",
+    [{"rackKey": "topology.kubernetes.io/zone"}, {"zoneKey": "kubernetes.io/hostname"}],
+    ids=["the rack is the zone", "the zone is the node"],
+)
+def test_what_is_asked_of_zones_holds_where_a_rack_or_node_is_one(topology: dict[str, str]) -> None:
+    spread = pod(topology={**topology, "maxSkew": 3})["spec"]["topologySpreadConstraints"]
+    found = {each["topologyKey"]: (each["whenUnsatisfiable"], each["maxSkew"]) for each in spread}
+    assert found[topology.get("zoneKey", "topology.kubernetes.io/zone")] == ("DoNotSchedule", 3)
+    assert len(spread) == len(found) == 2
+
+
 def test_an_upgrade_of_the_operator_rolls_no_pool() -> None:
     """Neither its version nor its default image reach a pool that it knows."""
     sim = PoolSim()
