@@ -42,7 +42,7 @@ class PodSeen:
     revision: str = ""
     image: str = ""
     rack: str = ""
-    """Its label, which the budgets select by."""
+    """Its label, which the budgets of racks select by."""
     exit_code: int | None = None
     last_words: str = ""
     waits_for: str = ""
