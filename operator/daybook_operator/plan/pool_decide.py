@@ -1,7 +1,8 @@
 """The plan for a pool: what is true in, everything that is to be done now out.
 
 Growth comes first and asks nothing; then the objects and where bookies stand; then what needs a clean state. A drain
-that cannot go on holds nobody else up: its effects are the last before the status.
+that cannot go on holds nobody else up: its effects are the last before the status. Nor does an object that the API
+server refuses.
 """
 
 from typing import Final
@@ -16,7 +17,7 @@ from daybook_operator.plan.decision import (
     paused,
     sooner,
 )
-from daybook_operator.plan.effects import Effect, Manifest, PatchMeta, SetLostBookieDelay
+from daybook_operator.plan.effects import Apply, Effect, Manifest, PatchMeta, SetLostBookieDelay
 from daybook_operator.plan.finalizers import has_finalizer
 from daybook_operator.plan.pool_budgets import budgets_step
 from daybook_operator.plan.pool_delete import READY, deletion
@@ -95,7 +96,7 @@ def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decisio
         troubles=lost.troubles,
         now_ms=now_ms,
     )
-    effects = [
+    effects: list[Effect] = [
         *_finalizer(world),
         *growth.step.effects,
         *(() if blocked is not None else _objects(world, growth, scale.replicas)),
@@ -115,7 +116,7 @@ def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decisio
     return finish(
         world.ref,
         world.manifest,
-        effects=effects,
+        effects=[each for each in effects if not _is_refused(world, each)],
         status=status,
         conditions=conditions,
         now_ms=now_ms,
@@ -182,6 +183,14 @@ def _objects(world: PoolWorld, growth: Growth, replicas: int) -> list[Effect]:
     if not growth.recreates and not is_going:
         effects += apply_if_needed(stateful_set(world, replicas), _live_set(world))
     return effects
+
+
+def _is_refused(world: PoolWorld, effect: Effect) -> bool:
+    """Whether the effect was tried at this look, and the API server would not have it."""
+    return (
+        isinstance(effect, Apply)
+        and (effect.manifest["kind"], effect.manifest["metadata"]["name"]) in world.refused
+    )
 
 
 def _finalizer(world: PoolWorld) -> list[Effect]:

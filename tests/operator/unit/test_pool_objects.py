@@ -8,7 +8,7 @@ import pytest
 from daybook_bookie.settings import BookieSettings
 from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.decision import FINALIZER
-from daybook_operator.plan.effects import Apply, Remove
+from daybook_operator.plan.effects import Apply, Remove, Report, SetStatus
 from daybook_operator.plan.pool_decide import decide
 from daybook_operator.plan.pool_objects import (
     apply_if_needed,
@@ -283,6 +283,29 @@ def test_a_pool_that_goes_with_its_volumes_leaves_the_stateful_set_of_somebody_e
     sim = beside_a_foreign_set
     sim.manifest["metadata"] |= {"deletionTimestamp": iso(sim.now_ms), "finalizers": [FINALIZER]}
     assert kinds(decide(sim.world(), sim.now_ms).effects) == ["PatchMeta"], "nothing of the pool is left"
+
+
+def test_an_object_that_the_api_server_refuses_holds_nothing_else_up_and_is_told() -> None:
+    sim = PoolSim()
+    sim.reconcile()
+    sim.controllers()
+    sim.manifest["spec"]["image"] = "other"
+    seen = sim.world()
+    whole = decide(seen, sim.now_ms).effects
+    (refused,) = [e for e in whole if isinstance(e, Apply) and e.manifest["kind"] == "StatefulSet"]
+    effects = decide(
+        replace(seen, refused={("StatefulSet", "bk"): "cpu must not exceed its limit"}), sim.now_ms
+    ).effects
+    assert [e for e in effects if not isinstance(e, Report | SetStatus)] == [
+        e for e in whole if not isinstance(e, Report | SetStatus) and e is not refused
+    ]
+    assert {"SetLocations", "Apply"} <= set(kinds(effects)), "places and budgets"
+    for effect in effects:
+        sim.perform(effect)
+    said = sim.condition("Ready")
+    assert (said["status"], said["reason"]) == ("False", "ObjectsRefused")
+    assert "StatefulSet bk: cpu must not exceed its limit" in said["message"]
+    assert sim.manifest["status"]["message"] == said["message"]
 
 
 def test_a_stateful_set_that_cannot_be_made_now_is_not_taken_away() -> None:
