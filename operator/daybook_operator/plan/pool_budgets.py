@@ -48,7 +48,10 @@ def budgets(world: PoolWorld, placing: Placing, *, is_full: bool | None, is_spre
 
 
 def budgets_step(world: PoolWorld, placing: Placing, *, is_full: bool | None, is_spread: bool) -> Step:
-    """Bring the budgets to what holds now; those that are wanted no longer go last, so that no bookie is ever under none."""
+    """Bring the budgets to what holds now.
+
+    Those that are wanted no longer go last, and only if all others can be there, so that no bookie is ever under none.
+    """
     wanted = budgets(world, placing, is_full=is_full, is_spread=is_spread) if world.spec.keeps_budgets else {}
     manifests = {
         name: _manifest(world, rack, name, least)
@@ -56,12 +59,15 @@ def budgets_step(world: PoolWorld, placing: Placing, *, is_full: bool | None, is
         if (name := budget_name(world.name, rack))
     }
     effects: list[Effect] = []
+    can_replace = True
     for name, manifest in manifests.items():
         live = world.live.get((KIND, name))
-        if not is_foreign(world, live):
+        if is_foreign(world, live) or (KIND, name) in world.refused:
+            can_replace = False
+        else:
             effects += apply_if_needed(manifest, live)
     for (kind, name), live in sorted(world.live.items()):
-        if kind == KIND and name not in manifests and not is_foreign(world, live):
+        if kind == KIND and name not in manifests and can_replace and not is_foreign(world, live):
             effects.append(Remove(ref_of(live)))
     return Step(tuple(effects))
 

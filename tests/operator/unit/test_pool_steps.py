@@ -300,6 +300,16 @@ def test_no_pod_is_under_two_budgets_and_none_is_ever_under_none(sim: PoolSim) -
     assert not live_budgets(sim)
 
 
+def test_budgets_stay_while_those_that_replace_them_cannot_be_made(sim: PoolSim) -> None:
+    sim.crash(1)
+    refused = replace(sim.world(), refused={(KIND, "bk-zone-3"): "exceeded quota"})
+    sim.objects[KIND, "bk-zone-3"] = {"metadata": {"name": "bk-zone-3", "namespace": "data", "uid": "x"}}
+    for seen in (refused, sim.world()):
+        effects = [each for each in decide(seen, sim.now_ms).effects if KIND in str(each)]
+        assert kinds(effects)[:2] == ["Apply"] * 2
+        assert "Remove" not in kinds(effects)
+
+
 # Growth.
 
 
