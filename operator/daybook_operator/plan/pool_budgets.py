@@ -1,9 +1,12 @@
-"""Disruption budgets, one for each rack, whose integer minAvailable follows what is replicated now.
+"""Disruption budgets, whose integer minAvailable follows what is replicated now.
 
-All is well: one bookie of a rack may go. One is away, and everything has its other replicas in other racks: the rest of
-its rack may go too (a node or a zone is drained whole), and nobody of another. Replicas are missing, or nobody can tell:
-nobody may go. The selectors are by the rack's label on the pods, so no pod is under two budgets, which would make
-evictions fail with an error.
+All is well: one bookie of the whole pool may go, or two nodes that are drained at once would take one of each rack. One
+is away, and everything has its other replicas in other racks: the rest of its rack may go too (a node or a zone is
+drained whole), and nobody of another; only then each rack has a budget of its own. Replicas are missing, or nobody can
+tell: nobody may go.
+
+A pod under two budgets cannot be evicted: the call ends with an error. So there is the pool's budget or those of racks,
+and while one replaces the other nobody goes.
 """
 
 import hashlib
@@ -19,27 +22,36 @@ from daybook_operator.plan.pool_topology import Placing, rack_label
 from daybook_operator.plan.pool_world import RACK_LABEL, PoolWorld
 
 KIND: Final = "PodDisruptionBudget"
+WHOLE_POOL: Final = ""
+"""In the place of a rack's label: the budget is over all bookies."""
 _NAME_MAX: Final = 63
 
 
 def budgets(world: PoolWorld, placing: Placing, *, is_full: bool | None, is_spread: bool) -> dict[str, int]:
-    """minAvailable for each rack, by its label. `is_spread`: no entry has all its replicas in one rack."""
-    racks: dict[str, list[int]] = {}
-    for ordinal in world.expected:
-        if (place := placing.places.get(ordinal)) is not None:
-            racks.setdefault(rack_label(place), []).append(ordinal)
-    down = {rack for rack, ordinals in racks.items() if not all(map(world.serves, ordinals))}
-    may_lose = dict.fromkeys(racks, 0)
-    if is_full and not down:
-        may_lose = dict.fromkeys(racks, 1)
-    elif len(down) == 1 and world.cluster is not None and not world.cluster.under_replicated:
+    """minAvailable for each rack, by its label, or for the whole pool. `is_spread`: no entry has all its replicas in one rack."""
+    if not world.expected or not world.pods:
+        return {}
+    bookies = {*world.expected, *world.pods}  # the pod of one that is forgotten is under the budget as well
+    racks: dict[str, set[int]] = {}
+    for ordinal in bookies & placing.places.keys():
+        racks.setdefault(rack_label(placing.places[ordinal]), set()).add(ordinal)
+    down = {
+        rack for rack, ordinals in racks.items() if not all(map(world.serves, ordinals & {*world.expected}))
+    }
+    if is_full and racks and not down:
+        return {WHOLE_POOL: sum(map(len, racks.values())) - 1}  # who has no place yet has never served
+    if len(down) == 1 and world.cluster is not None and not world.cluster.under_replicated:
         (rack,) = down
-        may_lose[rack] = len(racks[rack]) if is_spread else 1
-    return {rack: max(0, len(racks[rack]) - may_lose[rack]) for rack in sorted(racks)}
+        may_lose = {rack: len(racks[rack]) if is_spread else 1}
+        return {rack: len(racks[rack]) - may_lose.get(rack, 0) for rack in sorted(racks)}
+    return {WHOLE_POOL: len(bookies)}
 
 
 def budgets_step(world: PoolWorld, placing: Placing, *, is_full: bool | None, is_spread: bool) -> Step:
-    """Bring the budgets to what holds now; those of racks without bookies go."""
+    """Bring the budgets to what holds now.
+
+    Those that are wanted no longer go last, and only if all others can be there, so that no bookie is ever under none.
+    """
     wanted = budgets(world, placing, is_full=is_full, is_spread=is_spread) if world.spec.keeps_budgets else {}
     manifests = {
         name: _manifest(world, rack, name, least)
@@ -47,18 +59,26 @@ def budgets_step(world: PoolWorld, placing: Placing, *, is_full: bool | None, is
         if (name := budget_name(world.name, rack))
     }
     effects: list[Effect] = []
+    can_replace = True
     for name, manifest in manifests.items():
         live = world.live.get((KIND, name))
-        if not is_foreign(world, live):
+        if is_foreign(world, live) or (KIND, name) in world.refused:
+            can_replace = False
+        else:
             effects += apply_if_needed(manifest, live)
     for (kind, name), live in sorted(world.live.items()):
-        if kind == KIND and name not in manifests and not is_foreign(world, live):
+        if kind == KIND and name not in manifests and can_replace and not is_foreign(world, live):
             effects.append(Remove(ref_of(live)))
     return Step(tuple(effects))
 
 
 def budget_name(pool: str, rack: str) -> str:
-    """`<pool>-<rack>` where that is a name; else with a digest of the label, so that two racks never share one."""
+    """`<pool>-<rack>` where that is a name; else with a digest of the label, so that two racks never share one.
+
+    The whole pool's has a dot, which neither pools nor racks' budgets have in their names.
+    """
+    if rack == WHOLE_POOL:
+        return f"{pool}.bookies"
     name = f"{pool}-{rack}"
     if len(name) <= _NAME_MAX and re.fullmatch(r"[a-z0-9-]*[a-z0-9]", name):
         return name
@@ -68,14 +88,15 @@ def budget_name(pool: str, rack: str) -> str:
 
 
 def _manifest(world: PoolWorld, rack: str, name: str, least: int) -> Mapping[str, Any]:
+    of_rack = {} if rack == WHOLE_POOL else {RACK_LABEL: rack}
     return sealed(
         {
             "apiVersion": "policy/v1",
             "kind": KIND,
-            "metadata": metadata(world, name, {RACK_LABEL: rack}),
+            "metadata": metadata(world, name, of_rack),
             "spec": {
                 "minAvailable": least,
-                "selector": {"matchLabels": {**selector(world), RACK_LABEL: rack}},
+                "selector": {"matchLabels": {**selector(world), **of_rack}},
                 "unhealthyPodEvictionPolicy": "AlwaysAllow",  # who does not serve protects nothing
             },
         }

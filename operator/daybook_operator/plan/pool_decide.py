@@ -1,7 +1,8 @@
 """The plan for a pool: what is true in, everything that is to be done now out.
 
 Growth comes first and asks nothing; then the objects and where bookies stand; then what needs a clean state. A drain
-that cannot go on holds nobody else up: its effects are the last before the status.
+that cannot go on holds nobody else up: its effects are the last before the status. Nor does an object that the API
+server refuses.
 """
 
 from typing import Final
@@ -16,7 +17,7 @@ from daybook_operator.plan.decision import (
     paused,
     sooner,
 )
-from daybook_operator.plan.effects import Effect, Manifest, PatchMeta, SetLostBookieDelay
+from daybook_operator.plan.effects import Apply, Effect, Manifest, PatchMeta, SetLostBookieDelay
 from daybook_operator.plan.finalizers import has_finalizer
 from daybook_operator.plan.pool_budgets import budgets_step
 from daybook_operator.plan.pool_delete import READY, deletion
@@ -29,6 +30,7 @@ from daybook_operator.plan.pool_objects import (
     service,
     service_account,
     stateful_set,
+    without_foreign_set,
 )
 from daybook_operator.plan.pool_placement import is_spread, placement_condition
 from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms, replication_of
@@ -53,12 +55,14 @@ WRONG_LOOK_S: Final = 30.0
 def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decision:
     """Everything that is to be done for the pool now; with `drain_failure`, why the drain's step failed, all but the drain."""
     if is_terminating(world.manifest):
-        return deletion(world, now_ms)
+        return deletion(without_foreign_set(world), now_ms)
     if is_paused(world.manifest):
         return paused(world.ref, world.manifest, now_ms)
+    blocked = cannot_begin(world)
+    world = without_foreign_set(world)
     placing = placing_of(world)
     replication = replication_of(world, now_ms)
-    growth = growth_step(world)
+    growth = growth_step(world, may_recreate=blocked is None)
     scale = scale_of(world, replication)
     topology = topology_step(world, placing)
     lost = lost_disk_step(world, placing)
@@ -70,7 +74,6 @@ def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decisio
     )
     placement = placement_condition(world, placing)
     budgets = budgets_step(world, placing, is_full=replication.is_full, is_spread=is_spread(world, placement))
-    blocked = cannot_begin(world)
     conditions = [
         blocked if blocked is not None else ready_condition(world, lost.troubles),
         progressing_condition(world, rolling, draining),
@@ -93,7 +96,7 @@ def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decisio
         troubles=lost.troubles,
         now_ms=now_ms,
     )
-    effects = [
+    effects: list[Effect] = [
         *_finalizer(world),
         *growth.step.effects,
         *(() if blocked is not None else _objects(world, growth, scale.replicas)),
@@ -113,7 +116,7 @@ def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decisio
     return finish(
         world.ref,
         world.manifest,
-        effects=effects,
+        effects=[each for each in effects if not _is_refused(world, each)],
         status=status,
         conditions=conditions,
         now_ms=now_ms,
@@ -180,6 +183,14 @@ def _objects(world: PoolWorld, growth: Growth, replicas: int) -> list[Effect]:
     if not growth.recreates and not is_going:
         effects += apply_if_needed(stateful_set(world, replicas), _live_set(world))
     return effects
+
+
+def _is_refused(world: PoolWorld, effect: Effect) -> bool:
+    """Whether the effect was tried at this look, and the API server would not have it."""
+    return (
+        isinstance(effect, Apply)
+        and (effect.manifest["kind"], effect.manifest["metadata"]["name"]) in world.refused
+    )
 
 
 def _finalizer(world: PoolWorld) -> list[Effect]:

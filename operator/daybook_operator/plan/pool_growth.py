@@ -27,8 +27,8 @@ class Growth:
     recreates: bool
 
 
-def growth_step(world: PoolWorld) -> Growth:
-    """Ask for more where there is less than the spec says."""
+def growth_step(world: PoolWorld, *, may_recreate: bool = True) -> Growth:
+    """Ask for more where there is less than the spec says. `may_recreate`: a StatefulSet can be made now."""
     effects: list[Effect] = []
     growing: list[ClaimSeen] = []
     fixed: list[ClaimSeen] = []
@@ -44,7 +44,7 @@ def growth_step(world: PoolWorld) -> Growth:
             growing.append(claim)
         elif 0 < claim.capacity_bytes < volume.size_bytes:
             growing.append(claim)
-    recreates = _has_old_templates(world)
+    recreates = may_recreate and _has_old_templates(world)
     if recreates:
         assert world.stateful_set is not None
         ref = Ref("apps/v1", "StatefulSet", world.namespace, world.name, world.stateful_set.uid)

@@ -8,6 +8,7 @@ pod template, so that its upgrade rolls no pool.
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from daybook_operator.plan.decision import API_VERSION
@@ -179,3 +180,11 @@ def is_foreign(world: PoolWorld, live: Manifest | None) -> bool:
     mine = labels(world)
     found = meta.get("labels") or {}
     return any(found.get(key) != mine[key] for key in ("app.kubernetes.io/managed-by", POOL_LABEL))
+
+
+def without_foreign_set(world: PoolWorld) -> PoolWorld:
+    """`world` without a StatefulSet that belongs to somebody else: it says nothing of this pool, and nothing is done to it."""
+    seen = world.stateful_set
+    if seen is None or not is_foreign(world, seen.manifest):
+        return world
+    return replace(world, stateful_set=None)

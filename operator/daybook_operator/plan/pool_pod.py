@@ -167,15 +167,13 @@ def _spread(world: PoolWorld) -> list[dict[str, Any]]:
     """Over zones, racks and nodes alike.
 
     Only the zone is a condition, and only where every node has to have one: nodes without a label that is required
-    would be out of the question.
+    would be out of the question. Where the rack or the node is the zone, what is asked of the zone holds.
     """
     topology = world.spec.topology
     strict = topology.is_spread_required and topology.rejects_missing
-    keys = {
-        topology.zone_key: ("DoNotSchedule" if strict else "ScheduleAnyway", topology.max_skew),
-        topology.rack_key: ("ScheduleAnyway", 1),
-        "kubernetes.io/hostname": ("ScheduleAnyway", 1),
-    }
+    keys = {topology.zone_key: ("DoNotSchedule" if strict else "ScheduleAnyway", topology.max_skew)}
+    for key in (topology.rack_key, "kubernetes.io/hostname"):
+        keys.setdefault(key, ("ScheduleAnyway", 1))
     return [
         {
             "maxSkew": skew,

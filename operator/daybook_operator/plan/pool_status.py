@@ -23,7 +23,15 @@ _WORDS_MAX: Final = 400
 
 
 def ready_condition(world: PoolWorld, troubles: Mapping[BookieId, str]) -> Condition:
-    """Ready: every bookie that is expected serves."""
+    """Ready: everything is made as the spec asks, and every bookie that is expected serves."""
+    if world.refused:
+        said = [f"{kind} {name}: {why}" for (kind, name), why in sorted(world.refused.items())]
+        return wrong(
+            READY,
+            "ObjectsRefused",
+            f"The API server refuses {'; '.join(said)}",
+            next_step="Change what it objects to, in the spec or in a quota or policy; it is tried again by itself.",
+        )
     if world.is_stopping:
         return fine(READY, "Hibernated", "The bookies are stopped, as spec.hibernate asks.", status=False)
     away = [ordinal for ordinal in world.expected if not world.serves(ordinal)]

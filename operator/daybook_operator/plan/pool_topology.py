@@ -1,7 +1,7 @@
 """Where the bookies stand: from the labels of their nodes into ZooKeeper, before they serve, and onto their pods.
 
 A bookie registers only once the topology names it, so that no ledger is ever placed by a rack that nobody knows. The
-label on the pod is for the disruption budgets, which select by it.
+label on the pod is for the disruption budgets of racks, which select by it.
 """
 
 import hashlib

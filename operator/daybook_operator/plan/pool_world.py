@@ -42,7 +42,7 @@ class PodSeen:
     revision: str = ""
     image: str = ""
     rack: str = ""
-    """Its label, which the budgets select by."""
+    """Its label, which the budgets of racks select by."""
     exit_code: int | None = None
     last_words: str = ""
     waits_for: str = ""
@@ -144,6 +144,8 @@ class PoolWorld:
     cluster: ClusterSeen | None = None
     """None while ZooKeeper does not answer."""
     cluster_trouble: str = ""
+    refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Objects of the pool that the API server does not take as they are planned, by (kind, name), in its words."""
     namespace_is_terminating: bool = False
     defaults: PoolDefaults = field(default_factory=lambda: PoolDefaults("", ""))
 

@@ -195,6 +195,15 @@ def _pool_detail_cases() -> Iterator[Case]:
             _spec(podTemplate={"labels": {key: "x"}}),
             _spec(podTemplate={"labels": {"team": "x"}}),
         )
+    for refused, accepted in (("a b", "a.b"), ("-a", "a-a"), ("a_", "")):
+        yield Case(
+            kind,
+            "spec.podTemplate.labels",
+            "values of podTemplate.labels",
+            f"value {refused!r}",
+            _spec(podTemplate={"labels": {"team": refused}}),
+            _spec(podTemplate={"labels": {"team": accepted}}),
+        )
 
 
 def _quorum_cases(kind: str) -> Iterator[Case]:

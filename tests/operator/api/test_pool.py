@@ -96,10 +96,7 @@ def test_a_pool_comes_up_placed_is_mended_and_rolls_although_the_operator_is_kil
     assert status["racks"] == {"zone-1/zone-1": 1, "zone-2/zone-2": 1}
     assert status["currentImage"] == "local/bookie:2"
     budgets = kubernetes.PolicyV1Api(site.api).list_namespaced_pod_disruption_budget(site.namespace).items
-    assert {each.metadata.name: each.spec.min_available for each in budgets} == {
-        "bk-zone-1": 0,
-        "bk-zone-2": 0,
-    }
+    assert {each.metadata.name: each.spec.min_available for each in budgets} == {"bk.bookies": 1}
     reasons = {event.reason for event in site.core.list_namespaced_event(site.namespace).items}
     assert {"BookieStopped", "RollingOut"} <= reasons
 
@@ -221,6 +218,37 @@ def test_a_spec_that_cannot_be_met_is_told_and_harms_nothing(site: Site) -> None
             )
 
     play(site, scene)
+
+
+def test_what_the_api_server_refuses_is_told_and_holds_nothing_else_up(site: Site) -> None:
+    site.create(replicas=2)
+    policy = kubernetes.PolicyV1Api(site.api)
+
+    def has_budget() -> bool:
+        return bool(policy.list_namespaced_pod_disruption_budget(site.namespace).items)
+
+    async def scene(site: Site, bookies: PretendBookies) -> None:
+        async with Operator(site, bookies) as operator:
+            await operator.drive(lambda: site.is_running(2), "created")
+            site.change(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}})
+            policy.delete_namespaced_pod_disruption_budget("bk.bookies", site.namespace)
+            await operator.drive(
+                lambda: site.condition("Ready")["reason"] == "ObjectsRefused" and has_budget(),
+                "told, and the rest is done",
+            )
+            said = site.condition("Ready")["message"]
+            assert "StatefulSet bk: " in said
+            assert "must be less than or equal to cpu limit" in said
+            assert "Apply: " in operator.trouble, "the queue hears of it, and makes pauses"
+            site.change(resources={"requests": {"cpu": "1"}})
+            await operator.drive(lambda: site.is_running(2) and _has_cpu(site, "1"), "mended")
+
+    play(site, scene)
+
+
+def _has_cpu(site: Site, amount: str) -> bool:
+    pods = site.pods().values()
+    return all((pod.spec.containers[0].resources.requests or {}).get("cpu") == amount for pod in pods)
 
 
 def test_a_bookie_on_a_node_without_labels_does_not_serve_until_it_has_them(site: Site) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from daybook_bookie.settings import BookieSettings
-from daybook_operator.plan.effects import Apply
+from daybook_operator.plan.conditions import iso
+from daybook_operator.plan.decision import FINALIZER
+from daybook_operator.plan.effects import Apply, Remove, Report, SetStatus
 from daybook_operator.plan.pool_decide import decide
 from daybook_operator.plan.pool_objects import (
     apply_if_needed,
@@ -23,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.operator.unit.pool_facts import pool_manifest
-from tests.operator.unit.pool_sim import DEFAULTS, PoolSim
+from tests.operator.unit.pool_sim import DEFAULTS, PoolSim, kinds
 
 
 def world(**spec: Any) -> PoolWorld:
@@ -155,6 +157,18 @@ def test_zones_are_required_only_where_every_node_must_have_one() -> None:
     assert strictness()["topology.daybook.dev/rack"] == "ScheduleAnyway", "most nodes have no such label"
 
 
+@pytest.mark.parametrize(
+    "topology",
+    [{"rackKey": "topology.kubernetes.io/zone"}, {"zoneKey": "kubernetes.io/hostname"}],
+    ids=["the rack is the zone", "the zone is the node"],
+)
+def test_what_is_asked_of_zones_holds_where_a_rack_or_node_is_one(topology: dict[str, str]) -> None:
+    spread = pod(topology={**topology, "maxSkew": 3})["spec"]["topologySpreadConstraints"]
+    found = {each["topologyKey"]: (each["whenUnsatisfiable"], each["maxSkew"]) for each in spread}
+    assert found[topology.get("zoneKey", "topology.kubernetes.io/zone")] == ("DoNotSchedule", 3)
+    assert len(spread) == len(found) == 2
+
+
 def test_an_upgrade_of_the_operator_rolls_no_pool() -> None:
     """Neither its version nor its default image reach a pool that it knows."""
     sim = PoolSim()
@@ -239,6 +253,71 @@ def test_objects_of_somebody_else_are_not_touched() -> None:
     assert sim.condition("Ready")["reason"] == "NameTaken"
     assert "Service bk" in sim.condition("Ready")["message"]
     assert sim.objects["Service", "bk"] is theirs
+
+
+@pytest.fixture
+def beside_a_foreign_set() -> PoolSim:
+    """A pool that finds its name taken by a larger StatefulSet with smaller volumes."""
+    sim = PoolSim(pool_manifest(reclaimPolicy="Delete"))
+    theirs = copy.deepcopy(dict(stateful_set(sim.world(), 9)))
+    theirs["metadata"] = {"name": "bk", "namespace": "data", "uid": "x"}
+    theirs["spec"]["volumeClaimTemplates"][1]["spec"]["resources"]["requests"]["storage"] = "1Gi"
+    sim.stateful_set = theirs
+    return sim
+
+
+def test_a_stateful_set_of_somebody_else_is_neither_made_anew_nor_drained(
+    beside_a_foreign_set: PoolSim,
+) -> None:
+    sim = beside_a_foreign_set
+    effects = sim.reconcile().effects
+    assert not [each for each in effects if isinstance(each, Apply | Remove) and "StatefulSet" in str(each)]
+    assert sim.condition("Ready")["reason"] == "NameTaken"
+    assert "StatefulSet bk" in sim.condition("Ready")["message"]
+    assert sim.condition("Draining")["reason"] == "NotDraining", "their replicas are no bookies"
+
+
+def test_a_pool_that_goes_with_its_volumes_leaves_the_stateful_set_of_somebody_else(
+    beside_a_foreign_set: PoolSim,
+) -> None:
+    sim = beside_a_foreign_set
+    sim.manifest["metadata"] |= {"deletionTimestamp": iso(sim.now_ms), "finalizers": [FINALIZER]}
+    assert kinds(decide(sim.world(), sim.now_ms).effects) == ["PatchMeta"], "nothing of the pool is left"
+
+
+def test_an_object_that_the_api_server_refuses_holds_nothing_else_up_and_is_told() -> None:
+    sim = PoolSim()
+    sim.reconcile()
+    sim.controllers()
+    sim.manifest["spec"]["image"] = "other"
+    seen = sim.world()
+    whole = decide(seen, sim.now_ms).effects
+    (refused,) = [e for e in whole if isinstance(e, Apply) and e.manifest["kind"] == "StatefulSet"]
+    effects = decide(
+        replace(seen, refused={("StatefulSet", "bk"): "cpu must not exceed its limit"}), sim.now_ms
+    ).effects
+    assert [e for e in effects if not isinstance(e, Report | SetStatus)] == [
+        e for e in whole if not isinstance(e, Report | SetStatus) and e is not refused
+    ]
+    assert {"SetLocations", "Apply"} <= set(kinds(effects)), "places and budgets"
+    for effect in effects:
+        sim.perform(effect)
+    said = sim.condition("Ready")
+    assert (said["status"], said["reason"]) == ("False", "ObjectsRefused")
+    assert "StatefulSet bk: cpu must not exceed its limit" in said["message"]
+    assert sim.manifest["status"]["message"] == said["message"]
+
+
+def test_a_stateful_set_that_cannot_be_made_now_is_not_taken_away() -> None:
+    sim = PoolSim()
+    sim.settle(8)
+    sim.objects["Service", "bk"] = {"metadata": {"name": "bk", "namespace": "data", "uid": "x"}}
+    sim.manifest["spec"]["storage"] = {"store": {"size": "20Gi"}}
+    effects = decide(sim.world(), sim.now_ms).effects
+    assert [each.manifest["kind"] for each in effects if isinstance(each, Apply)] == [
+        "PersistentVolumeClaim"
+    ] * 3
+    assert not [each for each in effects if isinstance(each, Remove)]
 
 
 def test_what_an_orphaning_deletion_left_is_ours() -> None:
