@@ -38,7 +38,7 @@ class SimBookie(BookieCalls):
         self.alive = True
         self._reset()
         for ledger_id, stored in self.disk.ledgers.items():
-            self.caches[ledger_id] = dict(stored.entries)
+            self.caches[ledger_id] = self.disk.readable(ledger_id)
             record = replace(
                 stored.record,
                 last_add_confirmed=stored.last_add_confirmed,

@@ -113,6 +113,10 @@ class Disk:
             self._apply(written)
         return kept, lost
 
+    def readable(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
+        """What a read finds of a ledger after a start."""
+        return dict(self.ledgers[ledger_id].entries)
+
     def wipe(self) -> None:
         """The disk is replaced by an empty one."""
         self.ledgers = {}

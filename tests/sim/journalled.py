@@ -404,13 +404,13 @@ class JournalledDisk(Disk):
                 continue
             core = self._known[ledger_id] = restored(ledger_id, record)
             self.ledgers[ledger_id] = Stored(
-                core, self._entries(ledger_id), record.last_add_confirmed, record.length_at_lac
+                core, self.readable(ledger_id), record.last_add_confirmed, record.length_at_lac
             )
             if self._was_damaged:
                 self._forget_lost(ledger_id)
 
-    def _entries(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
-        """Every entry that can be read."""
+    def readable(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
+        """Every entry of cache and store that can be read."""
         found: dict[EntryId, bytes] = {}
         for pending in self.storage.cache.pending(ledger_id):
             for block in pending.blocks:
