@@ -390,6 +390,16 @@ def test_a_nearly_full_disk_is_told(sim: PoolSim) -> None:
     said = sim.condition("DiskPressure")
     assert (said["status"], said["reason"]) == ("True", "NearlyFull")
     assert "data.bk-1 (95%)" in said["message"]
+    assert "Raise spec.storage.store.size" in said["message"]
+
+
+def test_a_store_that_its_own_cap_fills_is_not_told_to_grow_the_volume() -> None:
+    sim = PoolSim(pool_manifest(settings={"store_map_bytes": "268435456"}))
+    sim.settle()
+    full: BookieInfo = replace(sim.bookies["data.bk-1"], capacity_bytes=268435456, free_bytes=1)
+    sim.bookies["data.bk-1"] = full
+    sim.reconcile()
+    assert "Raise spec.settings.store_map_bytes" in sim.condition("DiskPressure")["message"]
 
 
 def test_every_condition_that_is_wrong_says_what_to_do_and_reaches_the_message(sim: PoolSim) -> None:
