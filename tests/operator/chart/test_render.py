@@ -200,6 +200,16 @@ def test_what_is_optional_is_off_at_first(render: Render) -> None:
     assert kinds & {"Deployment", "StatefulSet"}
 
 
+def test_who_is_lost_and_what_lacks_replicas_is_told_by_an_alert_each(render: Render) -> None:
+    (found,) = of_kind(render(EVERYTHING), "PrometheusRule")
+    alerts = {each["alert"]: each for group in found["spec"]["groups"] for each in group["rules"]}
+    for name, metric in (
+        ("DaybookBookieLost", "daybook_auditor_num_lost_bookies"),
+        ("DaybookUnderReplicated", "daybook_operator_under_replicated_ledgers"),
+    ):
+        assert alerts[name]["expr"] == f"max by (cluster) ({metric}) > 0"
+
+
 def test_a_certificate_is_for_the_names_that_clients_use(render: Render) -> None:
     values = {**EVERYTHING, "clusterDomain": "cluster.local"}
     certificates = {each["metadata"]["name"]: each for each in of_kind(render(values), "Certificate")}

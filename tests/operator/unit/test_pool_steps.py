@@ -67,6 +67,28 @@ def test_an_audit_that_began_before_the_last_bookie_returned_proves_nothing(sim:
     assert audit_wanted_since_ms(sim.world(), sim.now_ms) is None
 
 
+def test_a_bookie_that_is_away_is_copied_where_another_can_take_its_place() -> None:
+    sim = grown(replicas=4)
+    sim.ledgers[1] = ("data.bk-0", "data.bk-1", "data.bk-2")
+    sim.crash(1)
+    assert "copied elsewhere" in replication_of(sim.world(), sim.now_ms).condition.message
+    sim.crash(3)
+    said = replication_of(sim.world(), sim.now_ms).condition.message
+    assert "an ensemble of 3, and only 2 bookies take entries" in said
+    assert "No bookie can take its place: raise spec.replicas or bring it back" in said
+
+
+def test_what_the_audit_found_no_place_for_is_said_of_a_lost_bookie_only(sim: PoolSim) -> None:
+    sim.crash(1)
+    world = sim.world()
+    assert world.cluster is not None
+    for lost, is_said in (((), False), (("data.bk-1",), True)):
+        seen = replace(world.cluster, lost=lost, blocked=("ledger 7, entry 0: no zone is left",))
+        said = replication_of(replace(world, cluster=seen), sim.now_ms).condition.message
+        assert ("no zone is left" in said) is is_said
+        assert ("No bookie can take its place" in said) is is_said
+
+
 def test_a_bookie_that_restarted_between_two_looks_closes_the_gate(sim: PoolSim) -> None:
     """It was never seen away: only its boot tells."""
     sim.crash(1)
