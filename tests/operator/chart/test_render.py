@@ -99,7 +99,7 @@ def test_the_operator_is_told_what_its_settings_know(render: Render) -> None:
     from daybook_operator.settings import OperatorSettings
 
     values = {
-        "operator": {"watchNamespaces": ["data", "other"]},
+        "operator": {"watchNamespaces": ["data", "other"], "finalizers": False},
         "clusterDomain": "cluster.local",
         "tls": {"enabled": True},
     }
@@ -117,6 +117,7 @@ def test_the_operator_is_told_what_its_settings_know(render: Render) -> None:
         f"daybook-zookeeper-{n}.daybook-zookeeper-servers.data.svc.cluster.local:2181" for n in range(3)
     )
     assert settings.bookie_image == "daybook-bookie:0.1.0"
+    assert settings.finalizers is False
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert str(settings.tls_ca) == f"{mounts['tls']}/ca.crt"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}

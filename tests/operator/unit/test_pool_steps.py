@@ -389,6 +389,15 @@ def test_a_terminating_namespace_is_not_held(sim: PoolSim) -> None:
     assert kinds(later) == ["PatchMeta"]
 
 
+def test_where_finalizers_are_switched_off_a_pool_loses_the_one_it_has(sim: PoolSim) -> None:
+    assert sim.manifest["metadata"]["finalizers"] == [FINALIZER]
+    world = sim.world()
+    off = replace(world, defaults=replace(world.defaults, uses_finalizers=False))
+    (effect,) = decide(off, sim.now_ms).effects
+    assert isinstance(effect, PatchMeta)
+    assert (effect.add_finalizer, effect.remove_finalizer) == ("", FINALIZER)
+
+
 def test_a_paused_pool_is_left_alone(sim: PoolSim) -> None:
     sim.manifest["metadata"]["annotations"] = {"daybook.dev/pause": "true"}
     sim.manifest["spec"] |= {"image": "other", "replicas": 1}
