@@ -260,6 +260,21 @@ def test_a_policy_lets_in_who_must_come_in(render: Render) -> None:
     assert not policies["data", "daybook-recovery"].get("ingress"), "nobody calls a recovery Job"
 
 
+def test_an_empty_list_of_who_is_let_in_lets_in_nobody(render: Render) -> None:
+    empty = {"networkPolicy": {"enabled": True, "clients": [], "monitoring": []}}
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(render(empty), "NetworkPolicy")}
+    assert all(each["policyTypes"] == ["Ingress"] for each in policies.values())
+    assert "ingress" not in policies["daybook-operator"]
+    for name, own in (("daybook-bookies", [3181]), ("daybook-zookeeper", ["client", "client-tls"])):
+        first, *others = policies[name]["ingress"]
+        assert [port["port"] for port in first["ports"]] == own
+        (peer,) = first["from"]
+        assert peer["podSelector"]["matchExpressions"], "Daybook's own pods"
+        ports = {port["port"] for rule in others for port in rule["ports"]}
+        assert not ports & {8000, "health"}
+        assert all(rule["from"] for rule in policies[name]["ingress"]), "no peers would be everybody"
+
+
 def test_who_is_let_in_by_zookeeper_has_files_and_variables_that_its_settings_know(
     render: Render, monkeypatch: pytest.MonkeyPatch
 ) -> None:
