@@ -218,8 +218,12 @@ class Bookie:
         """Why not; empty if they are."""
         if self.table.read_only_reason:
             return self.table.read_only_reason
-        full = ", ".join(self.disk_watch.refused) or self.disk_watch.fullest.name
-        return "" if self.is_writable else f"{full} is full: {self.table.space.value}"
+        if self.is_writable:
+            return ""
+        full = self.disk_watch.refused or [self.disk_watch.fullest.name]
+        caps = {each.capped_by for each in self.disk_watch.usages if each.name in full and each.capped_by}
+        advice = "".join(f" (raise the setting {cap}: the disk has more)" for cap in caps)
+        return f"{', '.join(full)} is full{advice}: {self.table.space.value}"
 
     def set_read_only(self, reason: str) -> None:
         """Refuse normal writes for `reason`, or allow them if it is empty, over restarts as well.
@@ -299,8 +303,9 @@ class Bookie:
             journal = journal._replace(
                 free_bytes=min(journal.capacity_bytes, journal.free_bytes + space.reusable)
             )
-        capacity = min(store.capacity_bytes, self.settings.store_map_bytes)
-        return [journal, Usage("store", capacity, min(capacity, space.free))]
+        capacity = min(store.capacity_bytes, self.storage.store.settings.store_map_bytes)
+        capped_by = "store_map_bytes" if space.is_map_the_limit else ""
+        return [journal, Usage("store", capacity, min(capacity, space.free), capped_by)]
 
     def _state_changed(self) -> None:
         """Space or an administrator's word changed: streams, registration and metrics follow."""

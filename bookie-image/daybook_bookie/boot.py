@@ -34,7 +34,7 @@ from daybook_bookie.records import NONCE_BYTES, limbo_record
 from daybook_bookie.settings import BookieSettings
 from daybook_bookie.storage import Storage
 from daybook_bookie.storage_errors import CookieError
-from daybook_bookie.storage_settings import StorageSettings
+from daybook_bookie.storage_settings import StorageSettings, map_bytes_for
 
 _LOG: Final = get_logger(__name__)
 _MARKS_AT_ONCE: Final = 10_000
@@ -134,8 +134,11 @@ class _Boot:
 
     def _open_disks(self, *, new: bool) -> Storage:
         settings = self._settings
+        file_system = os.statvfs(settings.store_dir)
         sizes = StorageSettings(
-            journal_file_bytes=settings.journal_file_bytes, store_map_bytes=settings.store_map_bytes
+            journal_file_bytes=settings.journal_file_bytes,
+            store_map_bytes=settings.store_map_bytes
+            or map_bytes_for(file_system.f_blocks * file_system.f_frsize),
         )
         return Storage.open(self._disks["journal"], self._disks["store"], settings.store_dir, sizes, new=new)
 

@@ -38,6 +38,8 @@ class Usage(NamedTuple):
     name: str
     capacity_bytes: int
     free_bytes: int
+    capped_by: str = ""
+    """The setting that ends it before the disk does, if one does."""
 
     @property
     def ratio(self) -> float:

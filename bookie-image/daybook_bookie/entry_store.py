@@ -40,6 +40,11 @@ class Space(NamedTuple):
         """What normal writes may still take."""
         return min(self.file_system_free + self.reusable, self.map_free)
 
+    @property
+    def is_map_the_limit(self) -> bool:
+        """Whether the map is full before the disk."""
+        return self.map_free < self.file_system_free + self.reusable
+
 
 class Blocks(Protocol):
     """One ledger's blocks as of one moment."""

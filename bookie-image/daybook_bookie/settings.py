@@ -66,7 +66,9 @@ class BookieSettings(Settings):
     flush_interval_ms: int = Field(10_000, ge=10, description="and at this age at the latest")
     journal_queue_bytes: int = Field(32 * MIB, ge=_BYTES_MIN, description="frames that wait for the journal")
     journal_file_bytes: int = Field(128 * MIB, ge=_BYTES_MIN, description="size of a journal file")
-    store_map_bytes: int = Field(256 * GIB, ge=GIB // 8, description="cap of the store's file")
+    store_map_bytes: int | None = Field(
+        None, ge=GIB // 8, description="cap of the store's file, if it is not to be the disk's size"
+    )
 
     streams_max: int = Field(256, ge=1, description="append streams at once; more get RESOURCE_EXHAUSTED")
     read_workers: int = Field(8, ge=1, description="reads at once; more wait")

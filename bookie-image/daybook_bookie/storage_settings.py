@@ -8,6 +8,18 @@ from daybook.core.ids import MESSAGE_BYTES_MAX
 
 MIB: Final = 1024 * 1024
 GIB: Final = 1024 * MIB
+_MAP_BYTES_MIN: Final = 256 * GIB
+_MAP_BYTES_MAX: Final = 64 * 1024 * GIB
+"""A network file system may call itself exabytes large, and a process has 128 TiB of address space."""
+_MAP_GROWTH: Final = 4
+
+
+def map_bytes_for(file_system_bytes: int) -> int:
+    """The store's map where nobody gave one: so large that the volume can grow fourfold without a restart.
+
+    It is address space: LMDB's file grows with what is stored.
+    """
+    return min(max(_MAP_BYTES_MIN, _MAP_GROWTH * file_system_bytes), _MAP_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +34,8 @@ class StorageSettings:
     """A flush commits at least this often: LMDB keeps a transaction's pages in memory."""
     delete_transaction_blocks: int = 1024
     """A deletion commits after this many blocks."""
-    store_map_bytes: int = 256 * GIB
-    """The cap of the store's map, address space only: at most the volume's size."""
+    store_map_bytes: int = _MAP_BYTES_MIN
+    """The cap of the store's map, address space only; see `map_bytes_for`."""
     store_reserve_bytes: int = 64 * MIB
     """Kept free in the map, so that deletions can always commit."""
     read_overshoot_bytes: int = 16 * 1024

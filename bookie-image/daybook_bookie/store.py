@@ -340,8 +340,12 @@ class Store:
 
     def _refuse_or_fail(self, error: lmdb.Error) -> NoReturn:
         """A full map or disk is met before anything is promised; whatever else failed, stop (rule 23)."""
-        if isinstance(error, lmdb.MapFullError) or self._is_disk_full(getattr(error, "code", 0)):
-            msg = f"no room in the store ({error}): the bookie is read-only until ledgers are deleted or the cap is raised"
+        is_map_full = isinstance(error, lmdb.MapFullError)
+        if is_map_full or self._is_disk_full(getattr(error, "code", 0)):
+            cure = "store_map_bytes is raised" if is_map_full else "the disk has more room"
+            msg = (
+                f"no room in the store ({error}): the bookie is read-only until ledgers are deleted or {cure}"
+            )
             raise StorageFullError(msg) from error
         self._failed = (
             f"a commit of the store failed ({error}): stop the bookie, its next start replays the journal"
@@ -373,8 +377,9 @@ class Store:
         space = self.space()
         if space.map_free < size_bytes:
             msg = (
-                f"a flush of {size_bytes} bytes does not fit the {space.map_free} that are left of the store's cap of "
-                f"{self.settings.store_map_bytes}: the bookie is read-only until ledgers are deleted or the cap is raised"
+                f"a flush of {size_bytes} bytes does not fit the {space.map_free} that are left of "
+                f"store_map_bytes={self.settings.store_map_bytes}: the bookie is read-only until ledgers are deleted or "
+                "that setting is raised"
             )
             raise StorageFullError(msg)
 

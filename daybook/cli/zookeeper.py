@@ -41,7 +41,7 @@ _JARS: Final = (
 )
 """What the server needs of Spark's 300 jars: opening all of them takes seconds."""
 _MAIN: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
-_SET_UP: Final = "run `uv sync --extra local` (or `pip install 'daybook[local]'`)"
+_SET_UP: Final = "run `uv sync --extra local` (or `pip install '.[local]'`) in a checkout"
 
 
 class EmbeddedZooKeeperError(DaybookError):

@@ -42,7 +42,9 @@ class OperatorMetrics:
         )
         self.recovery_jobs = self._gauge("recovery_jobs", "Recovery Jobs that run, by cluster.", "cluster")
         self.under_replicated = self._gauge(
-            "under_replicated_ledgers", "Ledgers with a repair task, by cluster.", "cluster"
+            "under_replicated_ledgers",
+            "Ledgers that lack a replica, with a repair task or without, by cluster.",
+            "cluster",
         )
         self.unrecoverable = self._gauge(
             "unrecoverable_ledgers",

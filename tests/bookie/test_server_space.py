@@ -1,6 +1,7 @@
 """Full disks: read-only with a reserve, with hysteresis, over restarts, and back."""
 
 import errno
+import os
 from collections.abc import Callable
 
 import grpc
@@ -10,6 +11,7 @@ from daybook_bookie.disk import RealDisk
 from daybook_bookie.disk_watch import TRIAL_LOOKS_MAX, DiskWatch, SpaceLimits, SpaceState, Usage, next_state
 from daybook_bookie.entry_store import Space
 from daybook_bookie.storage_errors import StorageFullError
+from daybook_bookie.storage_settings import GIB
 
 from daybook.core.errors import Code
 from daybook.core.frame import FLAG_RECOVERY
@@ -143,6 +145,34 @@ def test_rule_27_what_the_store_can_reuse_counts_for_a_journal_on_the_same_disk(
     capacity_bytes = journal_usage(0).capacity_bytes
     assert journal_usage(0).ratio > 0
     assert journal_usage(capacity_bytes).ratio == 0
+
+
+def file_system_of(monkeypatch: pytest.MonkeyPatch, size_bytes: int) -> None:
+    """An empty one."""
+    blocks = size_bytes // 4096
+    stat = os.statvfs_result((4096, 4096, blocks, blocks, blocks, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: stat)
+
+
+def test_a_store_larger_than_256_gib_is_told_whole(
+    start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_system_of(monkeypatch, 2048 * GIB)
+    store = start_bookie(store_map_bytes=None).bookie._look_at_space()[1]
+    assert (store.capacity_bytes, store.free_bytes) == (2048 * GIB, 2048 * GIB)
+    assert store.capped_by == ""
+
+
+def test_a_given_map_binds_and_is_named_when_it_is_what_is_full(
+    start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_system_of(monkeypatch, 2048 * GIB)
+    bookie = start_bookie(store_map_bytes=GIB)
+    store = bookie.bookie._look_at_space()[1]
+    assert (store.capacity_bytes, store.capped_by) == (GIB, "store_map_bytes")
+    bookie.usages = [used(0)[0], store._replace(free_bytes=0)]
+    bookie.bookie.disk_watch.check()
+    assert "raise the setting store_map_bytes" in bookie.bookie.read_only_reason
 
 
 def test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions(

@@ -7,7 +7,7 @@ from daybook_bookie.disk import IOVECS_MAX, RealDisk
 from daybook_bookie.journal_format import file_name
 from daybook_bookie.storage import Storage
 from daybook_bookie.storage_errors import JournalCorruptError, StoreRefusedError
-from daybook_bookie.storage_settings import MIB, StorageSettings
+from daybook_bookie.storage_settings import GIB, MIB, StorageSettings, map_bytes_for
 
 from tests.bookie.samples import entries, frame
 from tests.bookie.storage_kit import add, flush, read_all
@@ -83,6 +83,12 @@ def test_more_buffers_than_one_call_takes_and_a_read_beyond_the_end(tmp_path: Pa
         disk.open("file", create=True)
     with pytest.raises(FileNotFoundError, match="mount"):
         RealDisk(tmp_path / "absent")
+
+
+def test_a_map_that_nobody_gave_lets_a_volume_be_filled_and_grow() -> None:
+    assert map_bytes_for(10 * GIB) == 256 * GIB
+    assert map_bytes_for(2048 * GIB) == 4 * 2048 * GIB
+    assert map_bytes_for(2**63) == 64 * 1024 * GIB, "a network file system is as large as it likes"
 
 
 @pytest.mark.parametrize(

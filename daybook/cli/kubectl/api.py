@@ -60,7 +60,7 @@ class Api:
             from kubernetes import config
             from kubernetes.client import ApiClient, Configuration
         except ImportError as error:
-            msg = "this command needs the kubernetes package: pip install 'daybook[kubernetes]'"
+            msg = "this command needs the kubernetes package: pip install '.[kubernetes]' in a checkout of Daybook"
             raise ApiError(msg) from error
         configuration = Configuration()
         namespace = "default"

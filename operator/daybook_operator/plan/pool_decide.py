@@ -194,9 +194,14 @@ def _is_refused(world: PoolWorld, effect: Effect) -> bool:
 
 
 def _finalizer(world: PoolWorld) -> list[Effect]:
-    if has_finalizer(world.manifest) or not world.defaults.uses_finalizers:
+    wanted = world.defaults.uses_finalizers
+    if has_finalizer(world.manifest) is wanted:
         return []
-    return [PatchMeta(world.ref, add_finalizer=FINALIZER)]
+    return [
+        PatchMeta(world.ref, add_finalizer=FINALIZER)
+        if wanted
+        else PatchMeta(world.ref, remove_finalizer=FINALIZER)
+    ]
 
 
 def _delay(world: PoolWorld) -> list[Effect]:

@@ -88,12 +88,7 @@ def _judge(world: PoolWorld, seen: ClusterSeen, recovery: Recovery) -> Condition
             next_step="Recovery copies what is missing; `kubectl daybook recover watch` shows how it goes on.",
         )
     if away := away_bookies(world, seen):
-        return wrong(
-            FULLY_REPLICATED,
-            "BookieAway",
-            f"{', '.join(away)} is not registered",
-            next_step="It is copied elsewhere once it has been away for the delay; its pod says why it does not serve.",
-        )
+        return _away(away, _without_place(seen, away))
     began_ms = clean_audit_began_ms(world)
     if began_ms is None or began_ms <= recovery.changed_ms:
         found = f"; the last one says: {seen.last_audit}" if seen.last_audit else ""
@@ -114,6 +109,30 @@ def away_bookies(world: PoolWorld, seen: ClusterSeen) -> list[str]:
     """Bookies of the pool that have served and are not registered, by ordinal."""
     known = {ordinal: b for b in seen.cookies if (ordinal := world.ordinal_of(b)) is not None}
     return [known[ordinal] for ordinal in sorted(known) if known[ordinal] not in seen.bookies]
+
+
+def _without_place(seen: ClusterSeen, away: list[str]) -> str:
+    """Why nobody can take the place of a bookie that is away, if that is so: nobody copies it then."""
+    if seen.blocked and not set(away).isdisjoint(seen.lost):
+        return seen.blocked[0]
+    takers = sum(info.writable for info in seen.bookies.values())
+    need = seen.survey.ensemble_max
+    if takers >= need or not any(seen.survey.ledgers_of.get(bookie) for bookie in away):
+        return ""
+    ledger = seen.survey.ensemble_max_ledger
+    return f"ledger {ledger} has an ensemble of {need}, and only {takers} bookies take entries"
+
+
+def _away(away: list[str], without_place: str) -> Condition:
+    said = f"{', '.join(away)} {'is' if len(away) == 1 else 'are'} not registered"
+    if without_place:
+        message = f"{said}; {without_place}"
+        step = "No bookie can take its place: raise spec.replicas or bring it back"
+    else:
+        message, step = said, "It is copied elsewhere once it has been away for the delay"
+    return wrong(
+        FULLY_REPLICATED, "BookieAway", message, next_step=f"{step}; its pod says why it does not serve."
+    )
 
 
 def _ledgers(ids: tuple[int, ...]) -> str:

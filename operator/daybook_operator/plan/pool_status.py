@@ -84,23 +84,24 @@ def progressing_condition(world: PoolWorld, rolling: Rolling, draining: Draining
 
 def disk_condition(world: PoolWorld) -> Condition:
     """DiskPressure: some volume is nearly full."""
+    bookies = world.cluster.bookies if world.cluster else {}
     used = {
         bookie: 100 - 100 * info.free_bytes // info.capacity_bytes
-        for bookie, info in (world.cluster.bookies if world.cluster else {}).items()
+        for bookie, info in bookies.items()
         if info.capacity_bytes and world.ordinal_of(bookie) is not None
     }
-    full = [
-        f"{bookie} ({percent}%)"
-        for bookie, percent in sorted(used.items())
-        if percent >= world.spec.disk.warn
-    ]
+    full = {bookie: used[bookie] for bookie in sorted(used) if used[bookie] >= world.spec.disk.warn}
     if not full:
         return fine(DISK_PRESSURE, "EnoughSpace", status=False)
+    said = ", ".join(f"{bookie} ({percent}%)" for bookie, percent in full.items())
+    cap = world.spec.settings.get("STORE_MAP_BYTES")
+    is_capped = any(str(bookies[bookie].capacity_bytes) == cap for bookie in full)
+    field = "settings.store_map_bytes" if is_capped else "storage.store.size"
     return wrong(
         DISK_PRESSURE,
         "NearlyFull",
-        f"The volumes of {', '.join(full)} are nearly full; at {world.spec.disk.read_only}% a bookie is read-only",
-        next_step="Raise spec.storage.store.size, delete ledgers, or raise spec.replicas: new ledgers go to new bookies.",
+        f"The volumes of {said} are nearly full; at {world.spec.disk.read_only}% a bookie is read-only",
+        next_step=f"Raise spec.{field}, delete ledgers, or raise spec.replicas: new ledgers go to new bookies.",
         status=True,
     )
 

@@ -114,6 +114,8 @@ class ClusterSeen:
     stuck: Mapping[LedgerId, str] = field(default_factory=dict)
     lost: tuple[BookieId, ...] = ()
     """Bookies that have been away for longer than the delay."""
+    blocked: tuple[str, ...] = ()
+    """What the last audit found and no bookie can mend, in words."""
     lost_bookie_delay_s: float | None = None
     last_audit: str = ""
     """What the last full audit found, for people, if it was not clean."""

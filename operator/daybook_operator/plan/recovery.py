@@ -65,6 +65,11 @@ class RecoverySeen:
     last_audit: AuditSeen | None = None
     last_full_audit: AuditSeen | None = None
 
+    @property
+    def under_replicated(self) -> int:
+        """The ledgers that lack a replica, whether or not somebody can do something about it."""
+        return sum(not task.is_harmless for task in self.tasks) + self.blocked
+
 
 @dataclass(frozen=True, slots=True)
 class RecoverySpec:
@@ -135,9 +140,8 @@ def decide_recovery(
 def recovery_status(seen: RecoverySeen, now_ms: int) -> dict[str, Any]:
     """`status.recovery` of every pool of the cluster."""
     plan: JobsPlan = plan_jobs(seen.tasks, seen.jobs, JobPolicy(parallelism=0), prefix="", now_ms=now_ms)
-    lacking = [task for task in seen.tasks if not task.is_harmless]
     return {
-        "underReplicated": len(lacking) + seen.blocked,
+        "underReplicated": seen.under_replicated,
         "unrecoverable": len(plan.unrecoverable),
         "unrecoverableLedgers": list(plan.unrecoverable[:_LISTED_MAX]),
         "lostBookies": list(seen.lost_bookies[:_LOST_LISTED_MAX]),

@@ -138,6 +138,7 @@ class PoolObserver:
             leaving={bookie: frozenset(ledgers) for bookie, ledgers in leaving.items()},
             stuck=stuck,
             lost=link.last_report.lost_bookies if link.last_report else (),
+            blocked=link.last_report.blocked if link.last_report else (),
             lost_bookie_delay_s=delay_s,
             last_audit=_found_by(link.last_full_report),
             recovery=recovery_status(await observe_recovery(self._world, link), self._world.now_ms()),

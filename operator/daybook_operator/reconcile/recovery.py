@@ -115,7 +115,7 @@ class RecoveryReconciler:
 
     def _measure(self, seen: RecoverySeen) -> None:
         cluster, metrics = str(seen.cluster_ref), self._world.metrics
-        metrics.under_replicated.labels(cluster).set(sum(not task.is_harmless for task in seen.tasks))
+        metrics.under_replicated.labels(cluster).set(seen.under_replicated)
         metrics.unrecoverable.labels(cluster).set(sum(task.unrecoverable for task in seen.tasks))
         metrics.recovery_jobs.labels(cluster).set(sum(job.is_active for job in seen.jobs))
 

@@ -193,4 +193,4 @@ def test_the_plugin_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "kubernetes", None)
     done = run("status")
     assert done.exit_code == 1
-    assert "pip install 'daybook[kubernetes]'" in done.output
+    assert "pip install '.[kubernetes]' in a checkout" in done.output, "on PyPI the name is another project's"

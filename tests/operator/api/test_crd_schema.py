@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from daybook.metadata.tasks import LOST_BOOKIE_DELAY_S
 from tests.cluster.control_plane import ControlPlane
 from tests.operator.api.crd_rules import CRDS, merged
 from tests.operator.api.rest import PLURALS, Object, RefusedError, Resources, ledger, pool, topic
@@ -56,6 +57,15 @@ def test_every_field_is_described(kind: str) -> None:
         if not schema.get("description") and place != f"{kind}.metadata"
     ]
     assert not bare
+
+
+def test_the_delay_of_a_lost_bookie_is_what_a_new_cluster_has() -> None:
+    (delay,) = (
+        schema["description"]
+        for place, schema in _fields("BookiePool", _schema("BookiePool"))
+        if place == "BookiePool.spec.recovery.lostBookieDelaySeconds"
+    )
+    assert f"({LOST_BOOKIE_DELAY_S:.0f}, a minute, in a new cluster)" in delay
 
 
 @pytest.mark.parametrize("kind", PLURALS)

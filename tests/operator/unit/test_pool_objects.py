@@ -1,10 +1,12 @@
 """What a BookiePool's spec becomes: the StatefulSet, its pods, the Service; and when an object is as it should be."""
 
 import copy
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 from daybook_bookie.settings import BookieSettings
 from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.decision import FINALIZER
@@ -24,6 +26,7 @@ from daybook_operator.plan.quantities import bytes_of, in_words
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.operator.api.crd_rules import CRDS
 from tests.operator.unit.pool_facts import pool_manifest
 from tests.operator.unit.pool_sim import DEFAULTS, PoolSim, kinds
 
@@ -102,6 +105,20 @@ def test_a_bookies_settings() -> None:
         "DAYBOOK_BOOKIE_WRITE_CACHE_BYTES": "67108864",
     }
     assert expected.items() <= found.items()
+
+
+def test_what_the_operator_sets_is_refused_in_settings_or_said_to_be_open() -> None:
+    crd = yaml.safe_load((CRDS / "bookiepools.yaml").read_text(encoding="utf-8"))
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    settings = spec["properties"]["settings"]
+    refused = set(re.findall(r"'([a-z_]+)'", settings["x-kubernetes-validations"][1]["rule"]))
+    found = environment(tls={"secretName": "s", "clientAuth": "Required"})
+    ours = {name.removeprefix("DAYBOOK_BOOKIE_").lower(): value for name, value in found.items()}
+    (said,) = re.findall(
+        r"but for (\w+) and (\w+), which are (\w+) and (\w+) otherwise", settings["description"]
+    )
+    assert {name: ours[name] for name in ours.keys() - refused} == dict(zip(said[:2], said[2:], strict=True))
+    assert environment(settings={"log_format": "console"})["DAYBOOK_BOOKIE_LOG_FORMAT"] == "console"
 
 
 def test_every_variable_is_a_setting_of_a_bookie() -> None:

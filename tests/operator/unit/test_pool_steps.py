@@ -67,6 +67,28 @@ def test_an_audit_that_began_before_the_last_bookie_returned_proves_nothing(sim:
     assert audit_wanted_since_ms(sim.world(), sim.now_ms) is None
 
 
+def test_a_bookie_that_is_away_is_copied_where_another_can_take_its_place() -> None:
+    sim = grown(replicas=4)
+    sim.ledgers[1] = ("data.bk-0", "data.bk-1", "data.bk-2")
+    sim.crash(1)
+    assert "copied elsewhere" in replication_of(sim.world(), sim.now_ms).condition.message
+    sim.crash(3)
+    said = replication_of(sim.world(), sim.now_ms).condition.message
+    assert "an ensemble of 3, and only 2 bookies take entries" in said
+    assert "No bookie can take its place: raise spec.replicas or bring it back" in said
+
+
+def test_what_the_audit_found_no_place_for_is_said_of_a_lost_bookie_only(sim: PoolSim) -> None:
+    sim.crash(1)
+    world = sim.world()
+    assert world.cluster is not None
+    for lost, is_said in (((), False), (("data.bk-1",), True)):
+        seen = replace(world.cluster, lost=lost, blocked=("ledger 7, entry 0: no zone is left",))
+        said = replication_of(replace(world, cluster=seen), sim.now_ms).condition.message
+        assert ("no zone is left" in said) is is_said
+        assert ("No bookie can take its place" in said) is is_said
+
+
 def test_a_bookie_that_restarted_between_two_looks_closes_the_gate(sim: PoolSim) -> None:
     """It was never seen away: only its boot tells."""
     sim.crash(1)
@@ -408,6 +430,15 @@ def test_a_terminating_namespace_is_not_held(sim: PoolSim) -> None:
     assert kinds(later) == ["PatchMeta"]
 
 
+def test_where_finalizers_are_switched_off_a_pool_loses_the_one_it_has(sim: PoolSim) -> None:
+    assert sim.manifest["metadata"]["finalizers"] == [FINALIZER]
+    world = sim.world()
+    off = replace(world, defaults=replace(world.defaults, uses_finalizers=False))
+    (effect,) = decide(off, sim.now_ms).effects
+    assert isinstance(effect, PatchMeta)
+    assert (effect.add_finalizer, effect.remove_finalizer) == ("", FINALIZER)
+
+
 def test_a_paused_pool_is_left_alone(sim: PoolSim) -> None:
     sim.manifest["metadata"]["annotations"] = {"daybook.dev/pause": "true"}
     sim.manifest["spec"] |= {"image": "other", "replicas": 1}
@@ -431,6 +462,16 @@ def test_a_nearly_full_disk_is_told(sim: PoolSim) -> None:
     said = sim.condition("DiskPressure")
     assert (said["status"], said["reason"]) == ("True", "NearlyFull")
     assert "data.bk-1 (95%)" in said["message"]
+    assert "Raise spec.storage.store.size" in said["message"]
+
+
+def test_a_store_that_its_own_cap_fills_is_not_told_to_grow_the_volume() -> None:
+    sim = PoolSim(pool_manifest(settings={"store_map_bytes": "268435456"}))
+    sim.settle()
+    full: BookieInfo = replace(sim.bookies["data.bk-1"], capacity_bytes=268435456, free_bytes=1)
+    sim.bookies["data.bk-1"] = full
+    sim.reconcile()
+    assert "Raise spec.settings.store_map_bytes" in sim.condition("DiskPressure")["message"]
 
 
 def test_every_condition_that_is_wrong_says_what_to_do_and_reaches_the_message(sim: PoolSim) -> None:

@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.effects import Apply, ClusterRef, Remove
 from daybook_operator.plan.jobs import JobSeen, TaskSeen
@@ -17,6 +19,8 @@ from daybook_operator.plan.recovery import (
     decide_recovery,
     recovery_status,
 )
+from daybook_operator.reconcile.recovery import RecoveryReconciler
+from daybook_operator.reconcile.world import World
 
 from daybook.client.placement_settings import placement_policy
 from daybook.core.placement import BookieInfo
@@ -137,6 +141,14 @@ def test_where_repair_is_off_the_jobs_that_run_are_cancelled(spec: dict[str, Any
     (remove,) = decision.effects
     assert isinstance(remove, Remove)
     assert (remove.ref.name, remove.ref.uid) == ("bk-recovery-1", "job-uid")
+
+
+def test_the_gauge_counts_what_no_bookie_can_mend_as_the_status_does() -> None:
+    metrics = OperatorMetrics()
+    reconciler = RecoveryReconciler(cast("World", SimpleNamespace(metrics=metrics)))
+    reconciler._measure(replace(lacking(3), blocked=2))
+    labels = {"cluster": str(REF)}
+    assert metrics.registry.get_sample_value("daybook_operator_under_replicated_ledgers", labels) == 3
 
 
 def test_the_status_counts_what_is_left() -> None:

@@ -1,5 +1,7 @@
 """Every field that a plan writes into a status is declared in the CRD, where the API server would drop any other; and back."""
 
+import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -8,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from daybook_operator.plan import pool_delete, pool_status
 from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import ClusterRef, Effect, SetStatus
 from daybook_operator.plan.jobs import JobSeen, TaskSeen
@@ -48,6 +51,14 @@ def written(place: str, schema: Schema, value: Any) -> Iterator[str]:
             yield from written(f"{place}[]", schema["items"], each)
     else:
         yield place
+
+
+def test_every_phase_that_is_declared_is_one_that_a_plan_tells() -> None:
+    text = status_schema("bookiepools")["properties"]["phase"]["description"]
+    phases = re.findall(r"[A-Z]\w+", text.partition(":")[2])
+    told = "".join(inspect.getsource(each) for each in (pool_status.phase, pool_delete))
+    assert phases
+    assert [each for each in phases if f'"{each}"' not in told] == []
 
 
 def declared(place: str, schema: Schema) -> Iterator[str]:
