@@ -15,7 +15,7 @@ from daybook.client.flush_queue import FlushQueue
 from daybook.client.sink import FrameSink
 from daybook.client.trouble import Troubles
 from daybook.core.errors import Code
-from daybook.core.ids import BookieId
+from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement import BookieInfo
 from daybook.runtime.logs import get_logger
 from daybook.wire.channel import open_aio_channel
@@ -61,7 +61,7 @@ class ChannelPool:
         self._calls: dict[BookieId, _Open] = {}
         self._closed = asyncio.Event()
         self.troubles = Troubles()
-        self.unsealed = FlushQueue(self._is_idle)
+        self.unsealed = FlushQueue(self._is_idle, self._is_attaching)
         """The writers of this client that have entries to seal."""
         self._closing: set[asyncio.Task[None]] = set()
         self._why_no_credentials = ""
@@ -167,3 +167,7 @@ class ChannelPool:
     def _is_idle(self, bookie: BookieId) -> bool:
         stream = self._streams.get(bookie)
         return stream is None or stream.is_idle
+
+    def _is_attaching(self, bookie: BookieId, ledger_id: LedgerId) -> bool:
+        stream = self._streams.get(bookie)
+        return stream is not None and stream.is_attaching(ledger_id)
