@@ -131,6 +131,9 @@ class AppendStream:
             self._wake.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{self.bookie}")
+            self._task.add_done_callback(
+                self._end
+            )  # a task that is cancelled before it began runs no `finally`
 
     def forget(self, sink: FrameSink) -> None:
         """Drop what `sink` has queued; a stream that still has its frames under way answers into the void."""
@@ -140,7 +143,7 @@ class AppendStream:
             attaching.frames[:] = [item for item in attaching.frames if item.sink is not sink]
 
     async def close(self) -> None:
-        """End the stream; frames without an answer are given up silently."""
+        """End the stream; whoever has frames on it is told, as when it ends by itself. Sending opens another one."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -170,8 +173,6 @@ class AppendStream:
             code, details = _reason(group)
             log.info("append stream lost", bookie=self.bookie, code=code, why=details)
             self._tell_trouble(details)
-        finally:
-            self._end()
 
     async def _say_hello(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
         async with asyncio.timeout(HELLO_TIMEOUT_S):
@@ -294,7 +295,7 @@ class AppendStream:
             self._controls.append(attaching.control)
             self._wake.set()
 
-    def _end(self) -> None:
+    def _end(self, _: asyncio.Task[None]) -> None:
         """The stream is over: tell every sink with frames on it, once, and be ready for the next stream."""
         unknown = [sink for sink, _ in self._window.close()]
         unknown.extend(item.sink for item in self._queue)

@@ -331,6 +331,22 @@ def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew(
     run(lambda: with_stream(script, work))
 
 
+def test_who_sent_on_a_stream_that_is_closed_before_it_began_is_told() -> None:
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            yield answer or through(1)
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        await stream.close()
+        assert sink.told.get_nowait() == ("gone",)
+        stream.send(sink, 2, frame(0))
+        assert await sink.told.get() == (2, "boot 1")
+
+    run(lambda: with_stream(script, work))
+
+
 def test_rule_49_an_answer_about_what_was_never_sent_ends_the_stream() -> None:
     async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
         async for answer in attach_all(requests):

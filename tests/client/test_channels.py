@@ -117,6 +117,50 @@ def test_a_stream_that_gets_no_credentials_fails_like_one_whose_bookie_is_away()
     run(work)
 
 
+def test_who_is_told_of_a_stream_that_the_close_ended_opens_no_other_one() -> None:
+    class Stubborn(Sink):
+        """Goes to another bookie, as a machine does that has a spare one."""
+
+        def __init__(self, pool: ChannelPool) -> None:
+            super().__init__()
+            self.pool = pool
+            self.refused: asyncio.Queue[tuple[BookieId, Code]] = asyncio.Queue()
+
+        def bookie_failed(self, bookie: BookieId) -> None:
+            for spare in ("b0", "b1"):
+                self.pool.send_frame(spare, self, 2, b"frame")
+            assert self.refused.empty(), "never from inside"
+            super().bookie_failed(bookie)
+
+        def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
+            self.refused.put_nowait((bookie, code))
+
+    asked = asyncio.Event()
+
+    async def silent(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for _request in requests:
+            asked.set()
+        yield b""
+
+    async def work() -> None:
+        async with ScriptedBookie(silent) as bookie, asyncio.timeout(10):
+            pool = ChannelPool("test")
+            pool.bookies_changed({name: BookieInfo(name, bookie.address) for name in ("b0", "b1")})
+            sink = Stubborn(pool)
+            pool.send_frame("b0", sink, 1, b"frame")
+            await asked.wait()
+            await pool.close()
+            assert sink.failed.get_nowait() == "b0"
+            assert [await sink.refused.get() for _ in range(2)] == [
+                ("b0", Code.CONNECTION_LOST),
+                ("b1", Code.CONNECTION_LOST),
+            ]
+            assert pool.calls("b0") is None
+            assert [task for task in asyncio.all_tasks() if task.get_name().startswith("append-")] == []
+
+    asyncio.run(work())
+
+
 def test_rule_46_writers_seal_at_once_while_another_ledger_attaches() -> None:
     class Writer:
         def __init__(self, ledger_id: int) -> None:
