@@ -32,6 +32,9 @@ HELLO_TIMEOUT_S: Final = 5.0
 STALL_TIMEOUT_S: Final = 5.0
 """A bookie that answers none of the messages under way for so long has failed (BookKeeper: addEntryTimeoutSec)."""
 _STALL_CHECK_S: Final = 0.5
+ATTACH_TIMEOUT_S: Final = 30.0
+"""How long one ledger waits for the answer to its attachment. Above the time-out of the bookie, which asks ZooKeeper and
+answers UNAVAILABLE if that is away: meanwhile the bookie serves all other ledgers (rule 46)."""
 ATTACH_PATIENCE_S: Final = 30.0
 """How long a ledger asks again of a bookie that has too many attachments waiting, before its frames fail there: the bookie
 is well and answers, and to go to another one with tens of thousands of ledgers would only move the queue."""
@@ -45,11 +48,12 @@ AttachKey: TypeAlias = tuple[LedgerId, int]
 class _Attaching:
     """A ledger that waits for its attachment, and the frames that wait for it."""
 
-    __slots__ = ("asked_again", "control", "frames", "since_s")
+    __slots__ = ("asked_again", "asked_s", "control", "frames", "since_s")
 
     def __init__(self, control: bytes, since_s: float) -> None:
         self.control = control
         self.since_s = since_s
+        self.asked_s = since_s
         self.frames: list[_Queued] = []
         self.asked_again = 0
 
@@ -95,8 +99,15 @@ class AppendStream:
 
     @property
     def is_idle(self) -> bool:
-        """Whether a frame sent now would leave at once; sealing earlier only makes frames smaller."""
-        return not (self._queue or self._attaching or self._window.messages_in_flight)
+        """Whether a frame sent now would leave at once; sealing earlier only makes frames smaller.
+
+        Ledgers that attach count for nothing: their frames alone wait (`is_attaching`).
+        """
+        return not (self._queue or self._window.messages_in_flight)
+
+    def is_attaching(self, ledger_id: LedgerId) -> bool:
+        """Whether frames of the ledger's writer would wait for its attachment, which was asked for."""
+        return (ledger_id, pb.PURPOSE_WRITE) in self._attaching
 
     @property
     def outstanding_bytes(self) -> int:
@@ -120,6 +131,9 @@ class AppendStream:
             self._wake.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{self.bookie}")
+            self._task.add_done_callback(
+                self._end
+            )  # a task that is cancelled before it began runs no `finally`
 
     def forget(self, sink: FrameSink) -> None:
         """Drop what `sink` has queued; a stream that still has its frames under way answers into the void."""
@@ -129,7 +143,7 @@ class AppendStream:
             attaching.frames[:] = [item for item in attaching.frames if item.sink is not sink]
 
     async def close(self) -> None:
-        """End the stream; frames without an answer are given up silently."""
+        """End the stream; whoever has frames on it is told, as when it ends by itself. Sending opens another one."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -159,8 +173,6 @@ class AppendStream:
             code, details = _reason(group)
             log.info("append stream lost", bookie=self.bookie, code=code, why=details)
             self._tell_trouble(details)
-        finally:
-            self._end()
 
     async def _say_hello(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
         async with asyncio.timeout(HELLO_TIMEOUT_S):
@@ -201,24 +213,25 @@ class AppendStream:
     async def _read(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
         while True:
             message = decode_from_bookie(await _next_message(call))
-            self._answers += 1
             if isinstance(message, StreamAnswer):
                 self._settle(message)
             elif message.HasField("attached"):
                 self._settle_attach(message.attached)
 
     async def _watch_stall(self) -> None:
-        """Raise TimeoutError when messages are under way and nothing is answered."""
+        """Raise TimeoutError when messages are under way and none is answered. An attachment fails by itself."""
         seen, quiet_s = self._answers, 0.0
         while quiet_s < STALL_TIMEOUT_S:
             await asyncio.sleep(_STALL_CHECK_S)
-            waiting = self._window.messages_in_flight or self._attaching
+            waiting = self._window.messages_in_flight
             quiet_s = quiet_s + _STALL_CHECK_S if waiting and self._answers == seen else 0.0
             seen = self._answers
-        msg = f"bookie {self.bookie} answered nothing for {STALL_TIMEOUT_S} s"
+            self._give_up_attachments()
+        msg = f"bookie {self.bookie} answered none of the messages under way for {STALL_TIMEOUT_S} s"
         raise TimeoutError(msg)
 
     def _settle(self, answer: StreamAnswer) -> None:
+        self._answers += 1
         bookie, boot_id = self.bookie, self._boot_id
         for (sink, send_id), code in self._window.settle(answer):
             if code is Code.OK:
@@ -234,18 +247,32 @@ class AppendStream:
         key = (attached.ledger_id, attached.purpose)
         if attached.code == Code.TOO_MANY_REQUESTS and self._ask_again_later(key):
             return
-        attaching = self._attaching.pop(key, None)
-        self._room()
-        frames = [] if attaching is None else attaching.frames
         if attached.code == Code.OK:
             self._attached.add(key)
-            for queued in frames:
+            for queued in self._take_attaching(key):
                 self._enqueue(queued)
             return
         log.info("attach refused", bookie=self.bookie, ledger_id=attached.ledger_id, why=attached.detail)
-        code = known_code(attached.code)
-        for queued in frames:
+        self._fail_attaching(key, known_code(attached.code))
+
+    def _take_attaching(self, key: AttachKey) -> list[_Queued]:
+        """The ledger waits no more: the frames that did."""
+        attaching = self._attaching.pop(key, None)
+        return [] if attaching is None else attaching.frames
+
+    def _fail_attaching(self, key: AttachKey, code: Code) -> None:
+        for queued in self._take_attaching(key):
             queued.sink.frame_failed(self.bookie, queued.send_id, code)
+
+    def _give_up_attachments(self) -> None:
+        """Fail the frames of ledgers whose attachment has had no answer for too long; nobody else's."""
+        now_s = asyncio.get_running_loop().time()
+        late = [
+            key for key, waiting in self._attaching.items() if now_s - waiting.asked_s >= ATTACH_TIMEOUT_S
+        ]
+        for key in late:
+            log.info("attach not answered", bookie=self.bookie, ledger_id=key[0])
+            self._fail_attaching(key, Code.TIMEOUT)
 
     def _ask_again_later(self, key: AttachKey) -> bool:
         """Ask for the attachment again after a pause; False if nothing waits for it, or it was tried for long enough."""
@@ -264,10 +291,11 @@ class AppendStream:
         if (
             self._attaching.get(key) is attaching
         ):  # or the stream ended meanwhile, and another one may have begun
+            attaching.asked_s = asyncio.get_running_loop().time()
             self._controls.append(attaching.control)
             self._wake.set()
 
-    def _end(self) -> None:
+    def _end(self, _: asyncio.Task[None]) -> None:
         """The stream is over: tell every sink with frames on it, once, and be ready for the next stream."""
         unknown = [sink for sink, _ in self._window.close()]
         unknown.extend(item.sink for item in self._queue)

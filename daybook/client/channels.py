@@ -15,7 +15,7 @@ from daybook.client.flush_queue import FlushQueue
 from daybook.client.sink import FrameSink
 from daybook.client.trouble import Troubles
 from daybook.core.errors import Code
-from daybook.core.ids import BookieId
+from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement import BookieInfo
 from daybook.runtime.logs import get_logger
 from daybook.wire.channel import open_aio_channel
@@ -61,7 +61,7 @@ class ChannelPool:
         self._calls: dict[BookieId, _Open] = {}
         self._closed = asyncio.Event()
         self.troubles = Troubles()
-        self.unsealed = FlushQueue(self._is_idle)
+        self.unsealed = FlushQueue(self._is_idle, self._is_attaching)
         """The writers of this client that have entries to seal."""
         self._closing: set[asyncio.Task[None]] = set()
         self._why_no_credentials = ""
@@ -72,7 +72,7 @@ class ChannelPool:
 
     def send_frame(self, bookie: BookieId, sink: FrameSink, send_id: int, frame: bytes) -> None:
         """Send `frame`; the sink is told its fate, never from inside this call."""
-        if bookie not in self._bookies:
+        if self._closed.is_set() or bookie not in self._bookies:
             asyncio.get_running_loop().call_soon(sink.frame_failed, bookie, send_id, Code.CONNECTION_LOST)
             return
         stream = self._streams.get(bookie)
@@ -87,12 +87,13 @@ class ChannelPool:
         stream.send(sink, send_id, frame)
 
     def calls(self, bookie: BookieId) -> BookieCalls | None:
-        """The calls of `bookie`; None if it was never registered, or there are no credentials to reach it with.
+        """The calls of `bookie`; None if it was never registered, there are no credentials to reach it with, or the
+        pool is closed.
 
         One that restarted gets a new channel: the old one would wait out its back-off first.
         """
         info = self._bookies.get(bookie)
-        if info is None:
+        if info is None or self._closed.is_set():
             return None
         known = self._calls.get(bookie)
         now_s = asyncio.get_running_loop().time()
@@ -131,12 +132,12 @@ class ChannelPool:
             stream.forget(sink)
 
     async def close(self) -> None:
-        """Close every channel."""
+        """Close every channel. Who goes on, a recovery that is told of its lost streams say, finds no bookie any more."""
+        self._closed.set()
         for stream in list(self._streams.values()):
             await stream.close()
         for known in self._calls.values():
             await known.channel.close()
-        self._closed.set()
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -167,3 +168,7 @@ class ChannelPool:
     def _is_idle(self, bookie: BookieId) -> bool:
         stream = self._streams.get(bookie)
         return stream is None or stream.is_idle
+
+    def _is_attaching(self, bookie: BookieId, ledger_id: LedgerId) -> bool:
+        stream = self._streams.get(bookie)
+        return stream is not None and stream.is_attaching(ledger_id)

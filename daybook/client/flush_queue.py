@@ -2,18 +2,23 @@
 
 Until then their entries gather, so that a frame holds what came in while the last message was under way. All writers
 that wait for a bookie are flushed together and share its next message; a thousand ledgers with an entry each
-make one message for each bookie, not a thousand.
+make one message for each bookie, not a thousand. A writer that attaches to a bookie gathers until that is answered, and
+holds up nobody but itself.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from daybook.core.ids import BookieId
+from daybook.core.ids import BookieId, LedgerId
 
 
 class Flushable(Protocol):
-    """A writer with appended entries that are not sealed into frames yet."""
+    """A writer with appended entries that are not sealed into frames yet. Added again at any news of its frames."""
+
+    @property
+    def id(self) -> LedgerId:
+        """The ledger's id."""
 
     def ensemble(self) -> tuple[BookieId, ...]:
         """The bookies that its next frame goes to."""
@@ -25,9 +30,12 @@ class Flushable(Protocol):
 class FlushQueue:
     """Writers with unsealed entries, by the bookies that they wait for. Looks at them once in a turn of the loop."""
 
-    def __init__(self, is_idle: Callable[[BookieId], bool]) -> None:
-        """`is_idle`: whether a frame for the bookie would leave at once."""
+    def __init__(
+        self, is_idle: Callable[[BookieId], bool], is_attaching: Callable[[BookieId, LedgerId], bool]
+    ) -> None:
+        """`is_idle`: whether a frame for the bookie would leave at once, unless its writer is attaching there."""
         self._is_idle = is_idle
+        self._is_attaching = is_attaching
         self._fresh: dict[Flushable, None] = {}
         self._waiting: dict[BookieId, dict[Flushable, None]] = {}
         self._ready: set[BookieId] = set()
@@ -50,12 +58,17 @@ class FlushQueue:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Flush whoever waits for an idle bookie. Who is idle is asked first: the first writer's frame ends that."""
+        """Flush whoever waits for an idle bookie. Who is idle is asked first: the first writer's frame ends that.
+
+        Who attaches there is no longer looked at for that bookie: the fate of its frames there brings it back.
+        """
         self._is_due = False
         due: dict[Flushable, None] = {}
         for bookie in sorted(self._ready):
             if self._is_idle(bookie):
-                due.update(self._waiting.pop(bookie, {}))
+                for writer in self._waiting.pop(bookie, {}):
+                    if not self._is_attaching(bookie, writer.id):
+                        due[writer] = None
         self._ready.clear()
         fresh, self._fresh = self._fresh, {}
         idle: dict[BookieId, bool] = {}
@@ -64,7 +77,7 @@ class FlushQueue:
             for bookie in ensemble:
                 if bookie not in idle:
                     idle[bookie] = self._is_idle(bookie)
-            if any(idle[bookie] for bookie in ensemble):
+            if any(idle[bookie] and not self._is_attaching(bookie, writer.id) for bookie in ensemble):
                 due[writer] = None
             else:
                 for bookie in ensemble:

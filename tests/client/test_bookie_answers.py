@@ -185,7 +185,7 @@ def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.Mo
         stream.send(sink, 2, frame(1))
         assert await sink.told.get() == (1, Code.TOO_MANY_REQUESTS)
         assert await sink.told.get() == (2, Code.TOO_MANY_REQUESTS)
-        assert stream.is_idle
+        assert not stream.is_attaching(1)
         assert len(asked) > 1
         stream.send(sink, 3, frame(0))
         assert await sink.told.get() == (3, Code.TOO_MANY_REQUESTS), (
@@ -212,7 +212,7 @@ def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -> None
         stream.forget(sink)
         answer.set()
         async with asyncio.timeout(WAIT_S):
-            while not stream.is_idle:  # noqa: ASYNC110 - what the stream does when it has the answer tells nobody
+            while stream.is_attaching(1):  # noqa: ASYNC110 - what the stream does when it has the answer tells nobody
                 await asyncio.sleep(0)
         assert asked.empty()
         assert sink.told.empty()
@@ -242,6 +242,66 @@ def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() ->
     run(lambda: with_stream(script, work))
 
 
+def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(append_stream, "_STALL_CHECK_S", 0.02)
+    monkeypatch.setattr(append_stream, "STALL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(append_stream, "ATTACH_TIMEOUT_S", 0.5)
+
+    async def work(stream: AppendStream) -> None:
+        waits, flows = Sink(1), Sink(2)
+        stream.send(waits, 1, frame(0))
+        stream.send(waits, 2, frame(1))
+        stream.send(flows, 1, frame(0))
+        assert await flows.told.get() == (1, "boot 1")
+        assert stream.is_idle, "the ledger that attaches makes nobody wait"
+        assert stream.is_attaching(1)
+        assert await waits.told.get() == (1, Code.TIMEOUT)
+        assert await waits.told.get() == (2, Code.TIMEOUT)
+        stream.send(flows, 2, frame(1))
+        assert await flows.told.get() == (2, "boot 1"), "it is the same stream"
+
+    run(lambda: with_stream(deaf_to_attachments_of(1), work))
+
+
+def deaf_to_attachments_of(ledger_id: int) -> AppendScript:
+    """Attaches every other ledger, and takes all frames."""
+
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        messages = 0
+        async for answer in attach_all(requests):
+            if answer is None:
+                messages += 1
+                yield through(messages)
+            elif answer != attached(ledger_id):
+                yield answer
+
+    return script
+
+
+def test_a_bookie_that_answers_attachments_and_no_message_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append_stream, "_STALL_CHECK_S", 0.1)
+    monkeypatch.setattr(append_stream, "STALL_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(append_stream, "ATTACH_PAUSE_MAX_S", 0.05)
+
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            if answer == attached(2):
+                yield attached(2, Code.TOO_MANY_REQUESTS)
+            elif answer is not None:
+                yield answer
+
+    async def work(stream: AppendStream) -> None:
+        stuck, asks = Sink(1), Sink(2)
+        stream.send(stuck, 1, frame(0))
+        stream.send(asks, 1, frame(0))
+        assert await stuck.told.get() == ("gone",)
+        assert await asks.told.get() == ("gone",)
+
+    run(lambda: with_stream(script, work))
+
+
 def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew() -> None:
     attachments: list[int] = []
 
@@ -267,6 +327,22 @@ def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew(
         assert attachments == [1, 2]
         assert sink.told.empty()
         assert other.told.empty()
+
+    run(lambda: with_stream(script, work))
+
+
+def test_who_sent_on_a_stream_that_is_closed_before_it_began_is_told() -> None:
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            yield answer or through(1)
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        await stream.close()
+        assert sink.told.get_nowait() == ("gone",)
+        stream.send(sink, 2, frame(0))
+        assert await sink.told.get() == (2, "boot 1")
 
     run(lambda: with_stream(script, work))
 

@@ -1,7 +1,7 @@
 """Channels and the credentials they are opened with: what whoever gives those may do at any time, a rotation's middle included."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import pytest
@@ -12,6 +12,7 @@ from daybook.client.sink import FrameSink
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
+from tests.client.scripted_bookie import Requests, ScriptedBookie
 
 BOOKIES = {"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="1")}
 
@@ -114,3 +115,82 @@ def test_a_stream_that_gets_no_credentials_fails_like_one_whose_bookie_is_away()
         assert await sink.failed.get() == "b0", "and it is tried again with the next frame"
 
     run(work)
+
+
+def test_who_is_told_of_a_stream_that_the_close_ended_opens_no_other_one() -> None:
+    class Stubborn(Sink):
+        """Goes to another bookie, as a machine does that has a spare one."""
+
+        def __init__(self, pool: ChannelPool) -> None:
+            super().__init__()
+            self.pool = pool
+            self.refused: asyncio.Queue[tuple[BookieId, Code]] = asyncio.Queue()
+
+        def bookie_failed(self, bookie: BookieId) -> None:
+            for spare in ("b0", "b1"):
+                self.pool.send_frame(spare, self, 2, b"frame")
+            assert self.refused.empty(), "never from inside"
+            super().bookie_failed(bookie)
+
+        def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
+            self.refused.put_nowait((bookie, code))
+
+    asked = asyncio.Event()
+
+    async def silent(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for _request in requests:
+            asked.set()
+        yield b""
+
+    async def work() -> None:
+        async with ScriptedBookie(silent) as bookie, asyncio.timeout(10):
+            pool = ChannelPool("test")
+            pool.bookies_changed({name: BookieInfo(name, bookie.address) for name in ("b0", "b1")})
+            sink = Stubborn(pool)
+            pool.send_frame("b0", sink, 1, b"frame")
+            await asked.wait()
+            await pool.close()
+            assert sink.failed.get_nowait() == "b0"
+            assert [await sink.refused.get() for _ in range(2)] == [
+                ("b0", Code.CONNECTION_LOST),
+                ("b1", Code.CONNECTION_LOST),
+            ]
+            assert pool.calls("b0") is None
+            assert [task for task in asyncio.all_tasks() if task.get_name().startswith("append-")] == []
+
+    asyncio.run(work())
+
+
+def test_rule_46_writers_seal_at_once_while_another_ledger_attaches() -> None:
+    class Writer:
+        def __init__(self, ledger_id: int) -> None:
+            self.id = ledger_id
+            self.flushed = False
+
+        def ensemble(self) -> tuple[BookieId, ...]:
+            return ("b0",)
+
+        def flush(self) -> None:
+            self.flushed = True
+
+    asked = asyncio.Event()
+
+    async def silent(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for _request in requests:
+            asked.set()
+        yield b""
+
+    async def work() -> None:
+        async with ScriptedBookie(silent) as bookie, asyncio.timeout(10):
+            pool = ChannelPool("test")
+            pool.bookies_changed({"b0": BookieInfo("b0", bookie.address)})
+            pool.send_frame("b0", Sink(), 1, b"frame")
+            await asked.wait()
+            attaches, other = Writer(1), Writer(2)
+            pool.unsealed.add(attaches)
+            pool.unsealed.add(other)
+            await asyncio.sleep(0)
+            assert (attaches.flushed, other.flushed) == (False, True)
+            await pool.close()
+
+    asyncio.run(work())

@@ -8,7 +8,8 @@ from daybook.client.flush_queue import FlushQueue
 class Writer:
     """Counts its flushes; a flush makes its bookies busy, as a frame on its way does."""
 
-    def __init__(self, busy: set[str], *ensemble: str) -> None:
+    def __init__(self, busy: set[str], *ensemble: str, number: int = 1) -> None:
+        self.id = number
         self.flushes = 0
         self._busy = busy
         self._ensemble = ensemble
@@ -24,7 +25,7 @@ class Writer:
 def test_all_writers_of_one_turn_share_the_message_of_an_idle_bookie() -> None:
     async def work() -> None:
         busy: set[str] = set()
-        queue = FlushQueue(lambda bookie: bookie not in busy)
+        queue = FlushQueue(lambda bookie: bookie not in busy, lambda *_: False)
         writers = [Writer(busy, "a", "b", "c") for _ in range(100)]
         for writer in writers:
             queue.add(writer)
@@ -39,7 +40,7 @@ def test_all_writers_of_one_turn_share_the_message_of_an_idle_bookie() -> None:
 def test_writers_wait_until_one_of_their_bookies_is_idle() -> None:
     async def work() -> None:
         busy = {"a", "b", "c", "d"}
-        queue = FlushQueue(lambda bookie: bookie not in busy)
+        queue = FlushQueue(lambda bookie: bookie not in busy, lambda *_: False)
         first, second = Writer(busy, "a", "b", "c"), Writer(busy, "b", "c", "d")
         queue.add(first)
         queue.add(second)
@@ -55,5 +56,29 @@ def test_writers_wait_until_one_of_their_bookies_is_idle() -> None:
         queue.room("a")
         await asyncio.sleep(0)
         assert (first.flushes, second.flushes) == (1, 1)
+
+    asyncio.run(work())
+
+
+def test_rule_46_a_writer_that_attaches_gathers_and_holds_up_nobody() -> None:
+    async def work() -> None:
+        busy: set[str] = set()
+        attaching = {("a", 1), ("b", 1)}
+        queue = FlushQueue(lambda bookie: bookie not in busy, lambda *asked: asked in attaching)
+        waits, flows = Writer(busy, "a", "b", number=1), Writer(busy, "a", "b", number=2)
+        queue.add(waits)
+        queue.add(flows)
+        await asyncio.sleep(0)
+        assert (waits.flushes, flows.flushes) == (0, 1)
+        busy.clear()
+        queue.add(flows)
+        queue.room("a")
+        await asyncio.sleep(0)
+        assert (waits.flushes, flows.flushes) == (0, 2), "what is answered to others is no room for it"
+        busy.clear()
+        attaching.discard(("b", 1))
+        queue.add(waits)
+        await asyncio.sleep(0)
+        assert waits.flushes == 1, "one bookie that it is attached to is enough"
 
     asyncio.run(work())
