@@ -88,8 +88,9 @@ class MessageItem:
         if code is Code.OK:
             for ledger, number in self.deferred:
                 ledger.deferred_synced(number)
+            is_durable = not stream.shared.journal.owes  # a LAC may have come with a frame that was refused
             for ledger_id, lac in self.news:
-                stream.shared.long_polls.wake(ledger_id, lac)
+                stream.shared.long_polls.wake(ledger_id, lac, is_durable=is_durable)
         stream.decide(self.message, self.frames, code)
         stream.shared.budget.give_back(self.size_bytes)
         stream.shared.metrics.add_seconds.observe(perf_counter() - self._started)

@@ -243,11 +243,11 @@ class Bookie:
         self._state_changed()
 
     def make_durable(self, timeout_s: float) -> bool:
-        """Wait until everything accepted so far is durable."""
+        """Wait until everything accepted so far is durable; False if it is not, be it that the journal had no room."""
         barrier = Barrier([])
         with self.table.lock:
             self.journal.put(barrier)
-        return barrier.wait(timeout_s) is Code.OK
+        return barrier.wait(timeout_s) is Code.OK and not self.journal.owes
 
     def journal_bytes(self) -> int:
         """What the journal's files take."""

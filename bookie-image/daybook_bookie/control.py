@@ -1,7 +1,7 @@
 """The control calls: small questions with workers of their own, so that slow readers never pin them.
 
-What is answered about a ledger's LAC is durable first: such an answer waits for the journal to pass what was queued
-before it, which costs no sync of its own. Limbo marks are cleared only by the nonce that a repair read (rule 29).
+What ReadLac tells is durable first: such an answer waits for the journal to pass what was queued before it, which costs
+no sync of its own, and while the journal owes something nothing is vouched for. Limbo marks are cleared only by the nonce that a repair read (rule 29).
 """
 
 from collections.abc import Iterable
@@ -149,7 +149,7 @@ class Control:
                 return pb.EntryIntervalsResponse(code=Code.OK, last_add_confirmed=-1)
             lac = ledger.last_add_confirmed()
         held = self._table.intervals(request.ledger_id)
-        if not self._bookie.make_durable(self._timeout_s) or self._bookie.journal.owes:
+        if not self._bookie.make_durable(self._timeout_s):
             return pb.EntryIntervalsResponse(code=Code.UNAVAILABLE)
         page, more = _page((i for i in held if i.last >= request.from_entry), request.limit)
         return pb.EntryIntervalsResponse(

@@ -2,7 +2,7 @@
 
 A tailing reader asks to be told when the LAC moves; thousands may wait at once. Their calls are parked here with a
 deadline, and one thread answers those whose ledger has news or whose time is up. What it tells was made durable first:
-news comes from the journal thread, and for the others it waits for the journal once for all.
+durable news comes from the journal thread, and for the others it waits for the journal once for all.
 """
 
 import heapq
@@ -81,14 +81,14 @@ class LongPolls:
         """Whether `wake` would do anything."""
         return ledger_id in self._waiting
 
-    def wake(self, ledger_id: LedgerId, news: LacAnswer) -> None:
-        """This is known of the ledger, durably."""
+    def wake(self, ledger_id: LedgerId, news: LacAnswer, *, is_durable: bool) -> None:
+        """This is known of the ledger; unless `is_durable`, it is looked at again before anybody is told."""
         with self._changed:
             polls = self._waiting.get(ledger_id, {})
             for number in [number for number, poll in polls.items() if poll.is_news(news)]:
                 poll = self._remove(ledger_id, number)
                 assert poll is not None
-                self._ready.append((poll, news))
+                self._ready.append((poll, news if is_durable else None))
             if self._ready:
                 self._changed.notify()
 
