@@ -33,6 +33,7 @@ from daybook_bookie.reads import Reads
 from daybook_bookie.scrubber import Scrubber
 from daybook_bookie.settings import BookieSettings
 from daybook_bookie.storage import Storage
+from daybook_bookie.storage_errors import StorageError
 from daybook_bookie.store_thread import StoreThread
 from daybook_bookie.surplus import SurplusCollector
 
@@ -202,7 +203,10 @@ class Bookie:
         self.long_polls.close()
         self.journal.close()
         self.store_thread.close()
-        self.storage.close()
+        try:
+            self.storage.close()
+        except StorageError as error:
+            self.fail(f"the journal could not be closed: {error}")
         self.link.close()
         _LOG.info("stopped")
 
