@@ -68,6 +68,7 @@ class Bookie:
         )
         self._mode = KeptMode(RealDisk(settings.store_dir))
         self._mode_lock = threading.Lock()
+        self._state_lock = threading.Lock()
         self.table.read_only_reason = self._mode.reason()
         self._on_failure = on_failure
         self._failed = threading.Event()
@@ -313,16 +314,20 @@ class Bookie:
 
     def _state_changed(self) -> None:
         """Space or an administrator's word changed: streams, registration and metrics follow."""
-        self.table.set_space(self.disk_watch.state)
-        self.metrics.server_status.set(1 if self.is_writable else 0)
-        if self._info is not None:
-            self.link.update(self._current_info())
+        with (
+            self._state_lock
+        ):  # or a thread that read the state before another changed it would have the last word
+            self.table.set_space(self.disk_watch.state)
+            self.metrics.server_status.set(1 if self.is_writable else 0)
+            if self._info is not None:
+                self.link.update(self._current_info())
 
     def _tell_space(self) -> None:
         """Placement weighs bookies by what is free: tell it when that has moved noticeably."""
         ratio = self.disk_watch.fullest.ratio
-        if self._info is not None and abs(ratio - self._told_ratio) >= TELL_SPACE_RATIO:
-            self.link.update(self._current_info())
+        with self._state_lock:
+            if self._info is not None and abs(ratio - self._told_ratio) >= TELL_SPACE_RATIO:
+                self.link.update(self._current_info())
 
     def _current_info(self) -> BookieInfo:
         assert self._info is not None
