@@ -5,6 +5,7 @@ no sync of its own, and while the journal owes something nothing is vouched for.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -79,6 +80,8 @@ class Control:
         if wait_ms <= 0 or not self._bookie.long_polls.park(poll):
             lac = poll.look()
             answer(lac if self._bookie.make_durable(self._timeout_s) else None)
+        elif not context.add_callback(partial(self._bookie.long_polls.forget, poll)):
+            self._bookie.long_polls.forget(poll)  # the call has ended already
 
     def _look(self, ledger_id: LedgerId) -> LacAnswer:
         with self._table.lock:
