@@ -15,7 +15,7 @@ from typing import Final
 
 from daybook.core.bookie import BookieLedger, LacAnswer
 from daybook.core.errors import Code, FrameError
-from daybook.core.frame import FrameHeader, check_body, split_message
+from daybook.core.frame import Buffer, FrameHeader, check_body, split_message
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers, StreamError
 from daybook.runtime.logs import get_logger
@@ -37,6 +37,9 @@ _LOG: Final = get_logger(__name__)
 ANSWERS_WAITING_MAX: Final = 65_536
 """Answers that a client has not taken: one that asks and never reads would fill the memory with them."""
 _CLIENT_NAME_MAX: Final = 256
+
+_Accepted = tuple[int, BookieLedger, FrameHeader, int]
+"""An accepted frame: its index in the message, its ledger, its header, and where it begins."""
 
 
 class AppendContext:
@@ -85,8 +88,9 @@ class MessageItem:
         if code is Code.OK:
             for ledger, number in self.deferred:
                 ledger.deferred_synced(number)
+            is_durable = not stream.shared.journal.owes  # a LAC may have come with a frame that was refused
             for ledger_id, lac in self.news:
-                stream.shared.long_polls.wake(ledger_id, lac)
+                stream.shared.long_polls.wake(ledger_id, lac, is_durable=is_durable)
         stream.decide(self.message, self.frames, code)
         stream.shared.budget.give_back(self.size_bytes)
         stream.shared.metrics.add_seconds.observe(perf_counter() - self._started)
@@ -216,22 +220,15 @@ class AppendStream:
     ) -> None:
         """Decide every frame, cache the accepted ones and queue them, all under one lock; answer what is decided."""
         table = self.shared.table
-        view = memoryview(message)
         early: list[int] = []
         table.wait_for_room(len(message))
         with table.lock:
-            for index, (header, offset) in enumerate(frames):
-                if index in refused:
-                    continue
-                ledger, code = table.accept(self.stream_id, header)
-                if code is not Code.OK:
-                    refused[index] = code
-                    continue
-                assert ledger is not None
-                frame = view[offset : offset + header.size_bytes]
+            accepted = self._judge(frames, refused)
+            cut = _cutter(message, accepted)
+            for index, ledger, header, offset in accepted:
                 if ledger.record_changed:
                     item.records += table.changed_records(ledger)
-                item.records.append(table.cache_frame(header, frame))
+                item.records.append(table.cache_frame(header, cut(offset, header.size_bytes)))
                 if ledger.may_ack_before_sync(header):
                     early.append(index)
                     item.deferred.append((ledger, ledger.deferred_accepted))
@@ -246,6 +243,20 @@ class AppendStream:
                 self.decide(item.message, [index], code)
             self.send_answers()
 
+    def _judge(self, frames: list[tuple[FrameHeader, int]], refused: dict[int, Code]) -> list[_Accepted]:
+        """Decide over every frame that is sound; what is refused goes into `refused`."""
+        accepted: list[_Accepted] = []
+        for index, (header, offset) in enumerate(frames):
+            if index in refused:
+                continue
+            ledger, code = self.shared.table.accept(self.stream_id, header)
+            if code is not Code.OK:
+                refused[index] = code
+                continue
+            assert ledger is not None
+            accepted.append((index, ledger, header, offset))
+        return accepted
+
     def _count(self, frames: list[tuple[FrameHeader, int]], refused: dict[int, Code]) -> None:
         metrics = self.shared.metrics
         for code in refused.values():
@@ -254,6 +265,18 @@ class AppendStream:
         metrics.add_frames.inc(len(accepted))
         metrics.add_entries.inc(sum(header.count for header, _ in accepted))
         metrics.add_bytes.inc(sum(header.size_bytes for header, _ in accepted))
+
+
+def _cutter(message: bytes, accepted: list[_Accepted]) -> Callable[[int, int], Buffer]:
+    """Cuts the frame of so many bytes at an offset out of `message`, without a copy where most of it is accepted.
+
+    A view keeps the whole message in memory, and the cache counts only the frames: where most was refused they are
+    copied, or a client could fill the memory with what was refused.
+    """
+    view = memoryview(message)
+    if 2 * sum(header.size_bytes for _, _, header, _ in accepted) < len(message):
+        return lambda offset, size_bytes: bytes(view[offset : offset + size_bytes])
+    return lambda offset, size_bytes: view[offset : offset + size_bytes]
 
 
 def _damaged(message: bytes, frames: list[tuple[FrameHeader, int]]) -> dict[int, Code]:

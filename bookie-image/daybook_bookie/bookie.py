@@ -33,6 +33,7 @@ from daybook_bookie.reads import Reads
 from daybook_bookie.scrubber import Scrubber
 from daybook_bookie.settings import BookieSettings
 from daybook_bookie.storage import Storage
+from daybook_bookie.storage_errors import StorageError
 from daybook_bookie.store_thread import StoreThread
 from daybook_bookie.surplus import SurplusCollector
 
@@ -67,6 +68,7 @@ class Bookie:
         )
         self._mode = KeptMode(RealDisk(settings.store_dir))
         self._mode_lock = threading.Lock()
+        self._state_lock = threading.Lock()
         self.table.read_only_reason = self._mode.reason()
         self._on_failure = on_failure
         self._failed = threading.Event()
@@ -202,7 +204,10 @@ class Bookie:
         self.long_polls.close()
         self.journal.close()
         self.store_thread.close()
-        self.storage.close()
+        try:
+            self.storage.close()
+        except StorageError as error:
+            self.fail(f"the journal could not be closed: {error}")
         self.link.close()
         _LOG.info("stopped")
 
@@ -243,11 +248,11 @@ class Bookie:
         self._state_changed()
 
     def make_durable(self, timeout_s: float) -> bool:
-        """Wait until everything accepted so far is durable."""
+        """Wait until everything accepted so far is durable; False if it is not, be it that the journal had no room."""
         barrier = Barrier([])
         with self.table.lock:
             self.journal.put(barrier)
-        return barrier.wait(timeout_s) is Code.OK
+        return barrier.wait(timeout_s) is Code.OK and not self.journal.owes
 
     def journal_bytes(self) -> int:
         """What the journal's files take."""
@@ -309,16 +314,20 @@ class Bookie:
 
     def _state_changed(self) -> None:
         """Space or an administrator's word changed: streams, registration and metrics follow."""
-        self.table.set_space(self.disk_watch.state)
-        self.metrics.server_status.set(1 if self.is_writable else 0)
-        if self._info is not None:
-            self.link.update(self._current_info())
+        with (
+            self._state_lock
+        ):  # or a thread that read the state before another changed it would have the last word
+            self.table.set_space(self.disk_watch.state)
+            self.metrics.server_status.set(1 if self.is_writable else 0)
+            if self._info is not None:
+                self.link.update(self._current_info())
 
     def _tell_space(self) -> None:
         """Placement weighs bookies by what is free: tell it when that has moved noticeably."""
         ratio = self.disk_watch.fullest.ratio
-        if self._info is not None and abs(ratio - self._told_ratio) >= TELL_SPACE_RATIO:
-            self.link.update(self._current_info())
+        with self._state_lock:
+            if self._info is not None and abs(ratio - self._told_ratio) >= TELL_SPACE_RATIO:
+                self.link.update(self._current_info())
 
     def _current_info(self) -> BookieInfo:
         assert self._info is not None

@@ -1,10 +1,11 @@
 """The control calls: small questions with workers of their own, so that slow readers never pin them.
 
-What is answered about a ledger's LAC is durable first: such an answer waits for the journal to pass what was queued
-before it, which costs no sync of its own. Limbo marks are cleared only by the nonce that a repair read (rule 29).
+What ReadLac tells is durable first: such an answer waits for the journal to pass what was queued before it, which costs
+no sync of its own, and while the journal owes something nothing is vouched for. Limbo marks are cleared only by the nonce that a repair read (rule 29).
 """
 
 from collections.abc import Iterable
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -79,6 +80,8 @@ class Control:
         if wait_ms <= 0 or not self._bookie.long_polls.park(poll):
             lac = poll.look()
             answer(lac if self._bookie.make_durable(self._timeout_s) else None)
+        elif not context.add_callback(partial(self._bookie.long_polls.forget, poll)):
+            self._bookie.long_polls.forget(poll)  # the call has ended already
 
     def _look(self, ledger_id: LedgerId) -> LacAnswer:
         with self._table.lock:
@@ -149,7 +152,7 @@ class Control:
                 return pb.EntryIntervalsResponse(code=Code.OK, last_add_confirmed=-1)
             lac = ledger.last_add_confirmed()
         held = self._table.intervals(request.ledger_id)
-        if not self._bookie.make_durable(self._timeout_s) or self._bookie.journal.owes:
+        if not self._bookie.make_durable(self._timeout_s):
             return pb.EntryIntervalsResponse(code=Code.UNAVAILABLE)
         page, more = _page((i for i in held if i.last >= request.from_entry), request.limit)
         return pb.EntryIntervalsResponse(

@@ -39,7 +39,11 @@ class Fencer:
         self._timeout_s = timeout_s
 
     def fence(self, ledger_id: LedgerId, key: str) -> tuple[Code, LacAnswer]:
-        """Fence the ledger and wait until that is durable; what is then known of its LAC is durable, too."""
+        """Fence the ledger and wait until that is durable.
+
+        The LAC that is told with it was confirmed, but need not be durable here: the journal may have had no room for
+        the frame that brought it, and that must not keep a fence from its answer (rule 30).
+        """
         code, lac = self._fence(ledger_id, key)
         self._metrics.fences.labels(code.name).inc()
         return code, lac
@@ -61,7 +65,7 @@ class Fencer:
                 self._journal.put(barrier)
             code = barrier.wait(self._timeout_s)
         if code is Code.OK:
-            self._long_polls.wake(ledger_id, lac)
+            self._long_polls.wake(ledger_id, lac, is_durable=not self._journal.owes)
         return code, lac
 
 

@@ -2,7 +2,7 @@
 
 A tailing reader asks to be told when the LAC moves; thousands may wait at once. Their calls are parked here with a
 deadline, and one thread answers those whose ledger has news or whose time is up. What it tells was made durable first:
-news comes from the journal thread, and for the others it waits for the journal once for all.
+durable news comes from the journal thread, and for the others it waits for the journal once for all.
 """
 
 import heapq
@@ -19,9 +19,11 @@ from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
+_STALE_DEADLINES: Final = 64
+"""So many deadlines of polls that wait no more are not worth a look."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Poll:
     """A call that waits for a LAC above `known_lac`, or for a fence unless `known_fenced`."""
 
@@ -51,8 +53,9 @@ class LongPolls:
         self._on_count = on_count
         self._make_durable = make_durable
         self._changed = threading.Condition()
-        self._waiting: defaultdict[LedgerId, dict[int, Poll]] = defaultdict(dict)
-        self._deadlines: list[tuple[int, int, LedgerId]] = []
+        self._waiting: defaultdict[LedgerId, set[Poll]] = defaultdict(set)
+        self._deadlines: list[tuple[int, int, Poll]] = []
+        """A heap, with a number between deadline and poll, since polls have no order."""
         self._ready: list[tuple[Poll, LacAnswer | None]] = []
         self._numbers = count(1)
         self._total = 0
@@ -66,8 +69,8 @@ class LongPolls:
             if self._closing or self._total >= self._limit:
                 return False
             number = next(self._numbers)
-            self._waiting[poll.ledger_id][number] = poll
-            heapq.heappush(self._deadlines, (poll.deadline_ms, number, poll.ledger_id))
+            self._waiting[poll.ledger_id].add(poll)
+            heapq.heappush(self._deadlines, (poll.deadline_ms, number, poll))
             self._total += 1
             self._on_count(self._total)
             if self._deadlines[0][1] == number:
@@ -75,20 +78,23 @@ class LongPolls:
         if not poll.is_news(poll.look()):  # looked at after parking, so that no wake-up falls between
             return True
         with self._changed:
-            return self._remove(poll.ledger_id, number) is None
+            return not self._remove(poll)
+
+    def forget(self, poll: Poll) -> None:
+        """Its call ended, answered or not: a caller who went away must not keep a place until the deadline."""
+        with self._changed:
+            self._remove(poll)
 
     def has_waiters(self, ledger_id: LedgerId) -> bool:
         """Whether `wake` would do anything."""
         return ledger_id in self._waiting
 
-    def wake(self, ledger_id: LedgerId, news: LacAnswer) -> None:
-        """This is known of the ledger, durably."""
+    def wake(self, ledger_id: LedgerId, news: LacAnswer, *, is_durable: bool) -> None:
+        """This is known of the ledger; unless `is_durable`, it is looked at again before anybody is told."""
         with self._changed:
-            polls = self._waiting.get(ledger_id, {})
-            for number in [number for number, poll in polls.items() if poll.is_news(news)]:
-                poll = self._remove(ledger_id, number)
-                assert poll is not None
-                self._ready.append((poll, news))
+            for poll in [poll for poll in self._waiting.get(ledger_id, ()) if poll.is_news(news)]:
+                self._remove(poll)
+                self._ready.append((poll, news if is_durable else None))
             if self._ready:
                 self._changed.notify()
 
@@ -99,14 +105,23 @@ class LongPolls:
             self._changed.notify()
         self._thread.join()
 
-    def _remove(self, ledger_id: LedgerId, number: int) -> Poll | None:
-        polls = self._waiting.get(ledger_id, {})
-        poll = polls.pop(number, None)
-        if poll is not None:
-            self._total -= 1
-            if not polls:
-                del self._waiting[ledger_id]
-        return poll
+    def _remove(self, poll: Poll) -> bool:
+        """Let it wait no more; whether it did."""
+        if not self._is_waiting(poll):
+            return False
+        polls = self._waiting[poll.ledger_id]
+        polls.remove(poll)
+        if not polls:
+            del self._waiting[poll.ledger_id]
+        self._total -= 1
+        self._on_count(self._total)
+        if len(self._deadlines) > 2 * self._total + _STALE_DEADLINES:
+            self._deadlines = [each for each in self._deadlines if self._is_waiting(each[-1])]
+            heapq.heapify(self._deadlines)
+        return True
+
+    def _is_waiting(self, poll: Poll) -> bool:
+        return poll in self._waiting.get(poll.ledger_id, ())
 
     def _run(self) -> None:
         while True:
@@ -116,7 +131,6 @@ class LongPolls:
                 self._expire()
                 ready, self._ready = self._ready, []
                 closing = self._closing
-                self._on_count(self._total)
             self._answer(ready)
             if closing and not ready:
                 return
@@ -141,9 +155,8 @@ class LongPolls:
     def _expire(self) -> None:
         """Move those whose time is up, or all when closing, to the ready ones."""
         while self._deadlines and (self._closing or self._is_due()):
-            _, number, ledger_id = heapq.heappop(self._deadlines)
-            poll = self._remove(ledger_id, number)
-            if poll is not None:
+            _, _, poll = heapq.heappop(self._deadlines)
+            if self._remove(poll):
                 self._ready.append((poll, None))
 
 

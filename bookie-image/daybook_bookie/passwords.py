@@ -25,7 +25,8 @@ def refuse_impossible(ledger_id: LedgerId, key: str) -> Code:
     """BAD_FRAME for an id that no ledger has, UNAUTHORIZED for a key that no password has; otherwise OK."""
     if ledger_id < 0:
         return Code.BAD_FRAME
-    return Code.UNAUTHORIZED if len(key.encode()) > PASSWORD_HASH_BYTES_MAX else Code.OK
+    is_possible = key.isascii() and len(key) <= PASSWORD_HASH_BYTES_MAX
+    return Code.OK if is_possible else Code.UNAUTHORIZED
 
 
 class Passwords:

@@ -96,21 +96,28 @@ class _Process:
         bookie.register(self._info(), self._write_ready_file)
 
     def end(self) -> int:
-        """Stop in order; the exit code."""
+        """Stop in order; the exit code. Storage may fail during the stop as well, and that is no orderly end."""
         assert self._bookie is not None
+        self._exit_if_failed()
+        _LOG.info("stopping", reason=self._stop.reason)
+        self._bookie.link.unregister()
+        self._server.stop(self._settings.drain_ms / 1000)
+        self._exit_if_failed()
+        self._bookie.stop()
+        self._exit_if_failed()
+        return 0
+
+    def _exit_if_failed(self) -> None:
+        """After a failure of journal or store no thread may answer anything any more: end at once."""
         if self._failure:
             _LOG.critical(
                 "the bookie stops: what is durable is unknown, the next start replays", reason=self._failure
             )
             sys.stderr.flush()
-            os._exit(EXIT_STORAGE_FAILED)  # no thread may answer anything any more
-        _LOG.info("stopping", reason=self._stop.reason)
-        self._bookie.link.unregister()
-        self._server.stop(self._settings.drain_ms / 1000)
-        self._bookie.stop()
-        return 0
+            os._exit(EXIT_STORAGE_FAILED)
 
     def _fail(self, reason: str) -> None:
+        _LOG.error("storage failed", reason=reason)
         self._failure = self._failure or reason
         self._stop.set(reason)
 

@@ -156,7 +156,7 @@ class BookieLedger:
             return AttachVerdict.NEEDS_METADATA
         if self.key is None:
             return AttachVerdict.OK
-        if hmac.compare_digest(self.key, key):
+        if _is_same_key(self.key, key):
             return AttachVerdict.OK
         return AttachVerdict.UNAUTHORIZED if self.introduced else AttachVerdict.NEEDS_METADATA
 
@@ -167,7 +167,7 @@ class BookieLedger:
         if metadata is None:
             return AttachVerdict.NO_SUCH_LEDGER
         assert metadata.ledger_id == self.ledger_id
-        if not hmac.compare_digest(metadata.password_hash, key):
+        if not _is_same_key(metadata.password_hash, key):
             return AttachVerdict.UNAUTHORIZED
         self._adopt_key(key)
         return AttachVerdict.OK
@@ -337,6 +337,11 @@ class BookieLedger:
     def has_news(self, known_lac: EntryId, *, known_fenced: bool) -> bool:
         """Whether a long poll of someone who knows this much is answered now; else at the next accept or fence."""
         return self.lac > known_lac or (self.fenced and not known_fenced) or self.forgotten
+
+
+def _is_same_key(ours: str, presented: str) -> bool:
+    """In constant time. As bytes, since a key that a fence brought may hold characters that no real key has."""
+    return hmac.compare_digest(ours.encode(), presented.encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,23 @@ def test_frames_before_an_attachment_are_refused(bookie: RunningBookie) -> None:
     assert bookie.read(1, 0, 0)[1] == []
 
 
+@pytest.mark.parametrize(("accepted_bytes", "is_copied"), [(1000, True), (200_000, False)])
+def test_what_was_refused_of_a_message_does_not_stay_in_memory_with_the_rest(
+    bookie: RunningBookie, accepted_bytes: int, is_copied: bool
+) -> None:
+    """The cache counts the frames, and a view of one keeps the whole message."""
+    stream = bookie.open_stream()
+    stream.attach(1)
+    small, refused = frame_of(1, 0, [bytes(accepted_bytes)]), frame_of(2, 0, [bytes(100_000)])
+    assert stream.add(small, refused) == {1: Code.NOT_ATTACHED}
+    with bookie.bookie.table.lock:
+        found = bookie.bookie.table.storage.cache.next_from(1, 0)
+    assert found is not None
+    _, block = found
+    assert block.data == small
+    assert isinstance(block.data, bytes) is is_copied
+
+
 def test_an_attachment_is_of_one_stream_and_one_purpose(bookie: RunningBookie) -> None:
     first, second = bookie.open_stream(), bookie.open_stream()
     assert first.attach(1) is Code.OK

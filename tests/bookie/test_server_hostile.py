@@ -2,6 +2,7 @@
 
 import grpc
 import pytest
+from daybook_bookie.ledgers import intro_of
 
 from daybook.core.errors import Code
 from daybook.core.quorum import Stripe
@@ -20,12 +21,26 @@ def test_a_ledger_id_that_cannot_be_leaves_no_trace(bookie: RunningBookie, ledge
     assert bookie.bookie.table.known_ids() == []
 
 
-def test_a_key_that_is_too_long_is_refused_and_fences_nothing(bookie: RunningBookie) -> None:
-    assert Code(bookie.fence(1, key="k" * 256).code) is Code.UNAUTHORIZED
+@pytest.mark.parametrize("key", ["k" * 256, "é"])
+def test_a_key_that_no_password_has_is_refused_and_fences_nothing(bookie: RunningBookie, key: str) -> None:
+    assert Code(bookie.fence(1, key=key).code) is Code.UNAUTHORIZED
     stream = bookie.open_stream()
-    assert stream.attach(1, key="k" * 256) is Code.UNAUTHORIZED
+    assert stream.attach(1, key=key) is Code.UNAUTHORIZED
     assert stream.attach(1) is Code.OK
     assert stream.add(frame_of(1, 0, [b"a"])) == {}, "it is not fenced"
+
+
+def test_a_key_on_disk_that_no_password_has_gives_way_to_the_one_in_the_metadata(
+    bookie: RunningBookie,
+) -> None:
+    table = bookie.bookie.table
+    with table.lock:
+        table.storage.decide(intro_of(1, "é", 0, introduced=False))
+    bookie.restart()
+    stream = bookie.open_stream()
+    assert stream.attach(1) is Code.OK
+    assert stream.add(frame_of(1, 0, [b"a"])) == {}
+    assert Code(bookie.fence(1).code) is Code.OK
 
 
 @pytest.mark.parametrize(

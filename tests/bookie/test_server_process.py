@@ -16,7 +16,7 @@ import pytest
 
 from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.core.errors import Code
-from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED
+from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED, EXIT_STORAGE_FAILED
 from daybook.core.frame import frame_entry_ids, split_message
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.store import MetadataStore
@@ -156,6 +156,27 @@ def test_rule_23_a_write_that_fails_ends_the_process_with_a_reason(
     assert "journal" in line["reason"]
     bookie.start()
     assert read_ids(bookie, ledger_id, 9)[:1] == [0]
+
+
+def test_rule_23_storage_that_fails_during_the_stop_is_said_and_is_no_orderly_end(
+    make_bookie: MakeBookie, zookeeper: str
+) -> None:
+    bookie = make_bookie()
+    bookie.start()
+    assert bookie.process is not None
+    ledger_id = create_ledger(zookeeper)
+    stream = bookie.open_stream()
+    stream.attach(ledger_id)
+    assert stream.add(frame_of(ledger_id, 0, [bytes(200_000)])) == {}
+    resource.prlimit(bookie.process.pid, resource.RLIMIT_FSIZE, (65_536, 65_536))
+    assert bookie.end() == EXIT_STORAGE_FAILED
+    store, journal = bookie.logged("storage failed")
+    assert store["reason"].startswith("the store failed")
+    assert journal["reason"].startswith("the journal could not be closed")
+    (line,) = bookie.logged("the bookie stops: what is durable is unknown, the next start replays")
+    assert line["reason"] == store["reason"]
+    bookie.start()
+    assert read_ids(bookie, ledger_id, 9) == [0]
 
 
 def test_the_metrics_are_served_and_their_list_is_known(make_bookie: MakeBookie) -> None:

@@ -14,7 +14,7 @@ from daybook.core.frame import FLAG_RECOVERY, Entry
 from daybook.core.quorum import Stripe
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import decode_read
-from tests.bookie.server_kit import KEY, MIB, WAIT_S, RunningBookie, frame_of
+from tests.bookie.server_kit import KEY, MIB, WAIT_S, RunningBookie, eventually, frame_of
 
 StartBookie = Callable[..., RunningBookie]
 
@@ -254,6 +254,19 @@ def test_many_long_polls_hold_no_worker(start_bookie: StartBookie) -> None:
     stream.attach(1)
     stream.add(frame_of(1, 0, [b"a"], lac=-1), frame_of(1, 1, [], lac=0, length=1))
     assert {poll.result(timeout=WAIT_S).last_add_confirmed for poll in polls} == {0}
+
+
+def test_a_long_poll_that_was_given_up_frees_its_place(start_bookie: StartBookie) -> None:
+    bookie = start_bookie(long_polls_max=3)
+    bookie.create_ledger(1)
+    request = pb.ReadLacRequest(ledger_id=1, known_lac=-1, timeout_ms=60_000, key=KEY)
+    for _ in range(2):
+        polls = [bookie.stub.read_lac.future(request, timeout=2 * WAIT_S) for _ in range(3)]
+        assert eventually(lambda: bookie.metric("read_lac_long_polls") == 3)
+        assert bookie.stub.read_lac(request, timeout=WAIT_S).last_add_confirmed == -1, "no place: at once"
+        for poll in polls:
+            poll.cancel()
+        assert eventually(lambda: bookie.metric("read_lac_long_polls") == 0)
 
 
 def test_slow_readers_do_not_hold_up_control_calls(start_bookie: StartBookie) -> None:

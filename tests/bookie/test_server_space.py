@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 
 import grpc
@@ -273,6 +274,27 @@ def test_rule_30_a_store_without_room_refuses_instead_of_waiting(
     assert bookie.bookie.disk_watch.check() is SpaceState.WRITABLE
     assert stream.add(frame_of(1, 50, [b"b"])) == {}
     assert bookie.failures == []
+
+
+def test_rule_30_a_refusal_is_not_undone_by_who_looked_before_it(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk watch, the journal, the store and an administrator tell the table, each in a thread of its own."""
+    table, watch = bookie.bookie.table, bookie.bookie.disk_watch
+    refusing = threading.Thread(target=watch.refuse_writes, args=("store",))
+    set_space = table.set_space
+
+    def overtaken(space: SpaceState) -> None:
+        if refusing.ident is None:
+            refusing.start()
+            assert eventually(lambda: watch.state is SpaceState.READ_ONLY)
+            refusing.join(0.2)
+        set_space(space)
+
+    monkeypatch.setattr(table, "set_space", overtaken)
+    assert bookie.stub.set_read_only(pb.SetReadOnlyRequest(), timeout=WAIT_S)
+    refusing.join(WAIT_S)
+    assert table.space is SpaceState.READ_ONLY
 
 
 def test_registration_follows_the_state(start_bookie: StartBookie) -> None:

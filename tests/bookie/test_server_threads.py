@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 
 import pytest
 from daybook_bookie.disk_watch import SpaceState, Usage
@@ -9,6 +10,7 @@ from daybook_bookie.long_poll import LongPolls, Poll
 
 from daybook.core.bookie import LacAnswer
 from daybook.core.placement import BookieInfo
+from daybook.runtime.clock import monotonic_ms
 from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually
 
 StartBookie = Callable[..., RunningBookie]
@@ -55,6 +57,32 @@ def test_a_long_poll_that_cannot_be_looked_at_keeps_no_other_from_its_answer() -
     assert answered.wait(WAIT_S)
     polls.close()
     assert dict(answers) == {"broken": None, "sound": lac}
+
+
+def test_polls_that_wait_no_more_leave_nothing_behind() -> None:
+    polls = LongPolls(10, lambda _: None, lambda: True)
+    nothing, news = (LacAnswer(lac, 0, limbo=False, fenced=False) for lac in (-1, 0))
+    answers: SimpleQueue[LacAnswer | None] = SimpleQueue()
+    late = monotonic_ms() + 3_600_000
+
+    def parked(ledger_id: int) -> Poll:
+        poll = Poll(
+            ledger_id, -1, known_fenced=False, deadline_ms=late, look=lambda: nothing, answer=answers.put
+        )
+        assert polls.park(poll)
+        return poll
+
+    stays = parked(1)
+    for _ in range(500):
+        polls.forget(parked(2))
+        parked(3)
+        polls.wake(3, news, is_durable=True)
+        assert answers.get(timeout=WAIT_S) is news
+    assert len(polls._deadlines) < 100
+    polls.wake(2, news, is_durable=True)
+    polls.forget(stays)
+    polls.close()
+    assert answers.empty()
 
 
 def test_a_ready_file_that_cannot_be_written_is_heard_of(

@@ -12,7 +12,7 @@ from daybook_bookie.write_cache import Generation
 from daybook.core.errors import Code
 from daybook.core.frame import FLAG_DEFERRED_SYNC
 from daybook.wire import bookie_pb2 as pb
-from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
+from tests.bookie.server_kit import KEY, WAIT_S, RunningBookie, eventually, frame_of
 
 
 @contextmanager
@@ -85,6 +85,33 @@ def test_rule_47_what_the_journal_refused_is_not_listed_before_the_store_has_it(
         assert intervals(bookie)[0] is not Code.OK
     assert bookie.bookie.store_thread.flush_now(WAIT_S)
     assert intervals(bookie) == (Code.OK, [(0, 1)])
+
+
+def lac_request(timeout_ms: int = 0) -> pb.ReadLacRequest:
+    return pb.ReadLacRequest(ledger_id=1, known_lac=-1, timeout_ms=timeout_ms, key=KEY)
+
+
+def test_a_lac_that_the_journal_refused_is_not_told_before_the_store_has_it(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill would take it back."""
+    stream = bookie.open_stream()
+    stream.attach(1)
+    assert stream.add(frame_of(1, 0, [b"a"])) == {}
+    parked = bookie.stub.read_lac.future(lac_request(10_000), timeout=2 * WAIT_S)
+    assert eventually(lambda: bookie.metric("read_lac_long_polls") == 1)
+    with held_store(bookie, monkeypatch):
+        with full_journal(bookie, monkeypatch):
+            assert stream.add(frame_of(1, 1, [b"b"], lac=0, length=1)) == {0: Code.READ_ONLY}
+        assert stream.add(frame_of(1, 2, [b"c"], lac=-1)) == {}, "its sync does not cover the frame before"
+        assert Code(parked.result(WAIT_S).code) is Code.UNAVAILABLE
+        for timeout_ms in (0, 100):
+            answer = bookie.stub.read_lac(lac_request(timeout_ms), timeout=WAIT_S)
+            assert (Code(answer.code), answer.last_add_confirmed) == (Code.UNAVAILABLE, -1)
+        assert Code(bookie.fence(1).code) is Code.OK, "a fence has no need of it"
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    answer = bookie.stub.read_lac(lac_request(), timeout=WAIT_S)
+    assert (Code(answer.code), answer.last_add_confirmed) == (Code.OK, 0)
 
 
 def test_a_flush_that_had_begun_does_not_answer_for_what_was_refused_after(

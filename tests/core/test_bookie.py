@@ -182,14 +182,15 @@ def test_write_back_to_an_unknown_ledger_needs_the_key_that_metadata_has() -> No
     assert add(ledger, 3, stream=9, flags=FLAG_RECOVERY) is Code.OK
 
 
-def test_a_guessed_key_is_replaced_by_the_one_in_the_metadata() -> None:
+@pytest.mark.parametrize("guess", [WRONG, "é"])
+def test_a_guessed_key_is_replaced_by_the_one_in_the_metadata(guess: str) -> None:
     ledger = BookieLedger(LEDGER)
-    fence_with_guess = ledger.fence(WRONG)
+    fence_with_guess = ledger.fence(guess)
     assert fence_with_guess.journal
     assert ledger.fence(KEY).verdict is AttachVerdict.NEEDS_METADATA
     assert ledger.authorize_with_metadata(KEY, OPEN.in_recovery()) is AttachVerdict.OK
     assert ledger.fence(KEY).verdict is AttachVerdict.OK
-    assert ledger.authorize(WRONG) is not AttachVerdict.OK
+    assert ledger.authorize(guess) is not AttachVerdict.OK
 
 
 def test_a_stream_that_ended_is_not_attached_any_more() -> None:
