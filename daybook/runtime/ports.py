@@ -3,7 +3,14 @@
 import errno
 import socket
 from contextlib import ExitStack
-from typing import NamedTuple
+from pathlib import Path
+from random import SystemRandom
+from typing import Final, NamedTuple
+
+_LOWEST: Final = 10_000
+_FIRST_DYNAMIC: Final = 49_152
+"""IANA's, where the kernel does not say."""
+_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class PortInUseError(OSError):
@@ -32,12 +39,36 @@ def parse_address(text: str) -> Address:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` different ports that are free now. Prefer port 0 where the server itself can choose."""
+    """`count` different ports that are free now. Prefer port 0 where the server itself can choose.
+
+    None that the kernel gives to connections: one of those could take it before the server does. Raises OSError if there
+    are not so many.
+    """
+    first, after = _LOWEST, _first_of_connections()
+    found: list[int] = []
     with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((host, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        for port in SystemRandom().sample(range(first, after), after - first):
+            probe = held.enter_context(socket.socket())
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
+            found.append(port)
+            if len(found) == count:
+                return found
+    msg = f"no {count} ports from {first} to {after - 1} of {host} are free: stop what listens there"
+    raise OSError(errno.EADDRINUSE, msg)
+
+
+def _first_of_connections() -> int:
+    """The first port that the kernel gives to connections."""
+    try:
+        first = int(_RANGE.read_text(encoding="ascii").split()[0])
+    except OSError:  # no Linux
+        first = _FIRST_DYNAMIC
+    return max(first, _LOWEST + 1000)
 
 
 def check_port_free(address: Address, purpose: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bookie.server_kit import eventually
 from tests.cluster import cgroups, nodes
 from tests.cluster.__main__ import main
 from tests.cluster.node_files import PAUSE_IMAGE, Node, write_files
@@ -133,7 +134,7 @@ def test_a_sandbox_ends_with_all_that_was_started_in_it(tmp_path: Path) -> None:
         }
         sandbox.kill("one")
         assert command_of(pids["one"]) == b""
-        assert command_of(pids["two"]) == b"sleep\x001000\x00"
+        assert eventually(lambda: command_of(pids["two"]) == b"sleep\x001000\x00")
     finally:
         sandbox.destroy()
     assert command_of(pids["two"]) == b""
