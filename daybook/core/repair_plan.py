@@ -8,12 +8,15 @@ acting), and a repair that finds the fragment otherwise than its plan did leaves
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.intervals import IntervalSet
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import stripe_of, write_set
 from daybook.core.repair_copy import Owed
+
+PlanKey: TypeAlias = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,15 @@ class RepairPlan:
 
     fragments: tuple[FragmentRepair, ...]
     clear_limbo: BookieId | None = None
+
+    @property
+    def key(self) -> PlanKey:
+        """What the plan is about, whoever the successors are: one that failed is passed over by it."""
+        places = tuple(
+            (repair.first_entry, tuple((job.position, job.old) for job in repair.jobs))
+            for repair in self.fragments
+        )
+        return (self.clear_limbo, places)
 
 
 def limbo_plan(metadata: LedgerMetadata, bookie: BookieId) -> RepairPlan:

@@ -17,7 +17,7 @@ from daybook.core.events import BookieFailed, FrameAcked, FrameFailed, ReadAnswe
 from daybook.core.intervals import IntervalSet
 from daybook.core.quorum import stripe_of
 from daybook.core.repair_copy import RepairPolicy
-from daybook.core.repair_plan import CopyJob, FragmentRepair
+from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
 from tests.core.repair_kit import named, on_first, one, repair_of
 from tests.core.repair_model import Cluster, closed_ledger, open_ledger, payload
 
@@ -327,3 +327,11 @@ def test_what_was_found_ahead_of_a_hole_is_kept_when_the_hole_is_read_again() ->
     asked = [(e.bookie, e.first, e.last) for e in cluster.log if isinstance(e, SendRead)]
     assert asked == [("b", 0, 5), ("c", 1, 4)]
     assert cluster.lacks("e") == set()
+
+
+def test_a_plan_that_failed_is_known_again_by_its_place_whoever_the_successor_is() -> None:
+    def plan(target: str, *, position: int = 0, clear_limbo: str | None = None) -> RepairPlan:
+        return RepairPlan((FragmentRepair(0, (CopyJob(position, "b1", target),)),), clear_limbo)
+
+    assert plan("b4").key == plan("b5").key
+    assert len({plan("b4").key, plan("b4", position=1).key, plan("b1", clear_limbo="b1").key}) == 3

@@ -21,7 +21,7 @@ from daybook.core.placement import BookieInfo
 from daybook.core.recovery import LedgerRecovery
 from daybook.core.repair import LedgerRepair
 from daybook.core.repair_copy import RepairPolicy
-from daybook.core.repair_plan import RepairPlan
+from daybook.core.repair_plan import PlanKey, RepairPlan
 from daybook.core.repair_task import RepairTask
 from tests.sim.actors import make_recovery
 from tests.sim.audit_checks import LOST_DELAY_MS, OPEN_GRACE_MS, ReadPace
@@ -234,6 +234,8 @@ class WorkerClient(Inspector):
         self._repair_checks: RepairChecks | None = None
         self._judge = LedgerAuditor(cluster.placement, self.world.rng(name))
         self._task: RepairTask | None = None
+        self._plan_key: PlanKey = ()
+        self._setbacks: set[PlanKey] = set()
         self._registered: dict[BookieId, BookieInfo] = {}
         self._rounds = 0
         self._carry_out |= {
@@ -297,8 +299,11 @@ class WorkerClient(Inspector):
         audit = self._judge.audit(
             found.metadata, inspection.findings(self._registered, lost), grace_is_over=task.recover
         )
-        if audit.plans:
-            self._repair(found, audit.plans[0])
+        plan = next((plan for plan in audit.plans if plan.key not in self._setbacks), None)
+        if plan is not None:
+            self._repair(found, plan)
+        elif audit.plans:
+            self.finish()
         elif audit.open_action is OpenAction.RECOVER:
             self._recover()
         else:
@@ -317,6 +322,7 @@ class WorkerClient(Inspector):
 
     def _repair(self, found: Versioned, plan: RepairPlan) -> None:
         self.note(f"repairs ledger {self.ledger_id}: {plan}")
+        self._plan_key = plan.key
         self._checks.planned(found.metadata, plan, self._registered, self.world.now_ms)
         self.party = Party.REPAIR
         self.clears_limbo_of = plan.clear_limbo
@@ -351,11 +357,13 @@ class WorkerClient(Inspector):
                 self.cluster.naming_successors(self)
 
     def _repair_failed(self, effect: fx.RepairFailed) -> None:
+        """Another plan may do, and mend what this one lacked."""
         self._checks.failed(self.ledger_id, self.world.now_ms)
         self.cluster.setbacks.failed(
             self.ledger_id, str(effect.error), self.world.now_ms, unrecoverable=effect.unrecoverable
         )
-        self.finish()
+        self._setbacks.add(self._plan_key)
+        self.later(0, self._look)
 
     def _recover(self) -> None:
         self.party = Party.RECOVERY

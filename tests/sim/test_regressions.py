@@ -15,6 +15,7 @@ SEEDS = {
     65337: "a simulated bookie whose journal had no room never said again what it holds, though its store had all of it",
     78434: "a commit that happened and was told as failed was taken for a journal that forgets (rule 23)",
     1121: "a replica that is damaged in the store and sound in the journal was never removed as surplus",
+    197496: "a simulated worker tried the same plan for ever, although another one could mend what it lacked",
     153809: "an entry that is damaged in the store counted as held while the journal had it, and two more were damaged",
     166378: "the same, and two disks were lost beside it",
 }

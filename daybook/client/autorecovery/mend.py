@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final
 
 from daybook.client.autorecovery.cluster import Cluster, LeaseLostError
 from daybook.client.autorecovery.guard import Guarded
@@ -42,7 +42,7 @@ from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo
 from daybook.core.recovery import LedgerRecovery
 from daybook.core.repair import LedgerRepair
-from daybook.core.repair_plan import RepairPlan
+from daybook.core.repair_plan import PlanKey, RepairPlan
 from daybook.metadata.store import Versioned
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
@@ -51,7 +51,6 @@ _LOG: Final = get_logger(__name__)
 _TRIES_OF_A_PLAN: Final = 3
 """A plan that comes up again after it was carried out, or was overtaken by others, is tried so often."""
 
-PlanKey: TypeAlias = tuple[object, ...]
 _RECOVERY: Final[PlanKey] = ("recovery",)
 _ENDS: Final = (RepairFinished, RepairFailed, RepairAbandoned, Recovered, RecoveryFailed)
 
@@ -230,7 +229,7 @@ class _Mending:
             if audit.open_action is OpenAction.RECOVER and _RECOVERY not in self._setbacks:
                 await self._recover(found, look)
                 continue
-            plan = next((plan for plan in audit.plans if _key(plan) not in self._setbacks), None)
+            plan = next((plan for plan in audit.plans if plan.key not in self._setbacks), None)
             if plan is None:
                 return self._verdict(found.value, look)
             await self._repair(found, plan, look)
@@ -245,7 +244,7 @@ class _Mending:
         effect, machine = await self._mender.repair(found, plan, look.registered.keys(), self._may_commit)
         self._copied_entries += machine.copied_entries
         self._copied_bytes += machine.copied_bytes
-        self._note(_key(plan), effect)
+        self._note(plan.key, effect)
 
     def _note(self, key: PlanKey, effect: Effect) -> None:
         """Remember how a plan ended; one that failed, or comes up again and again, is passed over."""
@@ -299,15 +298,6 @@ class _Mending:
             self._copied_entries,
             self._copied_bytes,
         )
-
-
-def _key(plan: RepairPlan) -> PlanKey:
-    """What a plan is about, whoever the successors are."""
-    places = tuple(
-        (repair.first_entry, tuple((job.position, job.old) for job in repair.jobs))
-        for repair in plan.fragments
-    )
-    return (plan.clear_limbo, places)
 
 
 def _in_words(problems: list[Problem], look: Look) -> str:
