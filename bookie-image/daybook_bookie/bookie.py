@@ -314,9 +314,8 @@ class Bookie:
 
     def _state_changed(self) -> None:
         """Space or an administrator's word changed: streams, registration and metrics follow."""
-        with (
-            self._state_lock
-        ):  # or a thread that read the state before another changed it would have the last word
+        # one at a time, or who read the state before another changed it would have the last word
+        with self._state_lock:
             self.table.set_space(self.disk_watch.state)
             self.metrics.server_status.set(1 if self.is_writable else 0)
             if self._info is not None:

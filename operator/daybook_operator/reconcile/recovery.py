@@ -12,7 +12,7 @@ from daybook.core.audit_ledger import Reason
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.kube import Object
 from daybook_operator.plan.decision import is_paused, is_terminating
-from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.effects import ClusterRef, Manifest
 from daybook_operator.plan.jobs import JobSeen, TaskSeen
 from daybook_operator.plan.ledger_world import cluster_text
 from daybook_operator.plan.pool_spec import cluster_of, spec_of
@@ -73,7 +73,7 @@ class RecoveryReconciler:
             world.inventory.add_pool(key.namespace, key.name, ref)
         if not ref.zookeeper:
             return None  # the pool's own condition says so
-        if await self._carrier(ref) != key:
+        if await self._carrier(ref, pool) != key:
             return None
         link = await world.clusters.link(ref)
         spec = spec_of(pool, world.pool_defaults)
@@ -97,17 +97,18 @@ class RecoveryReconciler:
         self._tell_pools(link, seen, is_news=bool(decision.effects))
         return again_s
 
-    async def _carrier(self, ref: ClusterRef) -> Key | None:
-        """The key of the pool that carries the repair of a cluster; one that is new to it is looked at."""
-        pools = self._world.inventory.pools_of(ref)
+    async def _carrier(self, ref: ClusterRef, pool: Object) -> Key | None:
+        """The key of the pool that carries the repair of the cluster of `pool`; one that is new to it is looked at."""
+        others = [each for each in self._world.inventory.pools_of(ref) if _name_of(pool) != each[1:]]
         found = await asyncio.gather(
-            *(self._world.kube.find("BookiePool", each.namespace, each.name) for each in pools)
+            *(self._world.kube.find("BookiePool", each.namespace, each.name) for each in others)
         )
-        carrier = carrier_of([pool for pool in found if pool is not None])
+        known = [pool, *(other for other in found if other is not None)]
+        carrier = carrier_of(sorted(known, key=_name_of))
         if carrier is None:
             self._carriers.pop(ref, None)
             return None
-        key = Key(RECOVERY, carrier["metadata"]["namespace"], carrier["metadata"]["name"])
+        key = Key(RECOVERY, *_name_of(carrier))
         if self._carriers.get(ref) != key:
             self._carriers[ref] = key
             self._world.look_at(key)
@@ -126,6 +127,10 @@ class RecoveryReconciler:
             self._told[str(link.ref)] = facts
             for pool in self._world.inventory.pools_of(link.ref):
                 self._world.look_at(pool)
+
+
+def _name_of(pool: Manifest) -> tuple[str, str]:
+    return pool["metadata"]["namespace"], pool["metadata"]["name"]
 
 
 async def observe_recovery(
