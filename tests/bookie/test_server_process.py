@@ -31,7 +31,7 @@ from tests.bookie.process_kit import (
     format_cluster,
     with_store,
 )
-from tests.bookie.server_kit import KEY, WAIT_S, eventually, frame_of
+from tests.bookie.server_kit import KEY, WAIT_S, Stream, eventually, frame_of
 
 pytestmark = pytest.mark.integration
 
@@ -53,6 +53,18 @@ def make_bookie(tmp_path: Path, zookeeper: str) -> Iterator[MakeBookie]:
         if bookie.process is not None and bookie.process.poll() is None:
             bookie.process.kill()
             bookie.process.wait()
+
+
+def start_attached(
+    bookie: BookieProcess, zookeeper: str
+) -> tuple[BookieProcess, subprocess.Popen[bytes], Stream, int]:
+    """Start it; itself, its process, a stream, and the id of a ledger that the stream is attached to."""
+    bookie.start()
+    assert bookie.process is not None
+    ledger_id = create_ledger(zookeeper)
+    stream = bookie.open_stream()
+    stream.attach(ledger_id)
+    return bookie, bookie.process, stream, ledger_id
 
 
 def read_ids(bookie: BookieProcess, ledger_id: int, last: int) -> list[int]:
@@ -142,16 +154,11 @@ def test_rule_46_a_bookie_serves_on_while_zookeeper_is_away(
 def test_rule_23_a_write_that_fails_ends_the_process_with_a_reason(
     make_bookie: MakeBookie, zookeeper: str
 ) -> None:
-    bookie = make_bookie()
-    bookie.start()
-    assert bookie.process is not None
-    ledger_id = create_ledger(zookeeper)
-    stream = bookie.open_stream()
-    stream.attach(ledger_id)
+    bookie, process, stream, ledger_id = start_attached(make_bookie(), zookeeper)
     stream.add(frame_of(ledger_id, 0, [b"a"]))
-    resource.prlimit(bookie.process.pid, resource.RLIMIT_FSIZE, (4096, 4096))
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4096, 4096))
     stream.send(frame_of(ledger_id, 1, [bytes(100_000)]))
-    assert bookie.process.wait(PROCESS_S) == 3
+    assert process.wait(PROCESS_S) == 3
     (line,) = bookie.logged("the bookie stops: what is durable is unknown, the next start replays")
     assert "journal" in line["reason"]
     bookie.start()
@@ -161,14 +168,9 @@ def test_rule_23_a_write_that_fails_ends_the_process_with_a_reason(
 def test_rule_23_storage_that_fails_during_the_stop_is_said_and_is_no_orderly_end(
     make_bookie: MakeBookie, zookeeper: str
 ) -> None:
-    bookie = make_bookie()
-    bookie.start()
-    assert bookie.process is not None
-    ledger_id = create_ledger(zookeeper)
-    stream = bookie.open_stream()
-    stream.attach(ledger_id)
+    bookie, process, stream, ledger_id = start_attached(make_bookie(), zookeeper)
     assert stream.add(frame_of(ledger_id, 0, [bytes(200_000)])) == {}
-    resource.prlimit(bookie.process.pid, resource.RLIMIT_FSIZE, (65_536, 65_536))
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (65_536, 65_536))
     assert bookie.end() == EXIT_STORAGE_FAILED
     store, journal = bookie.logged("storage failed")
     assert store["reason"].startswith("the store failed")

@@ -12,7 +12,7 @@ from daybook.client.sink import FrameSink
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
-from tests.client.scripted_bookie import Requests, ScriptedBookie
+from tests.client.scripted_bookie import AppendScript, Requests, ScriptedBookie
 
 BOOKIES = {"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="1")}
 
@@ -45,6 +45,17 @@ class Sink(FrameSink):
 
     def bookie_failed(self, bookie: BookieId) -> None:
         self.failed.put_nowait(bookie)
+
+
+def silent(asked: asyncio.Event) -> AppendScript:
+    """A bookie that hears requests, the first of which sets `asked`, and answers none."""
+
+    async def hear(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for _request in requests:
+            asked.set()
+        yield b""
+
+    return hear
 
 
 def run(work: Callable[[ChannelPool, Provider], Awaitable[None]]) -> None:
@@ -137,13 +148,8 @@ def test_who_is_told_of_a_stream_that_the_close_ended_opens_no_other_one() -> No
 
     asked = asyncio.Event()
 
-    async def silent(_: int, requests: Requests) -> AsyncIterator[bytes]:
-        async for _request in requests:
-            asked.set()
-        yield b""
-
     async def work() -> None:
-        async with ScriptedBookie(silent) as bookie, asyncio.timeout(10):
+        async with ScriptedBookie(silent(asked)) as bookie, asyncio.timeout(10):
             pool = ChannelPool("test")
             pool.bookies_changed({name: BookieInfo(name, bookie.address) for name in ("b0", "b1")})
             sink = Stubborn(pool)
@@ -175,13 +181,8 @@ def test_rule_46_writers_seal_at_once_while_another_ledger_attaches() -> None:
 
     asked = asyncio.Event()
 
-    async def silent(_: int, requests: Requests) -> AsyncIterator[bytes]:
-        async for _request in requests:
-            asked.set()
-        yield b""
-
     async def work() -> None:
-        async with ScriptedBookie(silent) as bookie, asyncio.timeout(10):
+        async with ScriptedBookie(silent(asked)) as bookie, asyncio.timeout(10):
             pool = ChannelPool("test")
             pool.bookies_changed({"b0": BookieInfo("b0", bookie.address)})
             pool.send_frame("b0", Sink(), 1, b"frame")
