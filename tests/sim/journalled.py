@@ -359,11 +359,17 @@ class JournalledDisk(Disk):
         return found, max(0, len(waiting) - len(found))
 
     def _forget_removed(self, ledger_id: LedgerId, removed: set[EntryId]) -> None:
-        """A commit of a flush that was cut short may have happened."""
+        """A commit of a flush that was cut short may have happened, and nothing unsynced made up for it."""
         stored, held = self.ledgers.get(ledger_id), self.held(ledger_id)
+        volatile = {
+            entry
+            for waiting in self.unsynced + self._refused
+            if isinstance(waiting.written, FrameWritten) and waiting.written.ledger_id == ledger_id
+            for entry in waiting.written.entries
+        }
         if stored is not None:
             for entry in removed:
-                if not held.contains(entry):
+                if entry in volatile or not held.contains(entry):
                     stored.entries.pop(entry, None)
 
     def remount(self) -> bool:

@@ -18,6 +18,7 @@ SEEDS = {
     197496: "a simulated worker tried the same plan for ever, although another one could mend what it lacked",
     153809: "an entry that is damaged in the store counted as held while the journal had it, and two more were damaged",
     166378: "the same, and two disks were lost beside it",
+    38758: "a removal was stored, its flush cut short, and what a repair wrote meanwhile was not synced",
 }
 
 
