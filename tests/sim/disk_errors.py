@@ -12,8 +12,6 @@ from tests.bookie.sim_disk import SimDisk
 from tests.bookie.store_model import StoreModel
 from tests.sim.disk import nothing
 
-_EIO: Final = OSError(errno.EIO, "injected")
-_ENOSPC: Final = OSError(errno.ENOSPC, "injected")
 _COMMITS_BEFORE: Final = (0, 0, 1, 2)
 
 
@@ -24,11 +22,11 @@ def failing_writes(
     """With `ratio`, one of `operations` fails meanwhile, a write after a part of it; a new file finds no room if `is_full`."""
     if operations and rng.random() < ratio:
         operation = rng.choice(operations)
-        disk.fail[operation] = _EIO
+        disk.fail[operation] = _error(errno.EIO)
         if operation == "pwritev":
             disk.tear_at = rng.randrange(PAGE_BYTES)
     if is_full:
-        disk.fail["preallocate"] = _ENOSPC
+        disk.fail["preallocate"] = _error(errno.ENOSPC)
     try:
         yield
     finally:
@@ -45,7 +43,7 @@ def failing_commits(store: StoreModel, rng: Random, ratio: float) -> Iterator[No
         nonlocal left
         left -= 1
         if left < 0:
-            raise _EIO
+            raise _error(errno.EIO)
 
     if rng.random() < ratio:
         if rng.random() < 0.5:
@@ -56,3 +54,8 @@ def failing_commits(store: StoreModel, rng: Random, ratio: float) -> Iterator[No
         yield
     finally:
         store.before_commit = store.after_commit = nothing
+
+
+def _error(number: int) -> OSError:
+    """A new one each time: an exception keeps the frames that it passed through, and with them a whole cluster."""
+    return OSError(number, "injected")
