@@ -134,7 +134,8 @@ def summed(records: Iterable[Record]) -> list[Row]:
 
 def _simulator(row: Row) -> str:
     hours = row["simulated_seconds"] / 3600
-    return f"{row['seeds']:,} seeds, {row['events']:,} events, {hours:,.1f} simulated hours"
+    rate = row["seeds"] / row.seconds
+    return f"{row['seeds']:,} seeds ({rate:,.0f} a second), {row['events']:,} events, {hours:,.1f} simulated hours"
 
 
 def _explorer(row: Row) -> str:

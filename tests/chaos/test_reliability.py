@@ -58,6 +58,7 @@ def test_pieces_of_a_long_simulation_are_one_range_of_seeds() -> None:
     pieces = [record("simulator", seed, counts={"seeds": 100}) for seed in (100, 0, 300)]
     (row,) = summed(pieces)
     assert row.seeds == [(0, 199), (300, 399)]
+    assert "300 seeds (2 a second)" in page(pieces)
     assert "`make sim SEEDS=0..399`" in page(pieces)
 
 
