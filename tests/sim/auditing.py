@@ -343,6 +343,7 @@ class WorkerClient(Inspector):
         self.perform(machine.start())
 
     def _look_again(self, _effect: object) -> None:
+        self.activity = Activity.NONE
         self.later(0, self._look)
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
