@@ -5,7 +5,7 @@ however old the news was that an auditor decided by.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -106,7 +106,8 @@ class AuditChecks:
                 "a writer is not stopped for nothing",
                 f"ledger {ledger_id}: no bookie is spare (rules 31 and 45)",
             )
-        if not any(self._needed_help_ms(name, ledger_id, now_ms) >= OPEN_GRACE_MS for name in members):
+        needs = [since_ms for name in members for since_ms in self._needs_since_ms(name, ledger_id, now_ms)]
+        if now_ms - min(needs, default=now_ms) < OPEN_GRACE_MS:
             self._fail(
                 "an open fragment gets its grace", f"ledger {ledger_id}: {members} were all there (rule 31)"
             )
@@ -127,10 +128,18 @@ class AuditChecks:
                 f"ledger {metadata.ledger_id} is left open, {sorted(limbo)} in limbo (rule 29)",
             )
 
-    def _needed_help_ms(self, bookie: BookieId, ledger_id: LedgerId, now_ms: int) -> int:
-        """For how long an open fragment may have needed help because of `bookie`."""
-        limbo = self._limbo_since_ms.get((bookie, ledger_id))
-        return max(self._was_away_ms(bookie, now_ms) - LOST_DELAY_MS, -1 if limbo is None else now_ms - limbo)
+    def _needs_since_ms(self, bookie: BookieId, ledger_id: LedgerId, now_ms: int) -> Iterator[int]:
+        """When an open fragment began to need help because of `bookie`.
+
+        Nobody looks all the time: in need at two looks is in need, be it one bookie now and another one then.
+        """
+        for absence in self._absences.get(bookie, ()):
+            lost_ms = absence.since_ms + LOST_DELAY_MS
+            if lost_ms <= (now_ms if absence.until_ms is None else absence.until_ms):
+                yield lost_ms
+        limbo_ms = self._limbo_since_ms.get((bookie, ledger_id))
+        if limbo_ms is not None:
+            yield limbo_ms
 
     # Workers
 

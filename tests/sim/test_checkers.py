@@ -25,7 +25,7 @@ from daybook.core.quorum import Quorum
 from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.writer import LedgerWriter
 from tests.sim import queues
-from tests.sim.audit_checks import LOST_DELAY_MS, ReadPace, rack_deficit
+from tests.sim.audit_checks import LOST_DELAY_MS, OPEN_GRACE_MS, ReadPace, rack_deficit
 from tests.sim.healed_checks import misplaced, orphans
 from tests.sim.scene import CLOSED, LATER, OPEN, RECOVERING, TICK, Scene, violated
 from tests.sim.transitions import Party, why_illegal
@@ -280,6 +280,18 @@ def test_a_writer_is_stopped_only_after_its_grace_and_only_for_a_spare(scene: Sc
     )
     with violated("a writer is not stopped for nothing"):
         audits.judged(OPEN, Findings(away, lost=frozenset({"b2"})), verdict, 10 * LOST_DELAY_MS)
+
+
+def test_the_grace_is_of_the_ledger_whichever_bookie_it_lacks(scene: Scene) -> None:
+    audits = scene.checkers.audits
+    audits.unregistered("b2", 0)
+    audits.registered("b2", LOST_DELAY_MS)
+    audits.unregistered("b1", OPEN_GRACE_MS - 1)
+    away = {name: info for name, info in racks("", "", "", "").items() if name != "b1"}
+    stop = audit_of(OPEN, Findings(away, lost=frozenset({"b1"})))
+    with violated("an open fragment gets its grace"):
+        stop(scene, LOST_DELAY_MS + OPEN_GRACE_MS - 1)
+    stop(scene, LOST_DELAY_MS + OPEN_GRACE_MS)
 
 
 MOVE = RepairPlan((FragmentRepair(0, (CopyJob(2, "b2", "b3"),)),))

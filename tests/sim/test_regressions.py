@@ -19,6 +19,8 @@ SEEDS = {
     153809: "an entry that is damaged in the store counted as held while the journal had it, and two more were damaged",
     166378: "the same, and two disks were lost beside it",
     38758: "a removal was stored, its flush cut short, and what a repair wrote meanwhile was not synced",
+    330987: "a worker whose repair had finished in the same instant was asked to stop it when its lock went (rule 34)",
+    332290: "an open ledger was in need of one bookie at one look and of another at the next: its grace was over (rule 31)",
 }
 
 
