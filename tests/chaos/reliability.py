@@ -15,6 +15,7 @@ from string import Template
 from typing import Any, Final, TypeAlias
 
 from tests.chaos.records import ROOT
+from tests.sim.regressions import REGRESSIONS
 from tests.sim.trace import STATES
 
 KEPT: Final = ROOT / "docs" / "records" / "reliability.jsonl"
@@ -218,6 +219,7 @@ def page(records: Sequence[Record]) -> str:
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         figures=_figures(of),
         runs=_runs(rows),
+        alarms=_alarms(),
         faults=_faults(of["simulator"], of["chaos"]),
         states=_states(of["simulator"]),
         power_cuts=_counted(of["power cuts"]),
@@ -281,6 +283,16 @@ def _runs(rows: Sequence[Row]) -> str:
                 f"`{_again(row)}`",
             )
             for row in rows
+        ],
+    )
+
+
+def _alarms() -> str:
+    return _table(
+        ("seed", "what it was", "mended in"),
+        [
+            (str(seed), found.why, "the core" if found.in_core else "the simulator")
+            for seed, found in REGRESSIONS.items()
         ],
     )
 

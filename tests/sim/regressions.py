@@ -1,0 +1,50 @@
+"""Seeds that once raised an alarm, why, and what had to be mended: what ships, or the simulator.
+
+An alarm of the simulator's own is one of a check that asked for too much, or of a process that it plays otherwise than
+the real one behaves. Both look alike until somebody has read the trace, so both are kept, and told on
+docs/reliability.md.
+"""
+
+from typing import Final, NamedTuple
+
+
+class Regression(NamedTuple):
+    """What a seed found."""
+
+    why: str
+    in_core: bool = False
+    """Whether it was what ships that had to be mended."""
+
+
+REGRESSIONS: Final = {
+    968: Regression(
+        "a frame that one bookie refused waited for ever for another that was missing (rule 21)", in_core=True
+    ),
+    471: Regression("a reader met a second answer for a piece that was complete (rule 18)", in_core=True),
+    65337: Regression(
+        "a bookie whose journal had no room never said again what it holds, though its store had all of it"
+    ),
+    78434: Regression(
+        "a commit that happened and was told as failed was taken for a journal that forgets (rule 23)"
+    ),
+    1121: Regression(
+        "a replica that is damaged in the store and sound in the journal was never removed as surplus"
+    ),
+    197496: Regression(
+        "a worker tried the same plan for ever, although another one could mend what it lacked"
+    ),
+    153809: Regression(
+        "an entry that is damaged in the store counted as held while the journal had it, and two more were damaged"
+    ),
+    166378: Regression("the same, and two disks were lost beside it"),
+    38758: Regression(
+        "a removal was stored, its flush cut short, and what a repair wrote meanwhile was not synced"
+    ),
+    330987: Regression(
+        "a worker was asked to stop a repair when its lock went, in the instant in which that had finished (rule 34)"
+    ),
+    332290: Regression(
+        "an open ledger lacked one bookie at one look and another at the next: its grace was over (rule 31)"
+    ),
+}
+"""By seed, in the order in which they were found."""
