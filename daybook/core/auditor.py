@@ -149,11 +149,10 @@ class Auditor:
     def judge(self, metadata: LedgerMetadata, findings: Findings, now_ms: int) -> LedgerAudit:
         """Judge a ledger that `next_reads` named; `findings.lost` is `bookies.lost()`."""
         self._reads.answered()
-        first = metadata.last_fragment.first_entry
         audit = self._judge.audit(metadata, findings, grace_is_over=False)
         if audit.open_action is OpenAction.NONE:
             self._grace.end(metadata.ledger_id)
-        elif self._grace.is_over(metadata.ledger_id, first, now_ms):
+        elif self._grace.is_over(metadata.ledger_id, metadata.last_fragment, now_ms):
             audit = self._judge.audit(metadata, findings, grace_is_over=True)
         self.bookies.expect(metadata.bookies())
         self._audits[metadata.ledger_id] = metadata, audit

@@ -9,7 +9,8 @@ because what happened meanwhile was maintenance.
 
 from collections.abc import Set as AbstractSet
 
-from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import Fragment
 
 
 class LostBookies:
@@ -81,14 +82,17 @@ class GracePeriods:
     def __init__(self, grace_ms: int) -> None:
         """`grace_ms` from the first sight of a fragment's need."""
         self.grace_ms = grace_ms
-        self._since_ms: dict[LedgerId, tuple[EntryId, int]] = {}
+        self._since_ms: dict[LedgerId, tuple[Fragment, int]] = {}
 
-    def is_over(self, ledger_id: LedgerId, first_entry: EntryId, now_ms: int) -> bool:
-        """The fragment is in need (still): for a whole grace period now?"""
-        first, since_ms = self._since_ms.get(ledger_id, (first_entry, now_ms))
-        if first != first_entry:
+    def is_over(self, ledger_id: LedgerId, fragment: Fragment, now_ms: int) -> bool:
+        """The fragment is in need (still): for a whole grace period now?
+
+        A writer that gets nothing acknowledged may change it where it begins: then only its bookies are others.
+        """
+        before, since_ms = self._since_ms.get(ledger_id, (fragment, now_ms))
+        if before != fragment:
             since_ms = now_ms
-        self._since_ms[ledger_id] = first_entry, since_ms
+        self._since_ms[ledger_id] = fragment, since_ms
         return now_ms - since_ms >= self.grace_ms
 
     def end(self, ledger_id: LedgerId) -> None:

@@ -13,6 +13,7 @@ from daybook.core.auditor import (
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.ids import BookieId
 from daybook.core.lost_bookies import GracePeriods
+from daybook.core.metadata import Fragment
 from daybook.core.placement import BookieInfo, RandomSource
 from daybook.core.placement_policies import PlacementSettings, make_policy
 from daybook.core.quorum import Quorum
@@ -227,13 +228,17 @@ def test_rule_31_beside_one_in_limbo_a_lost_bookie_needs_a_replacement_all_the_s
 
 def test_rule_31_the_grace_period_begins_anew_with_a_new_fragment() -> None:
     grace = GracePeriods(grace_ms=30_000)
-    assert not grace.is_over(7, 10, 0)
-    assert not grace.is_over(7, 10, 29_999)
-    assert not grace.is_over(7, 25, 30_000), "the writer lives: it changed the ensemble"
-    assert not grace.is_over(7, 25, 59_999)
-    assert grace.is_over(7, 25, 60_000)
+    begun = Fragment(10, 0, ("a", "b", "c"))
+    assert not grace.is_over(7, begun, 0)
+    assert not grace.is_over(7, begun, 29_999)
+    later = Fragment(25, 0, ("a", "b", "d"))
+    assert not grace.is_over(7, later, 30_000), "the writer lives: it changed the ensemble"
+    assert not grace.is_over(7, later, 59_999)
+    others = Fragment(25, 0, ("a", "e", "d"))
+    assert not grace.is_over(7, others, 60_000), "and once more, before anything was acknowledged"
+    assert grace.is_over(7, others, 90_000)
     grace.end(7)
-    assert not grace.is_over(7, 25, 90_000)
+    assert not grace.is_over(7, others, 120_000)
 
 
 def test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles() -> None:

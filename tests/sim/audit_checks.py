@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from daybook.core.audit_ledger import Findings, LedgerAudit, OpenAction
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.metadata import Fragment, LedgerMetadata
 from daybook.core.placement import BookieInfo
 from daybook.core.quorum import write_set
 from daybook.core.repair_plan import RepairPlan
@@ -41,6 +41,7 @@ class AuditChecks:
         self._absences: dict[BookieId, deque[_Absence]] = {}
         self._limbo_since_ms: dict[tuple[BookieId, LedgerId], int] = {}
         self._failed_at_ms: dict[LedgerId, int] = {}
+        self._fragment_since_ms: dict[tuple[LedgerId, Fragment], int] = {}
 
     # What happened
 
@@ -57,6 +58,10 @@ class AuditChecks:
             absences[-1].until_ms = None
         else:
             absences.append(_Absence(now_ms))
+
+    def ensemble_changed(self, metadata: LedgerMetadata, now_ms: int) -> None:
+        """The ledger has another last fragment: someone who writes it is alive."""
+        self._fragment_since_ms.setdefault((metadata.ledger_id, metadata.last_fragment), now_ms)
 
     def in_limbo(self, bookie: BookieId, ledger_id: LedgerId, now_ms: int) -> None:
         """`bookie` marked the ledger."""
@@ -107,7 +112,8 @@ class AuditChecks:
                 f"ledger {ledger_id}: no bookie is spare (rules 31 and 45)",
             )
         needs = [since_ms for name in members for since_ms in self._needs_since_ms(name, ledger_id, now_ms)]
-        if now_ms - min(needs, default=now_ms) < OPEN_GRACE_MS:
+        began_ms = self._fragment_since_ms.get((ledger_id, metadata.last_fragment), 0)
+        if now_ms - max(began_ms, min(needs, default=now_ms)) < OPEN_GRACE_MS:
             self._fail(
                 "an open fragment gets its grace", f"ledger {ledger_id}: {members} were all there (rule 31)"
             )

@@ -74,6 +74,8 @@ class Checkers:
                 "a deleted ledger is never written again", f"metadata of ledger {new.ledger_id} changed"
             )
         ghost.metadata, ghost.proposed, ghost.changed_us = new, None, self.world.now_us
+        if new.last_fragment != old.last_fragment:
+            self.audits.ensemble_changed(new, self.world.now_ms)
         if new.is_closed and not old.is_closed:
             self._closed(ghost, new)
         self.acked_entries_are_readable(ghost)

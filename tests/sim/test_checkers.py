@@ -292,6 +292,10 @@ def test_the_grace_is_of_the_ledger_whichever_bookie_it_lacks(scene: Scene) -> N
     with violated("an open fragment gets its grace"):
         stop(scene, LOST_DELAY_MS + OPEN_GRACE_MS - 1)
     stop(scene, LOST_DELAY_MS + OPEN_GRACE_MS)
+    audits.ensemble_changed(OPEN, LOST_DELAY_MS + OPEN_GRACE_MS)
+    with violated("an open fragment gets its grace"):
+        stop(scene, LOST_DELAY_MS + 2 * OPEN_GRACE_MS - 1)
+    stop(scene, LOST_DELAY_MS + 2 * OPEN_GRACE_MS)
 
 
 MOVE = RepairPlan((FragmentRepair(0, (CopyJob(2, "b2", "b3"),)),))

@@ -97,9 +97,8 @@ class AskedOrder(Order):
 
     def grace_is_over(self, metadata: LedgerMetadata) -> bool:
         now_ms = monotonic_ms()
-        first = metadata.last_fragment.first_entry
         grace = self._patience.grace
-        is_over = grace.is_over(metadata.ledger_id, first, now_ms)
+        is_over = grace.is_over(metadata.ledger_id, metadata.last_fragment, now_ms)
         self._look_again_ms = (
             None if is_over or metadata.is_closed else now_ms + min(grace.grace_ms, _LOOK_MS)
         )

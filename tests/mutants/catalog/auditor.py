@@ -29,7 +29,7 @@ _SURPLUS = "tests/core/test_surplus.py::"
 @mutant(rule=31, caught_by=f"{_LEDGER}test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles")
 def open_fragments_get_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that is about to change its ensemble is fenced at once."""
-    monkeypatch.setattr(GracePeriods, "is_over", lambda self, ledger_id, first_entry, now_ms: True)
+    monkeypatch.setattr(GracePeriods, "is_over", lambda self, ledger_id, fragment, now_ms: True)
 
 
 @mutant(
