@@ -1,8 +1,9 @@
 """Reading blocks of one ledger within a snapshot, checked against the interval index.
 
 What a block says of itself is verified before it is believed: its key, its header, its body's checksum, and that it
-holds as many entries as the index has in its range. Of a damaged block the entries whose own checksum holds are still
-served, since they may be the last copy; the others are an I/O error (rule 26).
+holds what the index has in its range. Of a damaged block the entries whose own checksum holds are still served, and so
+are those of a sound one beside an entry that was lost, since they may be the last copy; the others are an I/O error
+(rule 26).
 """
 
 import struct
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from daybook.core.block import (
     Block,
+    block_entry_ids,
     cut_payload_bytes,
     cut_rows,
     decode_block,
@@ -101,14 +103,14 @@ class BlockReader:
 
     def _checked(self, index: IntervalSet, block: Block, wanted: EntryId) -> Block:
         """The block, or its sound part around `wanted`; raises CorruptStoreError if there is none."""
-        if index.count_between(block.first, block.last) != block.header.count:
-            raise self._lost(wanted, "lies in a block that does not hold what the index says")
+        is_whole = index.count_between(block.first, block.last) == block.header.count
+        if not is_whole and not all(map(index.contains, block_entry_ids(block))):
+            raise self._lost(wanted, "lies in a block that holds more than the index says")
         for part in sound_parts(block):
-            if part.first <= wanted <= part.last:
-                begin, end = rows_between(part, wanted, wanted)
-                if begin < end:
-                    return part
-        raise self._lost(wanted, "fails its checksum")
+            begin, end = rows_between(part, wanted, wanted)
+            if begin < end:
+                return part if is_whole else run_without_gap(index, part, begin)
+        raise self._lost(wanted, "fails its checksum, or is lost from the block that should hold it")
 
     def _current(self) -> Block | None:
         """The block under the cursor, None if it is another ledger's."""
@@ -130,6 +132,20 @@ class BlockReader:
     def _lost(self, entry: EntryId, what: str) -> CorruptStoreError:
         msg = f"entry {entry} of ledger {self._ledger_id} {what}: take it from another replica"
         return CorruptStoreError(msg)
+
+
+def run_without_gap(index: IntervalSet, block: Block, begin: int) -> Block:
+    """A sound block's rows from `begin` on, up to the first entry of the index that the block lacks.
+
+    A repair that overwrites what cannot be read leaves such entries: no block has them, and a reader must hear of it.
+    """
+    ids = block_entry_ids(block)
+    end = begin + 1
+    while end < len(ids) and ids[end] == index.next_from(ids[end - 1] + 1):
+        end += 1
+    run = cut_rows(block, begin, end)
+    assert run is not None, "the row at which it begins is there"
+    return run
 
 
 def _part(block: Block, first: EntryId, last: EntryId, room: int, overshoot_bytes: int) -> Block:

@@ -15,11 +15,12 @@ from daybook_bookie.journal_format import START, Position
 from daybook_bookie.ledger_record import LedgerRecord
 from daybook_bookie.storage_errors import BookieMustStopError, CorruptStoreError, StorageFullError
 from daybook_bookie.storage_settings import StorageSettings
-from daybook_bookie.store_read import block_key
+from daybook_bookie.store_read import block_key, run_without_gap
 
-from daybook.core.block import Block, decode_block, sound_parts
+from daybook.core.block import Block, decode_block, rows_between, sound_parts
 from daybook.core.errors import FrameError
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from daybook.core.intervals import IntervalSet
 
 ENDLESS: Final = 1 << 40
 _ID_BYTES: Final = 8
@@ -54,13 +55,14 @@ class _Blocks:
                 found.append(block)
         return found
 
-    def sound_part(self, entry: EntryId) -> Block:
-        """A sound block with `entry`, or the sound part of one around it; raises CorruptStoreError."""
+    def sound_part(self, index: IntervalSet, entry: EntryId) -> Block:
+        """The sound entries of a block from `entry` on, none left out that `index` has; raises CorruptStoreError."""
         key = max((key for key in self._blocks if key <= entry), default=NO_ENTRY)
         if key != NO_ENTRY:
             for part in sound_parts(self._block(key)):
-                if part.first <= entry <= part.last:
-                    return part
+                begin, end = rows_between(part, entry, entry)
+                if begin < end:
+                    return run_without_gap(index, part, begin)
         raise self._lost(entry)
 
     def _block(self, key: EntryId) -> Block:
@@ -127,7 +129,7 @@ class StoreModel:
         wanted = record.intervals.next_from(first)
         while NO_ENTRY < wanted <= last and max_bytes > 0:
             try:
-                part = blocks.sound_part(wanted)
+                part = blocks.sound_part(record.intervals, wanted)
             except CorruptStoreError:
                 if frames:
                     break

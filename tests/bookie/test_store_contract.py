@@ -4,7 +4,7 @@ The simulator proves nothing about a bookie if its model does what the real stor
 either, and at the end a machine drives both at once through the same flushes, crashes and damage and compares.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,9 +46,11 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         found.shut()
 
 
-def repaired(ledger: int, ids: range, size: int = 200) -> bytes:
+def repaired(ledger: int, ids: Sequence[int], size: int = 200) -> bytes:
     data = [payload(n, size) for n in ids]
-    return encode_frame(ledger, ids[0], data, entry_crcs(ledger, list(ids), data), flags=FLAG_RECOVERY)
+    return encode_frame(
+        ledger, ids[0], data, entry_crcs(ledger, ids, data), flags=FLAG_RECOVERY, entry_ids=ids
+    )
 
 
 def test_an_empty_store_knows_nothing(bench: Bench) -> None:
@@ -242,6 +244,24 @@ def test_rule_26_damage_is_an_error_for_what_it_touches_and_a_repair_mends_it(
         assert bench.read(7) == entries([*range(4), *range(5, 10)], 100)
     bench.put(repaired(7, range(10) if where == "header" else range(4, 5), 100))
     assert bench.read(7) == entries(range(10), 100)
+
+
+def test_rule_26_what_a_repair_did_not_bring_back_is_an_error_and_what_is_around_it_is_given(
+    bench: Bench,
+) -> None:
+    """A repair overwrites a block that cannot be read and brings back its own share: the rest is in no block."""
+    bench.put(frame(7, range(10, 20)), frame(7, range(30, 35), size=3000))
+    bench.flip(7, 10, 20)
+    bench.put(repaired(7, range(10, 11)), repaired(7, [11, 13, 14]), repaired(7, range(17, 18)))
+    for entry in (12, 15, 16, 18, 19):
+        with pytest.raises(CorruptStoreError):
+            bench.store.read_blocks(7, entry, 99, 10**6)
+    assert decoded(bench.store.read_blocks(7, 11, 99, 10**6)) == entries([11], 200), (
+        "12 lies between, and is lost"
+    )
+    assert bench.read(7) == [*entries([10, 11, 13, 14, 17], 200), *entries(range(30, 35), 3000)]
+    bench.put(repaired(7, [12, 15, 16, 18, 19]))
+    assert bench.read(7) == [*entries(range(10, 20), 200), *entries(range(30, 35), 3000)]
 
 
 def test_rule_30_no_room_refuses_and_a_deletion_needs_none(bench: Bench) -> None:
