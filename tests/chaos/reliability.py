@@ -291,7 +291,7 @@ def _alarms() -> str:
     return _table(
         ("seed", "what it was", "mended in"),
         [
-            (str(seed), found.why, "the core" if found.in_core else "the simulator")
+            (str(seed), found.why, "what ships" if found.in_product else "the simulator")
             for seed, found in REGRESSIONS.items()
         ],
     )

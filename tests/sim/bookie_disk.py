@@ -153,6 +153,7 @@ class BookieDisk(Process):
         refused = disk.refuse(len(disk.unsynced))
         self._syncing = False
         self._is_full()
+        self._flush_soon()
         for waiting in refused:
             waiting.when_refused()
 

@@ -12,15 +12,16 @@ class Regression(NamedTuple):
     """What a seed found."""
 
     why: str
-    in_core: bool = False
+    in_product: bool = False
     """Whether it was what ships that had to be mended."""
 
 
 REGRESSIONS: Final = {
     968: Regression(
-        "a frame that one bookie refused waited for ever for another that was missing (rule 21)", in_core=True
+        "a frame that one bookie refused waited for ever for another that was missing (rule 21)",
+        in_product=True,
     ),
-    471: Regression("a reader met a second answer for a piece that was complete (rule 18)", in_core=True),
+    471: Regression("a reader met a second answer for a piece that was complete (rule 18)", in_product=True),
     65337: Regression(
         "a bookie whose journal had no room never said again what it holds, though its store had all of it"
     ),
@@ -45,6 +46,18 @@ REGRESSIONS: Final = {
     ),
     332290: Regression(
         "an open ledger lacked one bookie at one look and another at the next: its grace was over (rule 31)"
+    ),
+    372804: Regression(
+        "what a repair had not brought back hid in the range of a block that it had: the simulator's store left it out, and the "
+        "real one refused the block's sound entries as well (rule 26)",
+        in_product=True,
+    ),
+    477877: Regression(
+        "a bookie whose journal refused what a flush had already stored never said again what it holds"
+    ),
+    596573: Regression(
+        "a writer that changed its ensemble where the fragment begins was fenced without a grace period of its own (rule 31)",
+        in_product=True,
     ),
 }
 """By seed, in the order in which they were found."""
