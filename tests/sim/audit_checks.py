@@ -23,8 +23,8 @@ LOST_DELAY_MS: Final = 120
 OPEN_GRACE_MS: Final = 60
 RETRY_FIRST_MS: Final = 30
 _KNOWN_ABSENCES: Final = 16
-_UNNOTICED_MS: Final = 250
-"""Who returns for a shorter time may not have been seen by an auditor that looks now and then."""
+_UNNOTICED_MS: Final = 650
+"""Who returns for a shorter time may not have been seen by an auditor that looks now and then and may be paused."""
 
 
 @dataclass(slots=True)

@@ -59,5 +59,7 @@ REGRESSIONS: Final = {
         "a writer that changed its ensemble where the fragment begins was fenced without a grace period of its own (rule 31)",
         in_product=True,
     ),
+    624372: Regression("the same as 330987"),
+    653621: Regression("an auditor that was paused did not see that a bookie had been back for a moment"),
 }
 """By seed, in the order in which they were found."""
