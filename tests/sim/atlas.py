@@ -23,7 +23,7 @@ def may_lose(checkers: Checkers, bookie: BookieId) -> bool:
 
 def _survives(checkers: Checkers, ghost: Ghost, metadata: LedgerMetadata, bookie: BookieId) -> bool:
     most = metadata.quorum.ack_quorum - 1
-    if not metadata.is_closed and len(_lost_or_being_replaced(checkers, metadata, bookie)) > most:
+    if not metadata.is_closed and len(_unfit_to_be_named(checkers, ghost, metadata, bookie)) > most:
         return False
     for index, fragment in enumerate(metadata.fragments):
         names = fragment.bookies
@@ -46,15 +46,21 @@ def _survives(checkers: Checkers, ghost: Ghost, metadata: LedgerMetadata, bookie
     return True
 
 
-def _lost_or_being_replaced(checkers: Checkers, metadata: LedgerMetadata, bookie: BookieId) -> set[BookieId]:
+def _unfit_to_be_named(
+    checkers: Checkers, ghost: Ghost, metadata: LedgerMetadata, bookie: BookieId
+) -> set[BookieId]:
     """A writer may put any of them into the last ensemble, where nobody could then say how far it was written.
 
-    One whose disk was just lost is in limbo as soon as it is named.
+    One whose disk was just lost is in limbo as soon as it is named; one with damage keeps it whatever it is sent again.
     """
+    first = metadata.last_fragment.first_entry
+    recent = [(entry, holders) for entry, holders in ghost.durable_ever.items() if entry >= first]
     return {bookie} | {
         name
         for name, found in checkers.bookies.items()
-        if found.replaced or found.is_in_limbo(metadata.ledger_id)
+        if found.replaced
+        or found.is_in_limbo(metadata.ledger_id)
+        or any(_has_lost(checkers, metadata.ledger_id, entry, name, holders) for entry, holders in recent)
     }
 
 

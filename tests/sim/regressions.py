@@ -61,5 +61,8 @@ REGRESSIONS: Final = {
     ),
     624372: Regression("the same as 330987"),
     653621: Regression("an auditor that was paused did not see that a bookie had been back for a moment"),
+    680037: Regression(
+        "two bookies were damaged, each while it was not in an ensemble with the other, and a writer then named both"
+    ),
 }
 """By seed, in the order in which they were found."""
