@@ -8,6 +8,7 @@ import pytest
 
 from tests.chaos.records import VARIABLE, write_record
 from tests.chaos.reliability import KEPT, PAGE, UnknownRecordError, load, page, summed, take
+from tests.sim.regressions import REGRESSIONS
 from tests.sim.trace import STATES
 
 
@@ -65,6 +66,15 @@ def test_pieces_of_a_long_simulation_are_one_range_of_seeds() -> None:
 def test_a_violation_stands_out() -> None:
     assert "| **2** |" in page([record("chaos", violations=2)])
     assert "**" not in page([record("chaos")]).partition("## The runs")[2].partition("##")[0]
+
+
+def test_an_alarm_counts_until_it_is_mended() -> None:
+    seed, found = next((seed, found) for seed, found in REGRESSIONS.items() if found.commit)
+    around = {"counts": {"seeds": 10}, "commit": found.commit, "violations": 2}
+    assert "| **1** |" in page([record("simulator", seed - 5, **around)])
+    assert "| 0, 1 mended |" in page([record("simulator", seed - 5, **around | {"violations": 1})])
+    assert "| **2** |" in page([record("simulator", seed + 1, **around)]), "another seed"
+    assert "| **2** |" in page([record("simulator", seed - 5, **around | {"commit": "another"})])
 
 
 def test_what_does_the_same_at_every_commit_is_not_added_up_over_commits() -> None:

@@ -14,7 +14,11 @@ class Regression(NamedTuple):
     why: str
     in_product: bool = False
     """Whether it was what ships that had to be mended."""
+    commit: str = ""
+    """Where it was found, if the run is on record."""
 
+
+_LONG_RUN: Final = "497aed1"
 
 REGRESSIONS: Final = {
     968: Regression(
@@ -42,27 +46,34 @@ REGRESSIONS: Final = {
         "a removal was stored, its flush cut short, and what a repair wrote meanwhile was not synced"
     ),
     330987: Regression(
-        "a worker was asked to stop a repair when its lock went, in the instant in which that had finished (rule 34)"
+        "a worker was asked to stop a repair when its lock went, in the instant in which that had finished (rule 34)",
+        commit=_LONG_RUN,
     ),
     332290: Regression(
-        "an open ledger lacked one bookie at one look and another at the next: its grace was over (rule 31)"
+        "an open ledger lacked one bookie at one look and another at the next: its grace was over (rule 31)",
+        commit=_LONG_RUN,
     ),
     372804: Regression(
-        "what a repair had not brought back hid in the range of a block that it had: the simulator's store left it out, and the "
-        "real one refused the block's sound entries as well (rule 26)",
+        "an entry that no repair had brought back, between two sound ones: the real store refused those as well, and its model left it out (rule 26)",
         in_product=True,
+        commit=_LONG_RUN,
     ),
     477877: Regression(
-        "a bookie whose journal refused what a flush had already stored never said again what it holds"
+        "a bookie whose journal refused what a flush had already stored never said again what it holds",
+        commit=_LONG_RUN,
     ),
     596573: Regression(
         "a writer that changed its ensemble where the fragment begins was fenced without a grace period of its own (rule 31)",
         in_product=True,
+        commit=_LONG_RUN,
     ),
-    624372: Regression("the same as 330987"),
-    653621: Regression("an auditor that was paused did not see that a bookie had been back for a moment"),
+    624372: Regression("the same as 330987", commit=_LONG_RUN),
+    653621: Regression(
+        "an auditor that was paused did not see that a bookie had been back for a moment", commit=_LONG_RUN
+    ),
     680037: Regression(
-        "two bookies were damaged, each while it was not in an ensemble with the other, and a writer then named both"
+        "two bookies were damaged, each while it was not in an ensemble with the other, and a writer then named both",
+        commit=_LONG_RUN,
     ),
 }
 """By seed, in the order in which they were found."""
