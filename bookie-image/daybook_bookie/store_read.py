@@ -15,6 +15,8 @@ from daybook.core.block import (
     cut_payload_bytes,
     cut_rows,
     decode_block,
+    is_regular,
+    regular_stripe,
     rows_between,
     rows_that_fit,
     sound_parts,
@@ -104,7 +106,7 @@ class BlockReader:
     def _checked(self, index: IntervalSet, block: Block, wanted: EntryId) -> Block:
         """The block, or its sound part around `wanted`; raises CorruptStoreError if there is none."""
         is_whole = index.count_between(block.first, block.last) == block.header.count
-        if not is_whole and not all(map(index.contains, block_entry_ids(block))):
+        if not is_whole and not holds_all(index, block):
             raise self._lost(wanted, "lies in a block that holds more than the index says")
         for part in sound_parts(block):
             begin, end = rows_between(part, wanted, wanted)
@@ -132,6 +134,13 @@ class BlockReader:
     def _lost(self, entry: EntryId, what: str) -> CorruptStoreError:
         msg = f"entry {entry} of ledger {self._ledger_id} {what}: take it from another replica"
         return CorruptStoreError(msg)
+
+
+def holds_all(index: IntervalSet, block: Block) -> bool:
+    """Whether `index` has every entry of the block."""
+    if is_regular(block):
+        return index.covers(block.first, block.last, regular_stripe(block))
+    return all(map(index.contains, block_entry_ids(block)))
 
 
 def run_without_gap(index: IntervalSet, block: Block, begin: int) -> Block:

@@ -28,7 +28,7 @@ from daybook_bookie.entry_store import Blocks, EntryStore, LedgerChange
 from daybook_bookie.journal_format import Position
 from daybook_bookie.ledger_record import LedgerRecord
 from daybook_bookie.storage_errors import CorruptStoreError
-from daybook_bookie.store_read import block_key
+from daybook_bookie.store_read import block_key, holds_all
 from daybook_bookie.write_cache import Generation, PendingLedger
 
 _LOG: Final = get_logger(__name__)
@@ -163,7 +163,7 @@ def _plan(
     with store.blocks(ledger_id) as reader:
         puts: list[Block] = []
         deletes: list[bytes] = []
-        waiting = [frame for frame in frames if frame.header.is_recovery or not _is_stored(intervals, frame)]
+        waiting = [frame for frame in frames if frame.header.is_recovery or not holds_all(intervals, frame)]
         while waiting:
             cluster, stored = _cluster(reader, intervals, waiting)
             if not stored and len(cluster) == 1:
@@ -189,13 +189,6 @@ def _free_runs(intervals: IntervalSet, blocks: list[Block]) -> Iterator[list[Blo
         yield run
 
 
-def _is_stored(intervals: IntervalSet, block: Block) -> bool:
-    """Whether all that the block holds exists already."""
-    if is_regular(block):
-        return intervals.covers(block.first, block.last, regular_stripe(block))
-    return all(map(intervals.contains, block_entry_ids(block)))
-
-
 def _is_superfluous(cluster: list[Block], stored: list[Block]) -> bool:
     """Whether the stored blocks are sound and hold all that the cluster holds: a repair of what is not damaged."""
     found = IntervalSet()
@@ -203,7 +196,7 @@ def _is_superfluous(cluster: list[Block], stored: list[Block]) -> bool:
         if sound_parts(block) != [block]:
             return False
         add_block(found, block)
-    return all(_is_stored(found, block) for block in cluster)
+    return all(holds_all(found, block) for block in cluster)
 
 
 def _cluster(reader: Blocks, intervals: IntervalSet, waiting: list[Block]) -> tuple[list[Block], list[Block]]:

@@ -32,6 +32,9 @@ class _Absence:
     since_ms: int
     until_ms: int | None = None
 
+    def lasted_ms(self, now_ms: int) -> int:
+        return (now_ms if self.until_ms is None else self.until_ms) - self.since_ms
+
 
 class AuditChecks:
     """The checks of one run's auditors and workers."""
@@ -69,13 +72,8 @@ class AuditChecks:
 
     def _was_away_ms(self, bookie: BookieId, now_ms: int) -> int:
         """The longest time that `bookie` was away in one piece."""
-        return max(
-            (
-                (now_ms if absence.until_ms is None else absence.until_ms) - absence.since_ms
-                for absence in self._absences.get(bookie, ())
-            ),
-            default=0,
-        )
+        absences = self._absences.get(bookie, ())
+        return max((absence.lasted_ms(now_ms) for absence in absences), default=0)
 
     # The auditor
 
@@ -140,9 +138,8 @@ class AuditChecks:
         Nobody looks all the time: in need at two looks is in need, be it one bookie now and another one then.
         """
         for absence in self._absences.get(bookie, ()):
-            lost_ms = absence.since_ms + LOST_DELAY_MS
-            if lost_ms <= (now_ms if absence.until_ms is None else absence.until_ms):
-                yield lost_ms
+            if absence.lasted_ms(now_ms) >= LOST_DELAY_MS:
+                yield absence.since_ms + LOST_DELAY_MS
         limbo_ms = self._limbo_since_ms.get((bookie, ledger_id))
         if limbo_ms is not None:
             yield limbo_ms

@@ -364,8 +364,7 @@ class WorkerClient(Inspector):
             self.ledger_id, str(effect.error), self.world.now_ms, unrecoverable=effect.unrecoverable
         )
         self._setbacks.add(self._plan_key)
-        self.activity = Activity.NONE
-        self.later(0, self._look)
+        self._look_again(effect)
 
     def _recover(self) -> None:
         self.party = Party.RECOVERY

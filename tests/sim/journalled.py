@@ -6,7 +6,7 @@ that waits, `sync` makes it durable, `begin_flush` and `finish_flush` are the tw
 lacks any of it, or gives back anything else than what was written, is a violation, whatever the cluster makes of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from random import Random
@@ -226,11 +226,9 @@ class JournalledDisk(Disk):
     def _are_removed(self, ledger_id: LedgerId) -> None:
         """Not even a sync that comes late brings them back; only a crash may."""
         held = self.held(ledger_id)
-        for waiting in self.unsynced:
-            written = waiting.written
-            if isinstance(written, FrameWritten) and written.ledger_id == ledger_id:
-                for entry in [entry for entry in written.entries if not held.contains(entry)]:
-                    del written.entries[entry]
+        for written in _frames_of(ledger_id, self.unsynced):
+            for entry in [entry for entry in written.entries if not held.contains(entry)]:
+                del written.entries[entry]
 
     def _is_stored(self, ledger_id: LedgerId, pending: PendingLedger) -> FrameWritten:
         """What the store has now is durable, whatever became of it in the journal; returns the entries that are new."""
@@ -363,9 +361,8 @@ class JournalledDisk(Disk):
         stored, held = self.ledgers.get(ledger_id), self.held(ledger_id)
         volatile = {
             entry
-            for waiting in self.unsynced + self._refused
-            if isinstance(waiting.written, FrameWritten) and waiting.written.ledger_id == ledger_id
-            for entry in waiting.written.entries
+            for written in _frames_of(ledger_id, self.unsynced + self._refused)
+            for entry in written.entries
         }
         if stored is not None:
             for entry in removed:
@@ -434,3 +431,9 @@ class JournalledDisk(Disk):
                 pass  # damaged: not there for anyone who asks what is left
             at = index.next_from(through + 1)
         return found
+
+
+def _frames_of(ledger_id: LedgerId, waiting: Iterable[Waiting]) -> Iterator[FrameWritten]:
+    for each in waiting:
+        if isinstance(each.written, FrameWritten) and each.written.ledger_id == ledger_id:
+            yield each.written
