@@ -9,8 +9,10 @@ the known ones). A mutant of what the simulator does not contain says so in `not
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -18,6 +20,8 @@ import pytest
 from tests.mutants import catalog
 
 Patch: TypeAlias = Callable[[pytest.MonkeyPatch], None]
+
+_PAGE: Final = Path(__file__).resolve().parents[2] / "docs/protocol.md"
 
 _BROKER: Final = "topics come with the broker"
 
@@ -32,7 +36,12 @@ WAITING: Final[dict[int, str]] = {
 }
 """The rules that have no object yet, each with what it waits for."""
 
-RULES: Final = frozenset(range(1, 57)) - WAITING.keys()
+LISTED: Final = tuple(
+    int(number) for number in re.findall(r"^(\d+)\. \*\*", _PAGE.read_text("utf-8"), re.MULTILINE)
+)
+"""The rules of docs/protocol.md, in the order of the page."""
+
+RULES: Final = frozenset(LISTED) - WAITING.keys()
 """The rules that the ledger store answers for."""
 
 
@@ -73,8 +82,8 @@ def mutant(
     that does not exist, a node id that names no test, a missing reason, a name that is taken, and for a mutant that
     has neither a test nor a seed.
     """
-    if not 1 <= rule <= 56:
-        msg = f"rule {rule}: docs/protocol.md has rules 1 to 56"
+    if rule not in LISTED:
+        msg = f"rule {rule}: docs/protocol.md has no such rule"
         raise ValueError(msg)
     if caught_by and (not caught_by.startswith("tests/") or "::" not in caught_by or "[" in caught_by):
         msg = (
