@@ -181,6 +181,21 @@ def test_logs_go_through_the_runtime() -> None:
     assert not found, "use daybook.runtime.logs.get_logger:\n" + "\n".join(found)
 
 
+def test_only_public_parts_of_libraries_are_used() -> None:
+    """A module whose name begins with one underscore may change with any release."""
+    found = [
+        f"{at(path, node.lineno)}: {module}"
+        for path in sources()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+        )
+        if any(part.startswith("_") and not part.startswith("__") for part in module.split("."))
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_links_in_the_documents_lead_somewhere() -> None:
     broken = [
         f"{name}: {target}"

@@ -16,7 +16,7 @@ from daybook.core.ids import LedgerId
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_operator.clusters import Clusters, LinkContext
-from daybook_operator.handlers import Router, Seen, Watches
+from daybook_operator.handlers import Router, Seen
 from daybook_operator.kube import Kube, KubeError
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.plan.effects import ClusterRef
@@ -29,6 +29,7 @@ from daybook_operator.reconcile.pool import PoolReconciler
 from daybook_operator.reconcile.recovery import RecoveryReconciler
 from daybook_operator.reconcile.world import World
 from daybook_operator.settings import OperatorSettings
+from daybook_operator.watches import Watches
 
 _LOG: Final = get_logger(__name__)
 CRDS: Final = (BOOKIE_POOL, LEDGER)
@@ -91,7 +92,7 @@ class Leading:
             LEDGER: LedgerReconciler(self._world).reconcile,
             RECOVERY: RecoveryReconciler(self._world).reconcile,
         }
-        self._watches = Watches(settings, metrics, self._seen, self._watches_ended)
+        self._watches = Watches(kube, settings, metrics, self._seen, self._watches_ended)
 
     async def run(self) -> None:
         """Work until cancelled. Raises WatchesEndedError."""

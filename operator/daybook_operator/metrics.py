@@ -37,6 +37,11 @@ class OperatorMetrics:
         self.watch_events = self._counter(
             "watch_events", "Events from the API server, by resource.", "resource"
         )
+        self.watch_failures = self._counter(
+            "watch_failures",
+            "How often a namespace's watches ended and began anew, by namespace.",
+            "namespace",
+        )
         self.api_requests = self._counter(
             "api_requests", "Requests to the API server, by method and status.", "method", "status"
         )

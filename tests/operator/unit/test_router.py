@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import kopf
 import pytest
-from daybook_operator.handlers import WATCHED, Router, Seen, kopf_settings, seen_from
+from daybook_operator.handlers import Router, Seen, seen_from
 from daybook_operator.kube import KINDS
 from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import ClusterRef
@@ -11,6 +12,9 @@ from daybook_operator.plan.jobs import JobSeen
 from daybook_operator.queue import Key
 from daybook_operator.reconcile.inventory import Inventory
 from daybook_operator.settings import OperatorSettings
+from daybook_operator.watches import WATCHED, Listed, kopf_settings, scopes_of
+
+from daybook.runtime.clock import monotonic_ms
 
 POOL, RECOVERY = Key("BookiePool", "data", "bk"), Key("Recovery", "data", "bk")
 LEDGER = Key("Ledger", "data", "orders")
@@ -80,9 +84,36 @@ def test_a_change_of_a_jobs_ledgers_is_news_for_their_resources() -> None:
 
 
 def test_what_is_not_ours_is_left_out_by_the_api_server() -> None:
-    settings = kopf_settings(OperatorSettings())
-    selected = {selector.any_name for selector in settings.watching.label_selectors}
+    settings = kopf_settings(OperatorSettings(), Listed(WATCHED))
+    found = {kind: settings.watching.label_selectors.collect(resource(kind)) for kind in WATCHED}
     own = {"BookiePool", "Ledger", "Node"}
-    assert selected == {KINDS[kind].plural for kind in set(WATCHED) - own}
+    assert found == {kind: [] if kind in own else ["daybook.dev/pool"] for kind in WATCHED}
     assert not settings.posting.enabled
     assert settings.persistence.finalizer not in {FINALIZER, ""}, "kopf takes its own off whatever has it"
+
+
+def resource(kind: str) -> kopf.Resource:
+    group, _, version = KINDS[kind].api_version.rpartition("/")
+    return kopf.Resource(group, version, KINDS[kind].plural)
+
+
+def test_a_kind_that_kopf_does_not_list_soon_after_the_first_was_not_found() -> None:
+    listed = Listed(("Pod", "Ledger"))
+    now_ms = monotonic_ms()
+    assert listed.overdue(now_ms) == []
+    listed.is_selected_by_label(resource("Pod"))
+    assert listed.overdue(now_ms + 1_000) == []
+    assert listed.overdue(now_ms + 60_000) == ["Ledger"]
+    listed.is_selected_by_label(resource("Ledger"))
+    assert listed.overdue(now_ms + 60_000) == []
+    assert Listed(("Pod",)).overdue(now_ms + 3_600_000) == ["Pod"], (
+        "and if it lists nothing, it found nothing"
+    )
+
+
+def test_each_namespace_is_watched_by_itself_and_so_are_the_nodes() -> None:
+    assert scopes_of(()) == [("", WATCHED)]
+    nodes, data, other = scopes_of(("data", "other"))
+    assert nodes == ("", ("Node",))
+    assert [data[0], other[0]] == ["data", "other"]
+    assert {*data[1], "Node"} == set(WATCHED)

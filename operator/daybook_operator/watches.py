@@ -1,0 +1,257 @@
+"""The watches: kopf as the reflector, which lists, watches and begins again, and hands each event on.
+
+kopf runs in threads with event loops of their own, because at its end it cancels every task of its loop. Its handlers
+are of one kind, `on.event`: edge-triggered ones keep their progress on the object and lose updates, daemons and timers
+put finalizers on it. Pods and the like are watched by label, on the server's side.
+
+Each namespace that is named has a kopf of its own, and so have the nodes: one refusal ends a whole kopf, and a namespace
+whose role is gone (it was deleted, or the role was not made yet) must not blind the operator to the others.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import kopf
+
+from daybook.runtime.clock import monotonic_ms
+from daybook.runtime.logs import get_logger
+from daybook_operator.handlers import POOL_LABEL, Seen, seen_from
+from daybook_operator.kube import KINDS, Kube, KubeError, load_configuration
+from daybook_operator.metrics import OperatorMetrics
+from daybook_operator.plan.decision import GROUP
+from daybook_operator.queue import BOOKIE_POOL, LEDGER
+from daybook_operator.settings import OperatorSettings
+
+_LOG: Final = get_logger(__name__)
+
+OWNED: Final = ("StatefulSet", "Pod", "PersistentVolumeClaim", "Job", "Service", "PodDisruptionBudget")
+"""Kinds whose objects say by a label which pool they belong to."""
+WATCHED: Final = (BOOKIE_POOL, LEDGER, "Node", *OWNED)
+KOPFS_FINALIZER: Final = f"{GROUP}/kopf"
+"""Never put on anything. It must not be the operator's own: kopf takes its finalizer off what no handler of its asks for."""
+_JOIN_S: Final = 15.0
+_LOOK_S: Final = 0.5
+_FIRST_WITHIN_MS: Final = 120_000
+_OTHERS_WITHIN_MS: Final = 5_000
+_PAUSE_S: Final = 1.0
+_PAUSE_MAX_S: Final = 60.0
+
+
+class Watches:
+    """`on_seen` is called on the loop that made this, `on_end` if the watches end by themselves."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        settings: OperatorSettings,
+        metrics: OperatorMetrics,
+        on_seen: Callable[[Seen], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        """Nothing is watched yet."""
+        self._kube = kube
+        self._settings = settings
+        self._metrics = metrics
+        self._on_seen = on_seen
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=scope, name=f"watches {scope[0]}".rstrip(), daemon=True)
+            for scope in scopes_of(settings.namespace_list)
+        ]
+
+    def start(self) -> None:
+        """Watch."""
+        quieten_kopf()
+        for thread in self._threads:
+            thread.start()
+
+    async def stop(self) -> None:
+        """End the watches."""
+        self._stop.set()
+        running = [thread for thread in self._threads if thread.is_alive()]
+        await asyncio.gather(*(asyncio.to_thread(thread.join, _JOIN_S) for thread in running))
+
+    def _run(self, namespace: str, kinds: tuple[str, ...]) -> None:
+        """Watch until all ends. What ends the watches of one namespace has them begin anew, after a pause that doubles."""
+        pause_s = _PAUSE_S
+        while not self._stop.is_set():
+            began_ms, why = monotonic_ms(), "they ended by themselves"
+            try:
+                self._look_into(namespace)
+                if self._watch(namespace, kinds):
+                    _LOG.info("the watches begin anew", namespace=namespace)
+                    continue
+            except KubeError as error:
+                why = str(error)
+            except Exception as error:  # noqa: BLE001 - whatever ends watches is told: there, or by the process' last line
+                why = f"{type(error).__name__}: {error}"
+            if self._stop.is_set():
+                return
+            if not namespace:
+                self._loop.call_soon_threadsafe(self._on_end, f"the watches ended: {why}")
+                return
+            if monotonic_ms() - began_ms > _PAUSE_MAX_S * 1000:
+                pause_s = _PAUSE_S
+            self._metrics.watch_failures.labels(namespace).inc()
+            _LOG.warning(
+                "a namespace cannot be watched now", namespace=namespace, why=why, again_in_s=pause_s
+            )
+            self._stop.wait(pause_s)
+            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+
+    def _look_into(self, namespace: str) -> None:
+        """Raise KubeError where nothing may be listed: kopf tries that eight times for each kind, and logs each."""
+        if namespace:
+            looking = self._kube.is_served(BOOKIE_POOL, namespace)
+            asyncio.run_coroutine_threadsafe(looking, self._loop).result()
+
+    def _watch(self, namespace: str, kinds: tuple[str, ...]) -> bool:
+        """Watch until all ends; True: it has to begin anew, because not every kind was found."""
+        listed, ended, is_deaf = Listed(kinds), threading.Event(), threading.Event()
+        threading.Thread(
+            target=self._oversee, args=(listed, ended, is_deaf), name="overseer of watches", daemon=True
+        ).start()
+        try:
+            kopf.run(
+                registry=self._registry(kinds),
+                settings=kopf_settings(self._settings, listed),
+                standalone=True,
+                clusterwide=not namespace,
+                namespaces=[namespace] if namespace else [],
+                stop_flag=ended,
+            )
+        finally:
+            ended.set()
+        return is_deaf.is_set()
+
+    def _oversee(self, listed: "Listed", ended: threading.Event, is_deaf: threading.Event) -> None:
+        """End the watches when all is to end, or when kopf, which looks for kinds once, did not find each of them.
+
+        An API server that starts does not serve all of them at once.
+        """
+        while not self._stop.wait(_LOOK_S) and not ended.is_set():
+            if missing := listed.overdue(monotonic_ms()):
+                _LOG.warning("the API server does not serve all kinds yet", missing=missing)
+                is_deaf.set()
+                break
+        ended.set()
+
+    def _registry(self, kinds: tuple[str, ...]) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry, id="login")(self._login)
+        for kind in kinds:
+            where = KINDS[kind]
+            group, _, version = where.api_version.rpartition("/")
+            kopf.on.event(group, version, where.plural, registry=registry, id=f"see-{where.plural}")(
+                self._handler(kind)
+            )
+        return registry
+
+    def _handler(self, kind: str) -> Any:
+        counter = self._metrics.watch_events.labels(KINDS[kind].plural)
+
+        async def handle(event: kopf.RawEvent, **_: Any) -> None:
+            counter.inc()
+            seen = seen_from(kind, event["type"], event["object"])
+            self._loop.call_soon_threadsafe(self._on_seen, seen)
+
+        return handle
+
+    def _login(self, **_: Any) -> kopf.ConnectionInfo:
+        configuration = load_configuration(self._settings.kubeconfig)
+        bearer = configuration.auth_settings().get(
+            "BearerToken"
+        )  # a pod's account; people may have certificates
+        header = str(bearer["value"]) if bearer else ""
+        scheme, _separator, token = header.partition(" ")
+        return kopf.ConnectionInfo(
+            server=configuration.host,
+            ca_path=configuration.ssl_ca_cert,
+            insecure=not configuration.verify_ssl,
+            certificate_path=configuration.cert_file,
+            private_key_path=configuration.key_file,
+            scheme=scheme or None,
+            token=token or None,
+        )
+
+
+def scopes_of(namespaces: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+    """Each kopf's namespace, "" for all, and the kinds that it watches there."""
+    if not namespaces:
+        return [("", WATCHED)]
+    inside = tuple(kind for kind in WATCHED if KINDS[kind].namespaced)
+    return [("", tuple(kind for kind in WATCHED if kind not in inside)), *((ns, inside) for ns in namespaces)]
+
+
+class Listed:
+    """Which kinds kopf has begun to list: it asks for a kind's label selector then, and the answer is given here.
+
+    kopf begins with all kinds that it found at once, so that one that was not found is known soon after the first.
+    """
+
+    def __init__(self, kinds: tuple[str, ...]) -> None:
+        """None yet."""
+        self._kinds = {KINDS[kind].plural: kind for kind in kinds}
+        self._owned = frozenset(KINDS[kind].plural for kind in OWNED)
+        self._asked: set[str] = set()
+        self._began_ms = monotonic_ms()
+        self._first_ms: int | None = None
+
+    def is_selected_by_label(self, resource: kopf.Resource) -> bool:
+        """Whether only what has the pool's label is asked for."""
+        if self._first_ms is None:
+            self._first_ms = monotonic_ms()
+        self._asked.add(resource.plural)
+        return resource.plural in self._owned
+
+    def overdue(self, now_ms: int) -> list[str]:
+        """The kinds that ought to be listed by now, and are not."""
+        due_ms = (
+            self._began_ms + _FIRST_WITHIN_MS
+            if self._first_ms is None
+            else self._first_ms + _OTHERS_WITHIN_MS
+        )
+        if now_ms < due_ms:
+            return []
+        return sorted(kind for plural, kind in self._kinds.items() if plural not in self._asked)
+
+
+def quieten_kopf() -> None:
+    """Leave out of the log that each event was handled, and all of kopf's settings with every line about an object."""
+    objects = logging.getLogger("kopf.objects")
+    objects.setLevel(logging.WARNING)
+    objects.addFilter(_without_settings)
+
+
+def _without_settings(record: logging.LogRecord) -> bool:
+    for name in ("settings", "k8s_skip"):
+        record.__dict__.pop(name, None)
+    return True
+
+
+def kopf_settings(settings: OperatorSettings, listed: Listed) -> kopf.OperatorSettings:
+    """kopf as it is to behave: short timeouts, nothing of its own on objects."""
+    chosen = kopf.OperatorSettings()
+    chosen.posting.enabled = False
+    chosen.scanning.disabled = True  # the kinds are known, and CRDs are nobody's to list
+    chosen.watching.server_timeout = 300
+    chosen.watching.client_timeout = 310
+    chosen.watching.connect_timeout = 30
+    chosen.watching.reconnect_backoff = 2
+    chosen.watching.inactivity_timeout = 70
+    chosen.watching.chunk_size = 500
+    chosen.networking.request_timeout = settings.api_timeout_ms / 1000
+    chosen.networking.error_backoffs = (0.5, 1, 2, 3, 5, 8, 13)
+    chosen.execution.default_backoff = 15
+    chosen.queueing.worker_limit = 64
+    chosen.queueing.exit_timeout = 1
+    chosen.persistence.finalizer = KOPFS_FINALIZER
+    chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    chosen.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+    chosen.watching.label_selectors[listed.is_selected_by_label] = POOL_LABEL
+    return chosen
