@@ -1,12 +1,14 @@
 """A ledger open for writing: appends in, acknowledgements out, in order.
 
-The protocol is `daybook.core.writer`; here are the futures of those who wait and the back-pressure. Entries that are
-appended in one turn of the event loop leave together, and so does everything that gathers while the ensemble is busy.
+The protocol is `daybook.core.writer`; here are the futures of those who wait and the back-pressure, which keeps the
+order of the calls (rule 60). Entries that are appended in one turn of the event loop leave together, and so does
+everything that gathers while the ensemble is busy.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
@@ -52,6 +54,15 @@ Above `WriterPolicy.lag_bytes_max`, so that a bookie that stands still is given 
 Waiter: TypeAlias = asyncio.Future[Any]
 
 
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """An append that was called when there was no room; `admitted` gets the future of its ids."""
+
+    entries: Sequence[Buffer]
+    entry_ids: Sequence[EntryId] | None
+    admitted: asyncio.Future[Waiter]
+
+
 class Ledger:
     """The one writer of a ledger. Use as `async with`; leaving it closes the ledger."""
 
@@ -74,7 +85,8 @@ class Ledger:
         self.pending_bytes_max = pending_bytes_max
         self._token = 0
         self._waiters: dict[int, Waiter] = {}
-        self._blocked: deque[Waiter] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        self._is_admitting = False
         self._lingering: list[Waiter] = []
         self._closing: Waiter | None = None
         self._ended: DaybookError | None = None
@@ -153,6 +165,7 @@ class Ledger:
 
         Raises ForceFailedError if a bookie fails or restarted meanwhile: what was appended is then not confirmed.
         """
+        self._admit(all_at_once=True)
         return int(await self._request(ForceRequested))
 
     async def replicated(self) -> None:
@@ -169,10 +182,14 @@ class Ledger:
             raise self._ended
 
     async def close(self) -> LedgerMetadata:
-        """Close the ledger at its last confirmed entry and return the final metadata. Closing twice is harmless."""
+        """Close the ledger at its last confirmed entry and return the final metadata. Closing twice is harmless.
+
+        What was appended before is waited for, also what had no room yet.
+        """
         if self._ended is not None and self.metadata.is_closed:
             return self.metadata
         if self._closing is None:
+            self._admit(all_at_once=True)
             self._closing = self._request(CloseRequested)
         metadata = await asyncio.shield(self._closing)  # who gives up must not take it from the others
         assert isinstance(metadata, LedgerMetadata)
@@ -224,30 +241,58 @@ class Ledger:
             msg = "there is nothing to append: give at least one entry"
             raise ValueError(msg)
         check_payloads(entries)
-        if self._blocked or self._writer.pending_bytes >= self.pending_bytes_max:
-            await self._room()
-        return self._request(lambda token: AppendRequested(token, entries, entry_ids))
-
-    async def _room(self) -> None:
-        """Wait while too much is pending; those who wait go on in the order they came."""
-        waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._blocked.append(waiter)
+        if not self._waiting and self._has_room:
+            return self._append(entries, entry_ids)
+        waiting = _Waiting(entries, entry_ids, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._admit()
         try:
-            await waiter
+            return await waiting.admitted
         except asyncio.CancelledError:
-            if waiter in self._blocked:
-                self._blocked.remove(waiter)
-            self._unblock()
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            elif waiting.admitted.exception() is None:
+                waiting.admitted.result().cancel()  # it was let in a moment ago, and nobody will ask for its ids
             raise
 
-    def _unblock(self) -> None:
-        """Let the first of those who wait go on; its own append lets the next one. After the end all go on, to hear of it."""
-        while self._blocked and (self._ended or self._writer.pending_bytes < self.pending_bytes_max):
-            waiter = self._blocked.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                if not self._ended:
-                    return
+    @property
+    def _has_room(self) -> bool:
+        return self._writer.pending_bytes < self.pending_bytes_max
+
+    def _append(self, entries: Sequence[Buffer], entry_ids: Sequence[EntryId] | None) -> Waiter:
+        return self._request(lambda token: AppendRequested(token, entries, entry_ids))
+
+    def _admit(self, *, all_at_once: bool = False) -> None:
+        """Hand those who wait to the writer, in the order of their calls (rule 60), as far as there is room.
+
+        Nobody else's append can come between, because no task has to run for it. After the end all go, to hear of it.
+        """
+        if self._is_admitting:  # an append's own step leads here, too
+            return
+        self._is_admitting = True
+        while self._waiting:
+            if all_at_once or self._ended is not None or self._has_room:
+                waiting = self._waiting.popleft()
+            elif (filler := self._fills_the_gap()) is not None:
+                waiting = filler
+                self._waiting.remove(waiting)
+            else:
+                break
+            if waiting.admitted.done():  # cancelled, and its task has not run since
+                continue
+            try:
+                waiting.admitted.set_result(self._append(waiting.entries, waiting.entry_ids))
+            except DaybookError as error:
+                waiting.admitted.set_exception(error)
+        self._is_admitting = False
+
+    def _fills_the_gap(self) -> _Waiting | None:
+        """Who brings the entry that all others wait for: for it there is always room, or there would never be any (55)."""
+        missing = self._writer.missing_entry
+        if missing is None:
+            return None
+        fillers = (waiting for waiting in self._waiting if missing in (waiting.entry_ids or ()))
+        return next(fillers, None)
 
     def _request(self, make: Callable[[int], Event]) -> Waiter:
         if self._ended is not None:
@@ -263,8 +308,8 @@ class Ledger:
             self._end(self._ended)
         if self._writer.has_unsealed:
             self._channels.unsealed.add(self)
-        if self._blocked:
-            self._unblock()
+        if self._waiting:
+            self._admit()
         if self._lingering and not self._writer.pending_bytes:
             self._tell_replicated()
 
@@ -322,7 +367,7 @@ class Ledger:
         """Nothing more can be written through this handle; a close that is under way still ends (rule 11)."""
         if self._ended is None:
             self._ended = error
-        self._unblock()
+        self._admit()
         self._tell_replicated()
 
     def _end(self, error: DaybookError) -> None:

@@ -82,6 +82,11 @@ class AppendQueue:
             self._payloads, self.payload_bytes = list(left.payloads), left.payload_bytes
         return runs
 
+    @property
+    def gap(self) -> EntryId | None:
+        """The id that completion waits for and nobody appended; consecutive ids leave no gap."""
+        return None
+
     def confirm(self, first: EntryId, last: EntryId) -> None:
         """The entries first … last are complete; consecutive ids need no memory of it."""
 
@@ -161,6 +166,12 @@ class ExplicitQueue:
                 runs.extend(_cut(queued[begin][0], [data for _, data in queued[begin:i]], self._target))
                 begin = i
         return runs
+
+    @property
+    def gap(self) -> EntryId | None:
+        """The id that completion waits for, if nobody appended it and somebody a later one."""
+        following = self.completed + 1
+        return following if self._pending and following not in self._pending else None
 
     def confirm(self, first: EntryId, last: EntryId) -> None:
         """The entries first … last are complete: their ids need no memory of their own any more."""

@@ -89,6 +89,11 @@ class WriterState(ABC):
         return self._queue.payload_bytes + self._window.payload_bytes
 
     @property
+    def missing_entry(self) -> EntryId | None:
+        """The id that everything appended waits for and that nobody has appended yet (rule 55); None without a gap."""
+        return self._queue.gap
+
+    @property
     def has_unsealed(self) -> bool:
         """Whether a flush would send anything."""
         return bool(self._queue)

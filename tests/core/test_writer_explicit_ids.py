@@ -29,6 +29,22 @@ def test_rule_55_completion_is_in_order_and_a_gap_blocks_it() -> None:
     assert world.of_kind(Complete)[-1] == Complete(later, 2, 3)
 
 
+def test_rule_55_a_writer_tells_which_entry_all_others_wait_for() -> None:
+    world = _explicit()
+    assert world.writer.missing_entry is None
+    world.append("2", ids=[2])
+    world.append("0", ids=[0])
+    assert world.writer.missing_entry is None, "entry 0 is on its way"
+    world.flush()
+    world.ack("a b c")
+    assert world.writer.missing_entry == 1
+    world.append("1", ids=[1])
+    assert world.writer.missing_entry is None
+    consecutive = WriterWorld()
+    consecutive.append("0")
+    assert consecutive.writer.missing_entry is None
+
+
 def test_rule_55_a_close_ends_before_the_gap_and_fails_the_rest() -> None:
     world = _explicit()
     first = world.append("0", ids=[0])

@@ -1,0 +1,97 @@
+"""A writer's handle with bookies that a test plays by hand: nothing is sent, and answers come when the test says so."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from daybook.client.channels import ChannelPool
+from daybook.client.ledger import Ledger
+from daybook.client.sink import FrameSink
+from daybook.core.ids import BookieId
+from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.placement import BookieInfo
+from daybook.core.placement_policies import make_policy
+from daybook.core.quorum import Quorum
+from daybook.core.writer import LedgerWriter
+from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.layout import Layout
+from daybook.metadata.ledgers import LedgerManager
+from daybook.metadata.memory import MemoryServer, MemoryStore
+
+WAIT_S = 5.0
+
+
+class SilentBookies(ChannelPool):
+    """Keeps what is sent; a test answers it."""
+
+    def __init__(self) -> None:
+        super().__init__("test")
+        self.sent: list[tuple[BookieId, FrameSink, int]] = []
+
+    def send_frame(self, bookie: BookieId, sink: FrameSink, send_id: int, frame: bytes) -> None:
+        self.sent.append((bookie, sink, send_id))
+
+    def acknowledge(self) -> None:
+        """Everything that was sent so far."""
+        sent, self.sent = self.sent, []
+        for bookie, sink, send_id in sent:
+            sink.frame_acked(bookie, send_id, "boot")
+
+
+@asynccontextmanager
+async def open_handle(
+    *, explicit_ids: bool = False, **settings: Any
+) -> AsyncIterator[tuple[Ledger, SilentBookies]]:
+    """A handle on a ledger of three bookies; `settings` are the handle's own."""
+    store = MemoryStore(MemoryServer())
+    layout = Layout("test")
+    await ensure_cluster(store, layout, created_at_ms=0)
+    manager = LedgerManager(store, layout)
+    names = ("b0", "b1", "b2")
+    created = await manager.create_ledger(
+        lambda number: LedgerMetadata(
+            number, Quorum(3, 3, 2), (Fragment(0, 0, names),), writer_token="token", password_hash="h"
+        )
+    )
+    writer = LedgerWriter(
+        created.value,
+        created.version,
+        placement=make_policy(),
+        rng=random.Random(1),
+        bookies={name: BookieInfo(name, "nowhere:1") for name in names},
+        explicit_ids=explicit_ids,
+    )
+    bookies = SilentBookies()
+    ended: list[Ledger] = []
+    ledger = Ledger(
+        writer,
+        "h",
+        channels=bookies,
+        ledgers=manager,
+        on_end=ended.append,
+        on_quarantine=lambda *_: None,
+        **settings,
+    )
+    try:
+        yield ledger, bookies
+    finally:
+        await ledger.abandon()
+        await store.close()
+
+
+def run(work: Callable[[], Any]) -> None:
+    """Run `work` on a loop of its own, within a limit."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(WAIT_S):
+            await work()
+
+    asyncio.run(limited())
+
+
+async def turns(count: int = 5) -> None:
+    """Let everything that is ready happen."""
+    for _ in range(count):
+        await asyncio.sleep(0)
