@@ -2,8 +2,8 @@
 
 All is well: one bookie of the whole pool may go, or two nodes that are drained at once would take one of each rack. One
 is away, and everything has its other replicas in other racks: the rest of its rack may go too (a node or a zone is
-drained whole), and nobody of another; only then each rack has a budget of its own. Replicas are missing, or nobody can
-tell: nobody may go.
+drained whole), and nobody of another; only then each rack has a budget of its own. Replicas are missing, somebody is
+back whom no audit has seen, or nobody can tell: nobody may go.
 
 A pod under two budgets cannot be evicted: the call ends with an error. So there is the pool's budget or those of racks,
 and while one replaces the other nobody goes.
@@ -18,6 +18,7 @@ from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import Effect, Remove, ref_of
 from daybook_operator.plan.pool_objects import apply_if_needed, is_foreign, metadata, sealed
 from daybook_operator.plan.pool_pod import selector
+from daybook_operator.plan.pool_replication import Replication, unaudited
 from daybook_operator.plan.pool_topology import Placing, rack_label
 from daybook_operator.plan.pool_world import RACK_LABEL, PoolWorld
 
@@ -27,7 +28,9 @@ WHOLE_POOL: Final = ""
 _NAME_MAX: Final = 63
 
 
-def budgets(world: PoolWorld, placing: Placing, *, is_full: bool | None, is_spread: bool) -> dict[str, int]:
+def budgets(
+    world: PoolWorld, placing: Placing, replication: Replication, *, is_spread: bool
+) -> dict[str, int]:
     """minAvailable for each rack, by its label, or for the whole pool. `is_spread`: no entry has all its replicas in one rack."""
     if not world.expected or not world.pods:
         return {}
@@ -38,21 +41,26 @@ def budgets(world: PoolWorld, placing: Placing, *, is_full: bool | None, is_spre
     down = {
         rack for rack, ordinals in racks.items() if not all(map(world.serves, ordinals & {*world.expected}))
     }
-    if is_full and racks and not down:
+    if replication.is_full and racks and not down:
         return {WHOLE_POOL: sum(map(len, racks.values())) - 1}  # who has no place yet has never served
-    if len(down) == 1 and world.cluster is not None and not world.cluster.under_replicated:
+    seen = world.cluster
+    if (
+        len(down) == 1
+        and seen is not None
+        and not (seen.under_replicated or unaudited(replication.recovery, seen))
+    ):
         (rack,) = down
         may_lose = {rack: len(racks[rack]) if is_spread else 1}
         return {rack: len(racks[rack]) - may_lose.get(rack, 0) for rack in sorted(racks)}
     return {WHOLE_POOL: len(bookies)}
 
 
-def budgets_step(world: PoolWorld, placing: Placing, *, is_full: bool | None, is_spread: bool) -> Step:
+def budgets_step(world: PoolWorld, placing: Placing, replication: Replication, *, is_spread: bool) -> Step:
     """Bring the budgets to what holds now.
 
     Those that are wanted no longer go last, and only if all others can be there, so that no bookie is ever under none.
     """
-    wanted = budgets(world, placing, is_full=is_full, is_spread=is_spread) if world.spec.keeps_budgets else {}
+    wanted = budgets(world, placing, replication, is_spread=is_spread) if world.spec.keeps_budgets else {}
     manifests = {
         name: _manifest(world, rack, name, least)
         for rack, least in wanted.items()

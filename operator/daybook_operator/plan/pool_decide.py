@@ -33,8 +33,13 @@ from daybook_operator.plan.pool_objects import (
     without_foreign_set,
 )
 from daybook_operator.plan.pool_placement import is_spread, placement_condition
-from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms, replication_of
-from daybook_operator.plan.pool_roll import roll_step
+from daybook_operator.plan.pool_replication import (
+    Replication,
+    away_bookies,
+    clean_audit_began_ms,
+    replication_of,
+)
+from daybook_operator.plan.pool_roll import roll_step, waits_for_audit
 from daybook_operator.plan.pool_scale import scale_of
 from daybook_operator.plan.pool_state import Stage
 from daybook_operator.plan.pool_status import (
@@ -73,7 +78,7 @@ def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decisio
         else drain_step(world, replication, now_ms, may_forget=not rolling.step.effects)
     )
     placement = placement_condition(world, placing)
-    budgets = budgets_step(world, placing, is_full=replication.is_full, is_spread=is_spread(world, placement))
+    budgets = budgets_step(world, placing, replication, is_spread=is_spread(world, placement))
     conditions = [
         blocked if blocked is not None else ready_condition(world, lost.troubles),
         progressing_condition(world, rolling, draining),
@@ -130,7 +135,11 @@ def audit_wanted_since_ms(world: PoolWorld, now_ms: int) -> int | None:
         return None
     began_ms = clean_audit_began_ms(world)
     replication = replication_of(world, now_ms)
+    if away_bookies(world, world.cluster):
+        return None  # none could end clean
     times = [replication.recovery.changed_ms]
+    if (roll := roll_step(world, replication, now_ms).roll) is not None and waits_for_audit(world):
+        times.append(roll.since_ms)
     if world.drain is not None and world.drain.stage is Stage.VERIFYING:
         times.append(world.drain.stage_since_ms)
     return max(times) if began_ms is None or began_ms <= max(times) else None

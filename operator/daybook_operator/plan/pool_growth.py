@@ -69,8 +69,8 @@ def _grown(world: PoolWorld, claim: ClaimSeen, size: str) -> Effect:
 
 def _has_old_templates(world: PoolWorld) -> bool:
     seen = world.stateful_set
-    if seen is None or seen.terminating:
-        return False
+    if seen is None or seen.terminating or (world.is_stopping and not world.is_stopped):
+        return False  # pods that stop need a StatefulSet that says so
     templates = seen.manifest.get("spec", {}).get("volumeClaimTemplates", ())
     sizes = {
         template["metadata"]["name"]: bytes_of(template["spec"]["resources"]["requests"]["storage"])

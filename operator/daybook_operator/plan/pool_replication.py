@@ -6,11 +6,13 @@ the operator's own, at or after the change, and is rounded up.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from daybook.core.ids import BookieId
+from daybook.core.placement import BookieInfo
 from daybook_operator.plan.conditions import Condition, fine, from_iso, iso, unknown, wrong
-from daybook_operator.plan.pool_state import Recovery
+from daybook_operator.plan.pool_state import Recovery, whole
 from daybook_operator.plan.pool_world import ClusterSeen, PoolWorld
 
 FULLY_REPLICATED: Final = "FullyReplicated"
@@ -39,7 +41,18 @@ def replication_of(world: PoolWorld, now_ms: int) -> Replication:
         return Replication(None, world.recovery, condition)
     recovery = remembered(world, seen, now_ms)
     condition = _judge(world, seen, recovery)
+    if condition.status is True:
+        recovery = replace(recovery, audited={b: _boot(info) for b, info in seen.bookies.items()})
     return Replication(condition.status, recovery, condition)
+
+
+def unaudited(recovery: Recovery, seen: ClusterSeen) -> list[BookieId]:
+    """Bookies of the cluster that came since everything was last known to be replicated: who knows what they lack."""
+    return [bookie for bookie, info in seen.bookies.items() if recovery.audited.get(bookie) != _boot(info)]
+
+
+def _boot(info: BookieInfo) -> str:
+    return hashlib.sha256(info.boot_id.encode()).hexdigest()[:8]
 
 
 def clean_audit_began_ms(world: PoolWorld) -> int | None:
@@ -62,7 +75,8 @@ def remembered(world: PoolWorld, seen: ClusterSeen, now_ms: int) -> Recovery:
     digest = hashlib.sha256(boots.encode()).hexdigest()[:16]
     if digest == before.bookies_digest:
         return before
-    return Recovery(digest, max(now_ms, clean_audit_began_ms(world) or 0))
+    changed_ms = max(whole(now_ms), clean_audit_began_ms(world) or 0)
+    return replace(before, bookies_digest=digest, changed_ms=changed_ms)
 
 
 def _judge(world: PoolWorld, seen: ClusterSeen, recovery: Recovery) -> Condition:

@@ -1,18 +1,19 @@
 """A roll: pods of an older revision are deleted, one after the other, the highest ordinal first.
 
-Before each, every bookie serves and everything is replicated, by an audit that began after the last one came back:
-readiness says nothing of what a bookie missed. A bookie that does not serve anyway is replaced without asking, or an
+Before each, every bookie serves and everything is replicated, by an audit that began after the roll did and after the
+last one came back: readiness says nothing of what a bookie missed, and an audit of yesterday nothing of what was
+written since. A bookie that does not serve anyway is replaced without asking, or an
 image that does not start could never be mended.
 """
 
 from dataclasses import dataclass, replace
 from typing import Final
 
-from daybook_operator.plan.conditions import Condition, fine, wrong
+from daybook_operator.plan.conditions import Condition, fine, iso, wrong
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import Effect, EventType, Ref, Remove, Report
-from daybook_operator.plan.pool_replication import Replication
-from daybook_operator.plan.pool_state import Roll
+from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms
+from daybook_operator.plan.pool_state import Roll, whole
 from daybook_operator.plan.pool_world import PodSeen, PoolWorld
 
 PROGRESSING: Final = "Progressing"
@@ -53,12 +54,16 @@ def roll_step(world: PoolWorld, replication: Replication, now_ms: int) -> Rollin
     updated = sum(pod.revision == newest for pod in world.pods.values()) if newest else 0
     if not old or world.is_stopping:
         return Rolling(Step(), None, "", None, updated)
-    roll = world.roll if world.roll is not None and world.roll.revision == newest else Roll(newest, now_ms)
+    roll = (
+        world.roll
+        if world.roll is not None and world.roll.revision == newest
+        else Roll(newest, whole(now_ms))
+    )
     roll = _noted(world, roll, now_ms)
     idle = [pod for pod in old if not _is_in_use(world, pod) and not pod.terminating]
     if idle and not world.spec.rollout.paused:
         return _stop(world, idle[0], roll, updated, now_ms, "it does not serve")
-    stage, why_not = _gate(world, replication)
+    stage, why_not = _gate(world, replication, roll)
     drained = world.drain.ordinal if world.drain is not None else -1
     candidates = [pod for pod in old if pod.ordinal != drained and not pod.terminating]
     if not why_not and candidates:
@@ -69,12 +74,17 @@ def roll_step(world: PoolWorld, replication: Replication, now_ms: int) -> Rollin
     return Rolling(Step(requeue_after_s=LOOK_S), roll, stage, condition, updated)
 
 
+def waits_for_audit(world: PoolWorld) -> bool:
+    """Whether the next step of a roll asks for a clean audit."""
+    return world.spec.rollout.waits_for_replication and not world.spec.rollout.paused
+
+
 def _noted(world: PoolWorld, roll: Roll, now_ms: int) -> Roll:
     """When the bookie that was stopped last came back."""
     ordinal = world.ordinal_of(roll.bookie) if roll.bookie else None
     if ordinal is None or roll.returned_ms or not world.serves(ordinal):
         return roll
-    return roll if world.pods[ordinal].revision != roll.revision else replace(roll, returned_ms=now_ms)
+    return roll if world.pods[ordinal].revision != roll.revision else replace(roll, returned_ms=whole(now_ms))
 
 
 def _is_in_use(world: PoolWorld, pod: PodSeen) -> bool:
@@ -82,7 +92,7 @@ def _is_in_use(world: PoolWorld, pod: PodSeen) -> bool:
     return pod.ready or world.cluster is None or world.is_registered(pod.ordinal)
 
 
-def _gate(world: PoolWorld, replication: Replication) -> tuple[str, str]:
+def _gate(world: PoolWorld, replication: Replication, roll: Roll) -> tuple[str, str]:
     """The stage, and why no further bookie may be stopped now; "" if one may."""
     rollout = world.spec.rollout
     away = [ordinal for ordinal in world.expected if not world.serves(ordinal)]
@@ -97,6 +107,9 @@ def _gate(world: PoolWorld, replication: Replication) -> tuple[str, str]:
         return GATE, f"{world.drain.bookie} is about to leave"
     if rollout.waits_for_replication and not replication.is_full:
         return GATE, replication.condition.message
+    began_ms = clean_audit_began_ms(world)
+    if rollout.waits_for_replication and (began_ms is None or began_ms <= roll.since_ms):
+        return GATE, f"a full audit that began since {iso(roll.since_ms)} has to end clean"
     return GATE, ""
 
 
@@ -107,15 +120,14 @@ def _stop(world: PoolWorld, pod: PodSeen, roll: Roll, updated: int, now_ms: int,
         Remove(Ref("v1", "Pod", world.namespace, pod.name, pod.uid)),
         Report(world.ref, EventType.NORMAL, "BookieStopped", text),
     )
-    stopped = replace(roll, bookie=bookie, stopped_ms=now_ms, returned_ms=0)
+    stopped = replace(roll, bookie=bookie, stopped_ms=whole(now_ms), returned_ms=0)
     condition = fine(PROGRESSING, "RollingOut", text)
     return Rolling(Step(effects, requeue_after_s=LOOK_S), stopped, STOPPING, condition, updated)
 
 
 def _waiting(world: PoolWorld, roll: Roll, stage: str, why_not: str, left: int, now_ms: int) -> Condition:
     what = f"{left} of {len(world.pods)} bookies run an older revision; the next one waits: {why_not}"
-    since_ms = roll.returned_ms or roll.stopped_ms or roll.started_ms
-    waited_s = (now_ms - since_ms) // 1000
+    waited_s = (now_ms - roll.since_ms) // 1000
     if world.spec.rollout.paused:
         return wrong(
             PROGRESSING,

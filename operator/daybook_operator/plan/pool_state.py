@@ -4,7 +4,7 @@ Everything else of the status is written for people alone, and never read back.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -90,6 +90,11 @@ class Roll:
     stopped_ms: int = 0
     returned_ms: int = 0
 
+    @property
+    def since_ms(self) -> int:
+        """When the last thing happened that the next step has to wait for an audit of."""
+        return self.returned_ms or self.stopped_ms or self.started_ms
+
     def record(self, stage: str, message: str) -> dict[str, Any]:
         """As the status has it."""
         return {
@@ -125,30 +130,40 @@ class Roll:
 class Recovery:
     """Who was registered when the list of bookies last changed, as a digest, and when that was.
 
-    A full audit proves something about a bookie that came back only if it began later.
+    A full audit proves something about a bookie that came back only if it began later. `audited` has the boot of each
+    bookie, as a digest, of when everything was last known to be replicated: who has another by now may have missed
+    something.
     """
 
     bookies_digest: str = ""
     changed_ms: int = 0
+    audited: Mapping[BookieId, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """As the status has it."""
         return {
             "bookiesDigest": self.bookies_digest or None,
             "bookiesChangedAt": iso_after(self.changed_ms) if self.changed_ms else None,
+            "auditedBookies": dict(self.audited) or None,
         }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> "Recovery":
         """Nothing remembered for what `record` cannot make: then the list has just changed."""
         try:
-            return (
-                cls(str(record["bookiesDigest"]), from_iso(record["bookiesChangedAt"])) if record else cls()
-            )
-        except (KeyError, TypeError, ValueError):
+            if not record:
+                return cls()
+            audited = {str(bookie): str(boot) for bookie, boot in record.get("auditedBookies", {}).items()}
+            return cls(str(record["bookiesDigest"]), from_iso(record["bookiesChangedAt"]), audited)
+        except (AttributeError, KeyError, TypeError, ValueError):
             return cls()
 
 
-def iso_after(at_ms: int) -> str:
+def whole(at_ms: int) -> int:
     """The first whole second that is not before `at_ms`: what is said to have happened after it really did."""
-    return iso(-(-at_ms // 1000) * 1000)
+    return -(-at_ms // 1000) * 1000
+
+
+def iso_after(at_ms: int) -> str:
+    """`whole`, as the status has it."""
+    return iso(whole(at_ms))

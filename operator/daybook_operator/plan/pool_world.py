@@ -218,8 +218,13 @@ class PoolWorld:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the pool hibernates, or is about to: no pod is wanted."""
-        return self.spec.hibernate and self.stateful_set is not None and self.stateful_set.replicas == 0
+        """Whether the pool hibernates, or is about to: no pod is wanted.
+
+        A pool of which nothing runs stays so while its StatefulSet is made anew, for larger volumes say.
+        """
+        if not self.spec.hibernate:
+            return False
+        return not self.pods if self.stateful_set is None else self.stateful_set.replicas == 0
 
     @property
     def is_stopped(self) -> bool:

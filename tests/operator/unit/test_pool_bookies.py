@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from daybook_operator.plan.conditions import from_iso
 from daybook_operator.plan.effects import AuthoriseReplacement, Remove, SetReadOnly, UnmarkLeaving
-from daybook_operator.plan.pool_decide import decide
+from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide
 from daybook_operator.plan.pool_drain import drain_step, victim_of
 from daybook_operator.plan.pool_lost_disk import lost_disk_step
 from daybook_operator.plan.pool_replication import replication_of
@@ -150,9 +151,11 @@ def test_a_drain_that_is_stuck_says_why_and_holds_up_no_roll() -> None:
     found = drain_step(seen, replication_of(seen, sim.now_ms), sim.now_ms)
     assert (found.condition.reason, found.condition.status) == ("Blocked", True)
     assert "no bookie has room" in found.condition.message
-    sim.now_ms += 2_000
-    sim.audit()
     sim.manifest["spec"]["image"] = "other"
+    for _ in range(2):
+        sim.reconcile()
+        sim.now_ms += 2_000
+        sim.audit()
     sim.reconcile()
     removed = [each.ref.name for each in sim.reconcile().effects if isinstance(each, Remove)]
     assert removed == ["bk-2"], "the highest that is not drained itself"
@@ -200,6 +203,25 @@ def test_a_roll_waits_for_everything_to_be_replicated(sim: PoolSim) -> None:
     assert sim.manifest["status"]["rollout"]["stage"] == "Gate"
     assert "Ledger 9 lack" in sim.manifest["status"]["rollout"]["message"]
     sim.in_need = set()
+    sim.now_ms += 2_000
+    sim.audit()
+    sim.reconcile()
+    assert [each.ref.name for each in sim.reconcile().effects if isinstance(each, Remove)] == ["bk-2"]
+
+
+def test_the_first_step_of_a_roll_trusts_no_audit_of_before_it(sim: PoolSim) -> None:
+    """What was written, and which disk went bad, since yesterday's audit, that audit has not seen."""
+    sim.now_ms += 86_400_000
+    sim.manifest["spec"]["image"] = "other"
+    for _ in range(4):
+        sim.now_ms += 2_000
+        assert [each for each in sim.reconcile().effects if isinstance(each, Remove)] == []
+    said = sim.manifest["status"]["rollout"]
+    assert said["stage"] == "Gate"
+    assert "full audit that began since" in said["message"]
+    assert audit_wanted_since_ms(sim.world(), sim.now_ms) == from_iso(said["startedAt"])
+    sim.audit()
+    sim.reconcile()
     assert [each.ref.name for each in sim.reconcile().effects if isinstance(each, Remove)] == ["bk-2"]
 
 

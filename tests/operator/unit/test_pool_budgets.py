@@ -21,8 +21,7 @@ def sim() -> PoolSim:
 
 def least(sim: PoolSim, *, is_spread: bool = True) -> dict[str, int]:
     seen = sim.world()
-    is_full = replication_of(seen, sim.now_ms).is_full
-    return budgets(seen, placing_of(seen), is_full=is_full, is_spread=is_spread)
+    return budgets(seen, placing_of(seen), replication_of(seen, sim.now_ms), is_spread=is_spread)
 
 
 def test_budgets_follow_what_is_replicated_now() -> None:
@@ -40,6 +39,30 @@ def test_budgets_follow_what_is_replicated_now() -> None:
     assert least(sim) == {WHOLE_POOL: 6}, "until an audit that began since is clean"
     sim.settle(4)
     assert least(sim) == {WHOLE_POOL: 5}
+
+
+def test_a_rack_stays_closed_while_somebody_is_back_whom_no_audit_has_seen() -> None:
+    """What it missed while it was away may have its only other replica in that rack."""
+    sim = grown(replicas=6)
+    sim.crash(2)
+    sim.kubelet(2)
+    sim.crash(1)
+    sim.reconcile()
+    assert least(sim) == {WHOLE_POOL: 6}, "data.bk-2, of another rack, has missed what nobody knows"
+    sim.kubelet(1)
+    sim.settle(4)
+    assert least(sim) == {WHOLE_POOL: 5}
+    sim.crash(4)
+    sim.kubelet(4)
+    sim.crash(1)
+    sim.reconcile()
+    assert least(sim) == {WHOLE_POOL: 6}, "nor may a rack go of which the other bookie is just back"
+    sim.kubelet(1)
+    sim.settle(4)
+    sim.crash(1)
+    sim.reconcile()
+    sim.reconcile()
+    assert least(sim) == {"zone-1": 2, "zone-2": 0, "zone-3": 2}, "the clean audit is remembered"
 
 
 def test_nobody_may_go_while_a_replica_is_missing_or_nobody_can_tell(sim: PoolSim) -> None:

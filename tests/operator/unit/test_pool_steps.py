@@ -306,6 +306,37 @@ def test_a_pool_hibernates_only_from_a_clean_state_and_wakes_whole(sim: PoolSim)
     assert sim.stateful_set["spec"]["replicas"] == 3, "who has data comes back to be drained"
 
 
+def test_a_hibernated_pool_whose_volumes_grow_stays_asleep(sim: PoolSim) -> None:
+    """Its StatefulSet is made anew, and for a while there is none that says that nobody is wanted."""
+    sim.manifest["spec"]["hibernate"] = True
+    sim.settle(6)
+    sim.manifest["spec"]["storage"] = {"store": {"size": "20Gi"}}
+    for _ in range(6):
+        sim.reconcile()
+        assert sim.stateful_set is None or sim.stateful_set["spec"]["replicas"] == 0
+        sim.controllers()
+        assert sim.pods == {}
+    assert sim.stateful_set is not None
+    sizes = [
+        each["spec"]["resources"]["requests"]["storage"]
+        for each in sim.stateful_set["spec"]["volumeClaimTemplates"]
+    ]
+    assert sizes == ["10Gi", "20Gi"]
+    assert sim.manifest["status"]["phase"] == "Hibernated"
+
+
+def test_a_pool_that_is_just_stopping_grows_its_templates_once_it_has_stopped(sim: PoolSim) -> None:
+    """Pods without a StatefulSet would be taken for ones that are wanted."""
+    sim.manifest["spec"]["hibernate"] = True
+    sim.reconcile()
+    assert sim.stateful_set is not None
+    assert sim.stateful_set["spec"]["replicas"] == 0
+    sim.manifest["spec"]["storage"] = {"store": {"size": "20Gi"}}
+    assert not growth_step(sim.world()).recreates
+    sim.controllers()
+    assert growth_step(sim.world()).recreates
+
+
 def terminating(sim: PoolSim, **spec: Any) -> PoolWorld:
     sim.manifest["spec"] |= spec
     sim.manifest["metadata"] |= {"deletionTimestamp": iso(sim.now_ms), "finalizers": [FINALIZER]}

@@ -53,6 +53,30 @@ def test_a_pool_is_about_its_ledgers_too() -> None:
     assert route.keys(event("BookiePool", "other"))[2:] == []
 
 
+def test_a_status_of_a_pool_is_no_news_for_its_ledgers() -> None:
+    """A pool of a thousand Ledgers writes its status at every step of a drain."""
+    route, _ = router()
+    route.keys(event("Ledger", "orders", poolRef={"name": "bk"}))
+
+    def pool(generation: int, *, deleted: bool = False, **status: Any) -> Seen:
+        meta: dict[str, Any] = {"namespace": "data", "name": "bk", "uid": "u", "generation": generation}
+        if deleted:
+            meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        return seen_from("BookiePool", "MODIFIED", {"metadata": meta, "spec": {}, "status": status})
+
+    assert route.keys(pool(1)) == [POOL, RECOVERY, LEDGER]
+    assert route.keys(pool(1, phase="Draining")) == [POOL, RECOVERY]
+    assert route.keys(pool(2, phase="Draining")) == [POOL, RECOVERY, LEDGER]
+    known = {"cluster": "daybook", "zookeeper": "zk:2181"}
+    assert route.keys(pool(2, metadata=known)) == [POOL, RECOVERY, LEDGER], (
+        "it says which cluster they are in"
+    )
+    assert route.keys(pool(2, metadata=known, phase="Running")) == [POOL, RECOVERY]
+    assert route.keys(pool(2, deleted=True, metadata=known)) == [POOL, RECOVERY, LEDGER]
+    gone = seen_from("BookiePool", "DELETED", {"metadata": {"namespace": "data", "name": "bk"}})
+    assert route.keys(gone) == [POOL, RECOVERY, LEDGER]
+
+
 def test_a_node_is_news_when_its_labels_change_and_not_when_it_beats() -> None:
     route, inventory = router()
     inventory.add_pool("data", "bk", REF)
