@@ -161,8 +161,7 @@ class LacTail:
                 if request_id == self._metadata_request:
                     self._metadata_read(metadata)
             case MetadataUnreadable(request_id):
-                if request_id == self._metadata_request:
-                    self._metadata_request = 0
+                self._metadata_unreadable(request_id)
             case Tick(now_ms):
                 self._tick(now_ms)
             case _:
@@ -197,6 +196,10 @@ class LacTail:
             )
         else:
             self._learn(metadata)
+
+    def _metadata_unreadable(self, request_id: int) -> None:
+        if request_id == self._metadata_request:
+            self._metadata_request = 0
 
     def _read_metadata(self) -> None:
         if not self._metadata_request:
