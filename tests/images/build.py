@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+from tests.fixtures.package_index import find_uv, user_cache
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TARGETS: Final = ("bookie", "operator", "zookeeper")
@@ -22,8 +24,8 @@ NOT_IN_KEY: Final = ("README.md", "LICENSE")
 BASE_NAME: Final = "localhost/daybook-base:bookworm"
 BASE_PACKAGES: Final = "python3,python3-venv,ca-certificates"
 SUITE: Final = "bookworm"
-TOOLS: Final = {"buildah": "buildah", "debootstrap": "debootstrap", "uv": "uv"}
-"""Commands, and what to install for them."""
+TOOLS: Final = ("buildah", "debootstrap")
+"""Commands, each of a package of its name."""
 
 
 class CannotBuildError(Exception):
@@ -32,8 +34,7 @@ class CannotBuildError(Exception):
 
 def cache() -> Path:
     """Where bases, wheels and images are kept."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "daybook" / "images"
+    return user_cache() / "images"
 
 
 def image_name(target: str, tag: str) -> str:
@@ -43,10 +44,12 @@ def image_name(target: str, tag: str) -> str:
 
 def check_tools() -> None:
     """Raise CannotBuildError unless everything that a build needs is here."""
-    missing = [package for command, package in TOOLS.items() if shutil.which(command) is None]
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        msg = f"images are built with {', '.join(missing)}: install them (apt-get install buildah debootstrap; pip install uv)"
+        msg = f"images are built with {' and '.join(missing)}: apt-get install {' '.join(missing)}"
         raise CannotBuildError(msg)
+    if find_uv() is None:
+        raise CannotBuildError("images are built with uv, which `make uv` puts where this finds it")
     if os.geteuid() != 0:
         msg = "a base image is made of files that belong to root: run this as root"
         raise CannotBuildError(msg)
@@ -59,10 +62,10 @@ def buildah(*arguments: object) -> str:
     return run("buildah", *places, *arguments)
 
 
-def run(*command: object) -> str:
+def run(*command: object, env: Mapping[str, str] | None = None) -> str:
     """Run a command to its end; its standard output. Raises CannotBuildError with the end of what it said."""
     words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, env=env)
     if done.returncode:
         msg = f"`{' '.join(words)}` failed:\n{(done.stdout + done.stderr)[-4000:]}"
         raise CannotBuildError(msg)
@@ -136,9 +139,16 @@ def make_wheelhouse(tree: Path, key: str) -> Path:
     stamp = context / "key"
     if not stamp.exists() or stamp.read_text() != key:
         say("making wheels of uv.lock")
-        run(tree / "images" / "wheelhouse.sh", context / "wheelhouse")
+        run(tree / "images" / "wheelhouse.sh", context / "wheelhouse", env=with_uv())
         stamp.write_text(key)
     return context
+
+
+def with_uv() -> dict[str, str]:
+    """An environment whose PATH has the uv that the Makefile uses."""
+    uv = find_uv()
+    assert uv is not None, "check_tools() comes first"
+    return {**os.environ, "PATH": f"{Path(uv).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 def build(

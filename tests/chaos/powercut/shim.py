@@ -4,12 +4,17 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.fixtures.package_index import CannotFetchError, fetch, user_cache
+
 SOURCE: Final = Path(__file__).with_name("shim.c")
+ZIG_PACKAGE: Final = "ziglang==0.15.2"
+"""Of the Python index, where the machine has no C compiler: fetched when it is needed, since it is large."""
 _PRELOAD: Final = "LD_PRELOAD"
 _DIRS: Final = "POWERCUT_DIRS"
 
@@ -21,34 +26,40 @@ class NoCompilerError(Exception):
 def build() -> Path:
     """The library for this source and this machine. Raises NoCompilerError."""
     text = SOURCE.read_bytes()
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "daybook" / "powercut"
-    library = base / f"shim-{hashlib.sha256(text).hexdigest()[:16]}.so"
+    library = user_cache() / "powercut" / f"shim-{hashlib.sha256(text).hexdigest()[:16]}.so"
     if library.exists():
         return library
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        msg = "power cuts need a C compiler for a library that is preloaded: install gcc or clang, or set CC"
-        raise NoCompilerError(msg)
-    base.mkdir(parents=True, exist_ok=True)
+    compiler = _compiler()
+    library.parent.mkdir(parents=True, exist_ok=True)
     aside = library.with_suffix(f".{os.getpid()}.tmp")
-    command = [
-        compiler,
-        "-O2",
-        "-Wall",
-        "-shared",
-        "-fPIC",
-        "-o",
-        str(aside),
-        str(SOURCE),
-        "-ldl",
-        "-lpthread",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    flags = ("-O2", "-Wall", "-shared", "-fPIC", "-o", str(aside), str(SOURCE), "-ldl", "-lpthread")
+    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(user_cache() / "zig")}
+    done = subprocess.run([*compiler, *flags], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        msg = f"{compiler} could not build {SOURCE}: it needs Linux, glibc and its headers\n{done.stderr}"
+        msg = f"{' '.join(compiler)} could not build {SOURCE}: it needs Linux, glibc and its headers\n{done.stderr}"
         raise NoCompilerError(msg)
     aside.replace(library)
     return library
+
+
+def _compiler() -> tuple[str, ...]:
+    """A C compiler of this machine, else Zig's, which brings a C library's headers. Raises NoCompilerError."""
+    for name in (os.environ.get("CC", "cc"), "gcc", "clang"):
+        if found := shutil.which(name):
+            return (found,)
+    try:
+        return (str(fetch(ZIG_PACKAGE, "C compiler", _say) / "ziglang" / "zig"), "cc")
+    except CannotFetchError as error:
+        msg = (
+            "power cuts need a C compiler for a library that is preloaded: install gcc or clang, or set CC; "
+            f"{ZIG_PACKAGE}, which brings one, could not be installed:\n{error}"
+        )
+        raise NoCompilerError(msg) from error
+
+
+def _say(text: str) -> None:
+    """Progress, for people."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def variables(library: Path, directories: Sequence[Path]) -> dict[str, str]:
