@@ -24,8 +24,11 @@ from daybook_operator.plan.pool_world import (
     POOL_LABEL,
     PoolWorld,
 )
+from daybook_operator.plan.quantities import are_same_amounts
 
 MANAGED_BY: Final = "daybook-operator"
+_AMOUNTS: Final = {"requests", "limits"}
+"""Fields of `resources`: what they map names to are quantities."""
 
 
 def labels(world: PoolWorld) -> dict[str, str]:
@@ -150,11 +153,13 @@ def apply_if_needed(wanted: Manifest, live: Manifest | None) -> tuple[Effect, ..
 def is_within(wanted: Any, live: Any) -> bool:
     """Whether all that is wanted is there; what the server or others added beside does not matter.
 
-    Lists must be of one length: a container, port or variable more is drift.
+    Lists must be of one length: a container, port or variable more is drift. Amounts of resources are compared as such.
     """
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
-            key in live and is_within(value, live[key]) if not _is_nothing(value) else not live.get(key)
+            key in live and (_are_amounts_within if key in _AMOUNTS else is_within)(value, live[key])
+            if not _is_nothing(value)
+            else not live.get(key)
             for key, value in wanted.items()
         )
     if isinstance(wanted, list | tuple):
@@ -162,6 +167,12 @@ def is_within(wanted: Any, live: Any) -> bool:
             isinstance(live, list | tuple) and len(wanted) == len(live) and all(map(is_within, wanted, live))
         )
     return bool(wanted == live)
+
+
+def _are_amounts_within(wanted: Any, live: Any) -> bool:
+    if not isinstance(wanted, Mapping) or not isinstance(live, Mapping):
+        return bool(wanted == live)
+    return all(key in live and are_same_amounts(value, live[key]) for key, value in wanted.items())
 
 
 def _is_nothing(value: Any) -> bool:

@@ -164,7 +164,7 @@ def _tls_volume(tls: TlsSpec) -> list[dict[str, Any]]:
 
 
 def _spread(world: PoolWorld) -> list[dict[str, Any]]:
-    """Over zones, racks and nodes alike.
+    """Over zones, racks and nodes alike; a domain whose nodes take no pods (cordoned, tainted) does not count as empty.
 
     Only the zone is a condition, and only where every node has to have one: nodes without a label that is required
     would be out of the question. Where the rack or the node is the zone, what is asked of the zone holds.
@@ -179,6 +179,7 @@ def _spread(world: PoolWorld) -> list[dict[str, Any]]:
             "maxSkew": skew,
             "topologyKey": key,
             "whenUnsatisfiable": when,
+            "nodeTaintsPolicy": "Honor",
             "labelSelector": {"matchLabels": selector(world)},
         }
         for key, (when, skew) in keys.items()

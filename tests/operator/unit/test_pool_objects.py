@@ -186,6 +186,12 @@ def test_what_is_asked_of_zones_holds_where_a_rack_or_node_is_one(topology: dict
     assert len(spread) == len(found) == 2
 
 
+def test_a_zone_whose_nodes_take_no_pods_is_no_empty_one() -> None:
+    """By default a cordoned node's zone counts as empty, and no other zone may get a pod before it."""
+    spread = pod()["spec"]["topologySpreadConstraints"]
+    assert {each["nodeTaintsPolicy"] for each in spread} == {"Honor"}
+
+
 def test_an_upgrade_of_the_operator_rolls_no_pool() -> None:
     """Neither its version nor its default image reach a pool that it knows."""
     sim = PoolSim()
@@ -226,6 +232,13 @@ def test_a_pool_that_is_made_again_goes_on_with_the_volumes_that_were_retained()
         ({"a": {}}, {"a": {"b": 1}}, False),
         ({"a": False}, {"a": 0}, True),
         ({"a": "1"}, {"a": 1}, False),
+        ({"requests": {"cpu": "1000m"}}, {"requests": {"cpu": "1"}}, True),
+        ({"limits": {"cpu": 2, "memory": "1024Gi"}}, {"limits": {"cpu": "2", "memory": "1Ti"}}, True),
+        ({"requests": {"cpu": "0.5"}}, {"requests": {"cpu": "500m"}}, True),
+        ({"requests": {"cpu": "1500m"}}, {"requests": {"cpu": "1"}}, False),
+        ({"requests": {"cpu": "1"}}, {"requests": {}}, False),
+        ({"requests": {"cpu": "much"}}, {"requests": {"cpu": "1"}}, False),
+        ({"cpu": "1000m"}, {"cpu": "1"}, False),
     ],
 )
 def test_drift_is_a_wanted_field_that_differs(wanted: Any, live: Any, *, is_so: bool) -> None:
