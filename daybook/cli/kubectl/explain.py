@@ -25,7 +25,8 @@ from daybook.cli.kubectl.world import (
 
 EVIDENCE_MAX: Final = 4
 LEDGERS_MAX: Final = 10
-FINE_STATES: Final = ("Writable", "Stopped")
+FINE_STATES: Final = ("Writable", "Stopped", "Unknown")
+"""Nothing is known against these; while ZooKeeper is away, which makes all of them unknown, the pool says so."""
 PULL_REASONS: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 

@@ -19,6 +19,7 @@ _STATES: Final = {
     "Draining": "yellow",
     "Starting": "yellow",
     "Stopped": "dim",
+    "Unknown": "yellow",
 }
 _STATUS: Final = {"True": "green", "False": "red", "Unknown": "yellow"}
 
@@ -33,7 +34,7 @@ def status_record(pool: Object) -> dict[str, Any]:
         "phase": status.get("phase", "Pending"),
         "desired": pool["spec"].get("replicas", 0),
         "ready": status.get("readyReplicas", 0),
-        "writable": status.get("writableReplicas", 0),
+        "writable": status.get("writableReplicas"),
         "racks": status.get("rackCount", len(status.get("racks") or {})),
         "underReplicated": (status.get("recovery") or {}).get("underReplicated", 0),
         "fullyReplicated": condition(pool, "FullyReplicated")["status"],
@@ -63,7 +64,7 @@ def status_table(pools: Iterable[Object]) -> RenderableType:
             record["pool"],
             record["phase"],
             f"{record['ready']}/{record['desired']}",
-            f"{record['writable']}/{record['desired']}",
+            f"{'?' if record['writable'] is None else record['writable']}/{record['desired']}",
             str(record["racks"]),
             str(record["underReplicated"]),
             f"[{_STATUS.get(verdict, 'yellow')}]{verdict}[/]",

@@ -98,6 +98,8 @@ def _gate(world: PoolWorld, replication: Replication, roll: Roll) -> tuple[str, 
     away = [ordinal for ordinal in world.expected if not world.serves(ordinal)]
     if rollout.paused:
         return GATE, "rollout.paused is set"
+    if world.cluster is None:
+        return GATE, "ZooKeeper does not answer, so nobody knows who serves"
     if away and (rollout.waits_for_replication or len(away) >= rollout.max_unavailable):
         pods = [world.pods.get(ordinal) for ordinal in away]
         stage = STOPPING if any(pod is None or pod.terminating for pod in pods) else STARTING

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from daybook.core.ids import BookieId
-from daybook_operator.plan.conditions import Condition, fine, iso, wrong
+from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
 from daybook_operator.plan.pool_delete import READY
 from daybook_operator.plan.pool_drain import Draining
 from daybook_operator.plan.pool_growth import Growth
@@ -34,7 +34,15 @@ def ready_condition(world: PoolWorld, troubles: Mapping[BookieId, str]) -> Condi
         )
     if world.is_stopping:
         return fine(READY, "Hibernated", "The bookies are stopped, as spec.hibernate asks.", status=False)
-    away = [ordinal for ordinal in world.expected if not world.serves(ordinal)]
+    away = [ordinal for ordinal in world.expected if world.is_away(ordinal)]
+    if not away and world.cluster is None:
+        return unknown(
+            READY,
+            "ZooKeeperUnreachable",
+            f"The pods of all {len(world.expected)} bookies run; whether they are registered nobody can tell: "
+            f"ZooKeeper of {world.cluster_ref} does not answer: {world.cluster_trouble}",
+            next_step="Bring it back; bookies and open ledgers go on meanwhile.",
+        )
     if not away:
         return fine(READY, "AllServing", f"All {len(world.expected)} bookies serve.")
     said = [f"{world.bookie(ordinal)}: {why_away(world, ordinal, troubles)}" for ordinal in away]
@@ -60,7 +68,7 @@ def why_away(world: PoolWorld, ordinal: int, troubles: Mapping[BookieId, str]) -
     if pod.exit_code is not None:
         return f"it ended with exit code {pod.exit_code}: {pod.last_words[-_WORDS_MAX:] or pod.waits_for or 'without a word'}"
     if world.cluster is None:
-        return pod.waits_for or "nobody knows whether it is registered while ZooKeeper does not answer"
+        return "nobody knows whether it is registered while ZooKeeper does not answer"
     if not world.is_registered(ordinal):
         if world.bookie(ordinal) not in world.cluster.locations:
             return "it waits to be told where it stands"
@@ -72,7 +80,7 @@ def progressing_condition(world: PoolWorld, rolling: Rolling, draining: Draining
     """Progressing: something is on its way to what the spec asks."""
     if rolling.condition is not None:
         return rolling.condition
-    away = [world.bookie(ordinal) for ordinal in world.expected if not world.serves(ordinal)]
+    away = [world.bookie(ordinal) for ordinal in world.expected if world.is_away(ordinal)]
     if away:
         return fine(
             PROGRESSING, "BookiesStarting", f"{', '.join(away)} {'is' if len(away) == 1 else 'are'} to serve."
@@ -171,7 +179,7 @@ def status_of(
         "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(world).items())),
         "replicas": replicas,
         "readyReplicas": sum(pod.ready and not pod.terminating for pod in world.pods.values()),
-        "writableReplicas": sum(world.cluster.bookies[b].writable for b in own) if world.cluster else 0,
+        "writableReplicas": sum(world.cluster.bookies[b].writable for b in own) if world.cluster else None,
         "updatedReplicas": rolling.updated,
         "currentImage": images.pop() if len(images) == 1 else None,
         "targetImage": world.spec.image or None,
@@ -239,7 +247,8 @@ def state_of(world: PoolWorld, ordinal: int, draining: Draining, troubles: Mappi
             return "Lost"
         if bookie in world.cluster.cookies and not _starts(pod):
             return "Away"
-    return "Starting"
+        return "Starting"
+    return "Away" if world.is_down(ordinal) else "Unknown"
 
 
 def _starts(pod: PodSeen | None) -> bool:

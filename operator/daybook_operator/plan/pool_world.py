@@ -240,6 +240,15 @@ class PoolWorld:
         pod = self.pods.get(ordinal)
         return pod is not None and pod.ready and not pod.terminating and self.is_registered(ordinal)
 
+    def is_down(self, ordinal: int) -> bool:
+        """Whether the bookie certainly does not serve, whatever ZooKeeper would say."""
+        pod = self.pods.get(ordinal)
+        return pod is None or pod.terminating or not pod.node or pod.exit_code is not None
+
+    def is_away(self, ordinal: int) -> bool:
+        """Whether it is known that the bookie does not serve: without ZooKeeper, which bookies do not need, only if it is down."""
+        return self.is_down(ordinal) if self.cluster is None else not self.serves(ordinal)
+
     @property
     def expected(self) -> tuple[int, ...]:
         """The ordinals whose bookies are to serve; one that is forgotten is not."""
