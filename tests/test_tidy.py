@@ -46,6 +46,10 @@ SLEEPS: dict[str, str] = {
 }
 """Files that may sleep, with the reason why there is no event to wait for."""
 
+CERTAIN_FOLDERS = ("daybook/metadata", "daybook/client/autorecovery", "operator")
+"""Where leases and sessions are kept; ruff refuses `time.monotonic` everywhere."""
+OTHER_CLOCK = re.compile(r"\bloop(?:\(\))?\.time\(|asyncio\.timeout_at\(|\.call_at\(")
+
 # split, so that this file does not find itself
 MACHINE_PATH = re.compile(r"(?<![\w.>}-])/(?:ro" + r"ot|ho" + r"me|Us" + r"ers|wo" + r"rk)/|\.\./sha" + "red")
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
@@ -165,6 +169,18 @@ def test_nobody_sleeps_where_an_event_can_be_awaited() -> None:
     }
     assert sorted(found - SLEEPS.keys()) == [], "wait for an event, or give the reason in SLEEPS"
     assert sorted(SLEEPS.keys() - found) == [], "these sleep no longer: remove them from SLEEPS"
+
+
+def test_what_leases_and_sessions_rest_on_is_read_from_one_clock() -> None:
+    """asyncio's clock stands still while the machine sleeps, and a session that ended meanwhile looks alive (rule 46)."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sources()
+        if str(path.relative_to(ROOT)).startswith(CERTAIN_FOLDERS)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if OTHER_CLOCK.search(line)
+    ]
+    assert not found, "use daybook.runtime.clock:\n" + "\n".join(found)
 
 
 def test_logs_go_through_the_runtime() -> None:

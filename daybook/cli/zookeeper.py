@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from daybook.core.errors import DaybookError
+from daybook.runtime.clock import monotonic_s
 from daybook.runtime.ports import free_ports
 
 TICK_MS: Final = 500
@@ -159,11 +160,11 @@ class EmbeddedZooKeeper:
 
     def _wait_until_serving(self) -> bool:
         """Ask until the server says that it serves; False when its process ended."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = monotonic_s() + START_TIMEOUT_S
         while self.pid is not None:
             if _opens_session(self.port):
                 return True
-            if time.monotonic() > deadline:
+            if monotonic_s() > deadline:
                 self.kill()
                 return False
             time.sleep(_PROBE_PAUSE_S)

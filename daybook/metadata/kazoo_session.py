@@ -1,13 +1,12 @@
 """kazoo's client with a session whose certain life is known.
 
-Rule 46: by this process's own monotonic clock the session lives as far as the negotiated time-out after the moment at
+Rule 46: by this process's own monotonic clock (`runtime.clock`) the session lives as far as the negotiated time-out after the moment at
 which the last answered request, ping or handshake was *sent*, less a margin for the way from the server that answers
 to the leader that expires sessions. kazoo does not tell those moments, so the few methods that know them are extended
 here. A request can also be bound to a session: checked and queued under the lock that expiry takes (rule 42).
 """
 
 import threading
-import time
 from collections import deque
 from typing import Any, Final
 
@@ -15,6 +14,8 @@ from kazoo.client import KazooClient
 from kazoo.protocol.connection import PING_XID, ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KeeperState
+
+from daybook.runtime.clock import monotonic_s
 
 SESSION_MARGIN: Final = 0.1
 """The part of the negotiated time-out that is not counted on.
@@ -35,7 +36,7 @@ class SessionConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has n
         self._pings_sent: deque[float] = deque()
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        sent = time.monotonic()
+        sent = monotonic_s()
         if isinstance(request, Connect):
             self._pings_sent.clear()
         answer = super()._invoke(timeout, request, xid)
@@ -46,7 +47,7 @@ class SessionConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has n
         return answer
 
     def _send_ping(self, connect_timeout: float) -> None:
-        self._pings_sent.append(time.monotonic())
+        self._pings_sent.append(monotonic_s())
         super()._send_ping(connect_timeout)
 
     def _read_header(self, timeout: float) -> Any:

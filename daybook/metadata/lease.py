@@ -8,7 +8,6 @@ session are told apart as well.
 import asyncio
 import json
 import math
-import time
 import uuid
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -23,6 +22,7 @@ from daybook.metadata.store import (
     SessionExpiredError,
     StoreClosedError,
 )
+from daybook.runtime.clock import monotonic_s
 
 WITHDRAW_TIMEOUT_S: Final = 5.0
 """How long a cancelled creation is waited for, to take it back."""
@@ -40,7 +40,7 @@ class Lease:
 
     @property
     def alive_until(self) -> float:
-        """The instant of `time.monotonic()` until which nobody else can hold it; 0 once it ended."""
+        """The instant of `monotonic_s()` until which nobody else can hold it; 0 once it ended."""
         session = self._store.session
         if self._ended or session.session_id != self._session_id:
             return 0.0
@@ -49,7 +49,7 @@ class Lease:
     @property
     def is_certain(self) -> bool:
         """Whether this process certainly holds it now. Ask right before each step that depends on it."""
-        return time.monotonic() < self.alive_until
+        return monotonic_s() < self.alive_until
 
     async def lost(self) -> None:
         """Return when the lease may be over: at that monotonic instant, or when its node is gone.

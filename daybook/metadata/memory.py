@@ -6,7 +6,6 @@ a request lost before, an operation held back, a session expired between two ste
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -30,6 +29,7 @@ from daybook.metadata.store import (
     Versioned,
 )
 from daybook.metadata.transport import ConnectionLostError, Node, Transport
+from daybook.runtime.clock import monotonic_s
 
 T = TypeVar("T")
 
@@ -325,7 +325,7 @@ class MemoryTransport(Transport):
     @property
     def session(self) -> Session:
         """See Transport. While connected, the server was heard from just now."""
-        alive_until = time.monotonic() + self._session_timeout_s if self._connected else self._alive_until
+        alive_until = monotonic_s() + self._session_timeout_s if self._connected else self._alive_until
         return Session(self._session_id, self._connected, alive_until)
 
     async def session_changed(self, seen: Session) -> None:
@@ -337,7 +337,7 @@ class MemoryTransport(Transport):
 
     def connection_changed(self, *, connected: bool) -> None:
         """Lose the connection or find it again."""
-        self._alive_until = time.monotonic() + self._session_timeout_s
+        self._alive_until = monotonic_s() + self._session_timeout_s
         self._connected = connected
         self._session_moved()
 

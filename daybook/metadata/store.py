@@ -5,14 +5,13 @@ sequence nodes, watches that deliver fresh values, and a session whose certain l
 monotonic clock (rule 46). Every implementation passes the same contract suite, tests/metadata/test_contract.py.
 """
 
-import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
+from daybook.runtime.clock import monotonic_s, timeout_at
 
 T = TypeVar("T")
 
@@ -123,7 +122,7 @@ Operation: TypeAlias = Create | Put | Delete | Check
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The store's session. It certainly lives until `alive_until`, an instant of `time.monotonic()`.
+    """The store's session. It certainly lives until `alive_until`, an instant of `runtime.clock.monotonic_s()`.
 
     After that instant it may have ended, and its ephemeral nodes with it; it may also live on (rule 46). `session_id`
     is 0 before the first session and from the server's word that one expired until the next begins. `connected` says
@@ -267,11 +266,10 @@ class MetadataStore(ABC):
         """Return at the first instant at which the session may have ended (rules 34 and 46), also by `close`."""
         while True:
             now = self.session
-            left_s = now.alive_until - time.monotonic()
-            if now.session_id != session_id or left_s <= 0:
+            if now.session_id != session_id or monotonic_s() >= now.alive_until:
                 return
             try:
-                async with asyncio.timeout(left_s):
+                async with timeout_at(now.alive_until):
                     await self.session_changed(now)
             except TimeoutError:
                 continue

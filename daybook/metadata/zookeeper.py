@@ -6,7 +6,6 @@ certainly lives is told by `kazoo_session` (rule 46).
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Self, TypeVar
@@ -40,6 +39,7 @@ from daybook.metadata.store import (
     Versioned,
 )
 from daybook.metadata.transport import ConnectionLostError, Node, Transport
+from daybook.runtime.clock import monotonic_s
 from daybook.runtime.logs import get_logger
 
 T = TypeVar("T")
@@ -227,7 +227,7 @@ class ZooKeeperTransport(Transport):
             if pinned is not None and pinned != session_id:
                 msg = f"session {pinned:#x} ended before the change of {path}"
                 raise SessionExpiredError(msg)
-            sent = time.monotonic()
+            sent = monotonic_s()
             result = send()
 
         def answered(result: IAsyncResult) -> None:  # in kazoo's thread

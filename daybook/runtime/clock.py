@@ -1,13 +1,19 @@
-"""The two clocks, in milliseconds, so that no unit is ever guessed.
+"""The clocks, with units in their names, so that no unit is ever guessed.
 
 Decisions use the monotonic one only: the wall clock may step. It counts on while the machine sleeps, because a
-session that a server ended during a suspended minute has ended for this process, too (rule 46).
+session that a server ended during a suspended minute has ended for this process, too (rule 46). Python's
+`time.monotonic()` and the timers of asyncio stand still meanwhile: what must be noticed in time waits with `timeout_at`.
 """
 
+import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+LOOK_EVERY_S: Final = 0.5
+"""How late after a suspension `timeout_at` and `sleep_until` notice that their instant has passed."""
 
 
 def monotonic_ms() -> int:
@@ -15,6 +21,41 @@ def monotonic_ms() -> int:
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
+def monotonic_s() -> float:
+    """The same clock in seconds, from the same start."""
+    return time.clock_gettime_ns(_CLOCK) / 1e9
+
+
 def unix_ms() -> int:
     """Milliseconds since 1970 by the wall clock: for people and for records, never for decisions."""
     return time.time_ns() // 1_000_000
+
+
+@asynccontextmanager
+async def timeout_at(instant_s: float) -> AsyncIterator[None]:
+    """Cancel the block once `monotonic_s()` reaches `instant_s`, and raise TimeoutError; as `asyncio.timeout_at`."""
+    loop = asyncio.get_running_loop()
+    next_look: asyncio.Handle | None = None
+    async with asyncio.timeout(None) as timeout:
+
+        def look() -> None:
+            nonlocal next_look
+            left_s = instant_s - monotonic_s()
+            if left_s <= 0:
+                timeout.reschedule(loop.time())
+            else:
+                next_look = loop.call_later(min(left_s, LOOK_EVERY_S), look)
+
+        look()
+        try:
+            yield
+        finally:
+            if next_look is not None:
+                next_look.cancel()
+
+
+async def sleep_until(instant_s: float) -> None:
+    """Return once `monotonic_s()` has reached `instant_s`."""
+    with suppress(TimeoutError):
+        async with timeout_at(instant_s):
+            await asyncio.get_running_loop().create_future()

@@ -7,7 +7,6 @@ that a rotation that is half done keeps the old certificate instead of breaking 
 
 import ssl
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final, TypeAlias
 
 import grpc
 
+from daybook.runtime.clock import monotonic_s
 from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
@@ -112,13 +112,13 @@ def client_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials]
     They are the same object until the files have changed, which is looked at once in `RENEWAL_LOOK_S`. Raises TlsError
     if the files cannot be used now; later a set that cannot be used is logged once, and the last good one stays in use.
     """
-    tls, looked = ClientTls(files), time.monotonic()
+    tls, looked = ClientTls(files), monotonic_s()
     lock = threading.Lock()
 
     def current() -> grpc.ChannelCredentials:
         nonlocal tls, looked
         with lock:
-            now = time.monotonic()
+            now = monotonic_s()
             if now - looked >= RENEWAL_LOOK_S:
                 looked = now
                 tls = tls.renewed()

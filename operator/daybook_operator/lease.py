@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from daybook.core.errors import DaybookError
-from daybook.runtime.clock import monotonic_ms, unix_ms
+from daybook.runtime.clock import monotonic_ms, monotonic_s, sleep_until, timeout_at, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_operator.kube import ConflictError, Kube, KubeError, Object
 
@@ -72,9 +72,9 @@ class LeaderLease:
     async def hold(self) -> None:
         """Renew for ever. Raises LeadershipLostError."""
         while True:
-            await asyncio.sleep(self._settings.renew_ms / 1000)
+            await sleep_until(monotonic_s() + self._settings.renew_ms / 1000)
             try:
-                async with asyncio.timeout(self._left_ms() / 1000):
+                async with timeout_at(monotonic_s() + self._left_ms() / 1000):
                     await self._renew()
             except TimeoutError:
                 _LOG.warning("the API server took too long to renew the Lease")

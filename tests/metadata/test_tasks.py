@@ -8,7 +8,9 @@ from daybook.core.errors import MetadataError
 from daybook.metadata.memory import Fault, FaultKind
 from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import RepairTask, RepairTasks
+from daybook.runtime.clock import LOOK_EVERY_S, monotonic_s
 from tests.metadata.harness import LAYOUT, Opener, following, formatted, memory_opener, soon, stores
+from tests.runtime.suspension import Suspension
 
 
 def test_a_task_is_read_back_and_anything_else_is_refused() -> None:
@@ -103,7 +105,7 @@ async def test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be() -> None:
         server.suspend()
         ends = lease.alive_until
         await soon(losing, 5.0)
-        now = asyncio.get_running_loop().time()
+        now = monotonic_s()
         assert ends - 0.01 <= now <= ends + 3.0
         server.resume()
         assert store.session.connected
@@ -153,3 +155,21 @@ async def test_a_task_whose_creation_lost_its_reply_is_marked_once() -> None:
         server.inject(Fault(FaultKind.DROP_REPLY, "create", LAYOUT.tasks, times=3))
         assert isinstance(await tasks.mark(7, reasons=["gap"], bookies=[], now_ms=1), Versioned)
         assert [page async for page in tasks.pages()] == [(7,)]
+
+
+async def test_rule_46_a_lease_is_over_when_the_machine_slept_past_its_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python's own monotonic clock and asyncio's timers stood still meanwhile; ZooKeeper's did not."""
+    server, opener = memory_opener(session_timeout_s=10)
+    async with stores(opener, 1) as (store,):
+        lease = await RepairTasks(store, await formatted(store)).lock(7, "worker")
+        assert lease is not None
+        suspension = Suspension(monkeypatch)
+        server.suspend()
+        losing = asyncio.create_task(lease.lost())
+        await asyncio.sleep(0)
+        assert lease.is_certain
+        suspension.lasts(11)
+        assert not lease.is_certain
+        await soon(losing, LOOK_EVERY_S + 5)

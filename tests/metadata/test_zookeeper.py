@@ -5,7 +5,6 @@ import os
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from daybook.cli import zookeeper as embedded
 from daybook.cli.zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.placement import BookieInfo
+from daybook.metadata import kazoo_session
 from daybook.metadata.blocking import BlockingStore
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.kazoo_session import SessionClient
@@ -24,6 +24,7 @@ from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.registration import Registration
 from daybook.metadata.store import NoNodeError, Session, StoreClosedError, StoreError, Versioned
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
+from daybook.runtime.clock import monotonic_s
 from tests.fixtures.zookeeper import expire_session
 from tests.metadata.harness import LAYOUT, following, formatted, ledger, soon, stores, zookeeper_opener
 
@@ -104,9 +105,9 @@ def test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending(
     monkeypatch.setattr(connection, "_submit", lambda *_arguments: None)
     monkeypatch.setattr(connection, "_read", lambda length, _timeout: PING_ANSWER[length])
     for now in (1.0, 2.0):
-        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
+        monkeypatch.setattr(kazoo_session, "monotonic_s", lambda now=now: now)
         connection._send_ping(1.0)
-    monkeypatch.setattr(time, "monotonic", lambda: 3.0)
+    monkeypatch.setattr(kazoo_session, "monotonic_s", lambda: 3.0)
     connection._read_socket(1.0)
     assert client.alive_until == 10.0, "the answer to the first ping, though a second was sent"
     connection._send_ping(1.0)
@@ -125,12 +126,12 @@ async def test_rule_46_a_cut_off_owner_is_in_doubt_before_others_see_its_node_go
     async with stores(zookeeper_opener(zookeeper), 1) as (observer,):
         lease = await acquire(owner, "/owner", "me")
         assert lease is not None
-        cut = time.monotonic()
+        cut = monotonic_s()
         wire.fall_silent()
         in_doubt = asyncio.create_task(lease.lost())
         seen: list[Versioned[bytes] | None] = []
         await soon(following(observer.watch_node("/owner"), seen, lambda: seen[-1] is None))
-        gone = time.monotonic()
+        gone = monotonic_s()
         assert in_doubt.done(), "the owner knew before anybody else could"
         assert not lease.is_certain
         assert gone - cut < SESSION_S + 1.5, "6 s, and half a second for a busy machine"
@@ -152,7 +153,7 @@ async def test_rule_46_a_pause_shorter_than_the_session_delays_writes_and_loses_
         assert not writing.done()
         paused = store.session
         assert paused.alive_until <= before.alive_until + 0.5, "no answer, no longer life"
-        assert time.monotonic() < paused.alive_until, "still certain after 2.5 s"
+        assert monotonic_s() < paused.alive_until, "still certain after 2.5 s"
         own_zookeeper.resume()
         assert await soon(writing) == 1
         assert store.session.session_id == before.session_id
@@ -177,7 +178,7 @@ async def test_rule_46_a_pause_longer_than_the_session_ends_leases_in_time_and_b
         before = one.session
         own_zookeeper.pause()
         await soon(lease.lost(), 5.0)
-        assert time.monotonic() >= before.alive_until - 0.01
+        assert monotonic_s() >= before.alive_until - 0.01
         news = asyncio.ensure_future(anext(values))
         await asyncio.sleep(1.5)
         assert not news.done(), "no news while nobody answers"
@@ -296,7 +297,7 @@ async def test_rule_37_a_walk_over_many_ledgers_does_not_starve_the_session(zook
         async for found in manager.read_all():
             assert found.value.ledger_id == count
             count += 1
-            worst_s = min(worst_s, store.session.alive_until - time.monotonic())
+            worst_s = min(worst_s, store.session.alive_until - monotonic_s())
         watching.cancel()
         assert count == 1501
         assert worst_s > 3.0, "every answer proves the session anew"

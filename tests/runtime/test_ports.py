@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from daybook.runtime import ports
-from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.ports import Address, PortInUseError, check_port_free, free_ports, parse_address
 
 
@@ -52,12 +51,3 @@ def test_a_port_is_refused_while_something_listens_on_it() -> None:
         with pytest.raises(PortInUseError, match=f"{address.port} is in use .* set another listen address"):
             check_port_free(address, "listen address")
     check_port_free(address, "listen address")
-
-
-def test_the_monotonic_clock_does_not_go_back() -> None:
-    readings = [monotonic_ms() for _ in range(1000)]
-    assert readings == sorted(readings)
-
-
-def test_unix_time_is_in_milliseconds() -> None:
-    assert 1_700_000_000_000 < unix_ms() < 10_000_000_000_000

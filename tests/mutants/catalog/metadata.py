@@ -20,6 +20,7 @@ from daybook.metadata import (
     tree,
 )
 from daybook.metadata.store import Versioned
+from daybook.runtime.clock import monotonic_s
 from tests.mutants.registry import mutant
 
 _ZOOKEEPER = "it is in the client of ZooKeeper; the simulator has a metadata service of its own"
@@ -258,6 +259,16 @@ def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=46,
+    caught_by="tests/metadata/test_tasks.py::test_rule_46_a_lease_is_over_when_the_machine_slept_past_its_session",
+    not_simulated="no machine of the simulator sleeps",
+)
+def leases_are_judged_by_a_clock_that_sleeps_with_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a lease is certain is asked of Python's monotonic clock, which stands still in a suspension."""
+    monkeypatch.setattr(lease, "monotonic_s", time.monotonic)
+
+
+@mutant(
+    rule=46,
     caught_by="tests/metadata/test_zookeeper.py::test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent",
     not_simulated=_ZOOKEEPER,
 )
@@ -266,7 +277,7 @@ def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     answered = kazoo_session.SessionClient.answered
 
     def late(self: Any, session_id: int, sent: float) -> None:
-        answered(self, session_id, time.monotonic())
+        answered(self, session_id, monotonic_s())
 
     monkeypatch.setattr(kazoo_session.SessionClient, "answered", late)
 

@@ -7,6 +7,9 @@ import pytest
 from daybook_operator.kube import ConflictError, Object, UnavailableError
 from daybook_operator.lease import LeaderLease, LeadershipLostError, LeaseSettings
 
+from daybook.runtime.clock import LOOK_EVERY_S
+from tests.runtime.suspension import Suspension
+
 
 class Server:
     """One Lease, with versions."""
@@ -110,6 +113,24 @@ def test_a_leader_that_cannot_renew_gives_up_before_another_can_take_over() -> N
         clock.ms = 14_999  # a renewal less than the duration
         with pytest.raises(LeadershipLostError, match="was not renewed"):
             await asyncio.wait_for(holding, 5)
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_notices_that_the_machine_slept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio's timers stood still meanwhile; the Lease did not."""
+
+    async def scenario() -> None:
+        server, suspension = Server(), Suspension(monkeypatch)
+        settings = LeaseSettings("data", "daybook-operator", "one", duration_ms=900_000, renew_ms=300_000)
+        leader = LeaderLease(server, settings)  # type: ignore[arg-type] # what it needs of Kube
+        await leader.acquire()
+        holding = asyncio.create_task(leader.hold())
+        await asyncio.sleep(0)
+        server.down = True
+        suspension.lasts(900)
+        with pytest.raises(LeadershipLostError, match="was not renewed"):
+            await asyncio.wait_for(holding, LOOK_EVERY_S + 5)
 
     asyncio.run(scenario())
 
