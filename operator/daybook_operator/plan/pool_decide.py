@@ -21,7 +21,8 @@ from daybook_operator.plan.effects import Apply, Effect, Manifest, PatchMeta, Se
 from daybook_operator.plan.finalizers import has_finalizer
 from daybook_operator.plan.pool_budgets import budgets_step
 from daybook_operator.plan.pool_delete import READY, deletion
-from daybook_operator.plan.pool_drain import drain_step, failed
+from daybook_operator.plan.pool_drain import drain_step
+from daybook_operator.plan.pool_failures import part_of
 from daybook_operator.plan.pool_growth import Growth, growth_step
 from daybook_operator.plan.pool_lost_disk import lost_disk_step
 from daybook_operator.plan.pool_objects import (
@@ -57,8 +58,8 @@ WRONG_LOOK_S: Final = 30.0
 """How often while anything else is not as it should be."""
 
 
-def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decision:
-    """Everything that is to be done for the pool now; with `drain_failure`, why the drain's step failed, all but the drain."""
+def decide(world: PoolWorld, now_ms: int) -> Decision:
+    """Everything that is to be done for the pool now, but for what was tried at this look and failed."""
     if is_terminating(world.manifest):
         return deletion(without_foreign_set(world), now_ms)
     if is_paused(world.manifest):
@@ -72,11 +73,7 @@ def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decisio
     topology = topology_step(world, placing)
     lost = lost_disk_step(world, placing)
     rolling = roll_step(world, replication, now_ms)
-    draining = (
-        failed(world, drain_failure)
-        if drain_failure
-        else drain_step(world, replication, now_ms, may_forget=not rolling.step.effects)
-    )
+    draining = drain_step(world, replication, now_ms, may_forget=not rolling.step.effects)
     placement = placement_condition(world, placing)
     budgets = budgets_step(world, placing, replication, is_spread=is_spread(world, placement))
     conditions = [
@@ -121,7 +118,7 @@ def decide(world: PoolWorld, now_ms: int, *, drain_failure: str = "") -> Decisio
     return finish(
         world.ref,
         world.manifest,
-        effects=[each for each in effects if not _is_refused(world, each)],
+        effects=[each for each in effects if not _has_failed(world, each)],
         status=status,
         conditions=conditions,
         now_ms=now_ms,
@@ -194,12 +191,11 @@ def _objects(world: PoolWorld, growth: Growth, replicas: int) -> list[Effect]:
     return effects
 
 
-def _is_refused(world: PoolWorld, effect: Effect) -> bool:
-    """Whether the effect was tried at this look, and the API server would not have it."""
-    return (
-        isinstance(effect, Apply)
-        and (effect.manifest["kind"], effect.manifest["metadata"]["name"]) in world.refused
-    )
+def _has_failed(world: PoolWorld, effect: Effect) -> bool:
+    """Whether the effect, or one of its part of the plan, was tried at this look and could not be carried out."""
+    if isinstance(effect, Apply):
+        return (effect.manifest["kind"], effect.manifest["metadata"]["name"]) in world.refused
+    return part_of(effect, world.drain) in world.failed
 
 
 def _finalizer(world: PoolWorld) -> list[Effect]:

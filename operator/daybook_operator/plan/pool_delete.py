@@ -35,9 +35,9 @@ def deletion(world: PoolWorld, now_ms: int) -> Decision:
         world.manifest, namespace_is_terminating=world.namespace_is_terminating, rules=rules, now_ms=now_ms
     )
     release = PatchMeta(world.ref, remove_finalizer=FINALIZER)
-    if not world.spec.deletes_claims_with_pool or overdue:
+    if (not world.spec.deletes_claims_with_pool or overdue) and not world.failed:
         return Decision((release,))
-    if (blocked := _blocked(world)) is not None:
+    if (blocked := _failure(world) or _blocked(world)) is not None:
         return _report(world, [], blocked, now_ms)
     effects = _destruction(world)
     if not effects:
@@ -49,6 +49,17 @@ def deletion(world: PoolWorld, now_ms: int) -> Decision:
         next_step="Nothing is to do.",
     )
     return _report(world, effects, waiting, now_ms)
+
+
+def _failure(world: PoolWorld) -> Condition | None:
+    if not world.failed:
+        return None
+    return wrong(
+        READY,
+        "DeletionFailed",
+        f"A step of the deletion could not be carried out: {'; '.join(world.failed.values())}",
+        next_step=f"It is tried again by itself; the finalizer {FINALIZER} holds the pool until then.",
+    )
 
 
 def _blocked(world: PoolWorld) -> Condition | None:

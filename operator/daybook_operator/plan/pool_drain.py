@@ -22,6 +22,7 @@ from daybook_operator.plan.effects import (
     SetReadOnly,
     UnmarkLeaving,
 )
+from daybook_operator.plan.pool_failures import Part
 from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms
 from daybook_operator.plan.pool_state import Drain, Stage
 from daybook_operator.plan.pool_world import ClusterSeen, PoolWorld
@@ -65,6 +66,8 @@ def drain_step(
 ) -> Draining:
     """The next step of the drain under way, or of a new one. `may_forget`: nobody else is stopped by the same plan."""
     drain, victim = world.drain, victim_of(world)
+    if (why := world.failed.get(Part.DRAIN)) is not None:
+        return _failed(world, why)
     if drain is not None and world.cluster is None:
         return _at(world, drain, drain.stage, [], "ZooKeeper does not answer", now_ms)
     if drain is not None and drain.stage.is_final:
@@ -85,7 +88,7 @@ def drain_step(
     return _go_on(world, drain, replication, now_ms, may_forget=may_forget)
 
 
-def failed(world: PoolWorld, why: str) -> Draining:
+def _failed(world: PoolWorld, why: str) -> Draining:
     """The drain stays where it was, because its step failed."""
     condition = wrong(
         DRAINING,

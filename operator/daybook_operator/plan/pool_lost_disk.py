@@ -16,6 +16,7 @@ from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
 from daybook.core.ids import BookieId
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import AuthoriseReplacement, Effect, EventType, Report
+from daybook_operator.plan.pool_failures import Part
 from daybook_operator.plan.pool_topology import Placing, rack_path
 from daybook_operator.plan.pool_world import PodSeen, PoolWorld
 
@@ -45,6 +46,8 @@ def lost_disk_step(world: PoolWorld, placing: Placing) -> LostDisks:
             troubles[bookie] = "its replacement is authorised: it starts at its pod's next attempt"
         elif why_not:
             troubles[bookie] = why_not
+        elif (failure := world.failed.get(Part.LOST_DISK)) is not None:
+            troubles[bookie] = f"its disk is empty, and its replacement could not be authorised: {failure}"
         else:
             troubles[bookie] = "its disk is empty; its replacement is being authorised"
             effects.append(AuthoriseReplacement(world.cluster_ref, bookie, BY))

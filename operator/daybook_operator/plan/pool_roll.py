@@ -12,6 +12,7 @@ from typing import Final
 from daybook_operator.plan.conditions import Condition, fine, iso, wrong
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import Effect, EventType, Ref, Remove, Report
+from daybook_operator.plan.pool_failures import Part
 from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms
 from daybook_operator.plan.pool_state import Roll, whole
 from daybook_operator.plan.pool_world import PodSeen, PoolWorld
@@ -60,6 +61,14 @@ def roll_step(world: PoolWorld, replication: Replication, now_ms: int) -> Rollin
         else Roll(newest, whole(now_ms))
     )
     roll = _noted(world, roll, now_ms)
+    if (why := world.failed.get(Part.ROLL)) is not None:
+        condition = wrong(
+            PROGRESSING,
+            "StepFailed",
+            f"The roll cannot go on: {why}",
+            next_step="It is tried again by itself, after a pause that grows.",
+        )
+        return Rolling(Step(requeue_after_s=LOOK_S), roll, GATE, condition, updated)
     idle = [pod for pod in old if not _is_in_use(world, pod) and not pod.terminating]
     if idle and not world.spec.rollout.paused:
         return _stop(world, idle[0], roll, updated, now_ms, "it does not serve")

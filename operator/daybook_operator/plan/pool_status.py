@@ -10,6 +10,7 @@ from daybook.core.ids import BookieId
 from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
 from daybook_operator.plan.pool_delete import READY
 from daybook_operator.plan.pool_drain import Draining
+from daybook_operator.plan.pool_failures import in_words as failures_in_words
 from daybook_operator.plan.pool_growth import Growth
 from daybook_operator.plan.pool_pod import selector
 from daybook_operator.plan.pool_replication import Replication
@@ -24,6 +25,13 @@ _WORDS_MAX: Final = 400
 
 def ready_condition(world: PoolWorld, troubles: Mapping[BookieId, str]) -> Condition:
     """Ready: everything is made as the spec asks, and every bookie that is expected serves."""
+    if failures := failures_in_words(world.failed):
+        return wrong(
+            READY,
+            "StepFailed",
+            f"The operator could not carry out a part of its plan: {'; '.join(failures)}",
+            next_step="It is tried again by itself, after a pause that grows; nothing else waits for it.",
+        )
     if world.refused:
         said = [f"{kind} {name}: {why}" for (kind, name), why in sorted(world.refused.items())]
         return wrong(

@@ -13,6 +13,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement import BookieInfo
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
+from daybook_operator.plan.pool_failures import Part
 from daybook_operator.plan.pool_spec import PoolDefaults, PoolSpec
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
 
@@ -148,6 +149,8 @@ class PoolWorld:
     cluster_trouble: str = ""
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Objects of the pool that the API server does not take as they are planned, by (kind, name), in its words."""
+    failed: Mapping[Part, str] = field(default_factory=dict)
+    """Parts of the plan that could not be carried out at this look, and why."""
     namespace_is_terminating: bool = False
     defaults: PoolDefaults = field(default_factory=lambda: PoolDefaults("", ""))
 

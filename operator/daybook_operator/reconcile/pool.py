@@ -1,17 +1,25 @@
 """One look at a pool: observe, plan, perform.
 
-A drain whose step fails (a bookie that does not answer), or an object that the API server refuses, is told in the status
-and holds up nothing else: the plan is made again without it.
+What cannot be carried out (an object or a change that the API server refuses, a bookie that does not answer) is told in
+the status and holds up nothing else: the plan is made again without it.
 """
 
 from dataclasses import replace
 from typing import Final
 
 from daybook.runtime.logs import get_logger
-from daybook_operator.kube import ConflictError, ForbiddenError, InvalidError, Object
+from daybook_operator.kube import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    Object,
+    UnavailableError,
+)
 from daybook_operator.plan.decision import sooner
-from daybook_operator.plan.effects import Apply, DeleteCookie, Effect, MarkLeaving, SetReadOnly, UnmarkLeaving
+from daybook_operator.plan.effects import Apply, Effect, PatchMeta
 from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide
+from daybook_operator.plan.pool_failures import Part, part_of
 from daybook_operator.plan.pool_world import PoolWorld
 from daybook_operator.queue import Key
 from daybook_operator.reconcile.performer import EffectError
@@ -19,7 +27,6 @@ from daybook_operator.reconcile.pool_observe import PoolObserver
 from daybook_operator.reconcile.world import World
 
 _LOG: Final = get_logger(__name__)
-_OF_A_DRAIN: Final = (SetReadOnly, MarkLeaving, UnmarkLeaving, DeleteCookie)
 _REFUSALS: Final = (ConflictError, ForbiddenError, InvalidError)
 _AGAIN_S: Final = 10.0
 _ROUNDING_MS: Final = 1_000
@@ -49,27 +56,25 @@ class PoolReconciler:
     async def _carry_out(self, key: Key, seen: PoolWorld) -> float | None:
         """Have the plan carried out, all but what cannot be done. Raises what was refused, for a pause that grows."""
         done: list[Effect] = []
-        drain_failure = ""
         refusal: EffectError | None = None
         while True:
-            decision = decide(seen, self._world.now_ms(), drain_failure=drain_failure)
+            decision = decide(seen, self._world.now_ms())
             effects = [effect for effect in decision.effects if effect not in done]
             try:
                 await self._world.performer.perform_all(effects)
             except EffectError as error:
-                done += effects[: effects.index(error.effect)]
-                if isinstance(error.effect, Apply) and isinstance(error.cause, _REFUSALS):
-                    seen = _without(seen, error.effect, str(error.cause))
-                    refusal = error
-                elif isinstance(error.effect, _OF_A_DRAIN) and not drain_failure:
-                    _LOG.warning("a step of a drain failed", pool=str(key), why=str(error))
-                    drain_failure = str(error.cause)
-                else:
+                less = without_what_failed(seen, error)
+                if less is None:
                     raise
+                _LOG.warning("a part of the plan failed", pool=str(key), why=str(error))
+                done += effects[: effects.index(error.effect)]
+                refusal = error if part_of(error.effect, seen.drain) is not Part.DRAIN else refusal
+                seen = less
                 continue
             if refusal is not None:
                 raise refusal
-            return sooner(decision.requeue_after_s, _AGAIN_S) if drain_failure else decision.requeue_after_s
+            is_slow = Part.DRAIN in seen.failed
+            return sooner(decision.requeue_after_s, _AGAIN_S) if is_slow else decision.requeue_after_s
 
     def _want_audit(self, seen: PoolWorld) -> None:
         link = self._world.clusters.find(seen.cluster_ref)
@@ -78,7 +83,18 @@ class PoolReconciler:
             link.want_full_audit(after_ms=since_ms + _ROUNDING_MS)
 
 
-def _without(seen: PoolWorld, effect: Apply, why: str) -> PoolWorld:
-    """`seen` with the knowledge that the object is refused."""
-    what = (effect.manifest["kind"], effect.manifest["metadata"]["name"])
-    return replace(seen, refused={**seen.refused, what: why})
+def without_what_failed(seen: PoolWorld, error: EffectError) -> PoolWorld | None:
+    """`seen` with the knowledge that the effect cannot be carried out; None: look again, and plan anew."""
+    effect, cause = error.effect, error.cause
+    if isinstance(cause, UnavailableError):
+        return None  # nor could the status be written
+    if isinstance(effect, Apply):
+        what = (effect.manifest["kind"], effect.manifest["metadata"]["name"])
+        if what in seen.refused or not isinstance(cause, _REFUSALS):
+            return None
+        return replace(seen, refused={**seen.refused, what: str(cause)})
+    part = part_of(effect, seen.drain)
+    is_outdated = isinstance(effect, PatchMeta) and isinstance(cause, ConflictError | NotFoundError)
+    if part is None or part in seen.failed or is_outdated:
+        return None
+    return replace(seen, failed={**seen.failed, part: str(cause)})

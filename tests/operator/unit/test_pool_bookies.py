@@ -7,6 +7,7 @@ from daybook_operator.plan.conditions import from_iso
 from daybook_operator.plan.effects import AuthoriseReplacement, Remove, SetReadOnly, UnmarkLeaving
 from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide
 from daybook_operator.plan.pool_drain import drain_step, victim_of
+from daybook_operator.plan.pool_failures import Part
 from daybook_operator.plan.pool_lost_disk import lost_disk_step
 from daybook_operator.plan.pool_replication import replication_of
 from daybook_operator.plan.pool_roll import roll_step
@@ -171,7 +172,9 @@ def test_a_step_of_a_drain_that_fails_is_told_and_holds_nobody_up() -> None:
     sim = grown(replicas=4)
     sim.manifest["spec"] |= {"replicas": 3}
     sim.reconcile()
-    decision = decide(sim.world(), sim.now_ms, drain_failure="bookie data.bk-3 cannot be told")
+    decision = decide(
+        replace(sim.world(), failed={Part.DRAIN: "bookie data.bk-3 cannot be told"}), sim.now_ms
+    )
     assert not [each for each in decision.effects if isinstance(each, SetReadOnly | UnmarkLeaving)]
     for effect in decision.effects:
         sim.perform(effect)
