@@ -6,7 +6,7 @@ given time and blocks no other (rule 35).
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,6 +27,8 @@ from daybook.metadata.tree import list_directory, walk_ids
 
 LOST_BOOKIE_DELAY_S: Final = 60.0
 """Where none was set: longer than a restart, so that a rolling one copies nothing (rule 33)."""
+BACK_OFF_MS_MAX: Final = 3_600_000
+"""The longest pause after a failed repair, unless a worker is told another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,35 @@ class RepairTask:
         except (ValueError, KeyError, TypeError) as error:
             msg = f"the task of ledger {ledger_id} has no known format: {data[:200]!r}"
             raise MetadataError(msg) from error
+
+
+class BackOffs:
+    """How long tasks that were set aside still wait, however wrong the clock was of the worker that set them aside.
+
+    The stored time is another machine's wall clock. No worker sets a task aside for longer than the longest back-off, so
+    where more than that seems to be left, one of the two clocks is wrong: the task then waits for the longest back-off
+    from when this process first saw it, by the monotonic clock (rule 35).
+    """
+
+    def __init__(self, longest_ms: int = BACK_OFF_MS_MAX) -> None:
+        """`longest_ms` is the longest back-off that this process would set."""
+        self._longest_ms = longest_ms
+        self._bounds: dict[LedgerId, tuple[int, int]] = {}
+
+    def not_before_ms(self, task: RepairTask, *, unix_ms: int, monotonic_ms: int) -> int:
+        """When the task is due, by this process's wall clock, on which it is `unix_ms` now."""
+        if task.not_before_ms - unix_ms <= self._longest_ms:
+            self._bounds.pop(task.ledger_id, None)
+            return task.not_before_ms
+        stored_ms, until_ms = self._bounds.get(task.ledger_id, (0, 0))
+        if stored_ms != task.not_before_ms:
+            until_ms = monotonic_ms + self._longest_ms
+            self._bounds[task.ledger_id] = (task.not_before_ms, until_ms)
+        return unix_ms + until_ms - monotonic_ms
+
+    def keep_only(self, ledger_ids: Collection[LedgerId]) -> None:
+        """Forget all but these, which are the ones that have a task."""
+        self._bounds = {i: bound for i, bound in self._bounds.items() if i in ledger_ids}
 
 
 class RepairTasks:

@@ -29,7 +29,7 @@ from daybook.core.writer_policy import WriterPolicy
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.store import MetadataStore, Versioned
-from daybook.metadata.tasks import RepairTask, RepairTasks
+from daybook.metadata.tasks import BackOffs, RepairTask, RepairTasks
 from daybook.metadata.zookeeper import ZooKeeperStore
 from daybook.metadata.zookeeper_settings import zookeeper_options
 from daybook.runtime.clock import monotonic_ms, unix_ms
@@ -71,6 +71,7 @@ class ClusterLink:
         self.ref = ref
         self.client = client
         self.tasks = RepairTasks(client.store, client.layout)
+        self.back_offs = BackOffs()
         self.last_report: AuditReport | None = None
         """Of the last audit of this process, quick or full."""
         self.last_full_report: AuditReport | None = None

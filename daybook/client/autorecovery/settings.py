@@ -11,6 +11,7 @@ from pydantic_settings import SettingsConfigDict
 
 from daybook.core.auditor import AuditorPolicy
 from daybook.core.repair_copy import RepairPolicy
+from daybook.metadata.tasks import BACK_OFF_MS_MAX
 from daybook.runtime.ports import parse_address
 from daybook.runtime.settings import Settings
 
@@ -45,7 +46,9 @@ class AutoRecoverySettings(Settings):
         description="what a worker copies in a second, all ledgers together; 0: no limit",
     )
     retry_first_ms: int = Field(5_000, ge=1, description="pause after a ledger's first failed repair")
-    retry_max_ms: int = Field(3_600_000, ge=1, description="longest pause; it doubles with each failure")
+    retry_max_ms: int = Field(
+        BACK_OFF_MS_MAX, ge=1, description="longest pause; it doubles with each failure"
+    )
     attempts_max: int = Field(3, ge=1, description="attempts at a ledger that was asked for by its id")
     stop_grace_ms: int = Field(
         10_000, ge=0, description="how long a stopping worker goes on with the fragments it copies"

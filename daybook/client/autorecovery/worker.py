@@ -22,7 +22,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement_policies import make_policy
 from daybook.metadata.read_ahead import read_ahead
 from daybook.metadata.store import Versioned
-from daybook.metadata.tasks import RepairTask, RepairTasks
+from daybook.metadata.tasks import BackOffs, RepairTask, RepairTasks
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 
@@ -51,6 +51,7 @@ class RepairWorker:
         self._cluster = cluster
         self._settings = settings
         self._tasks = RepairTasks(cluster.store, cluster.layout)
+        self._back_offs = BackOffs(settings.retry_max_ms)
         self._pool = WorkPool(
             cluster,
             settings,
@@ -205,11 +206,16 @@ class RepairWorker:
         due: list[LedgerId] = []
         waits: list[int] = []
         free = 0
+        seen: set[LedgerId] = set()
         unix, monotonic = unix_ms(), monotonic_ms()
         async with aclosing(read_ahead(self._tasks.ids(), self._read)) as tasks:
             async for task in tasks:
                 ledger_id = task.value.ledger_id
-                wait_ms = max(task.value.not_before_ms - unix, paused.get(ledger_id, 0) - monotonic)
+                seen.add(ledger_id)
+                not_before_ms = self._back_offs.not_before_ms(
+                    task.value, unix_ms=unix, monotonic_ms=monotonic
+                )
+                wait_ms = max(not_before_ms - unix, paused.get(ledger_id, 0) - monotonic)
                 if wait_ms > 0:
                     waits.append(wait_ms)
                     continue
@@ -217,6 +223,8 @@ class RepairWorker:
                 free += ledger_id not in locked
                 if free == TASKS_AT_ONCE:
                     break
+            else:
+                self._back_offs.keep_only(seen)
         return due, min(waits, default=None)
 
     async def _read(self, ledger_id: LedgerId) -> Versioned[RepairTask] | None:

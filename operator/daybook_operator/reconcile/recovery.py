@@ -9,6 +9,7 @@ from typing import Any, Final
 from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.words import is_unrecoverable
 from daybook.core.audit_ledger import Reason
+from daybook.runtime.clock import monotonic_ms
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.kube import Object
 from daybook_operator.plan.decision import is_paused, is_terminating
@@ -137,18 +138,21 @@ async def observe_recovery(
     world: World, link: ClusterLink, needless: NeedlessJobs | None = None
 ) -> RecoverySeen:
     """What is known of the repair of a cluster. Raises MetadataUnavailableError, KubeError."""
+    found_tasks = await link.read_tasks()
+    unix, monotonic = world.now_ms(), monotonic_ms()
     tasks = tuple(
         TaskSeen(
             task.value.ledger_id,
             task.version,
             task.value.since_ms,
             task.value.reasons,
-            task.value.not_before_ms,
+            link.back_offs.not_before_ms(task.value, unix_ms=unix, monotonic_ms=monotonic),
             is_unrecoverable(task.value),
         )
-        for task in await link.read_tasks()
+        for task in found_tasks
     )
     with_task = {task.ledger_id for task in tasks}
+    link.back_offs.keep_only(with_task)
     jobs = []
     for found in await jobs_of(world, link):
         job = _job_seen(found)

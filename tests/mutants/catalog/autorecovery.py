@@ -14,7 +14,7 @@ from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.core.auditor import AuditorPolicy
 from daybook.core.effects import Effect
 from daybook.metadata.lease import Lease
-from daybook.metadata.tasks import RepairTasks
+from daybook.metadata.tasks import BackOffs, RepairTasks
 from tests.mutants.registry import mutant
 
 _PROCESS = (
@@ -137,6 +137,17 @@ def failed_tasks_are_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
         return
 
     monkeypatch.setattr(RepairTasks, "set_aside", keep)
+
+
+@mutant(
+    rule=35,
+    caught_by="tests/operator/unit/test_recovery_seen.py::"
+    "test_rule_35_no_stored_time_keeps_a_job_from_a_ledger_for_longer_than_the_longest_back_off",
+    not_simulated=_PROCESS,
+)
+def stored_times_are_obeyed_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose clock is a year ahead parks a ledger for a year."""
+    monkeypatch.setattr(BackOffs, "not_before_ms", lambda self, task, **_: task.not_before_ms)
 
 
 @mutant(
