@@ -24,6 +24,7 @@ from daybook_operator.plan.pool_spec import cluster_of
 from daybook_operator.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key, Reconcile, WorkQueue
 from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
 from daybook_operator.reconcile.ledger import LedgerReconciler
+from daybook_operator.reconcile.listing import list_all, missing_kinds
 from daybook_operator.reconcile.performer import Performer
 from daybook_operator.reconcile.pool import PoolReconciler
 from daybook_operator.reconcile.recovery import RecoveryReconciler
@@ -137,10 +138,9 @@ class Leading:
 
     async def _wait_for_crds(self) -> None:
         """kopf watches only what is served when it starts."""
-        namespace = next(iter(self._settings.namespace_list), "")
         while True:
             try:
-                missing = [kind for kind in CRDS if not await self._kube.is_served(kind, namespace)]
+                missing = await missing_kinds(self._kube, self._settings.namespace_list, CRDS)
                 self.waits_for = (
                     f"the API server does not know {' and '.join(missing)}: apply crds/" if missing else ""
                 )
@@ -158,27 +158,23 @@ class Leading:
 
     async def _resync(self) -> None:
         """List everything and have it looked at, whatever events said. A listing that fails is left to the next time."""
-        namespaces = self._settings.namespace_list or ("",)
         try:
-            pools = [each for ns in namespaces for each in await self._kube.listing(BOOKIE_POOL, ns)]
-            ledgers = [each for ns in namespaces for each in await self._kube.listing(LEDGER, ns)]
+            found = await list_all(self._kube, self._settings.namespace_list)
         except KubeError as error:
             _LOG.warning("nothing could be listed", why=str(error))
             return
+        pools, ledgers = found.pools, found.ledgers
         self.heard_ms = monotonic_ms()
         self._metrics.last_resync.set(unix_ms() / 1000)
         self._metrics.objects.labels(BOOKIE_POOL).set(len(pools))
         self._metrics.objects.labels(LEDGER).set(len(ledgers))
-        there = {
-            Key(each["kind"], each["metadata"]["namespace"], each["metadata"]["name"])
-            for each in (*pools, *ledgers)
-        }
         for pool in pools:
             meta = pool["metadata"]
             self._inventory.add_pool(
                 meta["namespace"], meta["name"], cluster_of(pool, self._world.pool_defaults)
             )
-        for key in set(self._inventory.pools()) - there:
+        gone_pools, gone_ledgers = self._inventory.vanished(found)
+        for key in gone_pools:
             self._inventory.remove_pool(key.namespace, key.name)
         for pool in pools:
             self._queue.add_all(keys_of_pool(pool["metadata"]["namespace"], pool["metadata"]["name"]))
@@ -188,5 +184,5 @@ class Leading:
         self._queue.add_all(
             Key(LEDGER, each["metadata"]["namespace"], each["metadata"]["name"]) for each in ledgers
         )
-        self._queue.add_all(set(self._inventory.ledgers()) - there)  # a look at what is gone forgets it
+        self._queue.add_all(gone_ledgers)  # a look at what is gone forgets it
         await self._clusters.keep_only(self._inventory.clusters())

@@ -9,6 +9,7 @@ from daybook.core.ids import LedgerId
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.jobs import JobSeen
 from daybook_operator.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key
+from daybook_operator.reconcile.listing import Listed
 
 
 def keys_of_pool(namespace: str, pool: str) -> tuple[Key, Key]:
@@ -80,6 +81,18 @@ class Inventory:
     def key_of(self, cluster: ClusterRef, ledger_id: LedgerId) -> Key | None:
         """The resource that has this ledger, if one has."""
         return self._keys_of.get((cluster, ledger_id))
+
+    def vanished(self, found: Listed) -> tuple[list[Key], list[Key]]:
+        """The pools and the Ledgers that are known and not among those that were `found`, where the listing was whole."""
+        there = {
+            Key(each["kind"], each["metadata"]["namespace"], each["metadata"]["name"])
+            for each in (*found.pools, *found.ledgers)
+        }
+
+        def gone(known: list[Key]) -> list[Key]:
+            return [key for key in known if key not in there and key.namespace not in found.refused]
+
+        return gone(self.pools()), gone(self.ledgers())
 
     # Recovery Jobs.
 

@@ -28,6 +28,7 @@ from daybook_operator.plan.recovery import (
     decide_recovery,
 )
 from daybook_operator.queue import RECOVERY, Key
+from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.world import World
 
 _AWAY: Final = {Reason.MISSING.value, Reason.UNLISTED.value}
@@ -102,7 +103,10 @@ class RecoveryReconciler:
         """The key of the pool that carries the repair of the cluster of `pool`; one that is new to it is looked at."""
         others = [each for each in self._world.inventory.pools_of(ref) if _name_of(pool) != each[1:]]
         found = await asyncio.gather(
-            *(self._world.kube.find("BookiePool", each.namespace, each.name) for each in others)
+            *(
+                if_allowed(self._world.kube.find("BookiePool", each.namespace, each.name), None)
+                for each in others
+            )
         )
         known = [pool, *(other for other in found if other is not None)]
         carrier = carrier_of(sorted(known, key=_name_of))
@@ -187,7 +191,7 @@ async def jobs_of(world: World, link: ClusterLink) -> list[Object]:
     namespaces = sorted({key.namespace for key in world.inventory.pools_of(link.ref)})
     found: list[Object] = []
     for namespace in namespaces:
-        for job in await world.kube.listing("Job", namespace, labels=labels):
+        for job in await if_allowed(world.kube.listing("Job", namespace, labels=labels), []):
             annotations = job["metadata"].get("annotations") or {}
             if annotations.get(CLUSTER_ANNOTATION) == cluster_text(link.ref):
                 found.append(job)

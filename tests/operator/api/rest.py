@@ -1,6 +1,7 @@
 """Daybook's resources over plain HTTP, so that a test sees exactly what the API server says, refusals first of all."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
@@ -110,3 +111,19 @@ def topic(**spec: Any) -> Object:
 
 def _resource(kind: str, name: str, spec: Object) -> Object:
     return {"apiVersion": GROUP_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def role(prefix: str, user: str, rule: Mapping[str, Any], namespace: str = "") -> list[Mapping[str, Any]]:
+    """A Role or ClusterRole with one rule, and its binding to a user of the same name."""
+    meta = {"name": user, **({"namespace": namespace} if namespace else {})}
+    group = "rbac.authorization.k8s.io"
+    return [
+        {"apiVersion": f"{group}/v1", "kind": f"{prefix}Role", "metadata": meta, "rules": [rule]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": f"{prefix}RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": group, "kind": f"{prefix}Role", "name": user},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        },
+    ]

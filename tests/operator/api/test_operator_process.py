@@ -13,7 +13,7 @@ from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.runtime.ports import free_ports
 from tests.cluster.control_plane import ControlPlane
 from tests.operator.api.operator_kit import OperatorProcess, condition, ledger, pool, until
-from tests.operator.api.rest import RefusedError, Resources
+from tests.operator.api.rest import RefusedError, Resources, role
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -90,6 +90,29 @@ def test_watches_come_back_after_the_api_server_was_away(
     until(lambda: reason_of(resources, "after") == "PoolNotFound", operator, "the watch is back")
     assert operator.is_running()
     assert operator.probe("/healthz") == 200
+
+
+def test_a_deleted_namespace_stops_the_operator_for_no_other(
+    stage: tuple[Resources, list[OperatorProcess]], control_plane: ControlPlane
+) -> None:
+    """Its role went with it: all that is asked of it is forbidden."""
+    resources, (operator, _) = stage
+    name, namespace = f"operator-{resources.namespace}", resources.namespace
+    user = control_plane.kubeconfig_of_user(name, ())
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    reads = {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["get", "list", "watch"]}
+    control_plane.apply([*role("", name, everything, namespace), *role("Cluster", name, reads)])
+    resources.create(ledger("before"))
+    operator.start(
+        DAYBOOK_OPERATOR_KUBECONFIG=str(user),
+        DAYBOOK_OPERATOR_NAMESPACES=f"a-namespace-that-is-gone,{namespace}",
+        DAYBOOK_OPERATOR_LEASE_DURATION_MS="60000",
+    )
+    until(lambda: reason_of(resources, "before") == "PoolNotFound", operator, "it lists the other")
+    resources.create(ledger("after"))
+    until(lambda: reason_of(resources, "after") == "PoolNotFound", operator, "it watches the other")
+    assert operator.is_running()
+    assert (operator.probe("/healthz"), operator.probe("/readyz")) == (200, 200)
 
 
 def test_the_conditions_of_a_ledger_lead_to_the_cause(

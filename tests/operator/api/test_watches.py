@@ -17,7 +17,7 @@ from kubernetes import client as kubernetes
 
 from tests.cluster.control_plane import ControlPlane
 from tests.operator.api.operator_kit import ledger
-from tests.operator.api.rest import Resources
+from tests.operator.api.rest import Resources, role
 
 pytestmark = [pytest.mark.integration]
 
@@ -144,23 +144,8 @@ def test_a_namespace_without_a_role_blinds_the_operator_to_no_other(
 
 def _rights(user: str, namespace: str) -> list[Mapping[str, Any]]:
     verbs = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list", "watch"]}
-    return _role("", user, verbs, namespace)
+    return role("", user, verbs, namespace)
 
 
 def _node_rights(user: str) -> list[Mapping[str, Any]]:
-    return _role("Cluster", user, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]})
-
-
-def _role(prefix: str, user: str, rule: Mapping[str, Any], namespace: str = "") -> list[Mapping[str, Any]]:
-    meta = {"name": user, **({"namespace": namespace} if namespace else {})}
-    group = "rbac.authorization.k8s.io"
-    return [
-        {"apiVersion": f"{group}/v1", "kind": f"{prefix}Role", "metadata": meta, "rules": [rule]},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": f"{prefix}RoleBinding",
-            "metadata": meta,
-            "roleRef": {"apiGroup": group, "kind": f"{prefix}Role", "name": user},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-        },
-    ]
+    return role("Cluster", user, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]})

@@ -1,0 +1,98 @@
+"""What there is in the namespaces that the operator looks after, each asked for itself.
+
+A namespace may refuse: it was deleted with the role in it, or its role is not made yet. That is a fact about this namespace
+alone. What was known of one that refuses stays known, unless the namespace is gone.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from daybook.runtime.logs import get_logger
+from daybook_operator.kube import ForbiddenError, KubeError, Object
+from daybook_operator.queue import BOOKIE_POOL, LEDGER
+
+_LOG: Final = get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Lister(Protocol):
+    """What is needed of the API server; see `kube.Kube`."""
+
+    async def find(self, kind: str, namespace: str, name: str) -> Object | None:
+        """The object, or None."""
+
+    async def listing(self, kind: str, namespace: str = "") -> list[Object]:
+        """All objects of a kind."""
+
+    async def is_served(self, kind: str, namespace: str = "") -> bool:
+        """Whether the API server knows the kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """All pools and Ledgers. `refused` are namespaces of which nothing is known now, though they may be there."""
+
+    pools: tuple[Object, ...] = ()
+    ledgers: tuple[Object, ...] = ()
+    refused: frozenset[str] = frozenset()
+
+
+async def list_all(kube: Lister, namespaces: Sequence[str]) -> Listed:
+    """List every one of `namespaces`; none: all there are, at once. Raises KubeError if nobody answered."""
+    asked = tuple(namespaces) or ("",)
+    answers = await asyncio.gather(*(_list(kube, each) for each in asked), return_exceptions=True)
+    found: list[tuple[list[Object], list[Object]]] = []
+    refused: dict[str, KubeError] = {}
+    for namespace, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, KubeError):
+            refused[namespace] = answer
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found.append(answer)
+    if not found:
+        raise next(iter(refused.values()))
+    gone = await asyncio.gather(*(_is_gone(kube, each) for each in refused))
+    for (namespace, why), is_gone in zip(refused.items(), gone, strict=True):
+        _LOG.warning("a namespace could not be listed", namespace=namespace, is_gone=is_gone, why=str(why))
+    return Listed(
+        tuple(pool for pools, _ in found for pool in pools),
+        tuple(ledger for _, ledgers in found for ledger in ledgers),
+        frozenset(each for each, is_gone in zip(refused, gone, strict=True) if not is_gone),
+    )
+
+
+async def if_allowed(request: Awaitable[T], otherwise: T) -> T:
+    """What a namespace says that is asked for the sake of another; `otherwise` where it refuses."""
+    try:
+        return await request
+    except ForbiddenError as error:
+        _LOG.debug("a namespace refuses", why=str(error))
+        return otherwise
+
+
+async def missing_kinds(kube: Lister, namespaces: Sequence[str], kinds: Sequence[str]) -> list[str]:
+    """The kinds that the API server does not know, by the first namespace that answers. Raises KubeError if none does."""
+    asked = tuple(namespaces) or ("",)
+    for number, namespace in enumerate(asked):
+        try:
+            return [kind for kind in kinds if not await kube.is_served(kind, namespace)]
+        except KubeError:
+            if number == len(asked) - 1:
+                raise
+    raise AssertionError(asked)
+
+
+async def _list(kube: Lister, namespace: str) -> tuple[list[Object], list[Object]]:
+    return await kube.listing(BOOKIE_POOL, namespace), await kube.listing(LEDGER, namespace)
+
+
+async def _is_gone(kube: Lister, namespace: str) -> bool:
+    """Whether a namespace that refuses is certainly not there."""
+    try:
+        return bool(namespace) and await kube.find("Namespace", "", namespace) is None
+    except KubeError:
+        return False

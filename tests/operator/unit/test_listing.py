@@ -1,0 +1,88 @@
+"""One namespace that refuses is no reason to know nothing of the others."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from daybook_operator.kube import ForbiddenError, KubeError, Object, UnavailableError
+from daybook_operator.reconcile.inventory import Inventory
+from daybook_operator.reconcile.listing import Listed, if_allowed, list_all, missing_kinds
+
+
+class ApiServer:
+    """Namespaces with one pool and one Ledger each; some refuse, some are gone."""
+
+    def __init__(self, *, refuses: set[str], gone: set[str] | None = None) -> None:
+        self.refuses = refuses
+        self.gone = gone or set()
+        self.asked: list[str] = []
+
+    async def find(self, kind: str, namespace: str, name: str) -> Object | None:
+        assert (kind, namespace) == ("Namespace", "")
+        return None if name in self.gone else {"metadata": {"name": name}}
+
+    async def listing(self, kind: str, namespace: str = "") -> list[Object]:
+        self._refuse(namespace)
+        return [{"kind": kind, "metadata": {"namespace": namespace, "name": kind.lower()}}]
+
+    async def is_served(self, kind: str, namespace: str = "") -> bool:
+        self.asked.append(namespace)
+        self._refuse(namespace)
+        return kind != "Topic"
+
+    def _refuse(self, namespace: str) -> None:
+        if namespace in self.refuses:
+            raise ForbiddenError(f"cannot list in {namespace}")
+
+
+def namespaces_of(objects: tuple[Any, ...]) -> list[str]:
+    return [each["metadata"]["namespace"] for each in objects]
+
+
+def test_a_namespace_that_refuses_is_left_out_alone() -> None:
+    server = ApiServer(refuses={"a", "gone"}, gone={"gone"})
+    found = asyncio.run(list_all(server, ["a", "b", "c", "gone"]))
+    assert namespaces_of(found.pools) == namespaces_of(found.ledgers) == ["b", "c"]
+    assert found.refused == {"a"}, "what is in it may be there still; what was in the other is not"
+
+
+def test_nobody_who_answers_is_an_error() -> None:
+    for namespaces in (["a"], []):
+        with pytest.raises(ForbiddenError):
+            asyncio.run(list_all(ApiServer(refuses={"a", ""}), namespaces))
+
+
+def test_kinds_are_known_by_whoever_answers() -> None:
+    kinds = ["BookiePool", "Topic"]
+    server = ApiServer(refuses={"a"})
+    assert asyncio.run(missing_kinds(server, ["a", "b"], kinds)) == ["Topic"]
+    assert server.asked == ["a", "b", "b"]
+    with pytest.raises(KubeError):
+        asyncio.run(missing_kinds(ApiServer(refuses={"a", "b"}), ["a", "b"], kinds))
+    assert asyncio.run(missing_kinds(ApiServer(refuses=set()), [], kinds)) == ["Topic"]
+
+
+def test_what_was_known_of_a_namespace_that_refuses_stays_known() -> None:
+    inventory = Inventory()
+    for namespace in ("a", "b", "gone"):
+        inventory.add_pool(namespace, "bk")
+        inventory.add_ledger(namespace, "orders", "bk")
+    pool = {"kind": "BookiePool", "metadata": {"namespace": "c", "name": "bk"}}
+    pools, ledgers = inventory.vanished(Listed((pool,), (), frozenset({"a"})))
+    assert [each.namespace for each in pools] == ["b", "gone"]
+    assert [each.namespace for each in ledgers] == ["b", "gone"]
+
+
+def test_an_api_server_that_is_away_is_no_namespace_that_is_gone() -> None:
+    class Away(ApiServer):
+        async def find(self, kind: str, namespace: str, name: str) -> Object | None:
+            raise UnavailableError("no answer")
+
+    found = asyncio.run(list_all(Away(refuses={"a"}), ["a", "b"]))
+    assert found.refused == {"a"}
+
+
+def test_what_is_asked_for_the_sake_of_another_namespace_may_be_refused() -> None:
+    server = ApiServer(refuses={"a"})
+    assert asyncio.run(if_allowed(server.listing("Job", "a"), [])) == []
+    assert len(asyncio.run(if_allowed(server.listing("Job", "b"), []))) == 1
