@@ -36,6 +36,7 @@ from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook.runtime.tls import TlsFiles, client_credentials
 from daybook_operator.metrics import LabelledRegistries
+from daybook_operator.plan.audit_debt import AuditDebt
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.zookeeper_access import are_same_servers
 from daybook_operator.settings import OperatorSettings
@@ -44,8 +45,6 @@ _LOG: Final = get_logger(__name__)
 _RETRY_MS: Final = 1_000
 _TASKS_FRESH_MS: Final = 500
 _TASK_READS_MAX: Final = 32
-_AUDIT_SHARE: Final = 10
-"""A full audit that is owed comes again after so many times what the last one took: audits cost a tenth at most."""
 
 OnChange = Callable[[ClusterRef], None]
 OnLedger = Callable[[ClusterRef, LedgerId], None]
@@ -77,8 +76,6 @@ class ClusterLink:
         self.last_full_report: AuditReport | None = None
         self.unmended: dict[LedgerId, tuple[str, ...]] = {}
         """What the last audit found wrong with ledgers that no worker can mend now: no bookie is free, or it is too early."""
-        self.last_bookie_returned_ms = monotonic_ms()
-        """When, by the monotonic clock, a bookie last came or started anew; what was before this link is not known."""
         self._context = context
         self._stop = asyncio.Event()
         self._wake = asyncio.Event()
@@ -92,8 +89,7 @@ class ClusterLink:
         self._auditing: asyncio.Task[None] | None = None
         self._audit_stop = asyncio.Event()
         self._placement = PlacementSettings("zone")
-        self._clean: tuple[int, int] | None = None
-        self._wanted_after_ms = 0
+        self._debt = AuditDebt(monotonic_ms(), context.settings.full_audit_pause_ms)
         self._spawn("bookies", self._watch_bookies)
         self._spawn("tasks", self._watch_tasks)
         self._spawn("full audits", self._make_owed_audits)
@@ -103,20 +99,12 @@ class ClusterLink:
         """Whether this process is the elected auditor now."""
         return self._auditor is not None and self._auditor.is_leader
 
-    @property
-    def last_clean_full_audit_began_ms(self) -> int | None:
-        """When, by the wall clock, the last full audit began that found everything replicated.
+    def want_full_audit(self, *, after_ms: int, is_waited_for: bool) -> None:
+        """Have full audits made until one that began after this time of the wall clock is clean.
 
-        None if there was none since the last bookie came back or started anew.
+        At once if something stands still until then (`is_waited_for`).
         """
-        if self._clean is None or self._clean[0] <= self.last_bookie_returned_ms:
-            return None
-        return self._clean[1]
-
-    def want_full_audit(self, *, after_ms: int) -> None:
-        """Have full audits made until one that began after this time of the wall clock is clean."""
-        if after_ms > self._wanted_after_ms:
-            self._wanted_after_ms = after_ms
+        if self._debt.want(after_ms, is_waited_for=is_waited_for):
             self._wake.set()
 
     # Auditing.
@@ -158,8 +146,12 @@ class ClusterLink:
         if report.full:
             self.last_full_report = report
             began_ms = None if self._auditor is None else self._auditor.last_clean_full_audit_began_ms
-            if report.is_fully_replicated and began_ms is not None:
-                self._clean = (began_ms, report.began_at_ms)
+            self._debt.ended(
+                began_ms=began_ms or 0,
+                began_wall_ms=report.began_at_ms,
+                took_ms=report.duration_ms,
+                is_clean=report.is_fully_replicated and began_ms is not None,
+            )
         self._tasks_read_ms = None
         before, self.unmended = self.unmended, _unmended(report)
         for ledger_id in sorted({each for each, _ in before.items() ^ self.unmended.items()}):
@@ -168,26 +160,25 @@ class ClusterLink:
         self._context.on_change(self.ref)
 
     async def _make_owed_audits(self) -> None:
-        """After each return of a bookie have full audits made until one is clean, at a bounded share of the time."""
+        """Have full audits made as they are owed: after each return of a bookie, and for who waits for one."""
         while True:
             self._wake.clear()
-            if not self._owes_audit():
-                await self._wake.wait()
+            due_ms, now_ms = self._next_audit_ms(), monotonic_ms()
+            if due_ms is None or due_ms > now_ms:
+                await is_set_within(self._wake, None if due_ms is None else due_ms - now_ms)
                 continue
+            self._debt.asked(now_ms)
             if self.is_auditor and self._auditor is not None:
                 self._auditor.request_full_audit()
-            elif self._auditor is not None:
+            else:
                 await self._look_for_itself()
-            took_ms = self.last_full_report.duration_ms if self.last_full_report else 0
-            pause_ms = max(self._context.settings.full_audit_pause_ms, _AUDIT_SHARE * took_ms)
-            await is_set_within(self._stop, pause_ms)
 
-    def _owes_audit(self) -> bool:
-        """Whether a full audit could settle that everything is replicated, and none has."""
-        began_ms = self.last_clean_full_audit_began_ms
-        if self._auditor is None or (began_ms is not None and began_ms > self._wanted_after_ms):
-            return False
-        return all(is_harmless(task.value.reasons) for task in self._task_list)
+    def _next_audit_ms(self) -> int | None:
+        """When to have a full audit made that could settle that everything is replicated; None while none could."""
+        can_settle = all(is_harmless(task.value.reasons) for task in self._task_list)
+        if self._auditor is None or not can_settle:
+            return None
+        return self._debt.due_ms(monotonic_ms(), unix_ms())
 
     async def _look_for_itself(self) -> None:
         """A full audit beside another process, which is the auditor."""
@@ -203,8 +194,12 @@ class ClusterLink:
         except LeaseLostError:
             return  # there is something to mark, so it is not clean; marking is the auditor's
         self.last_full_report = report
-        if report.is_fully_replicated:
-            self._clean = (began_ms, report.began_at_ms)
+        self._debt.ended(
+            began_ms=began_ms,
+            began_wall_ms=report.began_at_ms,
+            took_ms=report.duration_ms,
+            is_clean=report.is_fully_replicated,
+        )
         self._context.on_change(self.ref)
 
     # What changes.
@@ -229,7 +224,7 @@ class ClusterLink:
         for ledger_id in sorted(before.keys() | after.keys()):
             if before.get(ledger_id) != after.get(ledger_id):
                 self._context.on_ledger(self.ref, ledger_id)
-        if before and not after:
+        if before != after:
             self._wake.set()
         return self._task_list
 
@@ -242,7 +237,7 @@ class ClusterLink:
         async for bookies in self.client.directory.watch_bookies():
             boots = {bookie: info.boot_id for bookie, info in bookies.items()}
             if self._boots is None or boots.items() - self._boots.items():
-                self.last_bookie_returned_ms = monotonic_ms()
+                self._debt.came(monotonic_ms())
                 self._wake.set()
             self._boots = boots
             self._context.on_change(self.ref)

@@ -40,7 +40,7 @@ from daybook_operator.plan.pool_replication import (
     clean_audit_began_ms,
     replication_of,
 )
-from daybook_operator.plan.pool_roll import roll_step, waits_for_audit
+from daybook_operator.plan.pool_roll import outdated, roll_step, waits_for_audit
 from daybook_operator.plan.pool_scale import scale_of
 from daybook_operator.plan.pool_state import Stage
 from daybook_operator.plan.pool_status import (
@@ -140,6 +140,12 @@ def audit_wanted_since_ms(world: PoolWorld, now_ms: int) -> int | None:
     if world.drain is not None and world.drain.stage is Stage.VERIFYING:
         times.append(world.drain.stage_since_ms)
     return max(times) if began_ms is None or began_ms <= max(times) else None
+
+
+def something_waits_for_audit(world: PoolWorld) -> bool:
+    """Whether a roll, a drain or hibernation stands still until an audit ends clean."""
+    is_verifying = world.drain is not None and world.drain.stage is Stage.VERIFYING
+    return is_verifying or world.spec.hibernate or (bool(outdated(world)) and waits_for_audit(world))
 
 
 def cannot_begin(world: PoolWorld) -> Condition | None:

@@ -18,7 +18,7 @@ from daybook_operator.kube import (
 )
 from daybook_operator.plan.decision import sooner
 from daybook_operator.plan.effects import Apply, Effect, PatchMeta
-from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide
+from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide, something_waits_for_audit
 from daybook_operator.plan.pool_failures import Part, part_of
 from daybook_operator.plan.pool_world import PoolWorld
 from daybook_operator.queue import Key
@@ -29,7 +29,7 @@ from daybook_operator.reconcile.world import World
 _LOG: Final = get_logger(__name__)
 _REFUSALS: Final = (ConflictError, ForbiddenError, InvalidError)
 _AGAIN_S: Final = 10.0
-_ROUNDING_MS: Final = 1_000
+_ROUNDING_MS: Final = 999
 """The status tells in whole seconds when an audit began, rounded down."""
 
 
@@ -80,7 +80,9 @@ class PoolReconciler:
         link = self._world.clusters.find(seen.cluster_ref)
         since_ms = audit_wanted_since_ms(seen, self._world.now_ms())
         if link is not None and since_ms is not None:
-            link.want_full_audit(after_ms=since_ms + _ROUNDING_MS)
+            link.want_full_audit(
+                after_ms=since_ms + _ROUNDING_MS, is_waited_for=something_waits_for_audit(seen)
+            )
 
 
 def without_what_failed(seen: PoolWorld, error: EffectError) -> PoolWorld | None:
