@@ -7,10 +7,10 @@ here as well, into one of two slots in turn, and a store older than that is refu
 
 from typing import Final
 
-from daybook_bookie.disk import Disk, write_durably
+from daybook_bookie.disk import FULL, Disk, write_durably
 from daybook_bookie.journal_format import PAGE_BYTES
 from daybook_bookie.ledger_record import ROOT_BYTES, WHAT_TO_DO, Root, unpack_root
-from daybook_bookie.storage_errors import BookieMustStopError, StoreRefusedError
+from daybook_bookie.storage_errors import BookieMustStopError, StorageFullError, StoreRefusedError
 
 CHECKPOINT: Final = "checkpoint"
 
@@ -36,11 +36,17 @@ class Checkpoint:
         return max(filter(None, roots), key=lambda root: root.generation, default=None)
 
     def write(self, root: Root) -> None:
-        """Make `root` durable in the slot that does not hold the one before. Raises BookieMustStopError."""
+        """Make `root` durable in the slot that does not hold the one before; may be repeated.
+
+        Raises StorageFullError, as a file system that copies on write needs room for it, and BookieMustStopError.
+        """
         try:
             self._file.pwritev([root.pack()], root.generation % 2 * PAGE_BYTES)
             self._file.fdatasync()
         except OSError as error:
+            if error.errno in FULL:
+                msg = f"no room for the store's checkpoint ({error}): the bookie is read-only until there is"
+                raise StorageFullError(msg) from error
             msg = f"the checkpoint could not be written ({error}): stop the bookie, its next start replays"
             raise BookieMustStopError(msg) from error
 

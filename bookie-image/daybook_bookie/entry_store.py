@@ -96,9 +96,17 @@ class EntryStore(Protocol):
     def commit(self, changes: Iterable[LedgerChange], mark: Position) -> None:
         """Make the changes and `mark` durable, all or nothing.
 
-        Raises StorageFullError when there is no room: nothing of this commit happened (rule 30). Raises
-        BookieMustStopError for any other failure, and ever after: whether it happened shows at the next start (rule 23).
+        Raises StorageFullError when there is no room: nothing of this commit happened, or all of it and that is not
+        certain yet; nothing is promised, and it may be repeated (rule 30). Raises BookieMustStopError for any other
+        failure, and ever after: whether it happened shows at the next start (rule 23).
         """
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether there was no room to make the newest commit certain."""
+
+    def settle(self) -> None:
+        """Make the newest commit certain if it is not. Raises as `commit` does."""
 
     def check_room(self, size_bytes: int) -> None:
         """Raise StorageFullError unless a normal write of `size_bytes` leaves the reserve that deletions need."""

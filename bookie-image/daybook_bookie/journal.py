@@ -8,8 +8,9 @@ the store holds all that is in them (rule 24), and no byte is ever written twice
 """
 
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from daybook_bookie.disk import FULL, Disk, DiskFile, has_room
 from daybook_bookie.journal_format import (
@@ -29,6 +30,7 @@ from daybook_bookie.records import Record
 from daybook_bookie.storage_errors import BookieMustStopError, StorageFullError
 
 _ASIDE = "journal.tmp"
+_READ_ONLY: Final = "the bookie is read-only until ledgers are deleted or the volume grows"
 
 
 def _random_salt() -> int:
@@ -59,8 +61,11 @@ class Journal:
         self._sequence = replay.next_sequence
         self._last_header = replay.headers.get(replay.end.file_id)
         self._failed: str | None = None
+        self._replay = replay
+        self._owing = threading.Lock()
+        """Held while it is made up for what the replay owes: the store may have all of it meanwhile."""
         self.written = replay.end
-        self.durable = replay.end
+        self.durable = replay.mark if replay.is_owed else replay.end
         """Everything before it survives a power cut."""
 
     def prepare(self) -> None:
@@ -79,6 +84,7 @@ class Journal:
         come back in a replay, none is promised. Raises BookieMustStopError after any other failure, and ever after.
         """
         self._check_alive()
+        self._settle()
         for group in self._groups(records):
             size = group_bytes(group)
             if self._file is None or self.written.offset + size > self._file_bytes:
@@ -87,8 +93,12 @@ class Journal:
         return self.written
 
     def sync(self) -> Position:
-        """Make everything appended durable and return where that ends. Raises BookieMustStopError."""
+        """Make everything appended durable and return where that ends.
+
+        Raises StorageFullError as long as there is no room for what a replay owes, and BookieMustStopError.
+        """
         self._check_alive()
+        self._settle()
         if self._file is not None and self.durable != self.written:
             try:
                 self._file.fdatasync()
@@ -103,7 +113,10 @@ class Journal:
         Oldest first, so that a crash in between leaves no gap. Raises BookieMustStopError.
         """
         self._check_alive()
-        assert up_to <= self.durable, "the store cannot hold what the journal does not"
+        assert up_to <= max(self.durable, self._replay.end), "the store cannot hold what the journal does not"
+        with self._owing:
+            if self._is_owing and up_to >= self._replay.end:
+                self.durable = self._replay.end  # nobody will read it again
         removed = 0
         try:
             for name in self._disk.names():
@@ -134,6 +147,26 @@ class Journal:
         self._file.close()
         self._file = None
         self._failed = "the journal is closed"
+
+    @property
+    def _is_owing(self) -> bool:
+        return self.durable < self._replay.end
+
+    def _settle(self) -> None:
+        """Make up for what the replay had no room to write again; nothing may be answered or built on it before."""
+        if not self._is_owing:
+            return
+        with self._owing:
+            if not self._is_owing:
+                return
+            try:
+                self._replay.write_again()
+            except OSError as error:
+                if error.errno not in FULL:
+                    self._fail("the journal's last entries could not be written again", error)
+                msg = f"no room to write the journal's last entries again ({error}): {_READ_ONLY}"
+                raise StorageFullError(msg) from error
+            self.durable = self._replay.end
 
     def _groups(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
         """Cut `records` into groups that fit a file and one write call."""
@@ -208,10 +241,7 @@ class Journal:
                 self._disk.unlink(_ASIDE)
         except OSError as second:
             self._fail("a half-made journal file could not be removed", second)
-        msg = (
-            f"no room for a journal file of {self._file_bytes} bytes ({error}): the bookie is read-only until "
-            "ledgers are deleted or the volume grows"
-        )
+        msg = f"no room for a journal file of {self._file_bytes} bytes ({error}): {_READ_ONLY}"
         raise StorageFullError(msg) from error
 
     def _fail(self, what: str, error: OSError) -> NoReturn:

@@ -4,11 +4,17 @@ Sectors that were not synced when the power went persist in any order, so whole 
 were never acknowledged and are dropped. But a group that records a later position as durable proves that everything
 before it was there; when something of that is gone, entries that were acknowledged are missing, and the bookie must not
 pretend otherwise (rule 25).
+
+What is readable need not be durable: a killed process leaves pages that no sync has covered, and a failed sync leaves pages
+that the kernel calls clean, so that no later sync writes them either. So what was read is written again, in place and with the
+same bytes, before it counts (rule 23). That takes no room, but on file systems that copy on write; without room there it is
+made up for before the journal is built on, or by the store.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
-from daybook_bookie.disk import Disk, DiskFile
+from daybook_bookie.disk import FULL, Disk, DiskFile
 from daybook_bookie.journal_format import (
     DATA_START,
     FILE_HEADER_BYTES,
@@ -29,7 +35,8 @@ from daybook_bookie.journal_format import (
 from daybook_bookie.records import Record
 from daybook_bookie.storage_errors import JournalCorruptError
 
-_WHAT_TO_DO = (
+_CHUNK_BYTES: Final = 1024 * 1024
+_WHAT_TO_DO: Final = (
     "entries that this bookie acknowledged are missing: do not start it on this journal; "
     "replace the bookie (`daybook bookie replace`), so that its entries are copied from other replicas"
 )
@@ -38,8 +45,7 @@ _WHAT_TO_DO = (
 class JournalReplay:
     """One reading of the journal from `mark` on. Iterate it to the end; `end` and `next_sequence` are then known.
 
-    Everything read was synced again when the iteration ends: bytes that a killed process left in the page cache are
-    readable before they are durable, and what is built on them must not be.
+    Everything read is durable by writes of this process when the iteration ends, unless `is_owed`.
     Raises JournalCorruptError while iterating; OSError is the disk's.
     """
 
@@ -47,7 +53,9 @@ class JournalReplay:
         """`new`: the bookie is being created, so that there may be no journal yet; ever after that is a loss."""
         self._disk = disk
         self._new = new
-        self._mark = mark
+        self._unwritten: list[tuple[int, int, int]] = []
+        """What was read and not written again yet: file, begin, end."""
+        self.mark = mark
         self.end = mark
         self.next_sequence = 0
         self.headers: dict[int, FileHeader] = {}
@@ -64,18 +72,44 @@ class JournalReplay:
             finally:
                 for file in files.values():
                     file.close()
+            self._write_again_if_there_is_room()
         self.done = True
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether there was no room to write all of it again: nothing may rest on it until `write_again` has."""
+        return bool(self._unwritten)
+
+    def write_again(self) -> None:
+        """Write what was read through pages that are dirty for it, and sync. Raises OSError; may be repeated."""
+        while self._unwritten:
+            file_id, begin, end = self._unwritten[0]
+            file = self._disk.open(file_name(file_id))
+            try:
+                for at in range(begin, end, _CHUNK_BYTES):
+                    file.pwritev([file.read(at, min(_CHUNK_BYTES, end - at))], at)
+                file.fdatasync()
+            finally:
+                file.close()
+            del self._unwritten[0]
+
+    def _write_again_if_there_is_room(self) -> None:
+        try:
+            self.write_again()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
 
     def _file_ids(self) -> list[int]:
         """The files from the mark on; raises JournalCorruptError if one is missing."""
         found = sorted(filter(None, map(file_id_of, self._disk.names())))
-        ids = [file_id for file_id in found if file_id >= self._mark.file_id]
-        if not ids and self._new and self._mark == START:
+        ids = [file_id for file_id in found if file_id >= self.mark.file_id]
+        if not ids and self._new and self.mark == START:
             return []
-        expected = list(range(self._mark.file_id, (ids[-1] if ids else self._mark.file_id) + 1))
+        expected = list(range(self.mark.file_id, (ids[-1] if ids else self.mark.file_id) + 1))
         if ids != expected:
             gone = ", ".join(file_name(file_id) for file_id in expected if file_id not in ids)
-            msg = f"journal file {gone} is missing, the store needs it from {tuple(self._mark)} on: {_WHAT_TO_DO}"
+            msg = f"journal file {gone} is missing, the store needs it from {tuple(self.mark)} on: {_WHAT_TO_DO}"
             raise JournalCorruptError(msg)
         return ids
 
@@ -88,7 +122,7 @@ class JournalReplay:
         return header
 
     def _file(self, file: DiskFile, file_id: int) -> Iterator[Record]:
-        at = self._mark.offset if file_id == self._mark.file_id else DATA_START
+        at = begin = self.mark.offset if file_id == self.mark.file_id else DATA_START
         following = self.headers.get(file_id + 1)
         sequence = None if at != DATA_START else self.headers[file_id].first_sequence
         self.next_sequence = self.headers[file_id].first_sequence
@@ -102,7 +136,8 @@ class JournalReplay:
             yield from records
             sequence = self.next_sequence = group.sequence + 1
             at = page_end(at + group.size_bytes)
-        file.fdatasync()
+        if at > begin:
+            self._unwritten.append((file_id, begin, at))
         self.end = Position(file_id, at)
 
     def _group(

@@ -147,7 +147,7 @@ class JournalThread:
         try:
             if records:
                 self.journal.append(records)
-                self.journal.sync()
+            self.journal.sync()
             code = Code.OK
         except StorageFullError as error:
             _LOG.warning("the journal has no space", reason=str(error))

@@ -39,6 +39,8 @@ class Storage:
         self.cache = cache
         self.store = store
         self._flush_mark = store.mark
+        self._replayed_to = journal.written
+        """All of the journal before it is in the cache or the store, be it that the journal owes it still."""
 
     @classmethod
     def open(
@@ -107,7 +109,7 @@ class Storage:
 
     def begin_flush(self) -> Generation:
         """Swap the cache's generations, and note the journal position that the flush will cover."""
-        self._flush_mark = self.journal.durable
+        self._flush_mark = max(self.journal.durable, self._replayed_to)
         return self.cache.swap()
 
     def end_flush(self) -> None:

@@ -32,6 +32,10 @@ class StoreRefusedError(StorageError):
     """The store as a whole cannot be trusted (a damaged root, an older state): the bookie must not start on it."""
 
 
+class StoreNotOpenedError(StorageError):
+    """The store could not be opened for a reason that says nothing about what is in it: rights, memory, descriptors."""
+
+
 class CookieError(StorageError):
     """A directory that belongs to another bookie or cluster, or an identity that cannot be proved (rule 29)."""
 

@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn, Self, TypeAlias
 import lmdb
 
 from daybook.core.ids import EntryId, LedgerId
+from daybook.runtime.logs import get_logger
 from daybook_bookie.checkpoint import CHECKPOINT, Checkpoint, refuse_unless_current
 from daybook_bookie.disk import FULL, Disk
 from daybook_bookie.entry_store import LedgerChange, Space
@@ -44,19 +45,17 @@ from daybook_bookie.storage_errors import (
     StoreRefusedError,
 )
 from daybook_bookie.storage_settings import StorageSettings
+from daybook_bookie.store_open import DATA_FILE, why_not_opened, write_meta_pages_again
 from daybook_bookie.store_read import BlockReader
+
+_LOG: Final = get_logger(__name__)
 
 Transaction: TypeAlias = Any
 """lmdb.Transaction; the package has no usable types."""
 
 _ROOT_KEY: Final = b"root"
-_DATA_FILE: Final = "data.mdb"
 _CUT_SHORT_BYTES: Final = 64 * 1024
 """Less than this is left once a write was cut short for want of room; a failed transaction is written whole again."""
-
-
-def _unreadable(directory: Path, error: lmdb.Error) -> str:
-    return f"LMDB cannot read the store in {directory} ({error}): {WHAT_TO_DO}"
 
 
 class Store:
@@ -66,11 +65,15 @@ class Store:
         """Open and verify the store in `directory`, which is `disk`'s; with `new`, create it if it is not there.
 
         `new` is for a bookie that is being created: ever after, a missing store is a loss. Raises StoreRefusedError if
-        the store is missing, damaged or older than its checkpoint; OSError.
+        the store is missing, damaged or older than its checkpoint, StoreNotOpenedError for what says nothing about it,
+        BookieMustStopError if the disk refuses writes; OSError. Without room it opens, and `is_owing`.
         """
         self.settings = settings
         self._disk = disk
         self._failed: str | None = None
+        self.is_owing = True
+        """Whether the newest commit is not certain yet, for want of room: `settle` has to make it so before the next one."""
+        self._pages_owed = True
         self._gate = threading.Condition()
         self._committing = threading.Lock()
         """Held from a commit's beginning until its records are published."""
@@ -78,7 +81,7 @@ class Store:
         self._growing = False
         self._records: dict[LedgerId, LedgerRecord] = {}
         self._digests: dict[LedgerId, int] = {}
-        exists = _DATA_FILE in disk.names()
+        exists = DATA_FILE in disk.names()
         if not exists and (not new or CHECKPOINT in disk.names()):
             msg = f"there is no store in {directory}, although this bookie had one: {WHAT_TO_DO}"
             raise StoreRefusedError(msg)
@@ -91,17 +94,19 @@ class Store:
                 max_readers=512,
             )
         except lmdb.Error as error:
-            raise StoreRefusedError(_unreadable(directory, error)) from error
+            raise why_not_opened(directory, settings, error) from error
         try:
             self._blocks = self._environment.open_db(b"blocks")
             self._ledgers = self._environment.open_db(b"ledgers")
             self._meta = self._environment.open_db(b"meta")
-            disk.sync_directory()
+            if not exists:
+                disk.sync_directory()
             self.root = self._load()
             self._checkpoint = self._open_checkpoint()
+            self._settle_if_there_is_room()
         except lmdb.Error as error:
             self._environment.close()
-            raise StoreRefusedError(_unreadable(directory, error)) from error
+            raise why_not_opened(directory, settings, error) from error
         except (StorageError, OSError):
             self._environment.close()
             raise
@@ -153,7 +158,7 @@ class Store:
             raise StoreRefusedError(msg)
 
     def _open_checkpoint(self) -> Checkpoint:
-        """Compare with the checkpoint, and heal its older slot; create both at the very first start."""
+        """Compare with the checkpoint; create both at the very first start."""
         if self.root == Root():
             if CHECKPOINT in self._disk.names():
                 msg = f"the store is empty, although it has a checkpoint: {WHAT_TO_DO}"
@@ -165,7 +170,6 @@ class Store:
         checkpoint = Checkpoint(self._disk)
         try:
             refuse_unless_current(self.root, checkpoint.read())
-            checkpoint.write(self.root)
         except (StorageError, OSError):
             checkpoint.close()
             raise
@@ -266,17 +270,35 @@ class Store:
     def commit(self, changes: Iterable[LedgerChange], mark: Position) -> None:
         """Make the changes durable in one transaction, with the root and the checkpoint.
 
-        Raises StorageFullError when there is no room: nothing of this transaction happened (rule 30). Raises
-        BookieMustStopError for any other failure, and ever after (rule 23).
+        Raises StorageFullError when there is no room: nothing of this transaction happened, or all of it and the
+        checkpoint does not say so yet (rule 30). Raises BookieMustStopError for any other failure, and ever after (rule 23).
         """
+        self.settle()
+        self._commit(changes, mark)
+        self.is_owing = True
+        self.settle()
+
+    def settle(self) -> None:
+        """Make the newest commit certain if it is not: its page, and only then the checkpoint. Raises as `commit` does."""
         if self._failed is not None:
             raise BookieMustStopError(self._failed)
-        self._commit(changes, mark)
+        if not self.is_owing:
+            return
         try:
+            if self._pages_owed:
+                write_meta_pages_again(self._disk, self._environment.stat()["psize"])
+                self._pages_owed = False
             self._checkpoint.write(self.root)
         except BookieMustStopError as error:
             self._failed = str(error)
             raise
+        self.is_owing = False
+
+    def _settle_if_there_is_room(self) -> None:
+        try:
+            self.settle()
+        except StorageFullError as error:
+            _LOG.warning("the store opens on a full disk", reason=str(error))
 
     def _commit(self, changes: Iterable[LedgerChange], mark: Position) -> None:
         digests: dict[LedgerId, int | None] = {}

@@ -55,6 +55,8 @@ class StoreThread:
 
     def start(self) -> None:
         """Begin to flush."""
+        if self._table.storage.store.is_owing:
+            self._table.flush_wanted.set()  # the disk is full: the bookie should say so now
         self._thread.start()
 
     def flush_now(self, timeout_s: float) -> bool:
@@ -112,6 +114,8 @@ class StoreThread:
                 table.storage.end_flush()
             self._metrics.flush_seconds.observe(perf_counter() - started)
             self._metrics.flushed_bytes.inc(generation.size_bytes)
+        elif not self._settle():
+            return
         self._journal.stored(refusals)
         self._remove_deleted()
         self.progress.rest()
@@ -136,6 +140,18 @@ class StoreThread:
             else:
                 self.has_room = True
                 return True
+
+    def _settle(self) -> bool:
+        """Make the newest commit certain where no other follows; False if there is no room for that."""
+        try:
+            self._table.storage.store.settle()
+        except StorageFullError as error:
+            _LOG.warning("the store has no room", reason=str(error))
+            self.has_room = False
+            self._on_full()
+        else:
+            self.has_room = True
+        return self.has_room
 
     def _make_room(self) -> None:
         """Carry out deletions that came since: their own flush would wait behind the one that has no room."""

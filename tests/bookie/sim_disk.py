@@ -1,11 +1,24 @@
-"""A disk in memory that fails on request and loses unsynced sectors when the power goes."""
+"""A disk in memory that fails on request and loses unsynced sectors when the power goes.
+
+After a sync that failed it does what Linux does: the pages count as clean, so no later sync writes them. As ext4 has it they
+stay readable until the power goes; as Btrfs has it they are dropped at once; of either, some may have been written.
+"""
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Final
 
 from daybook_bookie.disk import Buffer
 
 SECTOR_BYTES: Final = 512
+
+
+class Fate(Enum):
+    """What a failed sync makes of a sector that it was to write."""
+
+    CLEAN = "readable, and never written again"
+    DROPPED = "as if it had not been written"
+    WRITTEN = "durable after all"
 
 
 class SimFile:
@@ -31,14 +44,31 @@ class SimFile:
         self.disk.check("pwritev")
 
     def fdatasync(self) -> None:
-        self.disk.check("fdatasync")
+        try:
+            self.disk.check("fdatasync")
+        except OSError:
+            self._give_up()
+            raise
         self.disk.syncs += 1
-        platter, seen, size = self.platter, self.seen, self.disk.sector_bytes
-        platter.extend(bytes(len(seen) - len(platter)))
+        self.platter.extend(bytes(len(self.seen) - len(self.platter)))
         for sector in self.dirty:
-            begin = sector * size
-            platter[begin : begin + size] = seen[begin : begin + size]
+            self._copy(self.seen, self.platter, sector)
         self.dirty.clear()
+
+    def _give_up(self) -> None:
+        """A sync failed: no sector is dirty any more."""
+        self.platter.extend(bytes(len(self.seen) - len(self.platter)))
+        for sector in sorted(self.dirty):
+            fate = self.disk.fate_of_failed()
+            if fate is Fate.WRITTEN:
+                self._copy(self.seen, self.platter, sector)
+            elif fate is Fate.DROPPED:
+                self._copy(self.platter, self.seen, sector)
+        self.dirty.clear()
+
+    def _copy(self, source: bytearray, target: bytearray, sector: int) -> None:
+        begin, end = sector * self.disk.sector_bytes, (sector + 1) * self.disk.sector_bytes
+        target[begin:end] = source[begin:end]
 
     def read(self, offset: int, size_bytes: int) -> bytes:
         self.disk.check("read")
@@ -69,6 +99,8 @@ class SimDisk:
         self.durable_names: dict[str, SimFile] = {}
         self.fail: dict[str, OSError] = {}
         self.tear_at: int | None = None
+        self.fate_of_failed: Callable[[], Fate] = lambda: Fate.CLEAN
+        """Asked for each sector that a sync was to write and failed."""
         self.syncs = 0
 
     def check(self, operation: str) -> None:
@@ -114,6 +146,7 @@ class SimDisk:
     def power_cut(self, keep: Callable[[str, int], bool], *, keep_names: bool = False) -> "SimDisk":
         """What is left: synced bytes, the unsynced sectors that `keep` names, durable names (or also the others)."""
         left, size = SimDisk(self.sector_bytes), self.sector_bytes
+        left.fate_of_failed = self.fate_of_failed
         names = self.files if keep_names else self.durable_names
         for name, file in names.items():
             copy = SimFile(left)

@@ -93,6 +93,8 @@ class StoreModel:
         """May raise OSError: the commit fails and did not happen."""
         self.after_commit: Callable[[], None] = _always
         """May raise OSError: the commit fails although it happened."""
+        self.is_owing = False
+        """Never: a commit is one step here."""
         self._failed = False
 
     @property
@@ -186,6 +188,9 @@ class StoreModel:
             self.platter.records[change.ledger_id] = change.record
         if not blocks:
             del self.platter.blocks[change.ledger_id]
+
+    def settle(self) -> None:
+        """See EntryStore."""
 
     def check_room(self, size_bytes: int) -> None:
         """See EntryStore."""

@@ -47,7 +47,13 @@ class BookieDisk(Process):
         self.journalled: JournalledDisk | None = None
         if swarm.journalled:
             rng = self.world.rng(f"{bookie}/disk")
-            self.journalled = JournalledDisk(swarm, rng, cluster.checkers.fail, lambda: cluster.is_faulty)
+            self.journalled = JournalledDisk(
+                swarm,
+                rng,
+                cluster.checkers.fail,
+                lambda: cluster.is_faulty,
+                failures=self.world.rng(f"{bookie}/failures"),
+            )
         self.disk: Disk = self.journalled or Disk()
         is_slow = swarm.journalled and len(cluster.bookies) < swarm.slow_bookies
         self._slowness = _SLOW_FACTOR if is_slow else 1
@@ -142,6 +148,10 @@ class BookieDisk(Process):
         self.note(f"stops: {error}")
         self.world.tally.fault("EIO")
         self.world.tally.state("stopped by its disk")
+        assert self.journalled is not None
+        self.journalled.draws_power_loss()
+        if self.journalled.keeps_power:
+            self.world.tally.state("read what was not written")
         self.fail()
 
     # Room

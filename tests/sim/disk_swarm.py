@@ -38,6 +38,10 @@ class DiskSwarm:
     flush_takes_us: int = 2 * MS
     journal_eio: float = 0.0
     store_eio: float = 0.0
+    keeps_power: float = 0.0
+    """How often only the process stops when its disk fails, so that the next one reads what was never written."""
+    drops_failed: bool = False
+    """What a failed sync leaves unwritten can no longer be read, as with Btrfs; otherwise until the power goes, as with ext4."""
     slow_bookies: int = 0
     """How many have a disk that takes ten times as long."""
     faults: int = 0
@@ -62,6 +66,8 @@ def draw_disks(rng: Random, *, journalled: bool | None = None) -> DiskSwarm:
         slow_bookies=rng.choice((0, 0, 0, 1, 2)),
         faults=rng.choice((0, 1, 2, 4, 6)),
         fault_weights=weights,
+        keeps_power=rng.choice((0.0, 0.5, 1.0)),
+        drops_failed=rng.random() < 0.3,
     )
 
 

@@ -7,7 +7,6 @@ lacks any of it, or gives back anything else than what was written, is a violati
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from random import Random
 from typing import Final, NamedTuple
@@ -26,9 +25,8 @@ from daybook.core.frame import decode_entries, decode_header
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.intervals import IntervalSet
 from tests.bookie.sim_disk import SimDisk
-from tests.bookie.store_model import ENDLESS, StoreModel, StorePlatter
+from tests.bookie.store_model import StoreModel, StorePlatter
 from tests.sim.disk import (
-    Disk,
     EntriesRemoved,
     FrameWritten,
     LedgerDropped,
@@ -38,8 +36,9 @@ from tests.sim.disk import (
     Written,
     nothing,
 )
-from tests.sim.disk_errors import failing_commits, failing_writes
+from tests.sim.disk_errors import failing_commits
 from tests.sim.disk_swarm import DiskSwarm
+from tests.sim.failing_disk import FailingDisk
 from tests.sim.journal_records import changed_records, restored
 from tests.sim.replay_checks import Fail, look_at_replay
 
@@ -65,19 +64,24 @@ _SETTINGS: Final = replace(
 _READ_BYTES: Final = 10_000
 
 
-class JournalledDisk(Disk):
+class JournalledDisk(FailingDisk):
     """One bookie's journal and store. Raises what the real ones raise."""
 
     def __init__(
-        self, swarm: DiskSwarm, rng: Random, fail: Fail, is_faulty: Callable[[], bool] = lambda: False
+        self,
+        swarm: DiskSwarm,
+        rng: Random,
+        fail: Fail,
+        is_faulty: Callable[[], bool] = lambda: False,
+        *,
+        failures: Random,
     ) -> None:
-        """`fail` is called with the name of what is violated, and how; `is_faulty`: whether writes may fail now."""
-        super().__init__()
-        self._swarm = swarm
-        self._rng = rng
+        """`fail` is called with the name of what is violated, and how; `is_faulty`: whether writes may fail now.
+
+        `failures` draws what a failed sync leaves, and what stops with the process.
+        """
+        super().__init__(swarm, rng, is_faulty, failures)
         self._fail = fail
-        self._is_faulty = is_faulty
-        self.journal_is_full = False
         self.is_torn = False
         """Whether the last crash kept some of the unsynced sectors and lost others."""
         self._accepted: dict[LedgerId, dict[EntryId, bytes]] = {}
@@ -88,6 +92,7 @@ class JournalledDisk(Disk):
         """Both disks are replaced by empty ones, and made a bookie's."""
         super().wipe()
         self.journal_disk = SimDisk(self._swarm.sector_bytes)
+        self.journal_disk.fate_of_failed = self.fate_of_failed
         self.platter = StorePlatter()
         self.journal_is_full = False
         self._dropped: set[LedgerId] = set()
@@ -140,10 +145,6 @@ class JournalledDisk(Disk):
             self._proves = self.storage.journal.durable
         return len(self.unsynced)
 
-    def draws_crash(self) -> bool:
-        """Whether the power goes before the next sync has ended."""
-        return self._is_faulty() and self._rng.random() < self._swarm.crash_before_sync
-
     def sync(self, count: int) -> list[Waiting]:
         """Sync the journal; raises StorageError."""
         with self._failing("fdatasync"):
@@ -161,33 +162,11 @@ class JournalledDisk(Disk):
         self._refused += refused
         return refused
 
-    def has_room(self) -> bool:
-        """Whether the journal could go on, and no flush would wait."""
-        with self._failing():
-            return self.storage.journal.has_room() and not self.store_is_full
-
-    def make_room(self) -> None:
-        """The volumes were grown."""
-        self.journal_is_full = self.store_is_full = False
-
-    @property
-    def store_is_full(self) -> bool:
-        """Whether the store takes nothing but deletions."""
-        return self.store.room_bytes == 0
-
-    @store_is_full.setter
-    def store_is_full(self, full: bool) -> None:
-        self.store.room_bytes = 0 if full else ENDLESS
-
     def _apply(self, written: Written) -> None:
         """A LAC is durable with the frame that carries it, and with nothing else."""
         if isinstance(written, RecordWritten):
             written = RecordWritten(replace(written.record, last_add_confirmed=NO_ENTRY, length_at_lac=0))
         super()._apply(written)
-
-    def _failing(self, *operations: str) -> AbstractContextManager[None]:
-        ratio = self._swarm.journal_eio if self._is_faulty() else 0.0
-        return failing_writes(self.journal_disk, self._rng, ratio, operations, is_full=self.journal_is_full)
 
     # The store
 
@@ -330,7 +309,10 @@ class JournalledDisk(Disk):
     # The end of a process
 
     def crash(self, rng: Random, keep: float) -> tuple[list[Written], int]:
-        """Power is lost: each unsynced sector stays with probability `keep`. Replays what is left."""
+        """Power is lost: each unsynced sector stays with probability `keep`. Replays what is left.
+
+        If the process stopped by itself and the machine has not, everything it wrote can still be read.
+        """
         before, waiting = self.ledgers, self.unsynced + self._refused
         for ledger_id, entries in self._removing.items():
             self._forget_removed(ledger_id, entries)
@@ -340,7 +322,11 @@ class JournalledDisk(Disk):
             kept.append(rng.random() < keep)
             return kept[-1]
 
-        self.journal_disk = self.journal_disk.power_cut(stays, keep_names=rng.random() < keep)
+        if self.keeps_power:
+            self.keeps_power = False
+            self.journal_disk.killed()
+        else:
+            self.journal_disk = self.journal_disk.power_cut(stays, keep_names=rng.random() < keep)
         self.is_torn = any(kept) and not all(kept)
         self.unsynced = []
         try:

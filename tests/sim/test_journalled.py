@@ -32,7 +32,7 @@ def fail(name: str, why: str) -> None:
 
 
 def new_disk(swarm: DiskSwarm = DISKS) -> JournalledDisk:
-    return JournalledDisk(swarm, Random(1), fail, lambda: True)
+    return JournalledDisk(swarm, Random(1), fail, lambda: True, failures=Random(2))
 
 
 def written(*ids: int, lac: int = -1) -> FrameWritten:
@@ -149,6 +149,25 @@ def test_a_failed_write_or_commit_stops_the_bookie() -> None:
         with pytest.raises(BookieMustStopError):
             add_and_flush(disk, 30)
         disk.crash(Random(0), 0.5)
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_process_that_its_disk_stopped_may_read_what_no_sync_wrote(drops: bool) -> None:
+    """And a power cut takes it away again, unless the replay wrote it."""
+    found = set()
+    for seed in range(20):
+        disk = new_disk(replace(DISKS, journal_eio=1.0, keeps_power=1.0, drops_failed=drops))
+        disk._rng = Random(seed)
+        with pytest.raises(BookieMustStopError):
+            add_each(disk, range(30))
+        disk.draws_power_loss()
+        disk.crash(Random(seed), 0.0)
+        before = {ledger_id: set(stored.entries) for ledger_id, stored in disk.ledgers.items()}
+        found.add(bool(before))
+        disk.crash(Random(seed), 0.0)
+        assert {ledger_id: set(stored.entries) for ledger_id, stored in disk.ledgers.items()} == before
+    assert True in found
+    assert (False in found) is drops
 
 
 def test_a_full_disk_refuses_and_promises_nothing_until_the_store_has_it() -> None:

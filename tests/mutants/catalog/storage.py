@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import daybook_bookie.checkpoint
 import daybook_bookie.journal
 import daybook_bookie.journal_format
 import daybook_bookie.ledger_record
@@ -11,7 +12,7 @@ from daybook_bookie import store_write
 from daybook_bookie.cookies import Start
 from daybook_bookie.entry_store import EntryStore, Space
 from daybook_bookie.journal import Journal
-from daybook_bookie.journal_format import Position
+from daybook_bookie.journal_format import Position, file_name
 from daybook_bookie.journal_replay import JournalReplay
 from daybook_bookie.reads import Walk
 from daybook_bookie.records import Record, fence_record
@@ -23,13 +24,14 @@ from daybook_bookie.write_cache import WriteCache
 
 from daybook.core.frame import FrameHeader
 from daybook.core.ids import NO_ENTRY
-from tests.mutants.catalog.swarms import BROKEN_FLUSHES, DAMAGE, FULL_JOURNALS, JOURNALS
+from tests.mutants.catalog.swarms import BROKEN_FLUSHES, DAMAGE, FAILED_SYNCS, FULL_JOURNALS, JOURNALS
 from tests.mutants.registry import mutant
 
 _STORAGE = "the simulator's disks have no pages of LMDB, no cookies and no second try after a failure"
 
 JOURNAL = "tests/bookie/test_journal.py::"
 STORE = "tests/bookie/test_store.py::"
+OPENING = "tests/bookie/test_store_opening.py::"
 STORE_SPACE = "tests/bookie/test_store_space.py::"
 
 
@@ -88,6 +90,33 @@ def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def journal_goes_on_after_a_failed_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     "A journal whose fsync failed accepts the next write, as if the lost pages were still dirty."
     monkeypatch.setattr(Journal, "_check_alive", _nothing)
+
+
+@mutant(
+    rule=23,
+    caught_by=JOURNAL + "test_rule_23_what_a_failed_sync_left_readable_is_written_again_before_it_counts",
+    swarm=FAILED_SYNCS,
+)
+def replays_sync_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    "What a replay read is synced, and not written: the kernel calls the pages of a failed sync clean."
+
+    def sync(replay: JournalReplay) -> None:
+        for file_id, _, _ in replay._unwritten:
+            replay._disk.open(file_name(file_id)).fdatasync()
+        replay._unwritten.clear()
+
+    monkeypatch.setattr(JournalReplay, "write_again", sync)
+
+
+@mutant(
+    rule=23,
+    caught_by=OPENING
+    + "test_rule_23_the_newest_page_is_written_again_before_the_checkpoint_says_that_it_is_there",
+    not_simulated=_STORAGE,
+)
+def the_newest_page_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The checkpoint calls a commit certain whose page was only read."
+    monkeypatch.setattr(daybook_bookie.store, "write_meta_pages_again", _nothing)
 
 
 @mutant(
@@ -223,6 +252,27 @@ def an_empty_directory_is_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None
 def a_full_disk_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
     "No space at preallocation stops the bookie."
     monkeypatch.setattr(daybook_bookie.journal, "FULL", frozenset())
+
+
+@mutant(
+    rule=30,
+    caught_by=OPENING + "test_rule_30_a_full_disk_that_copies_on_write_refuses_commits_and_opens",
+    not_simulated=_STORAGE,
+)
+def a_checkpoint_without_room_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    "No room for the checkpoint stops the bookie, at each start again."
+    monkeypatch.setattr(daybook_bookie.checkpoint, "FULL", frozenset())
+
+
+@mutant(
+    rule=30,
+    caught_by=JOURNAL
+    + "test_rule_30_a_journal_that_finds_no_room_to_write_again_starts_and_promises_nothing_until_it_does",
+    not_simulated=_STORAGE,
+)
+def what_is_owed_counts_as_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    "What a replay had no room to write again is answered for all the same."
+    monkeypatch.setattr(Journal, "_is_owing", False)
 
 
 @mutant(

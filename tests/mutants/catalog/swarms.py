@@ -154,6 +154,12 @@ JOURNALS: Final[Swarm] = {
 }
 """Bookies flush all the time, and lose power again and again."""
 
+FAILED_SYNCS: Final[Swarm] = {
+    **JOURNALS,
+    "disks": DiskSwarm(journalled=True, file_pages=4, flush_us=150_000, journal_eio=0.05, keeps_power=1.0),
+}
+"""Syncs fail, the bookie starts again on the pages that they left, and then the power goes."""
+
 BROKEN_FLUSHES: Final[Swarm] = {
     **JOURNALS,
     "writers": 3,
