@@ -185,4 +185,6 @@ class Leading:
             Key(LEDGER, each["metadata"]["namespace"], each["metadata"]["name"]) for each in ledgers
         )
         self._queue.add_all(gone_ledgers)  # a look at what is gone forgets it
-        await self._clusters.keep_only(self._inventory.clusters())
+        clusters = self._inventory.clusters()
+        await self._clusters.keep_only(clusters)
+        self._metrics.keep_only(map(str, clusters))

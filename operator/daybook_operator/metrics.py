@@ -56,6 +56,22 @@ class OperatorMetrics:
             "Ledgers with an entry that no reachable bookie has, by cluster.",
             "cluster",
         )
+        self._of_clusters = (self.recovery_jobs, self.under_replicated, self.unrecoverable)
+        self._clusters: set[str] = set()
+
+    def repair_of(self, cluster: str, *, under_replicated: int, unrecoverable: int, jobs: int) -> None:
+        """How the repair of a cluster stands."""
+        self._clusters.add(cluster)
+        self.under_replicated.labels(cluster).set(under_replicated)
+        self.unrecoverable.labels(cluster).set(unrecoverable)
+        self.recovery_jobs.labels(cluster).set(jobs)
+
+    def keep_only(self, clusters: Iterable[str]) -> None:
+        """Say nothing more of clusters that are not looked after any more: what was said last would stand for ever."""
+        for cluster in self._clusters - set(clusters):
+            self._clusters.remove(cluster)
+            for gauge in self._of_clusters:
+                gauge.remove(cluster)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"daybook_operator_{name}", text, labels, registry=self.registry)

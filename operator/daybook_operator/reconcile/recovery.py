@@ -120,10 +120,12 @@ class RecoveryReconciler:
         return key
 
     def _measure(self, seen: RecoverySeen) -> None:
-        cluster, metrics = str(seen.cluster_ref), self._world.metrics
-        metrics.under_replicated.labels(cluster).set(seen.under_replicated)
-        metrics.unrecoverable.labels(cluster).set(sum(task.unrecoverable for task in seen.tasks))
-        metrics.recovery_jobs.labels(cluster).set(sum(job.is_active for job in seen.jobs))
+        self._world.metrics.repair_of(
+            str(seen.cluster_ref),
+            under_replicated=seen.under_replicated,
+            unrecoverable=sum(task.unrecoverable for task in seen.tasks),
+            jobs=sum(job.is_active for job in seen.jobs),
+        )
 
     def _tell_pools(self, link: ClusterLink, seen: RecoverySeen, *, is_news: bool) -> None:
         """The pools' status counts tasks and Jobs: have it brought up to date when they change."""

@@ -1,6 +1,7 @@
 """What the chart renders: who may do what, how pods are held, what its values may be."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -209,6 +210,29 @@ def test_who_is_lost_and_what_lacks_replicas_is_told_by_an_alert_each(render: Re
         ("DaybookUnderReplicated", "daybook_operator_under_replicated_ledgers"),
     ):
         assert alerts[name]["expr"] == f"max by (cluster) ({metric}) > 0"
+
+
+def test_what_alerts_count_is_their_own_releases(render: Render) -> None:
+    """One Prometheus may hear of several: two leaders of two releases are as it should be."""
+
+    def expressions(values: dict[str, Any], *flags: str) -> dict[str, str]:
+        (found,) = of_kind(render(values, *flags), "PrometheusRule")
+        return {each["alert"]: each["expr"] for group in found["spec"]["groups"] for each in group["rules"]}
+
+    here = expressions(EVERYTHING)
+    elsewhere = expressions(EVERYTHING, "--namespace", "other")
+    beside = expressions({**EVERYTHING, "fullnameOverride": "second"})
+    for alert, metric in (
+        ("DaybookNoLeader", "daybook_operator_leading"),
+        ("DaybookZooKeeperWithoutQuorum", "zk_server_state"),
+    ):
+        selectors = [
+            set(re.findall(metric + r"(\{[^}]*\})?", each[alert])) for each in (here, elsewhere, beside)
+        ]
+        assert [len(each) for each in selectors] == [1, 1, 1]
+        assert len(set.union(*selectors)) == 3
+        assert "" not in set.union(*selectors)
+    assert here["DaybookNoLeader"].count('{namespace="data",job=~"(.*/)?daybook-operator"}') == 2
 
 
 def test_a_certificate_is_for_the_names_that_clients_use(render: Render) -> None:
