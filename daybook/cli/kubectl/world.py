@@ -17,6 +17,8 @@ WANTED: Final[Mapping[str, str]] = {
     "RackPlacementSatisfied": "True",
     "RackDiverse": "True",
     "DiskPressure": "False",
+    "ClusterSettingsAccepted": "True",
+    "RecoveryBlocked": "False",
 }
 """Conditions of pools and ledgers that are wrong with any other status, unless the reason is one of `AS_ASKED`."""
 AS_ASKED: Final = ("Hibernated",)

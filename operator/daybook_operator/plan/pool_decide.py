@@ -17,9 +17,10 @@ from daybook_operator.plan.decision import (
     paused,
     sooner,
 )
-from daybook_operator.plan.effects import Apply, Effect, Manifest, PatchMeta, SetLostBookieDelay
+from daybook_operator.plan.effects import Apply, Effect, Manifest, PatchMeta
 from daybook_operator.plan.finalizers import has_finalizer
 from daybook_operator.plan.pool_budgets import budgets_step
+from daybook_operator.plan.pool_cluster_settings import cluster_settings_condition, delay_effects
 from daybook_operator.plan.pool_delete import READY, deletion
 from daybook_operator.plan.pool_drain import drain_step
 from daybook_operator.plan.pool_failures import part_of
@@ -84,6 +85,7 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
         draining.condition,
         *growth.step.conditions,
         disk_condition(world),
+        cluster_settings_condition(world),
         scale.condition,
     ]
     status = status_of(
@@ -103,7 +105,7 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
         *growth.step.effects,
         *(() if blocked is not None else _objects(world, growth, scale.replicas)),
         *topology.effects,
-        *_delay(world),
+        *delay_effects(world),
         *budgets.effects,
         *lost.step.effects,
         *rolling.step.effects,
@@ -213,13 +215,6 @@ def _finalizer(world: PoolWorld) -> list[Effect]:
         if wanted
         else PatchMeta(world.ref, remove_finalizer=FINALIZER)
     ]
-
-
-def _delay(world: PoolWorld) -> list[Effect]:
-    wanted = world.spec.lost_bookie_delay_s
-    if wanted is None or world.cluster is None or world.cluster.lost_bookie_delay_s == wanted:
-        return []
-    return [SetLostBookieDelay(world.cluster_ref, float(wanted))]
 
 
 def _next_look_s(replication: Replication, conditions: list[Condition]) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from daybook.core.ids import BookieId
 from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
+from daybook_operator.plan.pool_cluster_settings import CLUSTER_SETTINGS
 from daybook_operator.plan.pool_delete import READY
 from daybook_operator.plan.pool_drain import Draining
 from daybook_operator.plan.pool_failures import in_words as failures_in_words
@@ -157,6 +158,7 @@ def message(conditions: Sequence[Condition]) -> str:
         PROGRESSING,
         "Hibernated",
         DISK_PRESSURE,
+        CLUSTER_SETTINGS,
     )
     found = {each.type: each for each in conditions if each.is_wrong}
     return next((found[type_].message for type_ in order if type_ in found), "")

@@ -152,6 +152,8 @@ class PoolWorld:
     failed: Mapping[Part, str] = field(default_factory=dict)
     """Parts of the plan that could not be carried out at this look, and why."""
     namespace_is_terminating: bool = False
+    others: tuple[Manifest, ...] = ()
+    """The other pools of the cluster that stay, as the API server has them."""
     defaults: PoolDefaults = field(default_factory=lambda: PoolDefaults("", ""))
 
     @property

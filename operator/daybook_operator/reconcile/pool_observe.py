@@ -78,9 +78,23 @@ class PoolObserver:
             nodes=await self._nodes({pod.node for pod in seen_pods.values() if pod.node}),
             expandable=await self._expandable(_classes_to_grow(seen_claims, spec.volumes)),
             namespace_is_terminating=await self._namespace_is_terminating(manifest),
+            others=await self._others(manifest),
             defaults=defaults,
         )
         return await self._with_cluster(world)
+
+    async def _others(self, manifest: Object) -> tuple[Object, ...]:
+        """The other pools of the pool's cluster, but for those that go."""
+        ref, meta = cluster_of(manifest, self._world.pool_defaults), manifest["metadata"]
+        keys = [k for k in self._world.inventory.pools_of(ref) if k[1:] != (meta["namespace"], meta["name"])]
+        found = await asyncio.gather(*(self._kube.find(*key) for key in keys))
+        return tuple(
+            pool
+            for pool in found
+            if pool is not None
+            and not is_terminating(pool)
+            and cluster_of(pool, self._world.pool_defaults) == ref
+        )
 
     async def _nodes(self, names: set[str]) -> dict[str, Mapping[str, str]]:
         found = await asyncio.gather(*(self._kube.find("Node", "", name) for name in sorted(names)))

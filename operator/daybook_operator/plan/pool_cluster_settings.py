@@ -1,0 +1,57 @@
+"""Settings of a whole cluster that each of its pools may name: the oldest pool's word holds.
+
+Otherwise two pools that differ would overwrite each other's value at every look, and a bookie's disk would be copied
+after the one delay or the other by chance.
+"""
+
+from typing import Final
+
+from daybook_operator.plan.conditions import Condition, fine, wrong
+from daybook_operator.plan.effects import Effect, Manifest, SetLostBookieDelay
+from daybook_operator.plan.pool_world import PoolWorld
+
+CLUSTER_SETTINGS: Final = "ClusterSettingsAccepted"
+
+
+def delay_effects(world: PoolWorld) -> list[Effect]:
+    """Make the cluster's delay for lost bookies what this pool says, if it is this pool that says it."""
+    wanted = world.spec.lost_bookie_delay_s
+    if wanted is None or world.cluster is None or _holder(world) is not None:
+        return []
+    return (
+        []
+        if world.cluster.lost_bookie_delay_s == wanted
+        else [SetLostBookieDelay(world.cluster_ref, float(wanted))]
+    )
+
+
+def cluster_settings_condition(world: PoolWorld) -> Condition:
+    """Whether what this pool says of the whole cluster holds."""
+    wanted, holder = world.spec.lost_bookie_delay_s, _holder(world)
+    if wanted is None or holder is None or _delay_of(holder) == wanted:
+        return fine(CLUSTER_SETTINGS, "Accepted")
+    meta = holder["metadata"]
+    return wrong(
+        CLUSTER_SETTINGS,
+        "HeldByAnotherPool",
+        f"spec.recovery.lostBookieDelaySeconds is {wanted} here and {_delay_of(holder):g} in BookiePool "
+        f"{meta['namespace']}/{meta['name']}, which is older: its value holds for cluster {world.cluster_ref.cluster}",
+        next_step="Set the same value in both, or leave it out here.",
+    )
+
+
+def _holder(world: PoolWorld) -> Manifest | None:
+    """The oldest pool of the cluster that names the delay, if it is another one."""
+    naming = [pool for pool in (world.manifest, *world.others) if _delay_of(pool) is not None]
+    oldest = min(naming, key=_age, default=world.manifest)
+    return None if oldest is world.manifest else oldest
+
+
+def _age(pool: Manifest) -> tuple[str, str, str]:
+    meta = pool["metadata"]
+    return meta.get("creationTimestamp", ""), meta["namespace"], meta["name"]
+
+
+def _delay_of(pool: Manifest) -> float | None:
+    delay_s = (pool["spec"].get("recovery") or {}).get("lostBookieDelaySeconds")
+    return None if delay_s is None else float(delay_s)
