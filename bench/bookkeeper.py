@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bench.sides import PEER, Side, run_client, signal_and_wait
 from bench.workloads import Workload
-from daybook.runtime.ports import free_ports
+from daybook.runtime.ports import HeldPort
 
 START_TIMEOUT_S: Final = 90
 ADDS_IN_PROGRESS_MAX: Final = 8000
@@ -43,6 +43,7 @@ class BookKeeperSide(Side):
         self._jars = self._build(cache)
         self._zookeeper: subprocess.Popen[bytes] | None = None
         self._bookies: list[subprocess.Popen[bytes]] = []
+        self._held: list[HeldPort] = []
         self._ports: list[int] = []
 
     def _build(self, cache: Path) -> str:
@@ -64,7 +65,8 @@ class BookKeeperSide(Side):
         """Start ZooKeeper, format it, start the bookies on empty directories."""
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
-        zookeeper_port, *self._ports = free_ports(1 + bookies)
+        self._held = [HeldPort() for _ in range(1 + bookies)]
+        zookeeper_port, *self._ports = (held.port for held in self._held)
         self._address = f"127.0.0.1:{zookeeper_port}"
         config = self._directory / "zoo.cfg"
         config.write_text(
@@ -134,6 +136,8 @@ class BookKeeperSide(Side):
         assert self._zookeeper is not None
         signal_and_wait([bookie for bookie in self._bookies if bookie.poll() is None], signal.SIGTERM)
         signal_and_wait([self._zookeeper], signal.SIGTERM)
+        while self._held:
+            self._held.pop().close()
 
     def write(self, work: Workload) -> dict[str, Any]:
         """See bench/peer/PeerBench.java."""

@@ -18,9 +18,10 @@ from typing import Final
 
 from daybook.cli.cluster_file import BookieEntry, ClusterError
 from daybook.runtime.allocator import ALLOCATOR
-from daybook.runtime.ports import free_ports
+from daybook.runtime.ports import HeldPort, parse_address
 
 SETTINGS_FILE: Final = "bookie.toml"
+ADDRESSES: Final = ("address", "health_address", "metrics_address")
 START_TIMEOUT_MS: Final = 60_000
 STOP_TIMEOUT_MS: Final = 30_000
 _READY_POLL_MS: Final = 20
@@ -39,16 +40,35 @@ def write_settings(
         known = tomllib.loads(file.read_text(encoding="utf-8"))
     else:
         directory.mkdir(parents=True, exist_ok=True)
-        names = ("address", "health_address", "metrics_address")
-        addresses = (f"127.0.0.1:{port}" for port in free_ports(len(names)))
         directories = {"journal_dir": str(directory / "journal"), "store_dir": str(directory / "store")}
-        known = {**dict(zip(names, addresses, strict=True)), **directories, **defaults}
+        known = {**dict.fromkeys(ADDRESSES, "127.0.0.1:0"), **directories, **defaults}
     merged = {**known, **values}
-    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in merged.items())
+    _write(file, merged)
+    return merged
+
+
+def hold_ports(directory: Path) -> list[HeldPort]:
+    """Hold the ports of the bookie of `directory`, which has its settings there, and return them.
+
+    One that is not chosen yet, or that somebody else has taken while nobody held it, is replaced in the settings: clients
+    find a bookie by its registration.
+    """
+    file = directory / SETTINGS_FILE
+    known = tomllib.loads(file.read_text(encoding="utf-8"))
+    held = []
+    for name in ADDRESSES:
+        host, port = parse_address(known[name])
+        held.append(HeldPort(host, wanted=port))
+        known[name] = str(held[-1].address)
+    _write(file, known)
+    return held
+
+
+def _write(file: Path, settings: Mapping[str, object]) -> None:
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
     partial = file.with_suffix(".tmp")
     partial.write_text(text, encoding="utf-8")
     partial.replace(file)
-    return merged
 
 
 def start_bookie(bookie_id: str, rack: str, directory: Path, zookeeper: str) -> BookieEntry:

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
@@ -13,6 +14,7 @@ from typing import BinaryIO, Final, Self
 from daybook.cli.bookie_process import (
     SETTINGS_FILE,
     erase,
+    hold_ports,
     is_running,
     processes_with,
     reap,
@@ -28,6 +30,7 @@ from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.zookeeper import ZooKeeperStore
 from daybook.runtime.clock import unix_ms
+from daybook.runtime.ports import HeldPort
 
 CLUSTER_NAME: Final = "local"
 KILL_TIMEOUT_MS: Final = 10_000
@@ -37,7 +40,8 @@ class LocalCluster:
     """Bookies and their ZooKeeper under one directory; `with` starts and stops them.
 
     Data stays in the directory: a cluster that is started there again finds its ledgers, and starts all of the bookies
-    that were there before. One at a time runs in a directory.
+    that were there before. One at a time runs in a directory. The ports of a cluster that runs are held, also those of a
+    bookie that is down.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class LocalCluster:
         self._racks = {name: racks[n % len(racks)] if racks else f"rack-{n}" for n, name in enumerate(names)}
         self._settings = settings or {}
         self._lock: BinaryIO | None = None
+        self._ports: dict[str, list[HeldPort]] = {}
         self.zookeeper = EmbeddedZooKeeper(self.directory / "zookeeper")
 
     @property
@@ -76,14 +81,10 @@ class LocalCluster:
         try:
             self._stop_leftovers()
             self.zookeeper.start()
-            try:
-                asyncio.run(_format(self.zookeeper.connect_string))
-                entries = self._start_all()
-            except BaseException:
-                self.zookeeper.stop()
-                raise
+            asyncio.run(_format(self.zookeeper.connect_string))
+            entries = self._start_all()
         except BaseException:
-            self._leave_directory()
+            self._let_go()
             raise
         ClusterFile(self.zookeeper.connect_string, CLUSTER_NAME, entries).write(self.directory)
 
@@ -113,7 +114,13 @@ class LocalCluster:
             raise ClusterError(msg) from error
         self._lock = lock
 
-    def _leave_directory(self) -> None:
+    def _let_go(self) -> None:
+        """Of the directory and the ports, after ZooKeeper has ended."""
+        self.zookeeper.close()
+        (self.directory / CLUSTER_FILE).unlink(missing_ok=True)
+        for port in chain.from_iterable(self._ports.values()):
+            port.close()
+        self._ports.clear()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -131,16 +138,19 @@ class LocalCluster:
         directory = self.directory / bookie_id
         defaults = {"bookie_id": bookie_id, "cluster": CLUSTER_NAME, "rack": self._racks[bookie_id]}
         settings = write_settings(directory, defaults, self._settings)
-        return start_bookie(bookie_id, str(settings["rack"]), directory, self.zookeeper.connect_string)
+        self._ports[bookie_id] = hold_ports(directory)
+        return start_bookie(bookie_id, str(settings["rack"]), directory, self.zookeeper_of(bookie_id))
+
+    def zookeeper_of(self, bookie_id: str) -> str:  # noqa: ARG002 - chaos gives each bookie a road of its own
+        """What this bookie connects to."""
+        return self.zookeeper.connect_string
 
     def stop(self) -> None:
         """Stop everything gracefully: bookies flush, ZooKeeper last."""
         try:
             stop_bookies(self.bookies)
         finally:
-            self.zookeeper.stop()
-            (self.directory / CLUSTER_FILE).unlink(missing_ok=True)
-            self._leave_directory()
+            self._let_go()
 
     def start_bookie(self, bookie_id: str) -> BookieEntry:
         """Start a bookie that does not run; see `start_one`."""

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from daybook.core.errors import DaybookError
 from daybook.runtime.clock import monotonic_s
-from daybook.runtime.ports import free_ports
+from daybook.runtime.ports import HeldPort
 
 TICK_MS: Final = 500
 HEAP_MB: Final = 256
@@ -26,7 +26,6 @@ START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 10.0
 _PROBE_PAUSE_S: Final = 0.02
 _PROBE_TIMEOUT_S: Final = 1.0
-_PORT_ATTEMPTS: Final = 5
 _CONNECT: Final = struct.pack(">iiqiqi16sB", 45, 0, 0, 1000, 0, 16, b"", 0)
 """A client's first request: length, protocol, last transaction seen, time-out in ms, no session yet, not read-only."""
 _CLOSE: Final = struct.pack(">iii", 8, 1, -11)
@@ -52,15 +51,14 @@ class EmbeddedZooKeeperError(DaybookError):
 class EmbeddedZooKeeper:
     """One ZooKeeper server process. Data, configuration and log are in `directory`; all methods block."""
 
-    def __init__(
-        self, directory: Path, *, port: int = 0, heap_mb: int = HEAP_MB, listen_on: str = "127.0.0.1"
-    ) -> None:
-        """Prepare; with port 0 a free one is chosen at the first start and kept.
+    def __init__(self, directory: Path, *, heap_mb: int = HEAP_MB, listen_on: str = "127.0.0.1") -> None:
+        """Prepare; a free port is chosen at the first start, and held until `close`.
 
         `listen_on`: 0.0.0.0 for a network of this process alone, in which clients use addresses of their own.
         """
         self.directory = directory
-        self.port = port
+        self.port = 0
+        self._held: HeldPort | None = None
         self._listen_on = listen_on
         self._heap_mb = heap_mb
         self._process: subprocess.Popen[bytes] | None = None
@@ -87,21 +85,25 @@ class EmbeddedZooKeeper:
         """
         assert self.pid is None, "the server runs already"
         command = [find_java(), "-cp", find_jars()]
-        chosen = self.port != 0
-        for attempt in range(_PORT_ATTEMPTS):
-            if not chosen:
-                (self.port,) = free_ports(1)
-            self._spawn(command)
-            if self._wait_until_serving():
-                return self
-            if chosen or "BindException" not in self._log_tail() or attempt == _PORT_ATTEMPTS - 1:
-                break
+        if self._held is None:
+            self._held = HeldPort(self._listen_on, wanted=self.port)
+            self.port = self._held.port
+        self._spawn(command)
+        if self._wait_until_serving():
+            return self
         msg = f"ZooKeeper did not start on {self.connect_string}; its log {self.log_file} ends with:\n{self._log_tail()}"
         raise EmbeddedZooKeeperError(msg)
 
     def stop(self) -> None:
         """End the server, also a paused one; its data stays. Does nothing if it does not run."""
         self._end(signal.SIGTERM)
+
+    def close(self) -> None:
+        """End the server and let go of its port; it may be started again, and gets the same one if nobody has it then."""
+        self.stop()
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def kill(self) -> None:
         """End the server as a crash would."""
@@ -123,7 +125,7 @@ class EmbeddedZooKeeper:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop it."""
-        self.stop()
+        self.close()
 
     def _spawn(self, command: list[str]) -> None:
         data = self.directory / "data"

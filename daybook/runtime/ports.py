@@ -5,7 +5,8 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 from random import SystemRandom
-from typing import Final, NamedTuple
+from types import TracebackType
+from typing import Final, NamedTuple, Self
 
 _LOWEST: Final = 10_000
 _FIRST_DYNAMIC: Final = 49_152
@@ -38,28 +39,71 @@ def parse_address(text: str) -> Address:
     return Address(bare, int(port))
 
 
-def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` different ports that are free now. Prefer port 0 where the server itself can choose.
+class HeldPort:
+    """A port that nobody else gets while a server is to be started on it, serves, or is down for a moment.
 
-    None that the kernel gives to connections: one of those could take it before the server does. Raises OSError if there
-    are not so many.
+    Linux lets a server listen on a port that another socket has bound, if that one does not listen and both have set
+    SO_REUSEADDR, as servers do (gRPC's, Java's, Go's, Python's). To everybody else the port is taken, and the kernel gives
+    it to no connection. So it is bound here before anybody is told of it, for as long as this object is open.
     """
+
+    def __init__(self, host: str = "127.0.0.1", wanted: int = 0) -> None:
+        """Hold `wanted` if nobody has it, else one that is free. Raises OSError if none is."""
+        found = _bind(host, wanted, again=True) if wanted else None
+        self._sockets = found or _bind_any(host)
+        self.address = Address(host, self._sockets[0].getsockname()[1])
+
+    @property
+    def port(self) -> int:
+        """Its number."""
+        return self.address.port
+
+    def close(self) -> None:
+        """Let go of it; a server that listens there goes on."""
+        for each in self._sockets:
+            each.close()
+
+    def __enter__(self) -> Self:
+        """It is held already."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of it."""
+        self.close()
+
+
+def _bind_any(host: str) -> list[socket.socket]:
+    """None that the kernel gives to connections: one of those could take it after its server has ended."""
     first, after = _LOWEST, _first_of_connections()
-    found: list[int] = []
-    with ExitStack() as held:
-        for port in SystemRandom().sample(range(first, after), after - first):
-            probe = held.enter_context(socket.socket())
-            try:
-                probe.bind((host, port))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                continue
-            found.append(port)
-            if len(found) == count:
-                return found
-    msg = f"no {count} ports from {first} to {after - 1} of {host} are free: stop what listens there"
+    for port in SystemRandom().sample(range(first, after), after - first):
+        if found := _bind(host, port):
+            return found
+    msg = f"no port from {first} to {after - 1} of {host} is free: stop what listens there"
     raise OSError(errno.EADDRINUSE, msg)
+
+
+def _bind(host: str, port: int, *, again: bool = False) -> list[socket.socket] | None:
+    """Sockets on the port, None if it is taken; with `again` connections of an earlier server do not count.
+
+    UDP's is for nobody but others that hold ports: two sockets of TCP that set SO_REUSEADDR would both get the port.
+    """
+    with ExitStack() as made:
+        guard = made.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+        held = made.enter_context(socket.socket())
+        try:
+            guard.bind((host, port))
+            if again:
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return None
+            raise
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.pop_all()
+        return [held, guard]
 
 
 def _first_of_connections() -> int:

@@ -17,10 +17,9 @@ from daybook.cli.bookie_process import (
     reap,
     start_bookie,
     wait_for_exit,
-    write_settings,
 )
 from daybook.cli.cluster_file import BookieEntry, ClusterError
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.cli.local_cluster import LocalCluster
 from daybook.cli.zookeeper import EmbeddedZooKeeper
 from tests.chaos.powercut.disk import WatchedDirectory
 from tests.chaos.powercut.shim import preloaded
@@ -48,16 +47,10 @@ class _Cluster(LocalCluster):
     zookeeper_hosts: Mapping[str, str] = MappingProxyType({})
     """By bookie; empty where all use the same."""
 
-    def zookeeper_of(self, bookie: str) -> str:
+    def zookeeper_of(self, bookie_id: str) -> str:
         """What this bookie connects to."""
-        host = self.zookeeper_hosts.get(bookie)
-        return f"{host}:{self.zookeeper.port}" if host else self.zookeeper.connect_string
-
-    def _start(self, bookie_id: str) -> BookieEntry:
-        directory = self.directory / bookie_id
-        identity = {"bookie_id": bookie_id, "cluster": CLUSTER_NAME, "rack": self._racks[bookie_id]}
-        settings = write_settings(directory, identity, self._settings)
-        return start_bookie(bookie_id, str(settings["rack"]), directory, self.zookeeper_of(bookie_id))
+        host = self.zookeeper_hosts.get(bookie_id)
+        return f"{host}:{self.zookeeper.port}" if host else super().zookeeper_of(bookie_id)
 
 
 class Bookies:

@@ -24,7 +24,6 @@ from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.worker import RepairWorker
 from daybook.core.errors import DaybookError
 from daybook.metadata.tasks import RepairTasks
-from daybook.runtime.ports import free_ports
 from tests.chaos import network
 from tests.chaos.bookies import SETTINGS, Bookies
 from tests.chaos.faults import FaultMaker
@@ -61,10 +60,9 @@ class Storm:
         self._seed = seed
         self._can_partition = can_partition
         for number, name in enumerate(self.bookies.names):
-            (port,) = free_ports(1)
             host = network.bookie_address(number) if can_partition else "127.0.0.1"
             identity = {"bookie_id": name, "cluster": CLUSTER_NAME, "rack": "abc"[number % 3]}
-            write_settings(directory / name, {**identity, "address": f"{host}:{port}"}, SETTINGS)
+            write_settings(directory / name, {**identity, "address": f"{host}:0"}, SETTINGS)
 
     async def run(self, minutes: float) -> None:
         """Faults for so long, then peace; `violations` tells what was wrong."""

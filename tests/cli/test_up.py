@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from daybook.cli.bookie_process import processes_with, wait_for_exit
 from daybook.cli.cluster_file import ClusterFile
+from daybook.runtime.ports import HeldPort, parse_address
 from tests.cli.kit import WAIT_S, Process, run, write
 from tests.runtime.certificates import new_authority
 
@@ -90,9 +90,14 @@ def _written(directory: Path, env: dict[str, str]) -> int:
 def test_data_outlives_the_cluster_its_death_and_a_port_that_is_taken(tmp_path: Path) -> None:
     with start(tmp_path, "--bookies", 2, "--restart") as up:
         ledger = write(tmp_path, b"kept\n", *TWO)
+        before = ClusterFile.read(tmp_path).bookie("bookie-0")
         old = kill(tmp_path, "bookie-0")
+        wanted = parse_address(before.metrics_address).port
+        with HeldPort(wanted=wanted) as other:
+            assert other.port != wanted, "it is kept for the bookie"
         up.wait_for_error("and is started again")
         address = ClusterFile.read(tmp_path).bookie("bookie-0").address
+        assert address == before.address
         up.send(signal.SIGKILL)
         up.end()
     left = still_there(tmp_path)
@@ -106,11 +111,11 @@ def test_data_outlives_the_cluster_its_death_and_a_port_that_is_taken(tmp_path: 
         up.send(signal.SIGINT)
         assert up.end()[0] == 0
 
-    host, port = address.split(":")
-    with socket.create_server((host, int(port))):
-        told = run("up", "--dir", tmp_path)
-        assert told.exit_code == 1
-        assert f"{address} is in use" in told.stderr
+    with HeldPort(wanted=parse_address(address).port), start(tmp_path, "--bookies", 1) as up:
+        assert ClusterFile.read(tmp_path).bookie("bookie-0").address != address
+        assert run("ledger", "read", ledger, "--dir", tmp_path).stdout == "kept\n"
+        up.send(signal.SIGINT)
+        assert up.end()[0] == 0
     assert still_there(tmp_path) == []
 
 

@@ -18,14 +18,13 @@ from typing import Any, Final, Self
 import yaml
 from kubernetes import client, config
 
-from daybook.runtime.ports import free_ports
+from daybook.runtime.ports import HeldPort
 from tests.cluster.pki import Authority, Pair, TokenKey
-from tests.cluster.process import Process, ProcessError
+from tests.cluster.process import Process
 from tests.fixtures.bound import bound_to_us
 
 START_TIMEOUT_S: Final = 60.0
 _ASK_TIMEOUT_S: Final = 5.0
-_PORT_ATTEMPTS: Final = 5
 _SERVICE_RANGE: Final = "10.96.0.0/16"
 _API_SERVICE: Final = "10.96.0.1"
 _TOKEN_SECONDS: Final = 24 * 3600
@@ -73,30 +72,30 @@ class ControlPlane:
         self._etcd: Process | None = None
         self._api_server: Process | None = None
         self._controllers: Process | None = None
+        self._held: list[HeldPort] = []
 
     # ------------------------------------------------------------------------------------------------ its life
 
     def start(self) -> Self:
         """Start everything; return once the API server answers and the controllers work."""
-        for attempt in range(_PORT_ATTEMPTS):
-            etcd_port, peer_port, free_port = free_ports(3)
-            self.port = self._place.port or free_port
-            self._prepare(etcd_port, peer_port)
-            try:
-                self._start_all()
-            except ProcessError as error:
-                self.stop()
-                if "address already in use" in str(error) and attempt < _PORT_ATTEMPTS - 1:
-                    continue  # another process took a port between our look and our start
-                raise
-            return self
-        raise AssertionError
+        self._held = [HeldPort() for _ in range(3)]
+        etcd_port, peer_port, free_port = (held.port for held in self._held)
+        self.port = self._place.port or free_port
+        self._prepare(etcd_port, peer_port)
+        try:
+            self._start_all()
+        except BaseException:
+            self.stop()
+            raise
+        return self
 
     def stop(self) -> None:
         """End everything, by process id."""
         for process in (self._controllers, self._api_server, self._etcd):
             if process is not None:
                 process.kill()  # nothing here is to be kept
+        while self._held:
+            self._held.pop().close()
 
     def __enter__(self) -> Self:
         """Start it."""

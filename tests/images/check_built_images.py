@@ -19,7 +19,7 @@ from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.zookeeper import ZooKeeperStore
 from daybook.runtime.clock import unix_ms
-from daybook.runtime.ports import free_ports
+from daybook.runtime.ports import HeldPort
 from tests.images.build import TARGETS, build
 from tests.images.container import Image, end
 
@@ -131,7 +131,8 @@ async def make_cluster(zookeeper: str, name: str) -> None:
 
 def test_images_of_zookeeper_and_bookie_work_together(archives: dict[str, Path], tmp_path: Path) -> None:
     """A server serves, a bookie registers, and entries written by one process are read by another."""
-    client, zookeeper_health, data_port, health_port, metrics_port = free_ports(5)
+    held = [HeldPort() for _ in range(5)]
+    client, zookeeper_health, data_port, health_port, metrics_port = (each.port for each in held)
     for name in ("journal", "store", "data"):
         (tmp_path / name).mkdir()
     processes = []
@@ -171,4 +172,6 @@ def test_images_of_zookeeper_and_bookie_work_together(archives: dict[str, Path],
         finally:
             told = [end(process) for process in processes]
             print(*told, sep="\n")  # pytest shows it where the test failed
+            for each in held:
+                each.close()
     assert list((tmp_path / "journal").iterdir())

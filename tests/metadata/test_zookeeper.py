@@ -6,7 +6,6 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from kazoo.security import make_digest_acl
@@ -25,6 +24,7 @@ from daybook.metadata.registration import Registration
 from daybook.metadata.store import NoNodeError, Session, StoreClosedError, StoreError, Versioned
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.clock import monotonic_s
+from daybook.runtime.ports import HeldPort
 from tests.fixtures.zookeeper import expire_session
 from tests.metadata.harness import LAYOUT, following, formatted, ledger, soon, stores, zookeeper_opener
 
@@ -366,11 +366,13 @@ def test_a_stopped_server_keeps_its_port_and_data_and_a_paused_one_can_be_stoppe
 
 
 @pytest.mark.integration
-def test_a_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = EmbeddedZooKeeper(tmp_path, port=taken.getsockname()[1])
-        with pytest.raises(EmbeddedZooKeeperError, match="BindException"):
-            server.start()
+def test_nobody_gets_the_port_of_a_server_that_is_down_for_a_moment(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    own_zookeeper.kill()
+    with HeldPort(wanted=own_zookeeper.port) as other:
+        assert other.port != own_zookeeper.port
+    own_zookeeper.start()
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "java"])

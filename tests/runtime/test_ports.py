@@ -1,35 +1,82 @@
 """Ports, addresses and clocks."""
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import pytest
 
 from daybook.runtime import ports
-from daybook.runtime.ports import Address, PortInUseError, check_port_free, free_ports, parse_address
+from daybook.runtime.ports import Address, HeldPort, PortInUseError, check_port_free, parse_address
 
 
-def test_free_ports_differ_and_can_be_bound() -> None:
-    found = free_ports(20)
-    assert len(set(found)) == 20
-    for port in found:
-        with socket.socket() as server:
-            server.bind(("127.0.0.1", port))
+def listen(port: int) -> socket.socket:
+    """As servers do; Python's `create_server` sets SO_REUSEADDR, too."""
+    return socket.create_server(("127.0.0.1", port))
 
 
-def test_a_free_port_is_none_that_the_kernel_gives_to_connections(
+def test_nobody_but_a_server_gets_a_port_that_is_held() -> None:
+    with HeldPort() as held:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(held.address)
+        with HeldPort(wanted=held.port) as second:
+            assert second.port != held.port
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(held.address)
+        for _ in range(2):  # it is held before the server listens, meanwhile, and after the server has ended
+            check_port_free(held.address, "address")
+            with listen(held.port):
+                socket.create_connection(held.address).close()
+                with pytest.raises(PortInUseError):
+                    check_port_free(held.address, "address")
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(held.address)
+
+
+def test_a_server_of_grpc_listens_on_a_port_that_is_held() -> None:
+    with HeldPort() as held:
+        server = grpc.server(ThreadPoolExecutor(1))
+        assert server.add_insecure_port(str(held.address)) == held.port
+        server.start()
+        with grpc.insecure_channel(str(held.address)) as channel:
+            grpc.channel_ready_future(channel).result(timeout=30)
+        server.stop(None).wait()
+
+
+def test_the_port_that_is_wanted_is_held_again_though_connections_of_its_server_linger() -> None:
+    with HeldPort() as held, listen(held.port) as server:
+        client = socket.create_connection(held.address)
+        accepted, _ = server.accept()
+        accepted.close()  # who closes first keeps the address for a minute
+        client.close()
+    with HeldPort(wanted=held.port) as again:
+        assert again.port == held.port
+        with listen(held.port), HeldPort(wanted=held.port) as other:
+            assert other.port != held.port
+
+
+def test_a_held_port_is_none_that_the_kernel_gives_to_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = tmp_path / "range"
     kernels.write_text("11010\t60999\n", encoding="ascii")
     monkeypatch.setattr(ports, "_RANGE", kernels)
-    assert all(10_000 <= port < 11_010 for port in free_ports(50))
+    held = _hold(50)
+    assert len(set(held)) == 50
+    assert all(10_000 <= port < 11_010 for port in held)
+
+
+def _hold(count: int) -> list[int]:
+    with ExitStack() as stack:
+        return [stack.enter_context(HeldPort()).port for _ in range(count)]
 
 
 def test_more_ports_than_there_are_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "_first_of_connections", lambda: 10_002)
-    with pytest.raises(OSError, match=r"no 5 ports from 10000 to 10001 of 127\.0\.0\.1 are free: stop what"):
-        free_ports(5)
+    with pytest.raises(OSError, match=r"no port from 10000 to 10001 of 127\.0\.0\.1 is free: stop what"):
+        _hold(3)
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:3181", "bookie-0.pool:0", "[::1]:3181"])

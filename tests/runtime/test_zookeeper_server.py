@@ -7,7 +7,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 
 from daybook.cli.zookeeper import find_jars, find_java
 from daybook.runtime import zookeeper_server
-from daybook.runtime.ports import free_ports
+from daybook.runtime.ports import HeldPort
 from daybook.runtime.zookeeper_server import (
     ServerSettings,
     WrongSettingsError,
@@ -113,8 +113,8 @@ def test_figures_become_metrics_and_words_do_not() -> None:
 class Server:
     """The entry point as a process."""
 
-    def __init__(self, folder: Path, **variables: str) -> None:
-        self.port, self.health_port, self.tls_port = free_ports(3)
+    def __init__(self, folder: Path, ports: Sequence[int], variables: Mapping[str, str]) -> None:
+        self.port, self.health_port, self.tls_port = ports
         given = {
             "ZOOKEEPER_DATA_DIR": str(folder / "data"),
             "ZOOKEEPER_RUN_DIR": str(folder / "run"),
@@ -142,7 +142,8 @@ class Server:
 @contextmanager
 def running(folder: Path, **variables: str) -> Iterator[Server]:
     """A server that serves."""
-    server = Server(folder, **variables)
+    held = [HeldPort() for _ in range(3)]
+    server = Server(folder, [each.port for each in held], variables)
     pause = threading.Event()
     try:
         for _ in range(600):
@@ -157,6 +158,8 @@ def running(folder: Path, **variables: str) -> Iterator[Server]:
         if server.process.poll() is None:
             server.process.terminate()  # killed, it would leave the server that it started behind
         server.process.wait(30)
+        for each in held:
+            each.close()
 
 
 @pytest.mark.integration

@@ -10,7 +10,7 @@ import pytest
 from kubernetes import client as kubernetes
 
 from daybook.cli.zookeeper import EmbeddedZooKeeper
-from daybook.runtime.ports import free_ports
+from daybook.runtime.ports import HeldPort
 from tests.cluster.control_plane import ControlPlane
 from tests.operator.api.operator_kit import OperatorProcess, condition, ledger, pool, until
 from tests.operator.api.rest import RefusedError, Resources, role
@@ -115,8 +115,15 @@ def test_a_deleted_namespace_stops_the_operator_for_no_other(
     assert (operator.probe("/healthz"), operator.probe("/readyz")) == (200, 200)
 
 
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port on which nobody listens."""
+    with HeldPort() as held:
+        yield held.port
+
+
 def test_the_conditions_of_a_ledger_lead_to_the_cause(
-    stage: tuple[Resources, list[OperatorProcess]], control_plane: ControlPlane
+    stage: tuple[Resources, list[OperatorProcess]], control_plane: ControlPlane, port: int
 ) -> None:
     """No pool; a pool whose ZooKeeper does not answer; then the namespace ends although a finalizer is on the Ledger."""
     resources, (operator, _) = stage
@@ -124,7 +131,6 @@ def test_the_conditions_of_a_ledger_lead_to_the_cause(
     operator.start(DAYBOOK_OPERATOR_LEASE_DURATION_MS="60000")
     resources.create(ledger("orders", reclaimPolicy="Delete"))
     until(lambda: reason_of(resources, "orders") == "PoolNotFound", operator, "there is no pool")
-    (port,) = free_ports(1)
     resources.create(pool("bk", f"127.0.0.1:{port}", "nowhere", is_paused=True))
     until(lambda: reason_of(resources, "orders") == "MetadataUnavailable", operator, "the pool's event came")
     said = condition(resources.get("Ledger", "orders"), "Ready")
