@@ -21,6 +21,7 @@ from daybook_bookie.append import AppendStream
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.passwords import refuse_impossible
+from daybook_bookie.rollback import RollBackGuard
 
 _LOG: Final = get_logger(__name__)
 _ATTEMPTS_MAX: Final = 3
@@ -48,6 +49,7 @@ class Attacher:
         self,
         table: LedgerTable,
         read_metadata: ReadMetadata,
+        guard: RollBackGuard,
         metrics: BookieMetrics,
         *,
         workers: int,
@@ -56,6 +58,7 @@ class Attacher:
         """`read_metadata` syncs first; it raises DaybookError when the store does not answer."""
         self._table = table
         self._read_metadata = read_metadata
+        self._guard = guard
         self._metrics = metrics
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="attach")
         self._places = threading.Semaphore(workers + waiting_max)
@@ -94,8 +97,10 @@ class Attacher:
             return verdict
 
     def _attach_later(self, stream: AppendStream, request: pb.Attach) -> None:
+        why_not = ""
         try:
-            verdict = self._with_metadata(stream, request)
+            why_not = self._guard.why_not_begin(request.ledger_id)
+            verdict = AttachVerdict.NEEDS_METADATA if why_not else self._with_metadata(stream, request)
         except DaybookError as error:
             _LOG.warning("a ledger's metadata cannot be read", ledger_id=request.ledger_id, reason=str(error))
             verdict = AttachVerdict.NEEDS_METADATA
@@ -104,7 +109,7 @@ class Attacher:
             verdict = AttachVerdict.NEEDS_METADATA
         finally:
             self._places.release()
-        self._answer(stream, request, verdict)
+        self._send(stream, request, verdict.code, why_not or _DETAILS[verdict])
 
     def _with_metadata(self, stream: AppendStream, request: pb.Attach) -> AttachVerdict:
         verdict = AttachVerdict.NEEDS_METADATA
@@ -115,6 +120,7 @@ class Attacher:
                     verdict = ledger.attach_with_metadata(
                         stream.stream_id, request.key, _purpose(request), metadata
                     )
+                    self._table.touched(request.ledger_id)
                     self._keep_or_release(stream, request.ledger_id, verdict)
             if verdict is not AttachVerdict.NEEDS_METADATA:
                 break

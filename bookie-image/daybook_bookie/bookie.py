@@ -30,6 +30,7 @@ from daybook_bookie.metadata_link import MetadataLink
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.passwords import Passwords
 from daybook_bookie.reads import Reads
+from daybook_bookie.rollback import RollBackGuard
 from daybook_bookie.scrubber import Scrubber
 from daybook_bookie.settings import BookieSettings
 from daybook_bookie.storage import Storage
@@ -68,6 +69,7 @@ class Bookie:
         )
         self._mode = KeptMode(RealDisk(settings.store_dir))
         self._mode_lock = threading.Lock()
+        self.roll_back = RollBackGuard(RealDisk(settings.store_dir), link)
         self._state_lock = threading.Lock()
         self.table.read_only_reason = self._mode.reason()
         self._on_failure = on_failure
@@ -123,6 +125,7 @@ class Bookie:
             self.table,
             self.journal,
             self.link,
+            self.roll_back,
             metrics,
             interval_ms=settings.gc_interval_ms,
             surplus=SurplusCollector(self.table, self.link, metrics, settings.bookie_id),
@@ -143,6 +146,7 @@ class Bookie:
         self.attacher = Attacher(
             self.table,
             self.link.read_ledger,
+            self.roll_back,
             self.metrics,
             workers=self.settings.attach_workers,
             waiting_max=self.settings.attaches_waiting_max,
@@ -353,6 +357,7 @@ class Bookie:
         metrics.write_cache_bytes.set_function(lambda: self.storage.cache.size_bytes)
         metrics.registered.set_function(lambda: self.link.is_listed)
         metrics.ledgers.set_function(lambda: len(self.table.known_ids()))
+        metrics.metadata_rolled_back.set_function(lambda: bool(self.roll_back.reason))
         metrics.limbo_ledgers.set_function(lambda: len(self.table.limbo_marks()))
         for index, usage in enumerate(self.disk_watch.usages):
             metrics.disk_used_ratio.labels(usage.name).set_function(partial(self._used_ratio, index))

@@ -31,6 +31,7 @@ from daybook_bookie.disk import Disk, RealDisk
 from daybook_bookie.kept_mode import KeptMode
 from daybook_bookie.metadata_link import MetadataLink
 from daybook_bookie.records import NONCE_BYTES, limbo_record
+from daybook_bookie.rollback import forget_roll_back
 from daybook_bookie.settings import BookieSettings
 from daybook_bookie.storage import Storage
 from daybook_bookie.storage_errors import CookieError
@@ -147,6 +148,7 @@ class _Boot:
         for disk in self._disks.values():
             begin_creation(disk, cookie)
         KeptMode(self._disks["store"]).keep("")  # a new life: what the old one was told ended with it
+        forget_roll_back(self._disks["store"])
         storage = self._open_disks(new=True)
         try:
             if start is Start.REPLACEMENT:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import grpc
 
 from daybook.core.bookie import LacAnswer
-from daybook.core.errors import Code
+from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import LedgerId
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
@@ -122,6 +122,7 @@ class Control:
         """The bookie as a whole."""
         bookie = self._bookie
         fullest = bookie.disk_watch.fullest
+        known = self._table.known()
         return pb.GetInfoResponse(
             bookie_id=bookie.settings.bookie_id,
             boot_id=bookie.boot_id,
@@ -130,11 +131,13 @@ class Control:
             read_only_reason=bookie.read_only_reason,
             capacity_bytes=fullest.capacity_bytes,
             free_bytes=fullest.free_bytes,
-            ledgers=len(self._table.known_ids()),
+            ledgers=len(known.ledger_ids),
             write_cache_bytes=self._table.storage.cache.size_bytes,
             journal_bytes=bookie.journal_bytes(),
             streams=bookie.open_streams,
             limbo_ledgers=len(self._table.limbo_marks()),
+            collection_refused=bookie.roll_back.reason,
+            highest_ledger=max(known.highest_proved, bookie.roll_back.highest_held),
         )
 
     def list_ledgers(self, request: pb.ListLedgersRequest, _: grpc.ServicerContext) -> pb.ListLedgersResponse:
@@ -230,6 +233,16 @@ class Control:
         return pb.CollectGarbageResponse(
             code=code, deleted=result.deleted, detail=result.detail, surplus_entries=result.surplus_entries
         )
+
+    def accept_roll_back(
+        self, request: pb.AcceptRollBackRequest, context: grpc.ServicerContext
+    ) -> pb.AcceptRollBackResponse:
+        """Take what ZooKeeper says now for the truth again (rule 62)."""
+        try:
+            why_not = self._bookie.roll_back.accept(request.highest_ledger)
+        except (DaybookError, OSError) as error:
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"the roll-back cannot be accepted now: {error}")
+        return pb.AcceptRollBackResponse(accepted=not why_not, detail=why_not)
 
 
 def _page(items: Iterable[T], limit: int) -> tuple[list[T], bool]:

@@ -4,6 +4,7 @@ Used by the Fence call and by recovery reads. A second fencer waits for the same
 must wait puts the fence into the journal behind what is queued, and one group makes all of them durable.
 """
 
+from functools import partial
 from typing import Final
 
 from daybook.core.bookie import AttachVerdict, LacAnswer
@@ -61,7 +62,8 @@ class Fencer:
                 records = self._table.changed_records(ledger) if ledger.record_changed else []
                 if fence.wait:
                     records.append(self._table.storage.decide(fence_record(ledger_id)))
-                barrier = Barrier(records, on_durable=ledger.fence_is_durable)
+                barrier = Barrier(records, on_durable=partial(ledger.fence_is_durable, fence.number))
+                self._table.touched(ledger_id)
                 self._journal.put(barrier)
             code = barrier.wait(self._timeout_s)
         if code is Code.OK:

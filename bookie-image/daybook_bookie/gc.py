@@ -4,10 +4,15 @@ The most dangerous thing a bookie does, so absence is proved twice: the ledger i
 after the bookie knew it, and a direct read after a sync finds nothing. An error proves nothing: the round, or the
 ledger, is skipped (rule 28). The deletion is journalled before it is carried out, and whoever is attached must attach
 again, which needs metadata that is gone (rule 20).
+
+All of it trusts that the metadata never goes back. So each round first holds what is here against the counter of ids,
+and collects nothing once ZooKeeper was found to have gone back in time (rule 62). A ledger that only a fence made known
+and whose id was never given out is not deleted, since it may come to be: its fence is dropped (rule 3).
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -17,9 +22,10 @@ from daybook.core.metadata import LedgerMetadata
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook_bookie.journal_thread import Barrier, JournalThread
-from daybook_bookie.ledgers import LedgerTable
+from daybook_bookie.ledgers import Known, LedgerTable
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.records import deletion_record
+from daybook_bookie.records import Record, deletion_record, fence_dropped_record
+from daybook_bookie.rollback import RollBackGuard
 from daybook_bookie.surplus import SurplusCollector
 
 _LOG: Final = get_logger(__name__)
@@ -27,7 +33,10 @@ _JOURNAL_TIMEOUT_S: Final = 30.0
 
 
 class LedgerSource(Protocol):
-    """What the metadata says. Both raise DaybookError when the store does not answer."""
+    """What the metadata says. All raise DaybookError when the store does not answer."""
+
+    def next_ledger_id(self) -> LedgerId:
+        """The id that the next ledger gets, after a sync."""
 
     def ledger_ids(self) -> frozenset[LedgerId]:
         """Every ledger that exists."""
@@ -59,6 +68,7 @@ class Collector:
         table: LedgerTable,
         journal: JournalThread,
         source: LedgerSource,
+        guard: RollBackGuard,
         metrics: BookieMetrics,
         *,
         interval_ms: int,
@@ -73,6 +83,7 @@ class Collector:
         self._table = table
         self._journal = journal
         self._source = source
+        self._guard = guard
         self._metrics = metrics
         self._interval_s = interval_ms / 1000
         self._on_deleted = on_deleted
@@ -94,12 +105,16 @@ class Collector:
         """One round now; without `surplus` only deleted ledgers are looked for."""
         with self._one_round:
             result = self._collect()
-            if surplus and self._surplus is not None:
+            if surplus and self._surplus is not None and not self._guard.reason:
                 self._collect_surplus(self._surplus, result)
         self._metrics.gc_rounds.labels("complete" if result.complete else "incomplete").inc()
         return result
 
     def _run(self) -> None:
+        try:
+            self._guard.judge(self._table.known().highest_proved, self._source.next_ledger_id())
+        except DaybookError as error:
+            _LOG.warning("the counter of ledger ids cannot be read; the first round does", reason=str(error))
         while not self._closing.wait(self._interval_s):
             try:
                 self.collect(surplus=self._surplus_is_due())
@@ -124,15 +139,39 @@ class Collector:
             self._table.flush_wanted.set()
 
     def _collect(self) -> Collected:
-        known = self._table.known_ids()  # before the listing: what comes later is not judged
-        result = Collected()
+        known = self._table.known()  # before the listing: what comes later is not judged
+        with self._watched(known.bare):
+            try:
+                next_id = self._source.next_ledger_id()
+                self._guard.judge(known.highest_proved, next_id)
+                if self._guard.reason:
+                    return Collected(complete=False, detail=self._guard.reason)
+                existing = self._source.ledger_ids()
+            except DaybookError as error:
+                _LOG.warning("garbage collection skips a round: no listing", reason=str(error))
+                return Collected(complete=False, detail=f"the ledgers could not be listed: {error}")
+            return self._collect_all(known, existing, next_id)
+
+    @contextmanager
+    def _watched(self, ledger_ids: Collection[LedgerId]) -> Iterator[None]:
+        """Count what happens to these ledgers meanwhile."""
+        with self._table.lock:
+            for ledger_id in ledger_ids:
+                self._table.count_adds(ledger_id)
         try:
-            existing = self._source.ledger_ids()
-        except DaybookError as error:
-            _LOG.warning("garbage collection skips a round: no listing", reason=str(error))
-            return Collected(complete=False, detail=f"the ledgers could not be listed: {error}")
-        for ledger_id in known:
+            yield
+        finally:
+            with self._table.lock:
+                for ledger_id in ledger_ids:
+                    self._table.stop_counting_adds(ledger_id)
+
+    def _collect_all(self, known: Known, existing: Collection[LedgerId], next_id: LedgerId) -> Collected:
+        result = Collected()
+        for ledger_id in known.ledger_ids:
             if ledger_id in existing or self._closing.is_set():
+                continue
+            if ledger_id >= next_id:
+                self._drop_fence(ledger_id)
                 continue
             try:
                 gone = self._is_certainly_gone(ledger_id)
@@ -152,11 +191,32 @@ class Collector:
         """A listing alone proves nothing: one that misses a directory deleted live ledgers elsewhere (rule 28)."""
         return self._source.read_ledger(ledger_id) is None
 
+    def _drop_fence(self, ledger_id: LedgerId) -> None:
+        """No ledger has had this id when the counter was read, so a fence from before that is nobody's (rule 3).
+
+        A ledger that was created and fenced, or written to, since then was touched, and keeps what it has.
+        """
+        with self._table.lock:
+            if self._table.adds_counted(ledger_id) or not self._table.is_bare(ledger_id):
+                return
+            ledger = self._table.obtain(ledger_id)
+            ledger.never_existed()
+            if ledger.fence_dropped:
+                ledger.record_is_journalled()
+                self._put(fence_dropped_record(ledger_id))
+                _LOG.warning("a fence of a ledger that never existed was dropped", ledger_id=ledger_id)
+            self._table.release(ledger_id)
+
+    def _put(self, record: Record) -> Barrier:
+        """Decide and journal, with the table's lock held."""
+        barrier = Barrier([self._table.storage.decide(record)])
+        self._journal.put(barrier)
+        return barrier
+
     def _delete(self, ledger_id: LedgerId) -> bool:
         with self._table.lock:
             self._table.forget(ledger_id)
-            barrier = Barrier([self._table.storage.decide(deletion_record(ledger_id))])
-            self._journal.put(barrier)
+            barrier = self._put(deletion_record(ledger_id))
         if barrier.wait(_JOURNAL_TIMEOUT_S) is not Code.OK:
             return False
         _LOG.info("ledger deleted", ledger_id=ledger_id)

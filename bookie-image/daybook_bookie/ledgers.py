@@ -10,16 +10,17 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from daybook.core.bookie import BookieLedger, LedgerRecord
 from daybook.core.errors import Code
 from daybook.core.frame import Buffer, FrameHeader
-from daybook.core.ids import LedgerId
+from daybook.core.ids import NO_ENTRY, LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook.runtime.clock import unix_ms
 from daybook_bookie import ledger_record
 from daybook_bookie.disk_watch import SpaceState
-from daybook_bookie.records import LedgerIntro, Record, intro_record
+from daybook_bookie.records import LedgerIntro, Record, fence_dropped_record, intro_record
 from daybook_bookie.storage import Storage
 from daybook_bookie.store_write import add_block
 
@@ -29,9 +30,10 @@ KEY_ONLY_MS = 0
 
 def core_record(ledger_id: LedgerId, stored: ledger_record.LedgerRecord) -> LedgerRecord:
     """What the core's ledger is restored from."""
+    has_key = stored.fenced or stored.password_hash or stored.first_seen_ms  # a fence always comes with a key
     return LedgerRecord(
         ledger_id,
-        stored.password_hash.decode() if stored.password_hash or stored.first_seen_ms else None,
+        stored.password_hash.decode() if has_key else None,
         introduced=stored.first_seen_ms > KEY_ONLY_MS,
         fenced=stored.fenced,
         limbo_nonce=stored.limbo.hex() if stored.limbo else None,
@@ -43,6 +45,27 @@ def core_record(ledger_id: LedgerId, stored: ledger_record.LedgerRecord) -> Ledg
 def intro_of(ledger_id: LedgerId, key: str | None, seen_ms: int, *, introduced: bool) -> Record:
     """The record of a ledger's key, and of whether metadata has shown it OPEN (rule 20)."""
     return intro_record(LedgerIntro(ledger_id, seen_ms if introduced else KEY_ONLY_MS, (key or "").encode()))
+
+
+class Known(NamedTuple):
+    """The ledgers of a bookie."""
+
+    ledger_ids: list[LedgerId]
+    """Rising."""
+    bare: frozenset[LedgerId]
+    """Those of which there is no more than a fence: whoever can open a connection can have left that."""
+    highest_proved: LedgerId
+    """The highest of the others, which only a ledger that metadata has shown can have left; −1 without any."""
+
+
+def _proves_existence(record: ledger_record.LedgerRecord) -> bool:
+    """Entries, a LAC, an introduction and a limbo mark all follow a look at the ledger's metadata (rules 20 and 29)."""
+    return (
+        bool(record.intervals)
+        or record.last_add_confirmed != NO_ENTRY
+        or record.first_seen_ms > KEY_ONLY_MS
+        or record.limbo is not None
+    )
 
 
 class LedgerTable:
@@ -132,6 +155,28 @@ class LedgerTable:
                     (found.discard if pending.deleted else found.add)(ledger_id)
         return sorted(found)
 
+    def known(self) -> Known:
+        """What is known, and what of it proves that the ledger existed."""
+        proved: set[LedgerId] = set()
+        bare: set[LedgerId] = set()
+        for ledger_id, record in self.storage.store.ledgers().items():
+            (proved if _proves_existence(record) else bare).add(ledger_id)
+        with self.lock:
+            for generation in self.storage.cache.generations:
+                for ledger_id in generation.ledgers:
+                    proved.discard(ledger_id)
+                    bare.discard(ledger_id)
+                    if self.storage.ledger(ledger_id) is not None:
+                        (bare if self.is_bare(ledger_id) else proved).add(ledger_id)
+        return Known(sorted(proved | bare), frozenset(bare), max(proved, default=NO_ENTRY))
+
+    def is_bare(self, ledger_id: LedgerId) -> bool:
+        """Whether there is no more of the ledger than a fence. With the lock held."""
+        record = self.storage.ledger(ledger_id)
+        if record is not None and _proves_existence(record):
+            return False
+        return not any(pending.blocks for pending in self.storage.cache.pending(ledger_id))
+
     def limbo_marks(self) -> dict[LedgerId, str]:
         """The nonces of the ledgers that this bookie cannot vouch for (rule 29)."""
         stored = self.storage.store.ledgers().items()
@@ -214,8 +259,13 @@ class LedgerTable:
         return record
 
     def count_adds(self, ledger_id: LedgerId) -> None:
-        """Begin to count the frames that are accepted for the ledger (rule 47)."""
+        """Begin to count the frames that are accepted for the ledger (rule 47), and the fences (rule 3)."""
         self._adds[ledger_id] = 0
+
+    def touched(self, ledger_id: LedgerId) -> None:
+        """A fence of the ledger was taken, or its key was shown by metadata."""
+        if ledger_id in self._adds:
+            self._adds[ledger_id] += 1
 
     def adds_counted(self, ledger_id: LedgerId) -> int:
         """How many there were since `count_adds`."""
@@ -227,9 +277,10 @@ class LedgerTable:
 
     def changed_records(self, ledger: BookieLedger) -> list[Record]:
         """What must be journalled before the ledger's next frame: its key, and whether it may be written (rule 20)."""
-        intro = intro_of(ledger.ledger_id, ledger.key, unix_ms(), introduced=ledger.introduced)
+        records = [fence_dropped_record(ledger.ledger_id)] if ledger.fence_dropped else []
+        records.append(intro_of(ledger.ledger_id, ledger.key, unix_ms(), introduced=ledger.introduced))
         ledger.record_is_journalled()
-        return [self.storage.decide(intro)]
+        return [self.storage.decide(record) for record in records]
 
     def wait_for_room(self, size_bytes: int) -> None:
         """Wait until the write cache has room for a message. Takes the lock itself.

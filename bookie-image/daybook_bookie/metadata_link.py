@@ -90,6 +90,10 @@ class MetadataLink:
         raised = replace(current.value, unknown_fields={**current.value.unknown_fields, **token})
         return self.run(self.ledgers.cas(current, raised)).version
 
+    def next_ledger_id(self) -> LedgerId:
+        """The id that the next ledger gets, after a sync (rule 62)."""
+        return self.run(self.ledgers.next_id())
+
     def ledger_ids(self) -> frozenset[LedgerId]:
         """All ledgers that exist. An error is raised, never a shorter answer (rule 28)."""
 

@@ -55,6 +55,9 @@ class BookieMetrics:
         self.streams = self._gauge("streams", "Append streams that are open.")
         self.ledgers = self._gauge("ledgers", "Ledgers known here.")
         self.limbo_ledgers = self._gauge("limbo_ledgers", "Ledgers that the bookie cannot vouch for.")
+        self.metadata_rolled_back = self._gauge(
+            "metadata_rolled_back", "1 while nothing is collected because ZooKeeper went back in time."
+        )
         self.write_cache_bytes = self._gauge("write_cache_bytes", "Bytes in the write cache.")
         self.disk_used_ratio = self._gauge("disk_used_ratio", "Used space, 0 to 1.", "directory")
         self.registered = self._gauge("registered", "1 while registered in ZooKeeper.")

@@ -62,4 +62,5 @@ class Passwords:
                 _LOG.warning("a ledger's metadata cannot be read", ledger_id=ledger_id, reason=str(error))
                 return AttachVerdict.NEEDS_METADATA
             with self._table.lock:
+                self._table.touched(ledger_id)
                 return ledger.authorize_with_metadata(key, metadata)

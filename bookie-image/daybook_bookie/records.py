@@ -28,6 +28,7 @@ class RecordKind(IntEnum):
     LIMBO_CLEAR = 4
     LEDGER_INTRO = 5
     DELETION = 6
+    FENCE_DROPPED = 7
 
 
 class Record(NamedTuple):
@@ -47,6 +48,7 @@ class LedgerIntro(NamedTuple):
 
 _SIZES: Final[dict[int, int]] = {
     RecordKind.FENCE: _LEDGER.size,
+    RecordKind.FENCE_DROPPED: _LEDGER.size,
     RecordKind.DELETION: _LEDGER.size,
     RecordKind.LIMBO: _LIMBO.size,
     RecordKind.LIMBO_CLEAR: _LIMBO.size,
@@ -68,6 +70,11 @@ def frame_record(frame: Buffer) -> Record:
 def fence_record(ledger_id: LedgerId) -> Record:
     """The ledger is fenced (rule 4)."""
     return Record(RecordKind.FENCE, _LEDGER.pack(ledger_id))
+
+
+def fence_dropped_record(ledger_id: LedgerId) -> Record:
+    """The fences before this record came with a key that is not the ledger's; that key is void with them (rule 3)."""
+    return Record(RecordKind.FENCE_DROPPED, _LEDGER.pack(ledger_id))
 
 
 def limbo_record(ledger_id: LedgerId, nonce: bytes) -> Record:

@@ -84,6 +84,7 @@ class BookieServer:
                 service.LIST_LIMBO: control.list_limbo,
                 service.CLEAR_LIMBO: control.clear_limbo,
                 service.COLLECT_GARBAGE: control.collect_garbage,
+                service.ACCEPT_ROLL_BACK: control.accept_roll_back,
             },
         )
 

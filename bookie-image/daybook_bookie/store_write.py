@@ -95,6 +95,9 @@ def _changes(store: EntryStore, generation: Generation) -> Iterator[tuple[Ledger
         if record.deleting:
             yield LedgerChange(ledger_id, [], [], record), 0
             continue
+        if pending.fence_dropped and not pending.blocks and record == LedgerRecord():
+            yield LedgerChange(ledger_id, [], [], None), 0  # nothing else ever made it known here
+            continue
         blocks, deletes = _plan(store, ledger_id, record.intervals, pending)
         chunk: list[Block] = []
         size = 0
@@ -117,6 +120,8 @@ def _change(
 
 def with_pending(record: LedgerRecord, pending: PendingLedger) -> LedgerRecord:
     """The record after the decisions of a generation; entries are not looked at."""
+    if pending.fence_dropped:
+        record = replace(record, fenced=False, password_hash=b"", first_seen_ms=0)
     known = None if record.limbo in pending.cleared else record.limbo
     newer = pending.last_add_confirmed > record.last_add_confirmed
     intro = pending.intro

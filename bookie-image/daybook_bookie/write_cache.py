@@ -31,6 +31,7 @@ class PendingLedger:
         "blocks",
         "cleared",
         "deleted",
+        "fence_dropped",
         "fenced",
         "intro",
         "last_add_confirmed",
@@ -49,6 +50,8 @@ class PendingLedger:
         self.longest = 0
         """The most that a block's last entry is behind its first: how far before an entry its block may begin."""
         self.fenced = False
+        self.fence_dropped = False
+        """Whether a fence that was known before, and the key that came with it, stand no more (rule 3)."""
         self.limbo: bytes | None = None
         self.marked = False
         """Whether `limbo` stands for whatever was known before, also when it is None again."""
@@ -177,6 +180,8 @@ class WriteCache:
         self._active.size_bytes += _FRAME_OVERHEAD_BYTES
         if record.kind is RecordKind.FENCE:
             pending.fenced = True
+        elif record.kind is RecordKind.FENCE_DROPPED:
+            pending.fenced, pending.fence_dropped, pending.intro = False, True, None
         elif record.kind is RecordKind.LEDGER_INTRO:
             pending.intro = record_intro(record)
         elif record.kind is RecordKind.LIMBO:

@@ -78,14 +78,7 @@ def info(
 ) -> None:
     """Ask a bookie about itself: its life, space, caches, streams and ledgers in limbo."""
 
-    async def work(client: "daybook.Client") -> "pb.GetInfoResponse":
-        from daybook.client.calls import CALL_TIMEOUT_S
-        from daybook.wire import bookie_pb2 as pb
-
-        request = pb.GetInfoRequest()
-        return await ask(client, bookie, lambda stub: stub.get_info(request, timeout=CALL_TIMEOUT_S))
-
-    answer = with_client(find_cluster(directory, zookeeper, cluster), work)
+    answer = with_client(find_cluster(directory, zookeeper, cluster), lambda client: _info(client, bookie))
     record = _record(answer)
     if as_json:
         out.print_json(json.dumps(record))
@@ -94,6 +87,15 @@ def info(
     for name, value in record.items():
         table.add_row(name.replace("_", " "), f"{value:,}" if type(value) is int else str(value))
     out.print(table)
+
+
+async def _info(client: "daybook.Client", bookie: BookieId) -> "pb.GetInfoResponse":
+    """What a bookie says of itself."""
+    from daybook.client.calls import CALL_TIMEOUT_S
+    from daybook.wire import bookie_pb2 as pb
+
+    request = pb.GetInfoRequest()
+    return await ask(client, bookie, lambda stub: stub.get_info(request, timeout=CALL_TIMEOUT_S))
 
 
 def _record(answer: "pb.GetInfoResponse") -> dict[str, Any]:
@@ -212,6 +214,51 @@ def scrub(
     if answer.damaged:
         err.print("the auditor replaces them from other copies: `daybook audit` does it now")
         raise typer.Exit(1)
+
+
+@app.command("accept-rollback")
+@explain_errors
+def accept_rollback(
+    bookie: BookieArgument,
+    directory: Directory = None,
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+) -> None:
+    """Let a bookie trust ZooKeeper again that went back in time: what ZooKeeper does not know is deleted there.
+
+    The counter of ledger ids is raised past all that the bookie holds, so that no id is given out twice.
+    """
+    where = find_cluster(directory, zookeeper, cluster)
+    noticed = with_client(where, lambda client: _info(client, bookie))
+    if not noticed.collection_refused:
+        out.print(
+            f"bookie {bookie} has not noticed that ZooKeeper went back in time: there is nothing to accept"
+        )
+        return
+    err.print(f"bookie {bookie}: {noticed.collection_refused}")
+    question = (
+        "Is the newest data of ZooKeeper that there is in place, and may this bookie delete for good the entries of every "
+        "ledger that ZooKeeper does not know?"
+    )
+    if not yes and not typer.confirm(question):
+        raise typer.Exit(1)
+
+    async def work(client: "daybook.Client") -> "pb.AcceptRollBackResponse":
+        from daybook.client.calls import CALL_TIMEOUT_S
+        from daybook.wire import bookie_pb2 as pb
+
+        await client.ledgers.raise_next_id(noticed.highest_ledger + 1)
+        request = pb.AcceptRollBackRequest(highest_ledger=noticed.highest_ledger)
+        return await ask(client, bookie, lambda stub: stub.accept_roll_back(request, timeout=CALL_TIMEOUT_S))
+
+    answer = with_client(where, work)
+    if not answer.accepted:
+        msg = f"bookie {bookie} goes on as before: {answer.detail}; run this again"
+        raise DaybookError(msg)
+    out.print(
+        f"bookie {bookie} trusts ZooKeeper again, and deletes what it does not know with its next round"
+    )
 
 
 @app.command()

@@ -57,12 +57,13 @@ class FenceVerdict:
     """What a fence request needs before it may be answered (rule 4).
 
     `verdict` OK: the ledger is fenced from this moment on. `journal`: this call is the one that journals `record()`;
-    when that is durable the owner calls `fence_is_durable()`. `wait`: answer only once `is_fence_durable`.
+    when that is durable the owner calls `fence_is_durable(number)`. `wait`: answer only once `is_fence_durable`.
     """
 
     verdict: AttachVerdict
     journal: bool = False
     wait: bool = False
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,12 @@ class BookieLedger:
         self.introduced = False
         """Metadata was read once and showed the ledger OPEN, with this key (rule 20)."""
         self.fenced = False
+        """Always under `key`: a key that metadata disproves takes its fence with it (rule 3)."""
         self.is_fence_durable = False
+        self.fence_number = 0
+        """Which fence it is: one that was dropped may become durable after another one was placed."""
+        self.fence_dropped = False
+        """A fence that was journalled stands no more, and that was not journalled yet; `record_changed` is set."""
         self.limbo_nonce: str | None = None
         self.lac: EntryId = NO_ENTRY
         self.length_at_lac = 0
@@ -144,6 +150,7 @@ class BookieLedger:
     def record_is_journalled(self) -> None:
         """The current `record()` was put into the journal, before any frame that is accepted from now on."""
         self.record_changed = False
+        self.fence_dropped = False
 
     # Passwords and attachments
 
@@ -161,16 +168,20 @@ class BookieLedger:
         return AttachVerdict.UNAUTHORIZED if self.introduced else AttachVerdict.NEEDS_METADATA
 
     def authorize_with_metadata(self, key: str, metadata: LedgerMetadata | None) -> AttachVerdict:
-        """Judge a presented key after a synced read of the metadata; the key there replaces what a fence brought."""
+        """Judge a presented key after a synced read of the metadata.
+
+        The key there replaces what a fence brought, and ends a fence that came with another one: who recovers a ledger
+        has its key from the metadata, so it was nobody's (rule 3).
+        """
         if self.forgotten:
             return AttachVerdict.NEEDS_METADATA
         if metadata is None:
             return AttachVerdict.NO_SUCH_LEDGER
         assert metadata.ledger_id == self.ledger_id
-        if not _is_same_key(metadata.password_hash, key):
-            return AttachVerdict.UNAUTHORIZED
-        self._adopt_key(key)
-        return AttachVerdict.OK
+        if not self.introduced:
+            self._adopt_key(metadata.password_hash)
+        assert self.key is not None
+        return AttachVerdict.OK if _is_same_key(self.key, key) else AttachVerdict.UNAUTHORIZED
 
     def attach(self, stream_id: int, key: str, purpose: Purpose) -> AttachVerdict:
         """Let frames of `purpose` from `stream_id` in, if that can be decided without metadata (rule 20).
@@ -225,8 +236,15 @@ class BookieLedger:
         if self.key is not None:
             for streams in self._attached.values():
                 streams.clear()
+            self._drop_fence()
         self.key = key
         self.record_changed = True
+
+    def _drop_fence(self) -> None:
+        """It came with a key that is not the ledger's."""
+        if self.fenced:
+            self.fenced = self.is_fence_durable = False
+            self.fence_dropped = True
 
     # Frames
 
@@ -296,17 +314,31 @@ class BookieLedger:
             return FenceVerdict(verdict)
         self._adopt_key(key)
         first = not self.fenced
+        if first:
+            self.fence_number += 1
         self.fenced = True
-        return FenceVerdict(AttachVerdict.OK, journal=first, wait=self._fence_must_wait())
+        return FenceVerdict(
+            AttachVerdict.OK, journal=first, wait=self._fence_must_wait(), number=self.fence_number
+        )
 
     def _fence_must_wait(self) -> bool:
         """Also for a second fencer while the first one's sync is under way."""
         return not self.is_fence_durable
 
-    def fence_is_durable(self) -> None:
-        """The journal holds the fence durably: everyone who waits is answered."""
-        assert self.fenced
-        self.is_fence_durable = True
+    def fence_is_durable(self, number: int) -> None:
+        """The journal holds fence `number` durably: everyone who waits for it is answered."""
+        if self.fenced and number == self.fence_number:
+            self.is_fence_durable = True
+
+    def never_existed(self) -> None:
+        """Metadata has shown that no ledger has had this id: the fence that made it known here was nobody's (rule 3).
+
+        Only of a ledger that nothing but a fence made known. Journal `fence_dropped` when it is set.
+        """
+        assert not self.introduced
+        assert not self.in_limbo
+        self._drop_fence()
+        self.key = None
 
     # Limbo (rule 29)
 

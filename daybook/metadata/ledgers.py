@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from daybook.core.errors import AlreadyAttachedError, MetadataError, NoSuchLedgerError
-from daybook.core.ids import LedgerId
+from daybook.core.ids import LedgerId, check_ledger_id
 from daybook.core.metadata import LedgerMetadata, LedgerState, check_transition
 from daybook.metadata.layout import Layout
 from daybook.metadata.read_ahead import read_ahead
@@ -88,6 +88,27 @@ class LedgerManager:
             answer = json.dumps({"ledgerId": metadata.ledger_id, "token": token}).encode()
             operations.append(Create(self._layout.request(request_uid), answer))
         await self._store.multi(operations)
+
+    async def next_id(self) -> LedgerId:
+        """The id that the next ledger gets, after a `sync`; 0 where nothing ever counted."""
+        await self._store.sync(self._layout.idgen)
+        try:
+            counter = await self._store.get(self._layout.idgen)
+        except NoNodeError:
+            return 0
+        next_id: LedgerId = json.loads(counter.value)["next"]
+        return next_id
+
+    async def raise_next_id(self, at_least: LedgerId) -> LedgerId:
+        """Let no ledger get an id below `at_least` any more; the id that the next one gets (rule 62)."""
+        check_ledger_id(at_least)
+        while True:
+            counter = await self._store.get(self._layout.idgen)
+            if json.loads(counter.value)["next"] >= at_least:
+                return await self.next_id()
+            raised = json.dumps({"next": at_least, "token": uuid.uuid4().hex}).encode()
+            with suppress(BadVersionError):
+                await self._store.put(self._layout.idgen, raised, counter.version)
 
     async def _make_directory(self, path: str) -> None:
         if path not in self._directories:

@@ -6,6 +6,7 @@ a request lost before, an operation held back, a session expired between two ste
 """
 
 import asyncio
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -103,6 +104,15 @@ class MemoryServer:
         """Reconnect every store to its session."""
         for transport in self._transports:
             transport.connection_changed(connected=True)
+
+    def backup(self) -> Callable[[], None]:
+        """Take a snapshot; the answer puts it back, and the server has forgotten all that came since (rule 62)."""
+        nodes = copy.deepcopy(self._nodes)
+
+        def restore() -> None:
+            self._nodes = copy.deepcopy(nodes)
+
+        return restore
 
     def expire(self, session_id: int) -> None:
         """End a session: its ephemeral nodes go, and its store gets a new session."""

@@ -155,7 +155,7 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("bookie_id", "boot_id", "version", "writable", "read_only_reason", "capacity_bytes", "free_bytes", "ledgers", "write_cache_bytes", "journal_bytes", "streams", "rss_anon_bytes", "limbo_ledgers")
+    __slots__ = ("bookie_id", "boot_id", "version", "writable", "read_only_reason", "capacity_bytes", "free_bytes", "ledgers", "write_cache_bytes", "journal_bytes", "streams", "rss_anon_bytes", "limbo_ledgers", "collection_refused", "highest_ledger")
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +169,8 @@ class GetInfoResponse(_message.Message):
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     RSS_ANON_BYTES_FIELD_NUMBER: _ClassVar[int]
     LIMBO_LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    COLLECTION_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_LEDGER_FIELD_NUMBER: _ClassVar[int]
     bookie_id: str
     boot_id: str
     version: str
@@ -182,7 +184,9 @@ class GetInfoResponse(_message.Message):
     streams: int
     rss_anon_bytes: int
     limbo_ledgers: int
-    def __init__(self, bookie_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., writable: _Optional[bool] = ..., read_only_reason: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., ledgers: _Optional[int] = ..., write_cache_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., streams: _Optional[int] = ..., rss_anon_bytes: _Optional[int] = ..., limbo_ledgers: _Optional[int] = ...) -> None: ...
+    collection_refused: str
+    highest_ledger: int
+    def __init__(self, bookie_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., writable: _Optional[bool] = ..., read_only_reason: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., ledgers: _Optional[int] = ..., write_cache_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., streams: _Optional[int] = ..., rss_anon_bytes: _Optional[int] = ..., limbo_ledgers: _Optional[int] = ..., collection_refused: _Optional[str] = ..., highest_ledger: _Optional[int] = ...) -> None: ...
 
 class ListLedgersRequest(_message.Message):
     __slots__ = ("after_ledger", "limit")
@@ -337,3 +341,17 @@ class CollectGarbageResponse(_message.Message):
     detail: str
     surplus_entries: int
     def __init__(self, code: _Optional[int] = ..., deleted: _Optional[_Iterable[int]] = ..., detail: _Optional[str] = ..., surplus_entries: _Optional[int] = ...) -> None: ...
+
+class AcceptRollBackRequest(_message.Message):
+    __slots__ = ("highest_ledger",)
+    HIGHEST_LEDGER_FIELD_NUMBER: _ClassVar[int]
+    highest_ledger: int
+    def __init__(self, highest_ledger: _Optional[int] = ...) -> None: ...
+
+class AcceptRollBackResponse(_message.Message):
+    __slots__ = ("accepted", "detail")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    accepted: bool
+    detail: str
+    def __init__(self, accepted: _Optional[bool] = ..., detail: _Optional[str] = ...) -> None: ...

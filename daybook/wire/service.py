@@ -45,6 +45,7 @@ SCRUB: Final = UnaryMethod("Scrub", pb.ScrubRequest, pb.ScrubResponse)
 LIST_LIMBO: Final = UnaryMethod("ListLimbo", pb.ListLimboRequest, pb.ListLimboResponse)
 CLEAR_LIMBO: Final = UnaryMethod("ClearLimbo", pb.ClearLimboRequest, pb.ClearLimboResponse)
 COLLECT_GARBAGE: Final = UnaryMethod("CollectGarbage", pb.CollectGarbageRequest, pb.CollectGarbageResponse)
+ACCEPT_ROLL_BACK: Final = UnaryMethod("AcceptRollBack", pb.AcceptRollBackRequest, pb.AcceptRollBackResponse)
 
 UNARY_METHODS: Final = (
     READ_LAC,
@@ -58,6 +59,7 @@ UNARY_METHODS: Final = (
     LIST_LIMBO,
     CLEAR_LIMBO,
     COLLECT_GARBAGE,
+    ACCEPT_ROLL_BACK,
 )
 
 
@@ -107,6 +109,7 @@ class BookieStub:
         self.list_limbo: Any = _unary(channel, LIST_LIMBO)
         self.clear_limbo: Any = _unary(channel, CLEAR_LIMBO)
         self.collect_garbage: Any = _unary(channel, COLLECT_GARBAGE)
+        self.accept_roll_back: Any = _unary(channel, ACCEPT_ROLL_BACK)
         if bookie is not None:
             for name, call in list(vars(self).items()):
                 setattr(self, name, partial(call, metadata=((BOOKIE_METADATA, bookie),)))

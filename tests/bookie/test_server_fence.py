@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import pytest
+
 from daybook.core.errors import Code
 from daybook.core.frame import FLAG_RECOVERY
 from daybook.wire import bookie_pb2 as pb
-from tests.bookie.server_kit import WAIT_S, RunningBookie, StalledJournal, frame_of
+from tests.bookie.server_kit import KEY, WAIT_S, RunningBookie, StalledJournal, eventually, frame_of
+from tests.bookie.test_server_gc import collect
 
 StartBookie = Callable[..., RunningBookie]
 
@@ -94,3 +97,129 @@ def test_a_fence_with_a_wrong_key_does_not_lock_out_the_right_one(bookie: Runnin
     assert Code(bookie.fence(1).code) is Code.OK
     assert Code(bookie.fence(1, key="made up").code) is Code.UNAUTHORIZED
     assert bookie.read(1, 0, 0)[0].code is Code.OK
+
+
+FORGED = "00$made up"
+
+
+def write(bookie: RunningBookie, ledger_id: int, entry: int = 0) -> dict[int, Code]:
+    """What becomes of an entry of the ledger's writer."""
+    stream = bookie.open_stream()
+    assert stream.attach(ledger_id) is Code.OK
+    outcome = stream.add(frame_of(ledger_id, entry, [b"%d" % entry]))
+    stream.close()
+    return outcome
+
+
+def test_rule_03_a_fence_that_metadata_disproves_ends_for_good(bookie: RunningBookie) -> None:
+    """Ids are sequential: whoever may connect could end the ledgers to come, by fencing them with any key."""
+    for ledger_id in (1, 2):
+        assert Code(bookie.fence(ledger_id, key=FORGED).code) is Code.OK
+    bookie.create_ledger(2)
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    bookie.restart()
+    for ledger_id in (1, 2):
+        assert write(bookie, ledger_id) == {}
+    bookie.restart()  # from the journal
+    assert write(bookie, 1, 1) == {}
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    bookie.restart()  # from the store
+    assert write(bookie, 2, 1) == {}
+    assert bookie.read(2, 0, 9)[1] == [(0, b"0"), (1, b"1")]
+
+
+def test_rule_03_a_forged_fence_with_an_empty_key_ends_too(bookie: RunningBookie) -> None:
+    assert Code(bookie.fence(1, key="").code) is Code.OK
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    bookie.restart()
+    assert write(bookie, 1) == {}
+
+
+def test_rule_03_the_fence_of_a_recovery_outlives_a_forged_one(bookie: RunningBookie) -> None:
+    assert Code(bookie.fence(1, key=FORGED).code) is Code.OK
+    assert Code(bookie.fence(1).code) is Code.OK
+    assert write(bookie, 1) == {0: Code.FENCED}
+    assert Code(bookie.fence(1, key=FORGED).code) is Code.UNAUTHORIZED
+    bookie.restart()
+    assert write(bookie, 1) == {0: Code.FENCED}
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    bookie.restart()
+    assert write(bookie, 1) == {0: Code.FENCED}
+
+
+def test_rule_03_a_forged_fence_of_a_ledger_that_never_was_is_dropped_and_leaves_nothing(
+    bookie: RunningBookie,
+) -> None:
+    """It is not deleted: a deletion would take what the ledger holds when it comes to be."""
+    assert Code(bookie.fence(2, key=FORGED).code) is Code.OK
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert Code(bookie.fence(3, key=FORGED).code) is Code.OK
+    collect(bookie)
+    for ledger_id in (2, 3):
+        bookie.create_ledger(ledger_id)
+        assert write(bookie, ledger_id) == {}
+    for _ in range(2):
+        assert bookie.bookie.store_thread.flush_now(WAIT_S)
+        assert [bookie.read(ledger_id, 0, 0)[1] for ledger_id in (2, 3)] == [[(0, b"0")]] * 2
+        bookie.restart()
+    bookie.fence(4, key=FORGED)
+    collect(bookie)
+    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.bookie.table.known_ids() == [2, 3]
+    assert bookie.bookie.storage.store.stored(4) is None
+
+
+def test_rule_03_what_a_ledger_holds_outlives_the_forged_fence_of_before(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it in one generation of the write cache, and in one replay."""
+    bookie.fence(2, key=FORGED)
+    with monkeypatch.context() as patch:
+        patch.setattr(bookie.bookie.table.flush_wanted, "set", lambda: None)
+        collect(bookie)
+        bookie.create_ledger(2)
+        assert write(bookie, 2) == {}
+    assert bookie.read(2, 0, 0)[1] == [(0, b"0")]
+    bookie.restart()
+    assert bookie.read(2, 0, 0)[1] == [(0, b"0")]
+
+
+def test_rule_03_a_fence_of_a_ledger_that_came_to_be_meanwhile_is_kept(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the collector's look at the counter and its step the ledger is created, and recovered."""
+    for ledger_id in (2, 3):
+        assert Code(bookie.fence(ledger_id, key=FORGED).code) is Code.OK
+    listing = bookie.link.ledger_ids
+
+    def in_between() -> frozenset[int]:
+        before = listing()
+        bookie.create_ledger(2)
+        assert Code(bookie.fence(2).code) is Code.OK
+        bookie.create_ledger(3)
+        assert write(bookie, 3) == {}
+        return before
+
+    monkeypatch.setattr(bookie.link, "ledger_ids", in_between)
+    collect(bookie)
+    monkeypatch.undo()
+    assert write(bookie, 2) == {0: Code.FENCED}
+    bookie.restart()
+    assert write(bookie, 2) == {0: Code.FENCED}
+    assert bookie.read(3, 0, 0)[1] == [(0, b"0")]
+
+
+def test_rule_04_a_forged_fence_that_becomes_durable_does_not_answer_for_the_true_one(
+    bookie: RunningBookie,
+) -> None:
+    with ThreadPoolExecutor(2) as callers:
+        with StalledJournal(bookie) as stalled:
+            forged = callers.submit(bookie.fence, 1, FORGED)
+            assert stalled.reached.wait(WAIT_S)
+            true = callers.submit(bookie.fence, 1)
+            assert eventually(lambda: bookie.bookie.table._ledgers[1].key == KEY)
+            assert not true.done()
+        assert Code(forged.result(WAIT_S).code) is Code.OK
+        assert Code(true.result(WAIT_S).code) is Code.OK
+    bookie.restart()
+    assert write(bookie, 1) == {0: Code.FENCED}

@@ -12,6 +12,7 @@ import pytest
 from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.layout import Layout
+from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.zookeeper import ZooKeeperStore
 from tests.cli.kit import Process, run, write
 from tests.runtime.certificates import new_authority
@@ -190,6 +191,36 @@ def test_a_bookie_that_only_a_ledger_names_may_be_replaced_and_any_other_by_forc
     layout = Layout(CLUSTER_NAME)
     asyncio.run(work())
     assert left == [True, True]
+
+
+def test_a_bookie_that_noticed_a_roll_back_is_told_by_name_that_it_is_accepted(cluster: LocalCluster) -> None:
+    here = ("--dir", cluster.directory)
+    write(cluster.directory, b"x\n", "--ensemble-size", 4, "--write-quorum", 4)
+    highest = the_json("bookie", "info", "bookie-3", *here)["highest_ledger"]
+    told = run("bookie", "accept-rollback", "bookie-3", *here)
+    assert (told.exit_code, "nothing to accept" in told.stdout) == (0, True)
+
+    async def counter(below: int | None = None) -> int:
+        store = await ZooKeeperStore.open(cluster.zookeeper.connect_string)
+        try:
+            layout = Layout(CLUSTER_NAME)
+            if below is not None:
+                now = await store.get(layout.idgen)
+                await store.put(layout.idgen, json.dumps({"next": below}).encode(), now.version)
+            return await LedgerManager(store, layout).next_id()
+        finally:
+            await store.close()
+
+    asyncio.run(counter(below=highest))
+    cluster.stop_bookies("bookie-3")
+    cluster.start_bookie("bookie-3")
+    refused = run("bookie", "accept-rollback", "bookie-3", *here, stdin="n\n")
+    assert (refused.exit_code, "went back in time" in refused.stderr) == (1, True)
+    assert asyncio.run(counter()) == highest
+    told = run("bookie", "accept-rollback", "bookie-3", "--yes", *here)
+    assert (told.exit_code, "trusts ZooKeeper again" in told.stdout) == (0, True), told.stderr
+    assert asyncio.run(counter()) == highest + 1
+    assert the_json("bookie", "info", "bookie-3", *here)["collection_refused"] == ""
 
 
 def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path) -> None:

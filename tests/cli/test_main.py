@@ -42,7 +42,7 @@ def test_every_command_has_help_with_its_line(name: str) -> None:
 def test_the_fixed_commands_are_there() -> None:
     for group, names in {
         "ledger": ("create", "write", "read", "show", "list", "delete", "recover", "verify"),
-        "bookie": ("list", "info", "start", "decommission", "replace", "scrub"),
+        "bookie": ("list", "info", "start", "decommission", "replace", "scrub", "accept-rollback"),
     }.items():
         for name in names:
             told = run(group, name, "--help")

@@ -71,7 +71,7 @@ class Bookie:
     def fence(self) -> FenceAnswered:
         verdict = self.ledger.fence(KEY)
         if verdict.journal:
-            self.ledger.fence_is_durable()
+            self.ledger.fence_is_durable(verdict.number)
         lac = self.ledger.last_add_confirmed()
         return FenceAnswered(
             self.name,

@@ -35,7 +35,7 @@ def fence(ledger: BookieLedger) -> None:
     verdict = ledger.fence(KEY)
     assert verdict.verdict is AttachVerdict.OK
     if verdict.journal:
-        ledger.fence_is_durable()
+        ledger.fence_is_durable(verdict.number)
 
 
 def add(ledger: BookieLedger, entry_id: EntryId, *, stream: int = WRITER, flags: int = 0) -> Code:
@@ -68,7 +68,7 @@ def test_rule_04_every_fencer_waits_until_the_fence_is_durable() -> None:
     assert (first.journal, first.wait) == (True, True)
     assert (second.journal, second.wait) == (False, True)
     assert add(ledger, 0) is Code.FENCED  # in memory it holds at once
-    ledger.fence_is_durable()
+    ledger.fence_is_durable(first.number)
     third = ledger.fence(KEY)
     assert (third.journal, third.wait) == (False, False)
 

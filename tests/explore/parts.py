@@ -86,7 +86,7 @@ class Shelf:
         if isinstance(asked, SendFence) or asked.fence:
             verdict = self.ledger.fence(KEY)
             assert verdict.verdict is AttachVerdict.OK
-            self.ledger.fence_is_durable()
+            self.ledger.fence_is_durable(verdict.number)
         lac = self.ledger.last_add_confirmed()
         if isinstance(asked, SendFence):
             return FenceAnswered(

@@ -124,13 +124,13 @@ class BookieCalls(BookieDisk):
         ledger.record_is_journalled()
         self.disk.write(
             RecordWritten(record),
-            partial(self._record_is_durable, ledger, fenced=record.fenced),
+            partial(self._record_is_durable, ledger, ledger.fence_number, fenced=record.fenced),
             partial(self._record_is_refused, ledger),
         )
 
-    def _record_is_durable(self, ledger: BookieLedger, *, fenced: bool) -> None:
+    def _record_is_durable(self, ledger: BookieLedger, number: int, *, fenced: bool) -> None:
         if fenced and not ledger.forgotten:
-            ledger.fence_is_durable()
+            ledger.fence_is_durable(number)
             for done, _ in self._fencers.pop(ledger.ledger_id, ()):
                 done()
 

@@ -8,6 +8,7 @@ from daybook_bookie.ledgers import core_record, intro_of
 from daybook_bookie.records import (
     NONCE_BYTES,
     Record,
+    fence_dropped_record,
     fence_record,
     limbo_clear_record,
     limbo_record,
@@ -22,6 +23,8 @@ _SEEN_MS = 1
 def changed_records(known: LedgerRecord, record: LedgerRecord) -> Iterator[Record]:
     """What must be journalled of a ledger's `record` after `known` was. A fence is told again whoever asks again."""
     ledger_id = record.ledger_id
+    if known.fenced and not record.fenced:
+        yield fence_dropped_record(ledger_id)
     if (record.key, record.introduced) != (known.key, known.introduced):
         yield intro_of(ledger_id, record.key, _SEEN_MS, introduced=record.introduced)
     if record.fenced:

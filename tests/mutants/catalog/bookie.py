@@ -12,6 +12,7 @@ from tests.mutants.catalog.swarms import DELETIONS, LOST_DISKS
 from tests.mutants.registry import mutant
 
 _TESTS = "tests/core/test_bookie.py::"
+_FORGED = "tests/core/test_bookie_forged_fences.py::"
 
 
 @mutant(rule=3, caught_by=f"{_TESTS}test_rule_03_a_fence_creates_the_ledger_where_it_was_never_seen")
@@ -23,10 +24,34 @@ def only_known_ledgers_are_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
         known = self.introduced
         verdict = fence(self, key)
         self.fenced = self.fenced and known
-        self.fence_is_durable = lambda: None  # type: ignore[method-assign]  # nothing to make durable
+        self.fence_is_durable = lambda number: None  # type: ignore[method-assign]  # nothing to make durable
         return verdict
 
     monkeypatch.setattr(BookieLedger, "fence", if_known)
+
+
+@mutant(
+    rule=3,
+    caught_by=f"{_FORGED}test_rule_03_a_fence_that_metadata_disproves_ends",
+    not_simulated="no client of the simulator makes keys up",
+)
+def a_forged_fence_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fence outlives the key that it came with."""
+    monkeypatch.setattr(BookieLedger, "_drop_fence", lambda _: None)
+
+
+@mutant(
+    rule=4,
+    caught_by=f"{_FORGED}test_rule_04_a_dropped_fence_that_becomes_durable_does_not_answer_for_the_next_one",
+    not_simulated="no client of the simulator makes keys up",
+)
+def any_fence_that_becomes_durable_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fence is answered when an earlier one, which was dropped, becomes durable."""
+
+    def durable(self: BookieLedger, _: int) -> None:
+        self.is_fence_durable = True
+
+    monkeypatch.setattr(BookieLedger, "fence_is_durable", durable)
 
 
 @mutant(rule=4, caught_by=f"{_TESTS}test_rule_04_every_fencer_waits_until_the_fence_is_durable")

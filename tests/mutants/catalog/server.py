@@ -9,9 +9,10 @@ from daybook_bookie.append import AppendStream, MessageItem
 from daybook_bookie.fencing import Fencer
 from daybook_bookie.journal import Journal
 from daybook_bookie.journal_thread import Barrier, JournalThread
-from daybook_bookie.ledgers import LedgerTable
+from daybook_bookie.ledgers import Known, LedgerTable
 from daybook_bookie.reads import Reads
 from daybook_bookie.records import Record, RecordKind, frame_record
+from daybook_bookie.rollback import RollBackGuard
 
 from daybook.core.bookie import LacAnswer
 from daybook.core.errors import Code
@@ -19,6 +20,7 @@ from daybook.core.frame import Buffer, FrameHeader, decode_header
 from tests.mutants.registry import mutant
 
 _SERVER = "it is in the bookie's server; the simulator has a bookie of its own around the core"
+_NEVER_BACK = "the simulator's metadata store never goes back in time"
 
 APPEND = "tests/bookie/test_server_append.py::"
 FENCE = "tests/bookie/test_server_fence.py::"
@@ -26,6 +28,7 @@ READS = "tests/bookie/test_server_reads.py::"
 GC = "tests/bookie/test_server_gc.py::"
 BOOT = "tests/bookie/test_server_boot.py::"
 SPACE = "tests/bookie/test_server_space.py::"
+ROLLBACK = "tests/bookie/test_server_rollback.py::"
 
 
 @mutant(rule=2, caught_by=FENCE + "test_rule_02_a_recovery_read_fences", slow=True, not_simulated=_SERVER)
@@ -144,6 +147,56 @@ def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def listings_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a listing leaves out is deleted without a direct read."""
     monkeypatch.setattr(gc.Collector, "_is_certainly_gone", lambda self, ledger_id: True)
+
+
+@mutant(
+    rule=62,
+    caught_by=ROLLBACK + "test_rule_62_nothing_is_collected_after_zookeeper_went_back",
+    slow=True,
+    not_simulated=_NEVER_BACK,
+)
+def metadata_is_believed_whatever_the_counter_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody holds what is here against the counter of ids."""
+    monkeypatch.setattr(RollBackGuard, "judge", lambda self, highest_held, next_id: None)
+
+
+@mutant(
+    rule=62,
+    caught_by=ROLLBACK + "test_rule_62_new_ledgers_that_lift_the_counter_and_a_restart_change_nothing",
+    slow=True,
+    not_simulated=_NEVER_BACK,
+)
+def a_roll_back_is_kept_in_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart forgets that ZooKeeper went back, once the counter has passed the proof."""
+    monkeypatch.setattr(RollBackGuard, "_read", lambda self: None)
+
+
+@mutant(
+    rule=62,
+    caught_by=ROLLBACK + "test_rule_62_forged_fences_set_nothing_off",
+    slow=True,
+    not_simulated=_NEVER_BACK,
+)
+def a_mere_fence_proves_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can open a connection stops the collection, by one fence."""
+    known = LedgerTable.known
+
+    def all_of_it(self: LedgerTable) -> Known:
+        found = known(self)
+        return found._replace(highest_proved=max(found.ledger_ids, default=-1))
+
+    monkeypatch.setattr(LedgerTable, "known", all_of_it)
+
+
+@mutant(
+    rule=3,
+    caught_by=FENCE + "test_rule_03_a_fence_of_a_ledger_that_came_to_be_meanwhile_is_kept",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def what_happened_since_the_counter_was_read_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector drops the fence of a ledger that was created, and recovered, after it looked."""
+    monkeypatch.setattr(LedgerTable, "adds_counted", lambda self, ledger_id: 0)
 
 
 @mutant(
