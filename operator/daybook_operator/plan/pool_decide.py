@@ -48,6 +48,7 @@ from daybook_operator.plan.pool_status import (
     disk_condition,
     progressing_condition,
     ready_condition,
+    recovery_condition,
     status_of,
 )
 from daybook_operator.plan.pool_topology import placing_of, topology_step
@@ -85,6 +86,7 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
         draining.condition,
         *growth.step.conditions,
         disk_condition(world),
+        recovery_condition(world),
         cluster_settings_condition(world),
         scale.condition,
     ]

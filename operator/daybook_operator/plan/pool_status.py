@@ -21,6 +21,7 @@ from daybook_operator.plan.pool_world import PodSeen, PoolWorld
 from daybook_operator.plan.quantities import in_words
 
 DISK_PRESSURE: Final = "DiskPressure"
+RECOVERY_BLOCKED: Final = "RecoveryBlocked"
 _WORDS_MAX: Final = 400
 
 
@@ -123,6 +124,27 @@ def disk_condition(world: PoolWorld) -> Condition:
     )
 
 
+def recovery_condition(world: PoolWorld) -> Condition:
+    """RecoveryBlocked: Jobs that should mend ledgers are refused, or do not start."""
+    if world.cluster is None:
+        return unknown(
+            RECOVERY_BLOCKED,
+            "ZooKeeperUnreachable",
+            "What is to be repaired is not known while ZooKeeper does not answer",
+            next_step="Bring it back.",
+        )
+    if not world.cluster.recovery_troubles:
+        return fine(RECOVERY_BLOCKED, "NothingInTheWay", status=False)
+    return wrong(
+        RECOVERY_BLOCKED,
+        "JobsDoNotStart",
+        f"Recovery cannot go on: {'; '.join(world.cluster.recovery_troubles)}",
+        next_step="Change what stands in the way: a quota, a policy, spec.image or spec.recovery.jobTemplate; it is tried "
+        "again by itself.",
+        status=True,
+    )
+
+
 def phase(
     world: PoolWorld, conditions: Sequence[Condition], *, growing: int, rolling: Rolling, draining: Draining
 ) -> str:
@@ -153,6 +175,7 @@ def message(conditions: Sequence[Condition]) -> str:
         READY,
         "StorageResizing",
         "FullyReplicated",
+        RECOVERY_BLOCKED,
         "RackPlacementSatisfied",
         "Draining",
         PROGRESSING,

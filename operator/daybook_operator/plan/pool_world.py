@@ -118,6 +118,8 @@ class ClusterSeen:
     blocked: tuple[str, ...] = ()
     """What the last audit found and no bookie can mend, in words."""
     lost_bookie_delay_s: float | None = None
+    recovery_troubles: tuple[str, ...] = ()
+    """Why Jobs that should mend ledgers cannot be made, or do not start, in Kubernetes' words."""
     last_audit: str = ""
     """What the last full audit found, for people, if it was not clean."""
     recovery: Mapping[str, Any] = field(default_factory=dict)

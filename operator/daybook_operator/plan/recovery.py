@@ -64,6 +64,8 @@ class RecoverySeen:
     """Ledgers that lack a replica, as the last audit found, and have no task, since no bookie can take the place."""
     last_audit: AuditSeen | None = None
     last_full_audit: AuditSeen | None = None
+    troubles: tuple[str, ...] = ()
+    """Jobs that do not start, and why, in words."""
 
     @property
     def under_replicated(self) -> int:

@@ -26,6 +26,7 @@ class Inventory:
         self._ledgers: dict[Key, str] = {}
         self._bound: dict[Key, tuple[ClusterRef, LedgerId]] = {}
         self._keys_of: dict[tuple[ClusterRef, LedgerId], Key] = {}
+        self._refusals: dict[ClusterRef, str] = {}
         self._jobs: dict[ClusterRef, dict[LedgerId, str]] = {}
 
     # Pools, by their BookiePool key.
@@ -104,6 +105,16 @@ class Inventory:
         changed = {ledger for ledger, _ in before.items() ^ after.items()}
         keys = (self.key_of(cluster, ledger) for ledger in sorted(changed))
         return [key for key in keys if key is not None]
+
+    def note_refusal(self, cluster: ClusterRef, why: str) -> bool:
+        """Why the cluster's Jobs cannot be made or cancelled; "" if they can. True: that is news."""
+        before = self._refusals.get(cluster, "")
+        self._refusals[cluster] = why
+        return why != before
+
+    def refusal_of(self, cluster: ClusterRef) -> str:
+        """Why the cluster's Jobs cannot be made or cancelled; "" if nothing is known against it."""
+        return self._refusals.get(cluster, "")
 
     def job_of(self, cluster: ClusterRef, ledger_id: LedgerId) -> str:
         """The Job that mends the ledger now; "" if none does."""

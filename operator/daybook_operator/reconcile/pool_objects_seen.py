@@ -43,7 +43,7 @@ def _pod(pod: Mapping[str, Any], ordinal: int) -> PodSeen:
     ended = state.get("terminated") or (
         "running" not in state and (container.get("lastState") or {}).get("terminated")
     )
-    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    conditions = _conditions(pod)
     images = [c["image"] for c in pod["spec"]["containers"] if c["name"] == CONTAINER]
     return PodSeen(
         name=meta["name"],
@@ -57,15 +57,21 @@ def _pod(pod: Mapping[str, Any], ordinal: int) -> PodSeen:
         rack=labels.get(RACK_LABEL, ""),
         exit_code=ended["exitCode"] if ended else None,
         last_words=(ended.get("message") or "").strip() if ended else "",
-        waits_for=_waits_for(conditions, state),
+        waits_for=waits_for(pod),
     )
 
 
-def _waits_for(conditions: Mapping[str, Mapping[str, Any]], state: Mapping[str, Any]) -> str:
-    scheduled = conditions.get("PodScheduled", {})
+def _conditions(pod: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {each["type"]: each for each in (pod.get("status") or {}).get("conditions") or ()}
+
+
+def waits_for(pod: Mapping[str, Any]) -> str:
+    """Why a pod of one container does not run yet, in Kubernetes' words; "" if nothing keeps it from running."""
+    scheduled = _conditions(pod).get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return str(scheduled.get("message") or scheduled.get("reason") or "")
-    waiting = state.get("waiting") or {}
+    containers = (pod.get("status") or {}).get("containerStatuses") or [{}]
+    waiting = (containers[0].get("state") or {}).get("waiting") or {}
     if waiting.get("reason") == "ContainerCreating":
         return ""
     return ": ".join(text for key in ("reason", "message") if (text := waiting.get(key)))

@@ -21,6 +21,7 @@ from daybook_operator.plan.pool_spec import VolumeSpec, cluster_of, spec_of
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
 from daybook_operator.plan.pool_world import POOL_LABEL, ClaimSeen, ClusterSeen, PoolWorld
 from daybook_operator.plan.recovery import recovery_status
+from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.pool_objects_seen import claims_seen, pods_seen, stateful_set_seen
 from daybook_operator.reconcile.pool_survey import Listings, survey_of
 from daybook_operator.reconcile.recovery import observe_recovery
@@ -87,7 +88,7 @@ class PoolObserver:
         """The other pools of the pool's cluster, but for those that go."""
         ref, meta = cluster_of(manifest, self._world.pool_defaults), manifest["metadata"]
         keys = [k for k in self._world.inventory.pools_of(ref) if k[1:] != (meta["namespace"], meta["name"])]
-        found = await asyncio.gather(*(self._kube.find(*key) for key in keys))
+        found = await asyncio.gather(*(if_allowed(self._kube.find(*key), None) for key in keys))
         return tuple(
             pool
             for pool in found
@@ -142,6 +143,8 @@ class PoolObserver:
                 leaving.setdefault(bookie, set()).add(task.value.ledger_id)
                 if task.value.why_not:
                     stuck[task.value.ledger_id] = task.value.why_not
+        repair = await observe_recovery(self._world, link)
+        refusal = self._world.inventory.refusal_of(link.ref)
         seen = ClusterSeen(
             bookies=bookies,
             cookies=frozenset(cookies),
@@ -155,7 +158,8 @@ class PoolObserver:
             blocked=link.last_report.blocked if link.last_report else (),
             lost_bookie_delay_s=delay_s,
             last_audit=_found_by(link.last_full_report),
-            recovery=recovery_status(await observe_recovery(self._world, link), self._world.now_ms()),
+            recovery=recovery_status(repair, self._world.now_ms()),
+            recovery_troubles=(*filter(None, [refusal]), *repair.troubles),
         )
         return await self._surveyed(link, world, seen)
 

@@ -11,7 +11,7 @@ from daybook.client.autorecovery.words import is_unrecoverable
 from daybook.core.audit_ledger import Reason
 from daybook.runtime.clock import monotonic_ms
 from daybook_operator.clusters import ClusterLink
-from daybook_operator.kube import Object
+from daybook_operator.kube import Object, UnavailableError
 from daybook_operator.plan.decision import is_paused, is_terminating
 from daybook_operator.plan.effects import ClusterRef, Manifest
 from daybook_operator.plan.jobs import JobSeen, TaskSeen
@@ -29,6 +29,8 @@ from daybook_operator.plan.recovery import (
 )
 from daybook_operator.queue import RECOVERY, Key
 from daybook_operator.reconcile.listing import if_allowed
+from daybook_operator.reconcile.performer import EffectError
+from daybook_operator.reconcile.recovery_troubles import troubles_of
 from daybook_operator.reconcile.world import World
 
 _AWAY: Final = {Reason.MISSING.value, Reason.UNLISTED.value}
@@ -95,9 +97,20 @@ class RecoveryReconciler:
         self._measure(seen)
         for changed in world.inventory.note_jobs(ref, seen.jobs):
             world.look_at(changed)
-        again_s = await world.performer.carry_out(decision)
+        try:
+            again_s = await world.performer.carry_out(decision)
+        except EffectError as error:
+            self._note_refusal(ref, "" if isinstance(error.cause, UnavailableError) else str(error.cause))
+            raise
+        self._note_refusal(ref, "")
         self._tell_pools(link, seen, is_news=bool(decision.effects))
         return again_s
+
+    def _note_refusal(self, ref: ClusterRef, why: str) -> None:
+        """The pools' condition RecoveryBlocked tells of it."""
+        if self._world.inventory.note_refusal(ref, why):
+            for pool in self._world.inventory.pools_of(ref):
+                self._world.look_at(pool)
 
     async def _carrier(self, ref: ClusterRef, pool: Object) -> Key | None:
         """The key of the pool that carries the repair of the cluster of `pool`; one that is new to it is looked at."""
@@ -129,7 +142,12 @@ class RecoveryReconciler:
 
     def _tell_pools(self, link: ClusterLink, seen: RecoverySeen, *, is_news: bool) -> None:
         """The pools' status counts tasks and Jobs: have it brought up to date when they change."""
-        facts = (seen.tasks, [(job.name, job.is_active) for job in seen.jobs], link.last_full_report)
+        facts = (
+            seen.tasks,
+            [(job.name, job.is_active) for job in seen.jobs],
+            seen.troubles,
+            link.last_full_report,
+        )
         if is_news or self._told.get(str(link.ref)) != facts:
             self._told[str(link.ref)] = facts
             for pool in self._world.inventory.pools_of(link.ref):
@@ -160,7 +178,8 @@ async def observe_recovery(
     with_task = {task.ledger_id for task in tasks}
     link.back_offs.keep_only(with_task)
     jobs = []
-    for found in await jobs_of(world, link):
+    found_jobs = await jobs_of(world, link)
+    for found in found_jobs:
         job = _job_seen(found)
         if needless is not None and job.is_active:
             since_ms = needless.note(
@@ -184,6 +203,7 @@ async def observe_recovery(
         ),
         last_audit=_audit_seen(report),
         last_full_audit=_audit_seen(full),
+        troubles=await troubles_of(world.kube, found_jobs, world.now_ms()) if found_jobs else (),
     )
 
 

@@ -16,7 +16,8 @@ from daybook.metadata.layout import Layout
 from daybook.metadata.zookeeper import ZooKeeperStore
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
-from tests.operator.api.operator_kit import Noted, until
+from tests.operator.api.operator_kit import Noted
+from tests.operator.api.policy import refusing
 from tests.operator.api.pool_kit import CLUSTER, Operator, PretendBookies, Site, drive_killed, killable
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -248,78 +249,32 @@ def test_what_the_api_server_refuses_is_told_and_holds_nothing_else_up(site: Sit
 
 def test_a_change_that_a_policy_refuses_is_told_and_the_status_goes_on(site: Site) -> None:
     """Whatever is refused: the status is the last effect of a plan, and must not wait for ever for those before it."""
-    name = f"{site.namespace}-pods-stay-as-they-are"
-    admission = kubernetes.AdmissionregistrationV1Api(site.api)
-    site.plane.apply(_policy(name, site.namespace))
-    site.core.create_namespaced_config_map(site.namespace, {"metadata": {"name": "probe"}})
-    until(lambda: _is_in_force(site), what="the API server knows the policy")
-    site.create(replicas=2)
+    unchanged = "has(object.metadata.labels) && object.metadata.labels == oldObject.metadata.labels"
 
     async def scene(site: Site, bookies: PretendBookies) -> None:
         async with Operator(site, bookies) as operator:
-            await operator.drive(
-                lambda: (
-                    site.condition("Ready").get("reason") == "StepFailed"
-                    and site.status["readyReplicas"] == 2
-                ),
-                "told, while everything else is brought up to date",
-            )
+            with refusing(
+                site.plane,
+                site.namespace,
+                "pods",
+                "pods stay as they are",
+                operation="UPDATE",
+                unless=unchanged,
+            ):
+                site.create(replicas=2)
+                await operator.drive(
+                    lambda: (
+                        site.condition("Ready").get("reason") == "StepFailed"
+                        and site.status["readyReplicas"] == 2
+                    ),
+                    "told, while everything else is brought up to date",
+                )
             said = site.condition("Ready")["message"]
             assert "where bookies stand: " in said
             assert "pods stay as they are" in said, "in the words of the API server"
-            admission.delete_validating_admission_policy_binding(name)
             await operator.drive(lambda: site.is_running(2), "mended")
 
-    try:
-        play(site, scene)
-    finally:
-        admission.delete_validating_admission_policy(name)
-
-
-def _is_in_force(site: Site) -> bool:
-    before = site.core.read_namespaced_config_map("probe", site.namespace).metadata.labels or {}
-    change = {"metadata": {"labels": {f"n{len(before)}": ""}}}
-    try:
-        site.core.patch_namespaced_config_map("probe", site.namespace, change)
-    except kubernetes.ApiException as error:
-        return "stay as they are" in str(error.body)
-    return False
-
-
-def _policy(name: str, namespace: str) -> list[dict[str, Any]]:
-    """A policy of the cluster that lets nobody change the labels of pods in the namespace, nor of the one that asks whether it is in force."""
-    group, meta = "admissionregistration.k8s.io/v1", {"name": name}
-    rules = [
-        {
-            "apiGroups": [""],
-            "apiVersions": ["v1"],
-            "operations": ["UPDATE"],
-            "resources": ["pods", "configmaps"],
-        }
-    ]
-    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    unchanged = {
-        "expression": "has(object.metadata.labels) == has(oldObject.metadata.labels) && (!has(object.metadata.labels) || object.metadata.labels == oldObject.metadata.labels)",
-        "message": "pods stay as they are",
-    }
-    return [
-        {
-            "apiVersion": group,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": meta,
-            "spec": {"matchConstraints": {"resourceRules": rules}, "validations": [unchanged]},
-        },
-        {
-            "apiVersion": group,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": meta,
-            "spec": {
-                "policyName": name,
-                "validationActions": ["Deny"],
-                "matchResources": {"namespaceSelector": selector},
-            },
-        },
-    ]
+    play(site, scene)
 
 
 def _has_cpu(site: Site, amount: str) -> bool:

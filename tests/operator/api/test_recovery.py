@@ -1,5 +1,6 @@
 """Lost bookies are made good by Jobs alone: a real API server, ZooKeeper and bookies, and the Jobs' own command."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -8,6 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daybook_operator.kube import Kube, load_configuration
+from daybook_operator.metrics import OperatorMetrics
+from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.jobs import NewJob
+from daybook_operator.plan.pool_spec import PoolDefaults, spec_of
+from daybook_operator.plan.recovery import RecoverySpec, job_manifest, service_account
+from daybook_operator.reconcile.recovery_troubles import troubles_of
 from kubernetes import client as kubernetes
 
 from daybook.cli.zookeeper import EmbeddedZooKeeper
@@ -17,10 +25,13 @@ from daybook.core.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
+from daybook.runtime.clock import unix_ms
 from tests.bookie.process_kit import BookieProcess, with_store
 from tests.cluster.control_plane import ControlPlane
-from tests.operator.api.operator_kit import OperatorProcess, bookies, pool, until, with_client
+from tests.operator.api.operator_kit import OperatorProcess, bookies, condition, pool, until, with_client
+from tests.operator.api.policy import refusing
 from tests.operator.api.rest import Resources
+from tests.operator.unit.pool_facts import pool_manifest
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -51,6 +62,10 @@ class Stage:
             self.namespace, label_selector="app.kubernetes.io/component=recovery"
         )
         return {job.metadata.name: job for job in listed.items}
+
+    def condition(self, type_: str) -> dict[str, Any]:
+        """One condition of the pool; {} while it is not said."""
+        return condition(self.resources.get("BookiePool", "bk"), type_)
 
     def recovery(self) -> dict[str, Any]:
         """`status.recovery` of the pool."""
@@ -179,7 +194,62 @@ def test_a_thousand_under_replicated_ledgers_make_few_jobs(stage: Stage) -> None
     until(
         lambda: stage.recovery().get("waitingLedgers") == LEDGERS - sum(sizes), stage.operator, "others wait"
     )
-    stage.resources.plane.kubectl(
-        "patch", "bookiepool", "bk", "-n", stage.namespace, "--type=merge", "-p", '{"spec":{"recovery":{"paused":true}}}'
-    )  # fmt: skip
+    _pause(stage, "true")
     until(lambda: stage.jobs() == {}, stage.operator, "a pause of repair cancels them")
+    with refusing(stage.resources.plane, stage.namespace, "jobs", "no Jobs on Sundays"):
+        _pause(stage, "false")
+        until(
+            lambda: stage.condition("RecoveryBlocked").get("status") == "True",
+            stage.operator,
+            "that Jobs are refused is told",
+        )
+        assert "no Jobs on Sundays" in stage.condition("RecoveryBlocked")["message"]
+    until(lambda: len(stage.jobs()) == 2, stage.operator, "they are tried again")
+    until(
+        lambda: stage.condition("RecoveryBlocked")["status"] == "False",
+        stage.operator,
+        "and that is told as well",
+    )
+
+
+def test_a_job_whose_pod_is_refused_says_why_it_does_not_start(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """Jobs of Kubernetes fail silently: their events alone tell."""
+    manifest = pool_manifest()
+    manifest["metadata"] |= {"namespace": namespace}
+    made = job_manifest(
+        manifest,
+        spec_of(manifest, PoolDefaults("local/bookie:1", "zk:2181")),
+        RecoverySpec(),
+        ClusterRef("zk:2181", "daybook"),
+        NewJob("bk-recovery-1", (7,), ("7:1:1",)),
+    )
+    made["metadata"]["ownerReferences"] = []
+
+    async def troubles() -> tuple[str, ...]:
+        configuration = load_configuration(control_plane.kubeconfig)
+        kube = Kube(configuration, threads=1, timeout_s=30, metrics=OperatorMetrics())
+        try:
+            return await troubles_of(kube, await kube.listing("Job", namespace), unix_ms())
+        finally:
+            kube.close()
+
+    with refusing(control_plane, namespace, "pods", "no pods on Sundays"):
+        control_plane.apply(
+            [
+                {**service_account(manifest), "metadata": {"name": "bk-recovery", "namespace": namespace}},
+                made,
+            ]
+        )
+        until(lambda: bool(asyncio.run(troubles())), what="the Job's event is heard")
+        (said,) = asyncio.run(troubles())
+    assert said.startswith(f"Job {namespace}/bk-recovery-1: ")
+    assert "no pods on Sundays" in said
+
+
+def _pause(stage: Stage, word: str) -> None:
+    patch = f'{{"spec":{{"recovery":{{"paused":{word}}}}}}}'
+    stage.resources.plane.kubectl(
+        "patch", "bookiepool", "bk", "-n", stage.namespace, "--type=merge", "-p", patch
+    )

@@ -123,7 +123,7 @@ def test_the_operator_may_look_after_resources_pods_and_volumes(may: Callable[..
     for kind in ("pods", "persistentvolumeclaims"):
         assert all(may(verb, kind) for verb in ("list", "watch", "patch", "delete"))
         assert not may("create", kind), "StatefulSets do"
-    assert all(may(verb, "events") for verb in ("get", "create", "patch"))
+    assert all(may(verb, "events") for verb in ("get", "list", "create", "patch"))
     assert may("get", "namespaces"), "whether one terminates"
     assert may("list", "nodes")
 

@@ -1,6 +1,7 @@
 """What a pool's status says when something is not known, was refused, or is another's to say: the truth and no more."""
 
 import json
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -62,6 +63,20 @@ def test_without_zookeeper_a_bookie_without_a_pod_is_away_all_the_same(sim: Pool
     assert ready["message"].startswith("1 of 3 bookies do not serve: data.bk-1: its pod is not there yet")
     states = {each["id"]: each["state"] for each in sim.manifest["status"]["bookies"]}
     assert states == {"data.bk-0": "Unknown", "data.bk-1": "Away", "data.bk-2": "Unknown"}
+
+
+def test_jobs_that_do_not_start_are_told_in_the_words_of_those_who_say_so(sim: PoolSim) -> None:
+    assert sim.condition("RecoveryBlocked")["status"] == "False"
+    seen = sim.world()
+    assert seen.cluster is not None
+    words = 'Job data/bk-recovery-1: pods "bk-recovery-1-x" is forbidden: exceeded quota: small'
+    seen = replace(seen, cluster=replace(seen.cluster, recovery_troubles=(words,)))
+    for each in decide(seen, sim.now_ms).effects:
+        sim.perform(each)
+    said = sim.condition("RecoveryBlocked")
+    assert (said["status"], words in said["message"]) == ("True", True)
+    assert [each.reason for each in sim.told][-1] == "JobsDoNotStart"
+    assert words in sim.manifest["status"]["message"]
 
 
 # What fails.

@@ -22,8 +22,8 @@
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, patch, delete]
 - apiGroups: [""]
-  resources: [events] # the same again is counted up
-  verbs: [get, create, patch]
+  resources: [events] # the same again is counted up; a recovery Job's say why it does not start
+  verbs: [get, list, create, patch]
 {{- with .Values.operator.passwordSecrets }}
 - apiGroups: [""]
   resources: [secrets]
