@@ -298,12 +298,47 @@ def delete(
     zookeeper: ZooKeeper = None,
     cluster: Cluster = None,
     password: Password = "",
+    without_recovery: Annotated[
+        bool,
+        typer.Option(
+            "--without-recovery", help="give up what is in it: its disks are lost, it cannot be closed"
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="with --without-recovery: also if a topic names the ledger")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
-    """Delete a ledger; its bookies free the space at their next garbage collection."""
-    with_client(
-        find_cluster(directory, zookeeper, cluster),
-        lambda client: client.delete_ledger(ledger, password=password.encode()),
+    """Delete a ledger; its bookies free the space at their next garbage collection.
+
+    One that is open is recovered first. Where recovery fails because disks are lost for good, `--without-recovery` deletes
+    it all the same: its bookies are fenced, and those that are not registered must stay away for the cluster's delay.
+    """
+    where = find_cluster(directory, zookeeper, cluster)
+    if without_recovery and not yes:
+        state = with_client(where, lambda client: _state_for_people(client, ledger))
+        if not typer.confirm(f"{state}\nWhatever was acknowledged in it is lost for good. Delete it?"):
+            raise typer.Exit(1)
+    lost = with_client(
+        where,
+        lambda client: client.delete_ledger(
+            ledger, password=password.encode(), without_recovery=without_recovery, force=force
+        ),
     )
+    if lost:
+        err.print(f"not fenced, because they are lost: {', '.join(lost)}", soft_wrap=True)
+
+
+async def _state_for_people(client: "daybook.Client", ledger: int) -> str:
+    """The ledger's state, and which of its bookies are there."""
+    metadata = (await client.ledgers.read(ledger, sync=True)).value
+    registered = client.bookies()
+    told = (
+        f"{each}{'' if each in registered else ' (not registered)'}" for each in sorted(metadata.bookies())
+    )
+    end = metadata.last_entry if metadata.is_closed else metadata.last_fragment.first_entry - 1
+    least = f"at least {end + 1:,} entries" if not metadata.is_closed else f"{end + 1:,} entries"
+    return f"ledger {ledger} is {metadata.state.value}, has {least}, on {', '.join(told)}."
 
 
 @app.command()

@@ -182,9 +182,9 @@ class BlockingClient:
         opened = self._loop.run(self._client.open_ledger(ledger_id, recover=recover, password=password))
         return BlockingReader(opened, self._loop)
 
-    def delete_ledger(self, ledger_id: LedgerId, *, password: bytes = b"") -> None:
+    def delete_ledger(self, ledger_id: LedgerId, **options: Any) -> tuple[BookieId, ...]:
         """See `Client.delete_ledger`."""
-        self._loop.run(self._client.delete_ledger(ledger_id, password=password))
+        return self._loop.run(self._client.delete_ledger(ledger_id, **options))
 
     def list_ledgers(self) -> list[LedgerMetadata]:
         """Every ledger's metadata, in order of id."""

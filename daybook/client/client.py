@@ -13,11 +13,13 @@ from typing import Final, Self
 import grpc
 
 from daybook.client.channels import ChannelPool
+from daybook.client.deletion import delete_recovered, delete_without_recovery
 from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
 from daybook.client.recovery import recover_ledger
+from daybook.core.deletion import DeletionPolicy
 from daybook.core.ensemble_change import Quarantine
-from daybook.core.errors import DaybookError, MetadataError, MetadataUnavailableError, UnauthorizedError
+from daybook.core.errors import DaybookError, MetadataUnavailableError, UnauthorizedError
 from daybook.core.events import BookiesChanged, MetadataConnection
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import (
@@ -37,7 +39,8 @@ from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.instance import read_instance
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.store import BadVersionError, MetadataStore, Versioned
+from daybook.metadata.store import MetadataStore, Versioned
+from daybook.metadata.tasks import RepairTasks
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
@@ -47,7 +50,6 @@ log = get_logger(__name__)
 TICK_S: Final = 0.05
 WATCH_PAUSE_S: Final = 1.0
 """Before the bookies are listed again after an error."""
-DELETE_ATTEMPTS: Final = 10
 
 
 def connect(
@@ -251,25 +253,30 @@ class Client:
             metadata.ledger_id, metadata.password_hash, self, placement=self.placement, rng=self.rng
         )
 
-    async def delete_ledger(self, ledger_id: LedgerId, *, password: bytes = b"") -> None:
+    async def delete_ledger(
+        self,
+        ledger_id: LedgerId,
+        *,
+        password: bytes = b"",
+        without_recovery: bool = False,
+        force: bool = False,
+    ) -> tuple[BookieId, ...]:
         """Delete a ledger; one that is not closed is recovered first, so that its writer notices (rule 20).
 
-        Its bookies free the space at their next garbage collection. Raises NoSuchLedgerError, UnauthorizedError,
-        RecoveryFailedError.
+        Its bookies free the space at their next garbage collection. `without_recovery` gives up whatever is in it, for a
+        ledger whose disks are lost: its bookies are fenced, and those that cannot be must have been away for the
+        cluster's delay of lost bookies, which is waited for; they are what is returned (rule 61). `force` only with
+        it: also if a topic names the ledger. Raises NoSuchLedgerError, UnauthorizedError, RecoveryFailedError,
+        DeletionRefusedError.
         """
         check_password((await self.ledgers.read(ledger_id, sync=True)).value, password)
-        for _ in range(DELETE_ATTEMPTS):
-            found = await self.ledgers.read(ledger_id, sync=True)
-            if not found.value.is_closed:
-                await self.recover(found.value)
-                continue
-            try:
-                await self.ledgers.delete(ledger_id, found.version)
-            except BadVersionError:
-                continue
-            return
-        msg = f"ledger {ledger_id} changed {DELETE_ATTEMPTS} times while it was to be deleted: try again"
-        raise MetadataError(msg)
+        if not without_recovery:
+            await delete_recovered(ledger_id, self, self.recover)
+            return ()
+        delay_s = await RepairTasks(self.store, self.layout).lost_bookie_delay_s()
+        return await delete_without_recovery(
+            ledger_id, self, policy=DeletionPolicy(round(1000 * delay_s)), force=force
+        )
 
     def list_ledgers(self) -> AsyncGenerator[Versioned[LedgerMetadata], None]:
         """Every ledger with its metadata, in order of id."""

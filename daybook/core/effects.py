@@ -193,6 +193,25 @@ class RecoveryFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletionReady:
+    """Nobody can be acknowledged on the ledger any more: delete it if it still is at `version` (rule 61).
+
+    `unfenced` are the bookies of its last ensemble that were not fenced because they are lost.
+    """
+
+    metadata: LedgerMetadata
+    version: int
+    unfenced: tuple[BookieId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionRefused:
+    """The ledger must not be deleted now; it stays IN_RECOVERY, or is gone already."""
+
+    error: DaybookError
+
+
+@dataclass(frozen=True, slots=True)
 class Deliver:
     """Entries in order, gapless, checked, each exactly once."""
 
@@ -261,6 +280,8 @@ Effect: TypeAlias = (
     | EnsembleChanged
     | Recovered
     | RecoveryFailed
+    | DeletionReady
+    | DeletionRefused
     | Deliver
     | LacKnown
     | ReadFinished

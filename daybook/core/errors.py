@@ -124,6 +124,10 @@ class RecoveryFailedError(DaybookError):
     """Recovery met answers that prove nothing; the ledger stays IN_RECOVERY: try again later (rule 6)."""
 
 
+class DeletionRefusedError(DaybookError):
+    """A ledger cannot be deleted without recovery now: a bookie could still acknowledge its writer, or a topic names it."""
+
+
 class RepairError(DaybookError):
     """A repair cannot go on now. What was copied stays, and it is safe to start the repair again."""
 

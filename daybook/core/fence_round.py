@@ -51,6 +51,11 @@ class FenceRound:
         if not event.limbo:
             self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether some request has no answer yet."""
+        return bool(self._pending)
+
     def is_complete(self) -> bool:
         """Whether no ack quorum is left for the old writer (rule 1)."""
         return covers_every_write_set(self._quorum, self.fenced)

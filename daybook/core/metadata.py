@@ -32,6 +32,10 @@ FORMAT_VERSION: Final = 1
 DIGEST_TYPE: Final = "CRC32C"
 
 
+TOPIC_KEY: Final = "daybook/topic"
+"""The key of a ledger's custom metadata under which a topic that has the ledger in its list puts its name."""
+
+
 class LedgerState(Enum):
     """Where a ledger is in its life."""
 

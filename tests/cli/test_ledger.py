@@ -54,6 +54,17 @@ def test_lines_are_written_read_shown_verified_and_deleted(directory: Path) -> N
     assert "does not exist" in one_line_error("ledger", "show", ledger, *here)
 
 
+def test_a_deletion_without_recovery_asks_first(directory: Path) -> None:
+    ledger = write(directory, b"x\n", "--keep-open")
+    words = ("ledger", "delete", ledger, "--without-recovery", "--dir", directory)
+    told = run(*words, stdin="n\n")
+    assert told.exit_code == 1
+    assert f"ledger {ledger} is OPEN, has at least 0 entries, on bookie-" in told.stdout
+    assert run("ledger", "show", ledger, "--dir", directory).exit_code == 0
+    assert run(*words, "--yes").exit_code == 0
+    assert "does not exist" in one_line_error("ledger", "show", ledger, "--dir", directory)
+
+
 def test_tables_fit_the_terminal(directory: Path) -> None:
     write(directory, b"x\n")
     for width in (80, 120):

@@ -118,3 +118,17 @@ def test_listing_and_deleting(connect: Connect) -> None:
                 await client.delete_ledger(gone)
 
     asyncio.run(work())
+
+
+def test_rule_61_a_writer_is_not_acknowledged_after_a_deletion_without_recovery(connect: Connect) -> None:
+    async def work() -> None:
+        async with connect() as writer, connect() as other:
+            ledger = await writer.create_ledger()
+            await ledger.append(b"x")
+            assert await other.delete_ledger(ledger.id, without_recovery=True) == ()
+            with pytest.raises(daybook.LedgerFencedError):
+                await ledger.append(b"y")
+            with pytest.raises(daybook.NoSuchLedgerError):
+                await other.open_ledger(ledger.id)
+
+    asyncio.run(work())

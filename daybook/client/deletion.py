@@ -1,0 +1,118 @@
+"""Deleting a ledger: after a recovery, or on purpose without one where its disks are lost (rules 20, 56 and 61).
+
+What is left of a deleted ledger is its id: below the counter of ids and without a node, which nothing brings back. Bookies
+take no frame of such a ledger (rule 20) and collect what they have of it (rule 28).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from daybook.client.run import Surroundings, run_to_end
+from daybook.core.deletion import DeletionFence, DeletionPolicy
+from daybook.core.effects import DeletionReady, DeletionRefused
+from daybook.core.errors import DeletionRefusedError, MetadataError
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import TOPIC_KEY, LedgerMetadata
+from daybook.metadata.bookies import BookieDirectory
+from daybook.metadata.store import BadVersionError, MetadataStore
+from daybook.runtime.clock import monotonic_ms
+from daybook.runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+DELETE_ATTEMPTS: Final = 10
+
+
+async def delete_recovered(
+    ledger_id: LedgerId,
+    surroundings: Surroundings,
+    recover: Callable[[LedgerMetadata], Awaitable[LedgerMetadata]],
+) -> None:
+    """Delete a ledger; one that is not closed is recovered first, so that its writer notices (rule 20).
+
+    Raises NoSuchLedgerError, and whatever `recover` raises.
+    """
+    for _ in range(DELETE_ATTEMPTS):
+        found = await surroundings.ledgers.read(ledger_id, sync=True)
+        if not found.value.is_closed:
+            await recover(found.value)
+            continue
+        try:
+            await surroundings.ledgers.delete(ledger_id, found.version)
+        except BadVersionError:
+            continue
+        return
+    raise _changes_too_often(ledger_id)
+
+
+class DeletionSurroundings(Surroundings, Protocol):
+    """What a deletion without recovery needs around it: the client."""
+
+    store: MetadataStore
+    directory: BookieDirectory
+
+
+async def delete_without_recovery(
+    ledger_id: LedgerId,
+    surroundings: DeletionSurroundings,
+    *,
+    policy: DeletionPolicy,
+    force: bool,
+) -> tuple[BookieId, ...]:
+    """Delete a ledger whatever can still be read of it; the bookies that count as lost and were not fenced.
+
+    `force`: also if a topic names it. Raises NoSuchLedgerError, DeletionRefusedError.
+    """
+    for _ in range(DELETE_ATTEMPTS):
+        found = await surroundings.ledgers.read(ledger_id, sync=True)
+        if not force:
+            _refuse_if_named(found.value)
+        machine = DeletionFence(
+            ledger_id,
+            policy=policy,
+            bookies=await surroundings.directory.bookies(),
+            now_ms=monotonic_ms(),
+        )
+        result = await run_to_end(
+            machine,
+            ledger_id,
+            found.value.password_hash,
+            surroundings,
+            lambda effect: isinstance(effect, DeletionReady | DeletionRefused),
+        )
+        if isinstance(result, DeletionRefused):
+            raise surroundings.channels.troubles.explain(result.error)
+        assert isinstance(result, DeletionReady)
+        if result.unfenced:
+            await surroundings.store.sync()
+            if set(result.unfenced) & (await surroundings.directory.bookies()).keys():
+                continue  # one came back just now: it has to be fenced
+        try:
+            await surroundings.ledgers.delete(ledger_id, result.version)
+        except BadVersionError:
+            continue
+        log.warning(
+            "ledger deleted without recovery",
+            ledger_id=ledger_id,
+            state=result.metadata.state.value,
+            unfenced=result.unfenced,
+            bookies=sorted(result.metadata.bookies()),
+        )
+        return result.unfenced
+    raise _changes_too_often(ledger_id)
+
+
+def _refuse_if_named(metadata: LedgerMetadata) -> None:
+    topic = metadata.custom_metadata.get(TOPIC_KEY)
+    if topic is not None:
+        msg = (
+            f"ledger {metadata.ledger_id} belongs to topic {topic.decode(errors='replace')}, which would miss it: delete the "
+            "topic, or force the deletion"
+        )
+        raise DeletionRefusedError(msg)
+
+
+def _changes_too_often(ledger_id: LedgerId) -> MetadataError:
+    return MetadataError(
+        f"ledger {ledger_id} changed {DELETE_ATTEMPTS} times while it was to be deleted: try again"
+    )
