@@ -203,12 +203,18 @@ class Control:
         )
 
     def list_limbo(self, request: pb.ListLimboRequest, _: grpc.ServicerContext) -> pb.ListLimboResponse:
-        """A page of the ledgers that this bookie cannot vouch for, with their nonces (rule 29)."""
-        marks = self._table.limbo_marks()
+        """A page of the ledgers that this bookie cannot vouch for, with their nonces, or one of them (rule 29)."""
+        if request.only:
+            ledger_id = request.after_ledger + 1
+            nonce = self._table.limbo_mark(ledger_id)
+            marks = {} if nonce is None else {ledger_id: nonce}
+        else:
+            marks = self._table.limbo_marks()
         page, more = _page((i for i in sorted(marks) if i > request.after_ledger), request.limit)
         return pb.ListLimboResponse(
             ledgers=[pb.LimboLedger(ledger_id=ledger_id, nonce=marks[ledger_id]) for ledger_id in page],
             more=more,
+            boot_id=self._bookie.boot_id,
         )
 
     def clear_limbo(self, request: pb.ClearLimboRequest, _: grpc.ServicerContext) -> pb.ClearLimboResponse:

@@ -79,6 +79,9 @@ class EntryStore(Protocol):
     def deletions(self) -> list[LedgerId]:
         """The ledgers whose blocks are still being removed, rising."""
 
+    def limbo_marks(self) -> Mapping[LedgerId, bytes]:
+        """The nonces of the ledgers in limbo, as of now (rule 29); those that are being deleted are left out."""
+
     def read_blocks(self, ledger_id: LedgerId, first: EntryId, last: EntryId, max_bytes: int) -> list[bytes]:
         """Frames that hold the stored entries of first … last, rising, about `max_bytes` of them, at least one.
 

@@ -10,7 +10,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from daybook.core.bookie import BookieLedger, LedgerRecord
 from daybook.core.errors import Code
@@ -26,6 +26,9 @@ from daybook_bookie.store_write import add_block
 
 KEY_ONLY_MS = 0
 """`first_seen_ms` of a ledger whose key is known, but which metadata never showed OPEN (rule 20)."""
+
+LEDGERS_UNDER_LOCK: Final = 500
+"""Who looks at many ledgers lets the lock go after so many: everyone who appends waits for it."""
 
 
 def core_record(ledger_id: LedgerId, stored: ledger_record.LedgerRecord) -> LedgerRecord:
@@ -177,19 +180,27 @@ class LedgerTable:
             return False
         return not any(pending.blocks for pending in self.storage.cache.pending(ledger_id))
 
-    def limbo_marks(self) -> dict[LedgerId, str]:
-        """The nonces of the ledgers that this bookie cannot vouch for (rule 29)."""
-        stored = self.storage.store.ledgers().items()
-        maybe = {ledger_id for ledger_id, record in stored if record.limbo is not None}
-        marks = {}
+    def limbo_mark(self, ledger_id: LedgerId) -> str | None:
+        """The nonce of the ledger if this bookie cannot vouch for it (rule 29)."""
         with self.lock:
-            for generation in self.storage.cache.generations:
-                maybe |= {ledger_id for ledger_id, pending in generation.ledgers.items() if pending.limbo}
-            for ledger_id in maybe:
-                record = self.storage.ledger(ledger_id)
-                if record is not None and record.limbo is not None:
-                    marks[ledger_id] = record.limbo.hex()
-        return marks
+            nonce = self.storage.limbo(ledger_id)
+        return None if nonce is None else nonce.hex()
+
+    def limbo_marks(self) -> dict[LedgerId, str]:
+        """The nonces of the ledgers that this bookie cannot vouch for (rule 29).
+
+        The cache is looked at first: what is flushed meanwhile is found in the store.
+        """
+        with self.lock:
+            generations = self.storage.cache.generations
+            ids = [ledger_id for each in generations for ledger_id in each.limbo_decided | each.deleted]
+        decided: dict[LedgerId, bytes | None] = {}
+        for begin in range(0, len(ids), LEDGERS_UNDER_LOCK):
+            with self.lock:
+                for ledger_id in ids[begin : begin + LEDGERS_UNDER_LOCK]:
+                    decided[ledger_id] = self.storage.limbo(ledger_id)
+        marks = {**self.storage.store.limbo_marks(), **decided}
+        return {ledger_id: nonce.hex() for ledger_id, nonce in marks.items() if nonce is not None}
 
     def intervals(self, ledger_id: LedgerId) -> IntervalSet:
         """Which entries of the ledger are here."""

@@ -140,3 +140,14 @@ class Storage:
         for newer in pending:
             record = store_write.with_pending(record, newer)
         return None if record.deleting else record
+
+    def limbo(self, ledger_id: LedgerId) -> bytes | None:
+        """The nonce of the ledger's limbo mark, cached or stored, if it has one; with the lock held, as `ledger`."""
+        record = self.store.ledger(ledger_id)
+        nonce = None if record is None else record.limbo
+        pending = self.cache.pending(ledger_id)
+        if any(newer.deleted for newer in pending):
+            return None
+        for newer in pending:
+            nonce = store_write.limbo_after(nonce, newer)
+        return nonce

@@ -45,6 +45,7 @@ from daybook_bookie.storage_errors import (
     StoreRefusedError,
 )
 from daybook_bookie.storage_settings import StorageSettings
+from daybook_bookie.store_index import LedgerIndex
 from daybook_bookie.store_open import DATA_FILE, why_not_opened, write_meta_pages_again
 from daybook_bookie.store_read import BlockReader
 
@@ -79,8 +80,7 @@ class Store:
         """Held from a commit's beginning until its records are published."""
         self._readers = 0
         self._growing = False
-        self._records: dict[LedgerId, LedgerRecord] = {}
-        self._digests: dict[LedgerId, int] = {}
+        self._index = LedgerIndex()
         exists = DATA_FILE in disk.names()
         if not exists and (not new or CHECKPOINT in disk.names()):
             msg = f"there is no store in {directory}, although this bookie had one: {WHAT_TO_DO}"
@@ -140,19 +140,20 @@ class Store:
             for key, value in transaction.cursor(self._ledgers):
                 ledger_id = ledger_of_key(key)
                 try:
-                    self._records[ledger_id] = unpack_record(ledger_id, value)
+                    record = unpack_record(ledger_id, value)
                 except CorruptStoreError as error:
                     msg = f"{error}: {WHAT_TO_DO}"
                     raise StoreRefusedError(msg) from error
-                self._digests[ledger_id] = record_digest(ledger_id, value)
-                total += self._digests[ledger_id]
+                digest = record_digest(ledger_id, value)
+                self._index.put(ledger_id, record, digest)
+                total += digest
         self._check_sum(root, total % DIGEST_MODULUS)
         return root
 
     def _check_sum(self, root: Root, digest: int) -> None:
-        if (len(self._records), digest) != (root.count, root.digest):
+        if (len(self._index), digest) != (root.count, root.digest):
             msg = (
-                f"{len(self._records)} ledger records were found, {root.count} were committed, "
+                f"{len(self._index)} ledger records were found, {root.count} were committed, "
                 f"and their digests do {'' if digest == root.digest else 'not '}add up: {WHAT_TO_DO}"
             )
             raise StoreRefusedError(msg)
@@ -184,20 +185,24 @@ class Store:
 
     def ledger(self, ledger_id: LedgerId) -> LedgerRecord | None:
         """What is stored of a ledger; None if nothing is, or it is being deleted."""
-        record = self._records.get(ledger_id)
+        record = self._index.record(ledger_id)
         return None if record is None or record.deleting else record
 
     def stored(self, ledger_id: LedgerId) -> LedgerRecord | None:
         """The record as it lies in the store, also of a ledger that is being deleted."""
-        return self._records.get(ledger_id)
+        return self._index.record(ledger_id)
 
     def ledgers(self) -> Mapping[LedgerId, LedgerRecord]:
         """All ledgers but those that are being deleted, as of now."""
-        return {ledger_id: record for ledger_id, record in list(self._records.items()) if not record.deleting}
+        return {ledger_id: record for ledger_id, record in self._index if not record.deleting}
 
     def deletions(self) -> list[LedgerId]:
-        """The ledgers whose blocks are still being removed: call `delete_some` for each."""
-        return sorted(ledger_id for ledger_id, record in list(self._records.items()) if record.deleting)
+        """The ledgers whose blocks are still being removed, rising: call `delete_some` until there is none."""
+        return self._index.deleting()
+
+    def limbo_marks(self) -> Mapping[LedgerId, bytes]:
+        """The nonces of the stored ledgers that are in limbo, as of now."""
+        return self._index.limbo_marks()
 
     def read_blocks(self, ledger_id: LedgerId, first: EntryId, last: EntryId, max_bytes: int) -> list[bytes]:
         """Frames that hold the stored entries of first … last, rising, about `max_bytes` of them, at least one.
@@ -327,10 +332,9 @@ class Store:
         for ledger_id, record in records.items():
             digest = digests[ledger_id]
             if record is None or digest is None:
-                self._records.pop(ledger_id, None)
-                self._digests.pop(ledger_id, None)
+                self._index.remove(ledger_id)
             else:
-                self._records[ledger_id], self._digests[ledger_id] = record, digest
+                self._index.put(ledger_id, record, digest)
 
     def _apply(self, transaction: Transaction, change: LedgerChange) -> int | None:
         """Write one ledger's part; returns its record's digest."""
@@ -351,9 +355,8 @@ class Store:
         """The root after a commit that gives these ledgers these digests (None: they go)."""
         digest, count = self.root.digest, self.root.count
         for ledger_id, new in digests.items():
-            old = self._digests.get(ledger_id)
-            digest += (new or 0) - (old or 0)
-            count += (new is not None) - (old is not None)
+            digest += (new or 0) - self._index.digest(ledger_id)
+            count += (new is not None) - (self._index.record(ledger_id) is not None)
         return Root(self.root.generation + 1, count, digest % DIGEST_MODULUS, mark)
 
     def _sync_commit(self, transaction: Transaction) -> None:

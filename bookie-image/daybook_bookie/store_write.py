@@ -122,19 +122,25 @@ def with_pending(record: LedgerRecord, pending: PendingLedger) -> LedgerRecord:
     """The record after the decisions of a generation; entries are not looked at."""
     if pending.fence_dropped:
         record = replace(record, fenced=False, password_hash=b"", first_seen_ms=0)
-    known = None if record.limbo in pending.cleared else record.limbo
     newer = pending.last_add_confirmed > record.last_add_confirmed
     intro = pending.intro
     return replace(
         record,
         fenced=record.fenced or pending.fenced,
-        limbo=pending.limbo if pending.marked else known,
+        limbo=limbo_after(record.limbo, pending),
         deleting=record.deleting or pending.deleted,
         last_add_confirmed=pending.last_add_confirmed if newer else record.last_add_confirmed,
         length_at_lac=pending.length_at_lac if newer else record.length_at_lac,
         password_hash=intro.password_hash if intro is not None else record.password_hash,
         first_seen_ms=intro.first_seen_ms if intro is not None else record.first_seen_ms,
     )
+
+
+def limbo_after(nonce: bytes | None, pending: PendingLedger) -> bytes | None:
+    """The mark that stands after a generation, if `nonce` stood before it (rule 29)."""
+    if pending.marked:
+        return pending.limbo
+    return None if nonce in pending.cleared else nonce
 
 
 def _with_blocks(record: LedgerRecord, blocks: list[Block]) -> LedgerRecord:

@@ -114,10 +114,13 @@ def _next_in(block: Block, entry: EntryId) -> EntryId:
 class Generation:
     """The ledgers that changed since the swap before."""
 
-    __slots__ = ("ledgers", "size_bytes")
+    __slots__ = ("deleted", "ledgers", "limbo_decided", "size_bytes")
 
     def __init__(self) -> None:
         self.ledgers: dict[LedgerId, PendingLedger] = {}
+        self.deleted: set[LedgerId] = set()
+        self.limbo_decided: set[LedgerId] = set()
+        """The ledgers whose limbo began or ended, so that who asks for them does not walk all others."""
         self.size_bytes = 0
 
     def ledger(self, ledger_id: LedgerId) -> PendingLedger:
@@ -176,7 +179,8 @@ class WriteCache:
         if record.kind is RecordKind.FRAME:
             self.add_frame(record.body, decode_header(record.body))
             return
-        pending = self._active.ledger(record_ledger(record))
+        ledger_id = record_ledger(record)
+        pending = self._active.ledger(ledger_id)
         self._active.size_bytes += _FRAME_OVERHEAD_BYTES
         if record.kind is RecordKind.FENCE:
             pending.fenced = True
@@ -186,8 +190,10 @@ class WriteCache:
             pending.intro = record_intro(record)
         elif record.kind is RecordKind.LIMBO:
             pending.limbo, pending.marked = record_nonce(record), True
+            self._active.limbo_decided.add(ledger_id)
         elif record.kind is RecordKind.LIMBO_CLEAR:
             nonce = record_nonce(record)
+            self._active.limbo_decided.add(ledger_id)
             if not pending.marked:
                 pending.cleared.add(nonce)
             elif pending.limbo == nonce:
@@ -196,6 +202,7 @@ class WriteCache:
             assert record.kind is RecordKind.DELETION
             pending.deleted = True
             pending.blocks.clear()
+            self._active.deleted.add(ledger_id)
 
     def remove(self, ledger_id: LedgerId, entries: IntervalSet) -> None:
         """Take replicas that metadata no longer places here out of the store, with the next flush (rule 47).

@@ -134,16 +134,16 @@ class BookieCalls:
 
     async def read_limbo(self, of: HasKey, request: ReadLimbo) -> LimboRead:
         """The nonce of the ledger's limbo mark, if it has one, and the bookie's boot id (rule 29)."""
-        page = pb.ListLimboRequest(after_ledger=of.ledger_id - 1, limit=1)
+        page = pb.ListLimboRequest(after_ledger=of.ledger_id - 1, limit=1, only=True)
         try:
             listed = await self.stub.list_limbo(page, timeout=CALL_TIMEOUT_S)
-            info = await self.stub.get_info(pb.GetInfoRequest(), timeout=CALL_TIMEOUT_S)
+            boot_id = listed.boot_id
+            if not boot_id:  # a bookie of an older release
+                boot_id = (await self.stub.get_info(pb.GetInfoRequest(), timeout=CALL_TIMEOUT_S)).boot_id
         except grpc.aio.AioRpcError as error:
             return LimboRead(self.bookie, request.request_id, self._failed(error))
         nonces = {mark.ledger_id: mark.nonce for mark in listed.ledgers}
-        return LimboRead(
-            self.bookie, request.request_id, Code.OK, nonces.get(of.ledger_id), boot_id=info.boot_id
-        )
+        return LimboRead(self.bookie, request.request_id, Code.OK, nonces.get(of.ledger_id), boot_id=boot_id)
 
     async def clear_limbo(self, of: HasKey, request: ClearLimbo) -> LimboCleared:
         """Clear the limbo mark if it still carries the nonce (rule 29)."""

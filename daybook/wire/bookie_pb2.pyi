@@ -287,12 +287,14 @@ class DamagedLedger(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., entries: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListLimboRequest(_message.Message):
-    __slots__ = ("after_ledger", "limit")
+    __slots__ = ("after_ledger", "limit", "only")
     AFTER_LEDGER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ONLY_FIELD_NUMBER: _ClassVar[int]
     after_ledger: int
     limit: int
-    def __init__(self, after_ledger: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    only: bool
+    def __init__(self, after_ledger: _Optional[int] = ..., limit: _Optional[int] = ..., only: _Optional[bool] = ...) -> None: ...
 
 class LimboLedger(_message.Message):
     __slots__ = ("ledger_id", "nonce")
@@ -303,12 +305,14 @@ class LimboLedger(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class ListLimboResponse(_message.Message):
-    __slots__ = ("ledgers", "more")
+    __slots__ = ("ledgers", "more", "boot_id")
     LEDGERS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     ledgers: _containers.RepeatedCompositeFieldContainer[LimboLedger]
     more: bool
-    def __init__(self, ledgers: _Optional[_Iterable[_Union[LimboLedger, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+    boot_id: str
+    def __init__(self, ledgers: _Optional[_Iterable[_Union[LimboLedger, _Mapping]]] = ..., more: _Optional[bool] = ..., boot_id: _Optional[str] = ...) -> None: ...
 
 class ClearLimboRequest(_message.Message):
     __slots__ = ("ledger_id", "nonce")

@@ -121,6 +121,10 @@ class StoreModel:
         """See EntryStore."""
         return sorted(ledger_id for ledger_id, record in self.platter.records.items() if record.deleting)
 
+    def limbo_marks(self) -> dict[LedgerId, bytes]:
+        """See EntryStore."""
+        return {ledger_id: record.limbo for ledger_id, record in self.ledgers().items() if record.limbo}
+
     def read_blocks(self, ledger_id: LedgerId, first: EntryId, last: EntryId, max_bytes: int) -> list[bytes]:
         """See EntryStore."""
         record = self.ledger(ledger_id)

@@ -10,7 +10,7 @@ from daybook.client import append_stream
 from daybook.client.append_stream import AppendStream
 from daybook.client.calls import BookieCalls, ReadKey
 from daybook.client.sink import FrameSink
-from daybook.core.effects import SendLacRead, SendRead
+from daybook.core.effects import ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
 from daybook.core.frame import encode_frame, entry_crcs
@@ -385,3 +385,21 @@ def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_others() -
         assert first.told.empty()
 
     run(lambda: with_stream(script, work))
+
+
+@pytest.mark.parametrize("told_by", ["ListLimbo", "GetInfo"])
+def test_a_limbo_mark_comes_with_the_boot_id_whichever_call_of_which_release_tells_it(told_by: str) -> None:
+    """An older bookie gives the next mark, of whichever ledger, and its boot id elsewhere."""
+
+    async def work() -> None:
+        is_older = told_by == "GetInfo"
+        found = pb.LimboLedger(ledger_id=KEY.ledger_id + is_older, nonce="n")
+        answers = {
+            "ListLimbo": pb.ListLimboResponse(ledgers=[found], boot_id="" if is_older else "boot"),
+            "GetInfo": pb.GetInfoResponse(boot_id="boot" if is_older else "asked for nothing"),
+        }
+        async with ScriptedBookie(unary=answers) as bookie, open_aio_channel(bookie.address) as channel:
+            answer = await BookieCalls("b0", channel).read_limbo(KEY, ReadLimbo("b0", 3))
+        assert (answer.code, answer.nonce, answer.boot_id) == (Code.OK, None if is_older else "n", "boot")
+
+    run(work)

@@ -1,7 +1,7 @@
 """A deterministic simulator of the core: the same machines that run in production, under every fault that we know.
 
     world.py, network.py, metadata_model.py, disk.py     time, messages, ZooKeeper, what a crash keeps
-    journalled.py, journal_records.py, replay_checks.py  the real journal and flush on a disk with bytes, and what comes back
+    journalled.py, failing_disk.py, journal_records.py, replay_checks.py  the real journal and flush on a disk with bytes, and what comes back
     disk_swarm.py, disk_errors.py, disk_damage.py, disk_faults.py   what such a disk is made of, and what goes wrong with it
     bookie_*.py                                          a bookie around the real `BookieLedger`
     streams.py, clients.py                               a client process that drives one machine

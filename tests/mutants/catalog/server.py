@@ -324,3 +324,23 @@ def resends_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             accept(self, item, message, frames, refused)
 
     monkeypatch.setattr(AppendStream, "_accept", skip_duplicates)
+
+
+@mutant(
+    rule=29,
+    caught_by="tests/bookie/test_server_limbo.py::"
+    "test_rule_29_a_mark_that_is_flushed_while_marks_are_listed_is_listed",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def marks_are_looked_for_in_the_store_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark that is flushed between two looks is met by neither."""
+    limbo_marks = LedgerTable.limbo_marks
+
+    def store_first(self: LedgerTable) -> dict[int, str]:
+        stored = self.storage.store.limbo_marks()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(self.storage.store), "limbo_marks", lambda _: stored)
+            return limbo_marks(self)
+
+    monkeypatch.setattr(LedgerTable, "limbo_marks", store_first)
