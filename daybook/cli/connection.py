@@ -107,7 +107,7 @@ def explain_errors(command: Callable[P, T]) -> Callable[P, T]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         from daybook.runtime.logs import configure_logs
 
-        configure_logs(_log_level, stream=sys.stderr)
+        configure_logs(_log_level)
         try:
             return command(*args, **kwargs)
         except BrokenPipeError as error:

@@ -60,7 +60,7 @@ def configure_logs(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    handler = logging.StreamHandler(target)
+    handler = logging.StreamHandler(stream) if stream else _Stderr()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=chain,
@@ -83,6 +83,15 @@ def configure_logs(
     )
     sys.excepthook = _log_uncaught
     threading.excepthook = _log_uncaught_in_thread
+
+
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to what standard error is at that moment: rich replaces it while it shows progress, to print above that."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler."""
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

@@ -1,6 +1,12 @@
 """A table keeps every name whole, wherever it goes; see `daybook.cli.output`."""
 
 import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
 
 import pytest
 from rich.table import Table
@@ -52,6 +58,42 @@ def test_names_are_folded_and_never_cut_at_80_columns(
     assert not any("…" in row for row in rows)
     cells = [row.split("│")[1].strip() for row in rows]
     assert "".join(cells) == "".join(NAMES), "nothing of the first column is lost"
+
+
+PROGRAM = """
+from daybook.cli.connection import explain_errors
+from daybook.cli.output import err
+from daybook.runtime.logs import get_logger
+
+@explain_errors
+def command():
+    with err.status("auditing"):
+        input()
+        get_logger("auditor").warning("bookie is silent", bookie="b1")
+
+command()
+"""
+
+
+def test_a_log_line_at_a_terminal_is_for_people_and_does_not_stick_to_a_progress_bar() -> None:
+    terminal, its_end = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "200"}
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=its_end, env=environment) as process:
+        os.close(its_end)
+        seen = b""
+        while b"auditing" not in seen:
+            seen += os.read(terminal, 1 << 16)
+        process.communicate(b"\n")
+    seen += os.read(terminal, 1 << 16)
+    os.close(terminal)
+    lines = [
+        re.split(r"\r|\x1b\[2K", re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in seen.decode().splitlines()
+    ]
+    (told,) = [part for line in lines for part in line if "silent" in part]
+    assert re.fullmatch(r"\S+Z \[warning  \] bookie is silent +\[auditor\] bookie=b1", told.rstrip()), seen
+    piped = subprocess.run(command, input="\n", capture_output=True, text=True, check=True)
+    assert json.loads(piped.stderr.splitlines()[-1])["bookie"] == "b1"
 
 
 def test_the_width_is_asked_for_at_each_print(monkeypatch: pytest.MonkeyPatch) -> None:
