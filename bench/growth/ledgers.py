@@ -43,13 +43,11 @@ def measure_ledgers(sizes: list[int], directory: Path, note: Note) -> None:
 def _measure(cluster: LocalCluster, size: int, note: Note) -> None:
     where = cluster.directory
     note("list", size, **run_daybook(where, "ledger", "list", "--json").figures())
-    note("quick audit", size, **run_daybook(where, "audit", "--once", "--quick", env=NO_LIMIT).figures())
-    note("full audit", size, **run_daybook(where, "audit", "--once", codes=(0, 1), env=NO_LIMIT).figures())
+    note("quick audit", size, **run_daybook(where, "audit", "--quick", env=NO_LIMIT).figures())
+    note("full audit", size, **run_daybook(where, "audit", codes=(0, 1), env=NO_LIMIT).figures())
     lost = BOOKIES[-1]
     cluster.stop_bookies(lost)
-    planned = run_daybook(
-        where, "audit", "--once", "--quick", "--delay", "0", codes=(0, 1), env=NO_LIMIT
-    ).figures()
+    planned = run_daybook(where, "audit", "--quick", "--delay", "0", codes=(0, 1), env=NO_LIMIT).figures()
     tasks = asyncio.run(_count_tasks(cluster))
     note("plan after a loss", size, tasks=tasks, **planned)
     note("list of tasks", size, **run_daybook(where, "audit", "--list", "--json", codes=(0, 1)).figures())
@@ -57,7 +55,7 @@ def _measure(cluster: LocalCluster, size: int, note: Note) -> None:
     left = asyncio.run(_count_tasks(cluster))
     note("repair", size, ledgers=tasks - left, **repaired)
     cluster.start_bookie(lost)
-    back = run_daybook(where, "audit", "--once", "--quick", codes=(0, 1), env=NO_LIMIT).figures()
+    back = run_daybook(where, "audit", "--quick", codes=(0, 1), env=NO_LIMIT).figures()
     note("take the plan back", size, tasks=left - asyncio.run(_count_tasks(cluster)), **back)
     note(
         "zookeeper",

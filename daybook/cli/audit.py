@@ -1,4 +1,4 @@
-"""`daybook audit`, `daybook recover` and `daybook autorecovery`: what finds under-replicated ledgers and mends them.
+"""`daybook audit` and `recover`, and the services `auditor` and `autorecovery`: what finds under-replicated ledgers and mends them.
 
 They are processes for people, for scripts and for Kubernetes: progress goes to standard error, `--json` prints one
 object on standard output, SIGTERM ends the copy under way and then the process, and exit code 0 means that everything
@@ -76,9 +76,8 @@ class Switch(StrEnum):
 
 @explain_errors
 def audit(
-    once: Annotated[bool, typer.Option("--once", help="one round now, instead of serving")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="with --once: from metadata, without asking for every entry")
+        bool, typer.Option("--quick", help="from metadata, without asking for every entry")
     ] = False,
     list_tasks: Annotated[
         bool, typer.Option("--list", help="show the under-replicated ledgers that are marked")
@@ -94,29 +93,25 @@ def audit(
     directory: Directory = None,
     zookeeper: ZooKeeper = None,
     cluster: Cluster = None,
-    health_address: HealthAddress = None,
-    metrics_address: MetricsAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Find ledgers that lack replicas and mark them for workers; by default for ever, as the elected auditor.
+    """Find ledgers that lack replicas now, and mark them for workers; `daybook auditor` does so for ever.
 
-    --once exits with 1 unless every entry has all its replicas (with --quick: unless nothing is under-replicated).
+    Exits with 1 unless every entry has all its replicas (with --quick: unless nothing is under-replicated).
     """
     where = find_cluster(directory, zookeeper, cluster)
-    settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
     if set_delay is not None or repair is not None:
         out.print(with_client(where, lambda client: _configure(client, set_delay, repair)))
     elif list_tasks:
         with_client(where, partial(_print_tasks, as_json=as_json))
-    elif once:
+    else:
+        settings = _settings(grace=grace)
         report = run_with_stop(
             where, lambda client, stop: _audit_once(client, stop, settings, delay, full=not quick)
         )
         print_report(report, as_json=as_json)
         if not (report.is_fully_replicated or (quick and not report.under_replicated)):
             raise typer.Exit(1)
-    else:
-        run_with_stop(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=False))
 
 
 @explain_errors
@@ -172,6 +167,21 @@ def recover(
         err.print(f"[red]ledger {ledger} does not exist: it was never created, or it was deleted[/]")
     if unknown or not report.is_complete:
         raise typer.Exit(1)
+
+
+@explain_errors
+def auditor(
+    grace: Grace = None,
+    directory: Directory = None,
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
+    health_address: HealthAddress = None,
+    metrics_address: MetricsAddress = None,
+) -> None:
+    """Find ledgers that lack replicas and mark them for workers, for ever; of several auditors one is elected."""
+    where = find_cluster(directory, zookeeper, cluster)
+    settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
+    run_with_stop(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=False))
 
 
 @explain_errors

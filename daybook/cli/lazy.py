@@ -45,9 +45,12 @@ class LazyGroup(TyperGroup):
         ),
         "bookie": Later("daybook.cli.bookie", "app", _CLUSTERS, "Look after bookies."),
         "ledger": Later("daybook.cli.ledger", "app", _LEDGERS, "Create, write, read and look after ledgers."),
-        "audit": Later("daybook.cli.audit", "audit", _HEALING, "Find ledgers that lack replicas."),
+        "audit": Later("daybook.cli.audit", "audit", _HEALING, "Find ledgers that lack replicas, now."),
         "recover": Later(
             "daybook.cli.audit", "recover", _HEALING, "Give ledgers back the replicas that they lack."
+        ),
+        "auditor": Later(
+            "daybook.cli.audit", "auditor", _HEALING, "Find ledgers that lack replicas, for ever."
         ),
         "autorecovery": Later(
             "daybook.cli.audit", "autorecovery", _HEALING, "Be auditor and worker in one process."

@@ -212,7 +212,7 @@ def test_rule_47_entries_missing_in_the_middle_are_found_and_filled(own: LocalCl
             await ledger.append_many([b"after"] * 50)
             await ledger.replicated()  # what a slow bookie lacks is another gap
             metadata = await ledger.close()
-            code, out, _ = await asyncio.to_thread(done, command(own, "audit", "--once", "--json"))
+            code, out, _ = await asyncio.to_thread(done, command(own, "audit", "--json"))
             assert code == 1
             assert json.loads(out)["by_reason"] == {"gap": [ledger.id]}
             task = await tasks.read(ledger.id)
@@ -225,6 +225,20 @@ def test_rule_47_entries_missing_in_the_middle_are_found_and_filled(own: LocalCl
             assert 100 <= report["copied_entries"] <= metadata.last_entry - 100, "not what was there before"
             await until_replicated(client)
             assert await faults(client, ledger.id) == []
+
+    run(work)
+
+
+def test_an_audit_ends_and_an_auditor_serves_until_it_is_told_to_stop(own: LocalCluster) -> None:
+    async def work() -> None:
+        code, _, err = await asyncio.to_thread(done, command(own, "audit", "--quick"))
+        assert code in {0, 1}, err
+        process = command(own, "auditor", **FAST)
+        assert process.stderr is not None
+        assert "metrics at http://" in await asyncio.to_thread(process.stderr.readline)
+        process.send_signal(signal.SIGTERM)
+        code, _, err = await asyncio.to_thread(done, process)
+        assert code == 0, err
 
     run(work)
 
