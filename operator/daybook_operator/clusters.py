@@ -204,11 +204,12 @@ class ClusterLink:
 
     # What changes.
 
-    async def read_tasks(self) -> tuple[Versioned[RepairTask], ...]:
-        """All repair tasks, by ledger; as they were half a second ago at the most. Raises MetadataUnavailableError."""
+    async def read_tasks(self, *, fresh: bool = False) -> tuple[Versioned[RepairTask], ...]:
+        """All repair tasks, by ledger; as they were half a second ago at the most, or now. Raises MetadataUnavailableError."""
         async with self._reading_tasks:
             now_ms = monotonic_ms()
-            if self._tasks_read_ms is not None and now_ms - self._tasks_read_ms < _TASKS_FRESH_MS:
+            is_known = self._tasks_read_ms is not None and now_ms - self._tasks_read_ms < _TASKS_FRESH_MS
+            if is_known and not fresh:
                 return self._task_list
             before = {task.value.ledger_id: task for task in self._task_list}
             slots = asyncio.Semaphore(_TASK_READS_MAX)

@@ -25,11 +25,17 @@ from daybook_operator.plan.decision import API_VERSION, FIELD_MANAGER
 from daybook_operator.plan.effects import Manifest, PatchMeta, Propagation, Ref
 
 PAGE: Final = 500
+_TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
 Object: TypeAlias = dict[str, Any]
 
 
 class KubeError(DaybookError):
-    """The API server refused a request, or did not answer."""
+    """The API server refused a request, or did not answer: then `status`, of HTTP, is 0."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        """`message` says what was asked for, and the server's own words."""
+        super().__init__(message)
+        self.status = status
 
 
 class NotFoundError(KubeError):
@@ -46,6 +52,10 @@ class ForbiddenError(KubeError):
 
 class InvalidError(KubeError):
     """The server understood the object and refuses it, as schemas and their rules do."""
+
+
+class NotNowError(KubeError):
+    """A pod must not go now: a disruption budget forbids it, or the cluster is not as it was when that was decided."""
 
 
 class UnavailableError(KubeError):
@@ -232,6 +242,31 @@ class Kube:
             if now is not None and now["metadata"]["uid"] == ref.uid:
                 raise
 
+    async def evict(self, ref: Ref) -> None:
+        """Have a pod go as far as PodDisruptionBudgets let it; one that is gone, or has another UID than `ref`, is done.
+
+        Raises NotNowError when a budget forbids it now, and while more than one is over the pod, which evictions do not know.
+        """
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": ref.name, "namespace": ref.namespace},
+            "deleteOptions": {"preconditions": {"uid": ref.uid}} if ref.uid else {},
+        }
+        try:
+            await self._ask("POST", _path("Pod", ref.namespace, ref.name, "eviction"), body=eviction)
+        except NotFoundError:
+            return
+        except ConflictError:
+            now = await self.find("Pod", ref.namespace, ref.name)
+            if now is not None and now["metadata"]["uid"] == ref.uid:
+                raise
+        except UnavailableError as error:
+            if error.status == HTTPStatus.TOO_MANY_REQUESTS or _TWO_BUDGETS in str(error):
+                msg = f"the eviction of {ref} is refused: {str(error).partition(': ')[2]}"
+                raise NotNowError(msg) from error
+            raise
+
     async def patch_meta(self, patch: PatchMeta) -> None:
         """Change finalizers, labels and annotations, on the version that was read.
 
@@ -281,7 +316,7 @@ class Kube:
             return answer
         kind = _ERRORS.get(status, UnavailableError)
         msg = f"{method} {path}: {_server_says(text) or f'the API server answers {status}'}"
-        raise kind(msg)
+        raise kind(msg, status)
 
     def _request(
         self,

@@ -82,7 +82,13 @@ class Leading:
         self._world = World(
             kube,
             self._clusters,
-            Performer(kube, self._clusters, metrics, settings.lease_identity),
+            Performer(
+                kube,
+                self._clusters,
+                metrics,
+                settings.lease_identity,
+                namespaces=lambda: {key.namespace for key in self._inventory.pools()},
+            ),
             settings,
             metrics,
             self._inventory,

@@ -94,6 +94,25 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class Evict:
+    """Have a bookie's pod go, by an eviction, which every PodDisruptionBudget is asked about; `ref.uid` must be its UID.
+
+    Only if the cluster stands as it did when this was decided (see `pool_others.why_not_now`), which is read again just
+    before: `boots` has the process of every bookie that was registered then. `is_strict`: each must be that very
+    process, and no ledger lack a replica; else only those count that are not in `away`, as long as they are there.
+    `is_idle`: nobody uses this bookie, and that alone must be so still.
+    """
+
+    ref: Ref
+    cluster: ClusterRef
+    bookie: BookieId
+    boots: Mapping[BookieId, str] = field(default_factory=dict)
+    away: frozenset[BookieId] = frozenset()
+    is_strict: bool = True
+    is_idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SetStatus:
     """Make the object's status so, by server-side apply on the status subresource."""
 
@@ -229,6 +248,7 @@ class ForgetRequest:
 Effect = (
     Apply
     | Remove
+    | Evict
     | SetStatus
     | PatchMeta
     | Report

@@ -3,7 +3,8 @@
 All is well: one bookie of the whole pool may go, or two nodes that are drained at once would take one of each rack. One
 is away, and everything has its other replicas in other racks: the rest of its rack may go too (a node or a zone is
 drained whole), and nobody of another; only then each rack has a budget of its own. Replicas are missing, somebody is
-back whom no audit has seen, or nobody can tell: nobody may go.
+back whom no audit has seen, or nobody can tell: nobody may go. Bookies of other pools of the cluster count, too. A roll
+that is to ask for readiness alone gets a budget that does.
 
 A pod under two budgets cannot be evicted: the call ends with an error. So there is the pool's budget or those of racks,
 and while one replaces the other nobody goes.
@@ -14,9 +15,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from daybook.core.ids import BookieId
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import Effect, Remove, ref_of
 from daybook_operator.plan.pool_objects import apply_if_needed, is_foreign, metadata, sealed
+from daybook_operator.plan.pool_others import others_away
 from daybook_operator.plan.pool_pod import selector
 from daybook_operator.plan.pool_replication import Replication, unaudited
 from daybook_operator.plan.pool_topology import Placing, rack_label
@@ -41,18 +44,25 @@ def budgets(
     down = {
         rack for rack, ordinals in racks.items() if not all(map(world.serves, ordinals & {*world.expected}))
     }
-    if replication.is_full and racks and not down:
-        return {WHOLE_POOL: sum(map(len, racks.values())) - 1}  # who has no place yet has never served
     seen = world.cluster
-    if (
-        len(down) == 1
-        and seen is not None
-        and not (seen.under_replicated or unaudited(replication.recovery, seen))
-    ):
-        (rack,) = down
-        may_lose = {rack: len(racks[rack]) if is_spread else 1}
-        return {rack: len(racks[rack]) - may_lose.get(rack, 0) for rack in sorted(racks)}
+    placed = sum(map(len, racks.values()))  # who has no place yet has never served
+    rollout = world.spec.rollout
+    if world.roll is not None and seen is not None and not rollout.waits_for_replication:
+        return {WHOLE_POOL: max(0, placed - rollout.max_unavailable)}  # as the spec asks of rolls
+    elsewhere = {_rack_of(world, bookie) for bookie in others_away(world)}
+    if replication.is_full and racks and not down and not elsewhere:
+        return {WHOLE_POOL: placed - 1}
+    closed = seen is None or seen.under_replicated or unaudited(replication.recovery, seen)
+    if len(down | elsewhere) == 1 and "" not in elsewhere and not closed:
+        (rack,) = down | elsewhere
+        may_lose = len(racks.get(rack, ())) if is_spread else int(not elsewhere)
+        return {each: len(racks[each]) - (may_lose if each == rack else 0) for each in sorted(racks)}
     return {WHOLE_POOL: len(bookies)}
+
+
+def _rack_of(world: PoolWorld, bookie: BookieId) -> str:
+    place = world.cluster.locations.get(bookie) if world.cluster is not None else None
+    return rack_label(place) if place is not None else ""
 
 
 def budgets_step(world: PoolWorld, placing: Placing, replication: Replication, *, is_spread: bool) -> Step:

@@ -12,6 +12,7 @@ from daybook_operator.plan.effects import (
     AuthoriseReplacement,
     DeleteCookie,
     Effect,
+    Evict,
     MarkLeaving,
     PatchMeta,
     Remove,
@@ -47,6 +48,8 @@ def part_of(effect: Effect, drain: Drain | None) -> Part | None:
                 "PersistentVolumeClaim": Part.DRAIN,
             }
             return of_kind.get(ref.kind)
+        case Evict():
+            return Part.ROLL
         case PatchMeta(ref):
             return Part.FINALIZER if ref.kind == "BookiePool" else Part.PLACES
         case SetLocations(_, changes):

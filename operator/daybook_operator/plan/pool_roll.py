@@ -1,4 +1,4 @@
-"""A roll: pods of an older revision are deleted, one after the other, the highest ordinal first.
+"""A roll: pods of an older revision are evicted, one after the other, the highest ordinal first.
 
 Before each, every bookie serves and everything is replicated, by an audit that began after the roll did and after the
 last one came back: readiness says nothing of what a bookie missed, and an audit of yesterday nothing of what was
@@ -6,13 +6,16 @@ written since. A bookie that does not serve anyway is replaced without asking, o
 image that does not start could never be mended.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from daybook.core.ids import BookieId
 from daybook_operator.plan.conditions import Condition, fine, iso, wrong
 from daybook_operator.plan.decision import Step
-from daybook_operator.plan.effects import Effect, EventType, Ref, Remove, Report
+from daybook_operator.plan.effects import Effect, EventType, Evict, Ref, Report
 from daybook_operator.plan.pool_failures import Part
+from daybook_operator.plan.pool_others import others_away
 from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms
 from daybook_operator.plan.pool_state import Roll, whole
 from daybook_operator.plan.pool_world import PodSeen, PoolWorld
@@ -70,13 +73,16 @@ def roll_step(world: PoolWorld, replication: Replication, now_ms: int) -> Rollin
         )
         return Rolling(Step(requeue_after_s=LOOK_S), roll, GATE, condition, updated)
     idle = [pod for pod in old if not _is_in_use(world, pod) and not pod.terminating]
-    if idle and not world.spec.rollout.paused:
+    if idle and not world.spec.rollout.paused and not world.not_now:
         return _stop(world, idle[0], roll, updated, now_ms, "it does not serve")
-    stage, why_not = _gate(world, replication, roll)
+    others = others_away(world)
+    stage, why_not = _gate(world, replication, roll, others)
+    why_not = why_not or world.not_now
     drained = world.drain.ordinal if world.drain is not None else -1
     candidates = [pod for pod in old if pod.ordinal != drained and not pod.terminating]
     if not why_not and candidates:
-        return _stop(world, candidates[0], roll, updated, now_ms, "")
+        away = frozenset(map(world.bookie, _away(world))) | others.keys()
+        return _stop(world, candidates[0], roll, updated, now_ms, "", away)
     if not candidates:
         why_not = why_not or f"{world.bookie(drained)} alone runs the old revision, and is drained"
     condition = _waiting(world, roll, stage, why_not, len(old), now_ms)
@@ -101,10 +107,16 @@ def _is_in_use(world: PoolWorld, pod: PodSeen) -> bool:
     return pod.ready or world.cluster is None or world.is_registered(pod.ordinal)
 
 
-def _gate(world: PoolWorld, replication: Replication, roll: Roll) -> tuple[str, str]:
-    """The stage, and why no further bookie may be stopped now; "" if one may."""
+def _away(world: PoolWorld) -> list[int]:
+    return [ordinal for ordinal in world.expected if not world.serves(ordinal)]
+
+
+def _gate(
+    world: PoolWorld, replication: Replication, roll: Roll, others: Mapping[BookieId, str]
+) -> tuple[str, str]:
+    """The stage, and why no further bookie may be stopped now; "" if one may. `others`: who of other pools is away."""
     rollout = world.spec.rollout
-    away = [ordinal for ordinal in world.expected if not world.serves(ordinal)]
+    away = _away(world)
     if rollout.paused:
         return GATE, "rollout.paused is set"
     if world.cluster is None:
@@ -114,6 +126,9 @@ def _gate(world: PoolWorld, replication: Replication, roll: Roll) -> tuple[str, 
         stage = STOPPING if any(pod is None or pod.terminating for pod in pods) else STARTING
         names = ", ".join(world.bookie(ordinal) for ordinal in away)
         return stage, f"{names} {'does' if len(away) == 1 else 'do'} not serve yet"
+    if others and (rollout.waits_for_replication or len(away) + len(others) >= rollout.max_unavailable):
+        bookie, why = next(iter(others.items()))
+        return GATE, f"{bookie}, of another pool of the cluster, {why}"
     if world.drain is not None and world.drain.stage.is_final:
         return GATE, f"{world.drain.bookie} is about to leave"
     if rollout.waits_for_replication and not replication.is_full:
@@ -124,11 +139,29 @@ def _gate(world: PoolWorld, replication: Replication, roll: Roll) -> tuple[str, 
     return GATE, ""
 
 
-def _stop(world: PoolWorld, pod: PodSeen, roll: Roll, updated: int, now_ms: int, why: str) -> Rolling:
+def _stop(
+    world: PoolWorld,
+    pod: PodSeen,
+    roll: Roll,
+    updated: int,
+    now_ms: int,
+    why: str,
+    away: frozenset[BookieId] = frozenset(),
+) -> Rolling:
+    """Have the pod go; `why` is "" for one that serves."""
+    assert world.cluster is not None
     bookie = world.bookie(pod.ordinal)
     text = f"{bookie} is stopped to come back with what the spec asks for{f': {why}' if why else ''}."
     effects: tuple[Effect, ...] = (
-        Remove(Ref("v1", "Pod", world.namespace, pod.name, pod.uid)),
+        Evict(
+            Ref("v1", "Pod", world.namespace, pod.name, pod.uid),
+            world.cluster_ref,
+            bookie,
+            {each: info.boot_id for each, info in world.cluster.bookies.items()},
+            away,
+            is_strict=world.spec.rollout.waits_for_replication,
+            is_idle=bool(why),
+        ),
         Report(world.ref, EventType.NORMAL, "BookieStopped", text),
     )
     stopped = replace(roll, bookie=bookie, stopped_ms=whole(now_ms), returned_ms=0)

@@ -156,6 +156,10 @@ class PoolWorld:
     namespace_is_terminating: bool = False
     others: tuple[Manifest, ...] = ()
     """The other pools of the cluster that stay, as the API server has them."""
+    other_pods: Mapping[BookieId, PodSeen] = field(default_factory=dict)
+    """The pods of the cluster's bookies that belong to other pools."""
+    not_now: str = ""
+    """Why the pod that was to be evicted at this look stays for now."""
     defaults: PoolDefaults = field(default_factory=lambda: PoolDefaults("", ""))
 
     @property

@@ -5,14 +5,15 @@ here decides: whether an effect is right was decided from what was observed, and
 versions, UIDs and the cluster's own rules refuse it.
 """
 
+import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
 from daybook.client.autorecovery.decommission import Decommission, NotDrainedError
-from daybook.client.autorecovery.words import leaving_word
+from daybook.client.autorecovery.words import is_harmless, leaving_word
 from daybook.core.errors import DaybookError, MetadataError, NoSuchLedgerError
 from daybook.core.metadata import Fragment, LedgerMetadata, check_custom_metadata, hash_password
 from daybook.core.quorum import check_quorum
@@ -20,7 +21,15 @@ from daybook.metadata.store import BadVersionError
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_operator.clusters import ClusterLink, Clusters
-from daybook_operator.kube import ConflictError, ForbiddenError, Kube, KubeError, NotFoundError, Object
+from daybook_operator.kube import (
+    ConflictError,
+    ForbiddenError,
+    Kube,
+    KubeError,
+    NotFoundError,
+    NotNowError,
+    Object,
+)
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.decision import FIELD_MANAGER, Decision
@@ -31,6 +40,7 @@ from daybook_operator.plan.effects import (
     DeleteCookie,
     DeleteLedger,
     Effect,
+    Evict,
     ForgetRequest,
     MarkLeaving,
     PatchMeta,
@@ -44,6 +54,8 @@ from daybook_operator.plan.effects import (
     SetStatus,
     UnmarkLeaving,
 )
+from daybook_operator.plan.pool_others import ClusterNow, why_not_now
+from daybook_operator.reconcile.cluster_pods import pods_of
 
 _LOG: Final = get_logger(__name__)
 _DELETE_ATTEMPTS: Final = 10
@@ -70,13 +82,16 @@ class Performer:
         metrics: OperatorMetrics,
         identity: str,
         now_ms: Callable[[], int] = unix_ms,
+        namespaces: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`identity` is named in events; `now_ms` is the wall clock."""
+        """`identity` is named in events; `now_ms` is the wall clock; `namespaces` are those that have pools."""
         self._kube = kube
         self._clusters = clusters
         self._metrics = metrics
         self._identity = identity
         self._now_ms = now_ms
+        self._namespaces = namespaces
+        self._evicting = asyncio.Lock()
 
     async def carry_out(self, decision: Decision) -> float | None:
         """Perform the effects of `decision` in order; return when to look again. Raises EffectError."""
@@ -101,10 +116,29 @@ class Performer:
         match effect:
             case Apply() | Remove() | SetStatus() | PatchMeta() | Report():
                 await self._in_kubernetes(effect)
+            case Evict():
+                await self._evict(effect)
             case CreateLedger() | SealLedger() | DeleteLedger() | ForgetRequest():
                 await self._about_a_ledger(effect)
             case _:
                 await self._about_a_bookie(effect)
+
+    async def _evict(self, effect: Evict) -> None:
+        """Have a pod go, if the whole cluster lets it at this moment. One at a time, so that no two go by the same facts."""
+        async with self._evicting:
+            link = await self._clusters.link(effect.cluster)
+            await link.client.store.sync(link.client.layout.root)
+            bookies = await link.client.directory.bookies()
+            tasks = await link.read_tasks(fresh=True)
+            now = ClusterNow(
+                bookies,
+                await pods_of(self._kube, effect.boots, self._namespaces()),
+                tuple(task.value.ledger_id for task in tasks if not is_harmless(task.value.reasons)),
+            )
+            if why_not := why_not_now(effect, now):
+                msg = f"{effect.bookie} stays for now: {why_not}"
+                raise NotNowError(msg)
+            await self._kube.evict(effect.ref)
 
     # Kubernetes.
 
@@ -294,7 +328,7 @@ def _what(effect: Effect) -> str:
         case Apply(manifest):
             meta = manifest["metadata"]
             return f"{manifest['kind']} {meta.get('namespace', '')}/{meta['name']}"
-        case Remove() | SetStatus() | PatchMeta():
+        case Remove() | Evict() | SetStatus() | PatchMeta():
             return str(effect.ref)
         case Report():
             return f"{effect.ref}: {effect.reason}"

@@ -13,6 +13,7 @@ from daybook_operator.kube import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    NotNowError,
     Object,
     UnavailableError,
 )
@@ -68,7 +69,10 @@ class PoolReconciler:
                     raise
                 _LOG.warning("a part of the plan failed", pool=str(key), why=str(error))
                 done += effects[: effects.index(error.effect)]
-                refusal = error if part_of(error.effect, seen.drain) is not Part.DRAIN else refusal
+                is_told = part_of(error.effect, seen.drain) is Part.DRAIN or isinstance(
+                    error.cause, NotNowError
+                )
+                refusal = refusal if is_told else error
                 seen = less
                 continue
             if refusal is not None:
@@ -95,6 +99,8 @@ def without_what_failed(seen: PoolWorld, error: EffectError) -> PoolWorld | None
         if what in seen.refused or not isinstance(cause, _REFUSALS):
             return None
         return replace(seen, refused={**seen.refused, what: str(cause)})
+    if isinstance(cause, NotNowError):
+        return None if seen.not_now else replace(seen, not_now=str(cause))
     part = part_of(effect, seen.drain)
     is_outdated = isinstance(effect, PatchMeta) and isinstance(cause, ConflictError | NotFoundError)
     if part is None or part in seen.failed or is_outdated:

@@ -30,11 +30,12 @@ def pods_seen(pods: Iterable[Mapping[str, Any]], pool: str) -> dict[int, PodSeen
     for pod in pods:
         ordinal = ordinal_in(pod["metadata"]["name"], f"{pool}-")
         if ordinal is not None:
-            found[ordinal] = _pod(pod, ordinal)
+            found[ordinal] = pod_seen(pod, ordinal)
     return found
 
 
-def _pod(pod: Mapping[str, Any], ordinal: int) -> PodSeen:
+def pod_seen(pod: Mapping[str, Any], ordinal: int = -1) -> PodSeen:
+    """One pod; without an ordinal where its pool is not looked at."""
     meta, status = pod["metadata"], pod.get("status", {})
     labels = meta.get("labels") or {}
     statuses: list[Mapping[str, Any]] = status.get("containerStatuses") or []

@@ -21,6 +21,7 @@ from daybook_operator.plan.pool_spec import VolumeSpec, cluster_of, spec_of
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
 from daybook_operator.plan.pool_world import POOL_LABEL, ClaimSeen, ClusterSeen, PoolWorld
 from daybook_operator.plan.recovery import recovery_status
+from daybook_operator.reconcile.cluster_pods import pods_of
 from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.pool_objects_seen import claims_seen, pods_seen, stateful_set_seen
 from daybook_operator.reconcile.pool_survey import Listings, survey_of
@@ -122,7 +123,9 @@ class PoolObserver:
             seen = await self._cluster(link, world)
         except DaybookError as error:
             return replace(world, cluster=None, cluster_trouble=str(error))
-        return replace(world, cluster=seen)
+        foreign = {each for each in seen.bookies.keys() | seen.cookies if world.ordinal_of(each) is None}
+        namespaces = {key.namespace for key in self._world.inventory.pools()}
+        return replace(world, cluster=seen, other_pods=await pods_of(self._kube, foreign, namespaces))
 
     async def _cluster(self, link: ClusterLink, world: PoolWorld) -> ClusterSeen:
         directory = link.client.directory

@@ -302,13 +302,21 @@ class Operator:
             lambda *_: self._changed.set(),
         )
         self._clusters = Clusters(context)
+        inventory = Inventory()
+        self.performer = Performer(
+            self._kube,
+            self._clusters,
+            metrics,
+            "operator",
+            namespaces=lambda: {key.namespace for key in inventory.pools()},
+        )
         self._world = World(
             self._kube,
             self._clusters,
-            Performer(self._kube, self._clusters, metrics, "operator"),
+            self.performer,
             settings,
             metrics,
-            Inventory(),
+            inventory,
             lambda _: self._changed.set(),
         )
         self._reconcilers = {

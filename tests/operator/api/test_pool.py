@@ -4,10 +4,13 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from daybook_operator.plan.effects import ClusterRef, Evict, Ref
+from daybook_operator.reconcile.performer import EffectError
 from kubernetes import client as kubernetes
 
 from daybook.metadata.bookies import BookieDirectory, Location
@@ -23,7 +26,7 @@ from tests.operator.api.pool_kit import CLUSTER, Operator, PretendBookies, Site,
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 _APPLIED = re.compile(r"^Apply\(.*?'kind': '(\w+)'")
-_STOPPED = re.compile(r"^Remove\(ref=Ref\(api_version='v1', kind='Pod', namespace='[^']*', name='([^']*)'")
+_STOPPED = re.compile(r"^Evict\(ref=Ref\(api_version='v1', kind='Pod', namespace='[^']*', name='([^']*)'")
 
 Scene: TypeAlias = Callable[[Site, PretendBookies], Coroutine[Any, Any, None]]
 
@@ -296,3 +299,65 @@ def test_a_bookie_on_a_node_without_labels_does_not_serve_until_it_has_them(site
             assert site.status["racks"] == {"r7": 1, "zone-1/zone-1": 1}
 
     play(site, scene)
+
+
+def test_an_eviction_asks_the_budgets_and_the_whole_cluster(site: Site) -> None:
+    """Of two pools of one cluster, which decided by the same facts, the second finds the first one's pod going."""
+    site.create(replicas=3)
+    policy = kubernetes.PolicyV1Api(site.api)
+
+    async def scene(site: Site, bookies: PretendBookies) -> None:
+        async with Operator(site, bookies) as operator:
+            await operator.drive(lambda: site.is_running(3), "created")
+            boots = {b: info.boot_id for b, info in (await site.with_directory(_bookies)).items()}
+            evict = {n: _eviction(site, n, pod.metadata.uid, boots) for n, pod in site.pods().items()}
+            for outdated in ({**boots, site.bookie(0): "another"}, {**boots, "gone": "x"}):
+                with pytest.raises(EffectError, match=r"started anew|not registered any more"):
+                    await operator.performer.perform_all([replace(evict[2], boots=outdated)])
+            policy.create_namespaced_pod_disruption_budget(site.namespace, _budget("strict", 3))
+            await operator.drive(lambda: _is_seen(policy, site, "strict"), "the budget is counted")
+            with pytest.raises(EffectError, match="more than one PodDisruptionBudget"):
+                await operator.performer.perform_all([evict[2]])
+            policy.delete_namespaced_pod_disruption_budget("bk.bookies", site.namespace)
+            with pytest.raises(EffectError, match="disruption budget"):
+                await operator.performer.perform_all([evict[2]])
+            assert sorted(site.pods()) == [0, 1, 2]
+            assert not any(pod.metadata.deletion_timestamp for pod in site.pods().values())
+            policy.delete_namespaced_pod_disruption_budget("strict", site.namespace)
+            await operator.drive(lambda: _is_seen(policy, site, "bk.bookies"), "the pool's own is back")
+            await operator.performer.perform_all([evict[2]])
+            assert site.pods()[2].metadata.deletion_timestamp is not None
+            assert 2 in bookies.registered, "it is registered still"
+            with pytest.raises(EffectError, match=f"{site.bookie(2)} is stopping"):
+                await operator.performer.perform_all([evict[1]])
+            await operator.drive(lambda: site.is_running(3), "it is back")
+            with pytest.raises(EffectError, match="started anew"):
+                await operator.performer.perform_all([evict[2]])
+            await operator.performer.perform_all([replace(evict[2], is_strict=False)])  # another pod by now
+            assert site.pods()[2].metadata.deletion_timestamp is None
+
+    play(site, scene)
+
+
+async def _bookies(directory: BookieDirectory) -> Any:
+    return await directory.bookies()
+
+
+def _eviction(site: Site, ordinal: int, uid: str, boots: dict[str, str]) -> Evict:
+    pod = Ref("v1", "Pod", site.namespace, f"bk-{ordinal}", uid)
+    return Evict(pod, ClusterRef(site.zookeeper, CLUSTER), site.bookie(ordinal), boots)
+
+
+def _budget(name: str, least: int) -> dict[str, Any]:
+    selector = {"matchLabels": {"daybook.dev/pool": "bk"}}
+    return {"metadata": {"name": name}, "spec": {"minAvailable": least, "selector": selector}}
+
+
+def _is_seen(policy: kubernetes.PolicyV1Api, site: Site, name: str) -> bool:
+    """Whether Kubernetes has counted the budget's pods."""
+    found = policy.list_namespaced_pod_disruption_budget(site.namespace).items
+    (budget,) = [each for each in found if each.metadata.name == name] or [None]
+    return budget is not None and (budget.status.observed_generation, budget.status.current_healthy) == (
+        budget.metadata.generation,
+        3,
+    )

@@ -124,6 +124,7 @@ def test_the_operator_may_look_after_resources_pods_and_volumes(may: Callable[..
         assert all(may(verb, kind) for verb in ("list", "watch", "patch", "delete"))
         assert not may("create", kind), "StatefulSets do"
     assert all(may(verb, "events") for verb in ("get", "list", "create", "patch"))
+    assert may("create", "pods/eviction"), "bookies go as far as disruption budgets let them"
     assert may("get", "namespaces"), "whether one terminates"
     assert may("list", "nodes")
 

@@ -23,7 +23,7 @@ EVERYTHING: Final = {
 }
 READ: Final = {"get", "list", "watch"}
 NEVER: Final = {
-    "secrets", "pods/exec", "pods/attach", "pods/portforward", "pods/eviction", "clusterroles", "clusterrolebindings",
+    "secrets", "pods/exec", "pods/attach", "pods/portforward", "clusterroles", "clusterrolebindings",
     "roles", "rolebindings", "serviceaccounts/token", "nodes/proxy", "configmaps",
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from daybook_operator.plan.decision import API_VERSION
 from daybook_operator.plan.effects import Effect, Manifest, Report
-from daybook_operator.plan.pool_world import OWNER_ANNOTATION
+from daybook_operator.plan.pool_world import OWNER_ANNOTATION, PodSeen
 
 from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
 from daybook.core.placement import BookieInfo
@@ -90,6 +90,8 @@ class PoolFacts:
     told: list[Report] = field(default_factory=list)
     done: list[Effect] = field(default_factory=list)
     numbers: int = 0
+    other_pods: dict[str, PodSeen] = field(default_factory=dict)
+    """Pods of another pool's bookies."""
 
     def __post_init__(self) -> None:
         for number, zone in enumerate(ZONES):

@@ -17,6 +17,7 @@ from daybook_operator.plan.effects import (
     AuthoriseReplacement,
     DeleteCookie,
     Effect,
+    Evict,
     Manifest,
     MarkLeaving,
     PatchMeta,
@@ -30,6 +31,7 @@ from daybook_operator.plan.effects import (
     UnmarkLeaving,
 )
 from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide
+from daybook_operator.plan.pool_others import ClusterNow, why_not_now
 from daybook_operator.plan.pool_spec import PoolDefaults, cluster_of, spec_of
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
 from daybook_operator.plan.pool_world import (
@@ -72,6 +74,7 @@ class PoolSim(PoolFacts):
             expandable={"": self.expandable},
             cluster=self._cluster_seen(spec.replicas) if self.has_zookeeper else None,
             cluster_trouble="" if self.has_zookeeper else "connection refused",
+            other_pods=dict(self.other_pods),
             defaults=DEFAULTS,
         )
 
@@ -151,11 +154,43 @@ class PoolSim(PoolFacts):
     def reconcile(self, effects_max: int | None = None) -> Decision:
         """One look; with `effects_max` the operator dies after so many effects."""
         self.now_ms += 1
-        decision = decide(self.world(), self.now_ms)
-        for effect in decision.effects[:effects_max]:
-            self.perform(effect)
-            self.done.append(effect)
+        seen = self.world()
+        decision = decide(seen, self.now_ms)
+        done: list[Effect] = []
+        while left := [each for each in decision.effects if each not in done]:
+            if len(done) == effects_max:
+                break
+            if isinstance(left[0], Evict) and (why_not := self.why_no_eviction(left[0])):
+                assert not seen.not_now, "the plan was told"
+                seen = replace(seen, not_now=why_not)
+                decision = decide(seen, self.now_ms)
+                continue
+            self.perform(left[0])
+            self.done.append(left[0])
+            done.append(left[0])
         return decision
+
+    def why_no_eviction(self, effect: Evict) -> str:
+        """Why the pod stays: the cluster is not as it was, or the API server refuses, as it does by disruption budgets."""
+        pods = {self.bookie(n): self._pod_seen(n, pod) for n, pod in self.pods.items()} | self.other_pods
+        if why_not := why_not_now(effect, ClusterNow(self.bookies, pods, tuple(sorted(self.in_need)))):
+            return why_not
+        pod = self.pods[int(effect.ref.name.removeprefix("bk-"))]
+        over = [
+            each["spec"]["minAvailable"]
+            for (kind, _), each in self.objects.items()
+            if kind == "PodDisruptionBudget"
+            and each["spec"]["selector"]["matchLabels"].get(RACK_LABEL, pod.rack) == pod.rack
+        ]
+        if len(over) > 1:
+            return "more than one PodDisruptionBudget"
+        healthy = sum(map(self.serves, self.pods))
+        is_refused = bool(over) and self.serves_now(pod) and healthy - 1 < over[0]
+        return "Cannot evict pod as it would violate the pod's disruption budget." if is_refused else ""
+
+    def serves_now(self, pod: Pod) -> bool:
+        """Whether the pod is ready."""
+        return any(each is pod and self.serves(ordinal) for ordinal, each in self.pods.items())
 
     def perform(self, effect: Effect) -> None:
         match effect:
@@ -163,6 +198,8 @@ class PoolSim(PoolFacts):
                 self._apply(manifest)
             case Remove(ref, propagation):
                 self._remove(ref.kind, ref.name, ref.uid, propagation)
+            case Evict(ref):
+                self._stop_pod(int(ref.name.removeprefix("bk-")), ref.uid)
             case SetStatus(_, status):
                 self.manifest["status"] = json.loads(json.dumps(status))
             case PatchMeta():
@@ -251,8 +288,6 @@ class PoolSim(PoolFacts):
             assert self.bookie(ordinal) not in self.cookies
             assert ordinal not in self.pods
             del self.claims[name]
-        elif kind == "Pod":
-            self._stop_pod(int(name.removeprefix("bk-")), uid)
         else:
             del self.objects[kind, name]
 

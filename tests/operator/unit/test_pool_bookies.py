@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from daybook_operator.plan.conditions import from_iso
-from daybook_operator.plan.effects import AuthoriseReplacement, Remove, SetReadOnly, UnmarkLeaving
+from daybook_operator.plan.effects import AuthoriseReplacement, Evict, SetReadOnly, UnmarkLeaving
 from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide
 from daybook_operator.plan.pool_drain import drain_step, victim_of
 from daybook_operator.plan.pool_failures import Part
@@ -158,7 +158,7 @@ def test_a_drain_that_is_stuck_says_why_and_holds_up_no_roll() -> None:
         sim.now_ms += 2_000
         sim.audit()
     sim.reconcile()
-    removed = [each.ref.name for each in sim.reconcile().effects if isinstance(each, Remove)]
+    removed = [each.ref.name for each in sim.reconcile().effects if isinstance(each, Evict)]
     assert removed == ["bk-2"], "the highest that is not drained itself"
 
 
@@ -202,14 +202,14 @@ def test_a_roll_waits_for_everything_to_be_replicated(sim: PoolSim) -> None:
     sim.manifest["spec"]["image"] = "other"
     sim.in_need = {9}
     sim.reconcile()
-    assert [each for each in sim.reconcile().effects if isinstance(each, Remove)] == []
+    assert [each for each in sim.reconcile().effects if isinstance(each, Evict)] == []
     assert sim.manifest["status"]["rollout"]["stage"] == "Gate"
     assert "Ledger 9 lack" in sim.manifest["status"]["rollout"]["message"]
     sim.in_need = set()
     sim.now_ms += 2_000
     sim.audit()
     sim.reconcile()
-    assert [each.ref.name for each in sim.reconcile().effects if isinstance(each, Remove)] == ["bk-2"]
+    assert [each.ref.name for each in sim.reconcile().effects if isinstance(each, Evict)] == ["bk-2"]
 
 
 def test_the_first_step_of_a_roll_trusts_no_audit_of_before_it(sim: PoolSim) -> None:
@@ -218,14 +218,14 @@ def test_the_first_step_of_a_roll_trusts_no_audit_of_before_it(sim: PoolSim) -> 
     sim.manifest["spec"]["image"] = "other"
     for _ in range(4):
         sim.now_ms += 2_000
-        assert [each for each in sim.reconcile().effects if isinstance(each, Remove)] == []
+        assert [each for each in sim.reconcile().effects if isinstance(each, Evict)] == []
     said = sim.manifest["status"]["rollout"]
     assert said["stage"] == "Gate"
     assert "full audit that began since" in said["message"]
     assert audit_wanted_since_ms(sim.world(), sim.now_ms) == from_iso(said["startedAt"])
     sim.audit()
     sim.reconcile()
-    assert [each.ref.name for each in sim.reconcile().effects if isinstance(each, Remove)] == ["bk-2"]
+    assert [each.ref.name for each in sim.reconcile().effects if isinstance(each, Evict)] == ["bk-2"]
 
 
 def test_an_image_that_does_not_start_stops_the_roll_and_can_be_mended(sim: PoolSim) -> None:
@@ -254,7 +254,7 @@ def test_the_gate_ready_asks_for_readiness_alone(sim: PoolSim) -> None:
     sim.reconcile()
     seen = sim.world()
     found = roll_step(seen, replication_of(seen, sim.now_ms), sim.now_ms)
-    assert [type(each) for each in found.step.effects][:1] == [Remove]
+    assert [type(each) for each in found.step.effects][:1] == [Evict]
 
 
 # Lost disks.

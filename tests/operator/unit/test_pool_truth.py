@@ -14,6 +14,7 @@ from daybook_operator.plan.effects import (
     ClusterRef,
     DeleteCookie,
     Effect,
+    Evict,
     MarkLeaving,
     PatchMeta,
     Ref,
@@ -94,14 +95,14 @@ def failing(sim: PoolSim, effect: type[Effect], why: str = "the role does not al
 
 def test_a_bookie_that_cannot_be_stopped_stops_the_roll_alone_and_the_status_says_so(sim: PoolSim) -> None:
     sim.manifest["spec"]["image"] = "other"
-    while "Remove" not in kinds(decide(sim.world(), sim.now_ms).effects):
+    while "Evict" not in kinds(decide(sim.world(), sim.now_ms).effects):
         sim.reconcile()
         sim.now_ms += 2_000
         sim.audit()
     sim.objects.pop(("Service", "bk"))
-    seen = failing(sim, Remove)
+    seen = failing(sim, Evict)
     effects = decide(seen, sim.now_ms).effects
-    assert not [each for each in effects if isinstance(each, Remove)]
+    assert not [each for each in effects if isinstance(each, Evict)]
     assert "BookieStopped" not in [each.reason for each in effects if isinstance(each, Report)]
     assert [each.manifest["kind"] for each in effects if isinstance(each, Apply)] == ["Service"]
     for each in effects:
@@ -165,6 +166,7 @@ def test_every_effect_of_a_pools_plan_is_part_of_something() -> None:
     ref = ClusterRef("zk:2181", "daybook")
     made: list[Effect] = [
         Remove(Ref("v1", "Pod", "data", "bk-0")),
+        Evict(Ref("v1", "Pod", "data", "bk-0"), ref, "data.bk-0"),
         PatchMeta(Ref("v1", "Pod", "data", "bk-0")),
         SetLocations(ref, {}),
         AuthoriseReplacement(ref, "b", "me"),

@@ -19,6 +19,9 @@
   resources: [pods]
   verbs: [get, list, watch, patch, delete]
 - apiGroups: [""]
+  resources: [pods/eviction] # bookies go as far as disruption budgets let them
+  verbs: [create]
+- apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, patch, delete]
 - apiGroups: [""]
