@@ -243,7 +243,7 @@ def show(
 
     metadata = with_client(find_cluster(directory, zookeeper, cluster), work)
     if as_json:
-        out.print_json(metadata.to_json().decode())
+        out.print_json(data=_shown(metadata))
         return
     quorum = "/".join(map(str, metadata.quorum))
     out.print(f"ledger [bold]{ledger}[/]  {metadata.state.value}  E/Qw/Qa {quorum}")
@@ -258,6 +258,12 @@ def show(
     out.print(table)
 
 
+def _shown(metadata: "LedgerMetadata") -> dict[str, Any]:
+    """The stored record, less the hash of the password: bookies take it for the ledger's key."""
+    record: dict[str, Any] = json.loads(metadata.to_json())
+    return {**record, "password": "(hidden)"}
+
+
 @app.command("list")
 @explain_errors
 def list_ledgers(
@@ -268,7 +274,7 @@ def list_ledgers(
     async def work(client: "daybook.Client") -> None:
         async with aclosing(client.list_ledgers()) as found:
             if as_json:
-                await print_json_array(json.loads(ledger.value.to_json()) async for ledger in found)
+                await print_json_array(_shown(ledger.value) async for ledger in found)
             else:
                 await print_tables(_LIST_TITLES, (_list_row(ledger.value) async for ledger in found))
 

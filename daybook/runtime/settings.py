@@ -9,9 +9,9 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
-from pydantic import SecretBytes, SecretStr, ValidationError
+from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -107,10 +107,19 @@ def _explain(kind: type[Settings], error: ErrorDetails, origins: _Origins) -> st
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(kind.model_fields)}"
         return f"{name} ({where}): no such setting; {hint}"
     field = kind.model_fields.get(str(location[0])) if location else None
-    secret = field is not None and field.annotation in (SecretStr, SecretBytes)
-    value = "" if secret or error["type"] == "missing" else f" = {error['input']!r}"
+    hidden = field is None or _has_secret(field.annotation) or error["type"] == "missing"
+    value = "" if hidden else f" = {error['input']!r}"
     meaning = f" [{field.description}]" if field is not None and field.description else ""
     return f"{name}{value} ({where}): {error['msg']}{meaning}"
+
+
+def _has_secret(annotation: Any) -> bool:
+    """Whether a value of this type may have a secret somewhere: in a union, a list, a model."""
+    if isinstance(annotation, type) and issubclass(annotation, SecretStr | SecretBytes):
+        return True
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return any(_has_secret(field.annotation) for field in annotation.model_fields.values())
+    return any(_has_secret(part) for part in get_args(annotation))
 
 
 def _read_toml(file: Path) -> dict[str, Any]:

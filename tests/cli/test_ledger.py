@@ -47,8 +47,10 @@ def test_lines_are_written_read_shown_verified_and_deleted(directory: Path) -> N
     shown = the_json("ledger", "show", ledger, *here)
     assert (shown["state"], shown["lastEntryId"], shown["length"]) == ("CLOSED", 2, 26)
     assert shown["customMetadata"] == {"source": "dGVzdA=="}
+    (listed,) = [each for each in the_json("ledger", "list", *here) if each["ledgerId"] == ledger]
+    assert listed == shown
+    assert shown["password"] == "(hidden)", "with the hash, bookies let anybody read and fence"
     assert "3 entries, 26 bytes" in run("ledger", "show", ledger, *here).stdout
-    assert ledger in [each["ledgerId"] for each in the_json("ledger", "list", *here)]
     assert the_json("ledger", "verify", ledger, *here)["is_whole"], "all copies are there when it returns"
     assert run("ledger", "delete", ledger, *here).exit_code == 0
     assert "does not exist" in one_line_error("ledger", "show", ledger, *here)
