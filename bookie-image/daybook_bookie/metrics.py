@@ -36,6 +36,12 @@ class BookieMetrics:
         self.journal_groups = self._counter("journal_groups", "Groups written and synced.")
         self.journal_queue_bytes = self._gauge("journal_queue_bytes", "Bytes that wait for the journal.")
         self.journal_bytes = self._gauge("journal_bytes", "Bytes in journal files.")
+        self.calls_without_role = self._counter(
+            "calls_without_role",
+            "Calls that lacked the role they take (outcome: refused, allowed).",
+            "call",
+            "outcome",
+        )
         self.attached = self._counter("attach", "Attachments of streams to ledgers.", "code")
         self.fences = self._counter("fence", "Fence requests and recovery reads.", "code")
         self.forces = self._counter("force", "Force requests.", "code")

@@ -20,6 +20,7 @@ from daybook.wire import bookie_pb2 as pb
 from daybook.wire import service
 from daybook.wire.channel import SERVER_OPTIONS
 from daybook_bookie.bookie import Bookie
+from daybook_bookie.roles import Gate
 
 _LOG: Final = get_logger(__name__)
 _READ_METHOD: Final = f"/{service.SERVICE}/{service.READ}"
@@ -43,6 +44,13 @@ class BookieServer:
             "read": self._read_pool,
             "control": ThreadPoolExecutor(settings.control_workers, "control"),
         }
+        self._gate = Gate(
+            settings.cluster,
+            settings.roles,
+            bookie.metrics,
+            certificate=settings.tls_certificate,
+            asks_for_certificates=settings.tls_ca is not None,
+        )
         self._server = grpc.server(self._pools["control"], options=SERVER_OPTIONS)
         admission = _Admission(self._handlers(), settings.bookie_id, self._too_many_reads)
         self._server.add_generic_rpc_handlers((admission,))
@@ -56,6 +64,7 @@ class BookieServer:
 
     def start(self) -> None:
         """Begin to answer."""
+        self._gate.tell(self.address)
         self._server.start()
 
     def stop(self, grace_s: float) -> None:
@@ -69,23 +78,24 @@ class BookieServer:
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         control = self._bookie.control
+        unary: dict[service.UnaryMethod, Callable[[Any, grpc.ServicerContext], Any]] = {
+            service.FENCE: control.fence,
+            service.FORCE: control.force,
+            service.GET_INFO: control.get_info,
+            service.LIST_LEDGERS: control.list_ledgers,
+            service.ENTRY_INTERVALS: control.entry_intervals,
+            service.SET_READ_ONLY: control.set_read_only,
+            service.SCRUB: control.scrub,
+            service.LIST_LIMBO: control.list_limbo,
+            service.CLEAR_LIMBO: control.clear_limbo,
+            service.COLLECT_GARBAGE: control.collect_garbage,
+            service.ACCEPT_ROLL_BACK: control.accept_roll_back,
+        }
         return service.bookie_handlers(
             _on(self._pools["append"], self._append),
             _on(self._pools["read"], self._read),
             _later(self._pools["control"], control.read_lac),
-            {
-                service.FENCE: control.fence,
-                service.FORCE: control.force,
-                service.GET_INFO: control.get_info,
-                service.LIST_LEDGERS: control.list_ledgers,
-                service.ENTRY_INTERVALS: control.entry_intervals,
-                service.SET_READ_ONLY: control.set_read_only,
-                service.SCRUB: control.scrub,
-                service.LIST_LIMBO: control.list_limbo,
-                service.CLEAR_LIMBO: control.clear_limbo,
-                service.COLLECT_GARBAGE: control.collect_garbage,
-                service.ACCEPT_ROLL_BACK: control.accept_roll_back,
-            },
+            {method: self._gate.guarded(method.name, handler) for method, handler in unary.items()},
         )
 
     def _too_many_reads(self) -> bool:

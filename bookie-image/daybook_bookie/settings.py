@@ -14,6 +14,7 @@ from daybook.core.ids import MESSAGE_BYTES_MAX, check_bookie_id
 from daybook.runtime.logs import LogFormat
 from daybook.runtime.ports import parse_address
 from daybook.runtime.settings import Settings
+from daybook_bookie.roles import Enforcement
 from daybook_bookie.storage_settings import GIB, MIB
 
 _BYTES_MIN = 2 * MESSAGE_BYTES_MAX
@@ -53,6 +54,11 @@ class BookieSettings(Settings):
     tls_key: Path | None = Field(None, description="PEM key of the certificate")
     tls_ca: Path | None = Field(
         None, description="PEM CA that must have signed clients' certificates (mutual TLS)"
+    )
+
+    roles: Enforcement = Field(
+        Enforcement.AUTO,
+        description="what becomes of a call without its role: auto (refused once the own certificate has one), enforce, warn",
     )
 
     zookeeper_tls: bool = Field(default=False, description="speak TLS to ZooKeeper")
@@ -131,5 +137,8 @@ class BookieSettings(Settings):
             raise ValueError(msg)
         if self.tls_ca is not None and self.tls_certificate is None:
             msg = "tls_ca asks clients for certificates, which needs tls_certificate and tls_key"
+            raise ValueError(msg)
+        if self.roles is Enforcement.ENFORCE and self.tls_ca is None:
+            msg = "roles=enforce needs tls_ca: without client certificates nobody has a role"
             raise ValueError(msg)
         return self

@@ -110,6 +110,7 @@ async def ask(
     client: "daybook.Client", bookie: BookieId, call: "Callable[[BookieStub], Awaitable[T]]"
 ) -> "T":
     """The answer of a registered bookie. Raises DaybookError when there is none."""
+    import grpc
     import grpc.aio
 
     from daybook.wire.trouble import why_unreachable
@@ -122,6 +123,9 @@ async def ask(
     try:
         return await call(calls.stub)
     except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+            msg = f"bookie {bookie} refuses: {error.details()}"
+            raise DaybookError(msg) from error
         address = client.bookies()[bookie].address
         why = why_unreachable(error.details() or "", address, secure=client.channels.is_secure)
         msg = f"bookie {bookie} at {address} does not answer: {why}"

@@ -1,6 +1,7 @@
 """Certificates for tests: an authority, and certificates that are right or wrong in one chosen way."""
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -35,6 +36,7 @@ class Authority:
         host: str = "localhost",
         days_left: int = 1,
         trusts: "Authority | None" = None,
+        uris: Sequence[str] = (),
     ) -> TlsFiles:
         """Write `<name>.crt`, `.key` and `.ca` into `folder`, for `host` and 127.0.0.1 if the host is localhost.
 
@@ -44,6 +46,7 @@ class Authority:
         names: list[x509.GeneralName] = [x509.DNSName(host)]
         if host == "localhost":
             names.append(x509.IPAddress(ip_address("127.0.0.1")))
+        names += [x509.UniformResourceIdentifier(uri) for uri in uris]
         end = dt.datetime.now(dt.UTC) + days_left * DAY
         certificate = (
             x509.CertificateBuilder()

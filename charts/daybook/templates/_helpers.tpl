@@ -137,6 +137,21 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
+{{/* The operator's own files, which carry its role; Secrets that were made by hand are one for all clients unless it says otherwise */}}
+{{- define "daybook.operatorTlsSecret" -}}
+{{- $own := printf "%s-operator-tls" (include "daybook.fullname" .) }}
+{{- default (ternary $own (include "daybook.clientSecret" .) .Values.tls.certManager.enabled) .Values.tls.secrets.operator }}
+{{- end }}
+
+{{/* The clusters whose bookies are called: the chart's, and those of its pools */}}
+{{- define "daybook.tlsClusters" -}}
+{{- $clusters := list .Values.cluster }}
+{{- range .Values.tls.certManager.pools }}
+{{- $clusters = append $clusters (default $.Values.cluster .cluster) }}
+{{- end }}
+{{- $clusters | uniq | toJson }}
+{{- end }}
+
 {{- define "daybook.clientSecret" -}}
 {{ default (printf "%s-client-tls" (include "daybook.fullname" .)) .Values.tls.secrets.client }}
 {{- end }}

@@ -124,6 +124,9 @@ class Decommission:
             request = pb.SetReadOnlyRequest(read_only=read_only, reason=REASON)
             answer = await calls.stub.set_read_only(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+                msg = f"bookie {self._bookie} refuses: {error.details()}"
+                raise NotDrainedError(msg) from error
             msg = (
                 f"bookie {self._bookie} is registered but cannot be told to be "
                 f"{'read-only' if read_only else 'writable'} ({error.code().name}): "

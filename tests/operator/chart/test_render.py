@@ -284,6 +284,44 @@ def test_a_policy_lets_in_who_must_come_in(render: Render) -> None:
     assert not policies["data", "daybook-recovery"].get("ingress"), "nobody calls a recovery Job"
 
 
+def test_certificates_carry_the_roles_of_those_who_show_them(render: Render) -> None:
+    pools = [{"name": "secure"}, {"name": "apart", "cluster": "second"}]
+    values = {"tls": {"enabled": True, "certManager": {"enabled": True, "pools": pools}}}
+    objects = render(values)
+    certificates = {each["metadata"]["name"]: each["spec"] for each in of_kind(objects, "Certificate")}
+    roles = {name: spec.get("uris", []) for name, spec in certificates.items()}
+    assert roles == {
+        "daybook-ca": [],
+        "daybook-zookeeper": [],
+        "daybook-client": ["daybook://daybook/role/client"],
+        "daybook-operator": [
+            f"daybook://{cluster}/role/{role}"
+            for cluster in ("daybook", "second")
+            for role in ("operator", "repair")
+        ],
+        "secure-bookie": ["daybook://daybook/role/bookie", "daybook://daybook/role/repair"],
+        "apart-bookie": ["daybook://second/role/bookie", "daybook://second/role/repair"],
+    }
+    used = {
+        name: {volume["secret"]["secretName"] for volume in spec["volumes"] if volume["name"] == "tls"}
+        for name, spec in pod_specs(objects)
+    }
+    assert used["daybook-operator"] == {certificates["daybook-operator"]["secretName"]}
+    assert used["daybook-test"] == {certificates["daybook-client"]["secretName"]}
+
+
+@pytest.mark.parametrize(
+    ("secrets", "expected"),
+    [({}, "daybook-client-tls"), ({"client": "c"}, "c"), ({"client": "c", "operator": "o"}, "o")],
+)
+def test_secrets_made_by_hand_serve_the_operator_as_before(
+    render: Render, secrets: dict[str, str], expected: str
+) -> None:
+    specs = dict(pod_specs(render({"tls": {"enabled": True, "secrets": secrets}})))
+    volumes = {each["name"]: each for each in specs["daybook-operator"]["volumes"]}
+    assert volumes["tls"]["secret"]["secretName"] == expected
+
+
 def test_an_empty_list_of_who_is_let_in_lets_in_nobody(render: Render) -> None:
     empty = {"networkPolicy": {"enabled": True, "clients": [], "monitoring": []}}
     policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(render(empty), "NetworkPolicy")}
