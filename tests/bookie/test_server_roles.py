@@ -117,7 +117,7 @@ def test_a_client_without_a_role_writes_reads_and_recovers(secured: Secured) -> 
 def test_who_is_refused_learns_which_role_is_missing_and_how_to_get_it(secured: Secured) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         secured.stub("repair").set_read_only(pb.SetReadOnlyRequest(read_only=True), timeout=WAIT_S)
-    text = caught.value.details()
+    text = caught.value.details() or ""
     assert "takes the role operator" in text
     assert "CN=someone" in text
     assert "daybook://test/role/operator" in text
