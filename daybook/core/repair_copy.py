@@ -200,7 +200,7 @@ class PositionCopy:
         shown = ", ".join(f"{bookie}: {why}" for bookie, why in sorted(tried.items())) or "no replica is left"
         msg = (
             f"ledger {self.owed.ledger_id}: no reachable bookie has entry {entry} ({shown}); "
-            "bring a bookie that held it back, or delete the ledger"
+            "bring back a bookie that held it, with its disk"
         )
         if tried and all(why in {"damaged", "not there"} for why in tried.values()):
             return CorruptEntryError(msg)

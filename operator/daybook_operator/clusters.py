@@ -7,7 +7,7 @@ they owe (rule 47). While another process is the auditor, the link looks for its
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from daybook.client.client import Client
 from daybook.core.audit_ledger import HARMLESS, Reason
 from daybook.core.errors import DaybookError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId
+from daybook.core.placement import BookieInfo
 from daybook.core.placement_policies import PlacementSettings, make_policy
 from daybook.core.writer_policy import WriterPolicy
 from daybook.metadata.instance import ensure_cluster
@@ -76,6 +77,8 @@ class ClusterLink:
         self.last_full_report: AuditReport | None = None
         self.unmended: dict[LedgerId, tuple[str, ...]] = {}
         """What the last audit found wrong with ledgers that no worker can mend now: no bookie is free, or it is too early."""
+        self.came_at_ms = unix_ms()
+        """When, by the wall clock, a bookie last came or started anew; what was before this link is not known."""
         self._context = context
         self._stop = asyncio.Event()
         self._wake = asyncio.Event()
@@ -98,6 +101,18 @@ class ClusterLink:
     def is_auditor(self) -> bool:
         """Whether this process is the elected auditor now."""
         return self._auditor is not None and self._auditor.is_leader
+
+    def is_audited_since(self, bookies: Mapping[BookieId, BookieInfo]) -> bool:
+        """Whether this process' last audit, as the elected auditor, began after the last of `bookies` came.
+
+        Such an audit sets free, for another try, what was set aside before.
+        """
+        boots = {bookie: info.boot_id for bookie, info in bookies.items()}
+        return (
+            boots == self._boots
+            and self.last_report is not None
+            and self.last_report.began_at_ms > self.came_at_ms
+        )
 
     def want_full_audit(self, *, after_ms: int, is_waited_for: bool) -> None:
         """Have full audits made until one that began after this time of the wall clock is clean.
@@ -238,6 +253,7 @@ class ClusterLink:
         async for bookies in self.client.directory.watch_bookies():
             boots = {bookie: info.boot_id for bookie, info in bookies.items()}
             if self._boots is None or boots.items() - self._boots.items():
+                self.came_at_ms = unix_ms()
                 self._debt.came(monotonic_ms())
                 self._wake.set()
             self._boots = boots

@@ -53,7 +53,7 @@ class OperatorMetrics:
         )
         self.unrecoverable = self._gauge(
             "unrecoverable_ledgers",
-            "Ledgers with an entry that no reachable bookie has, by cluster.",
+            "Ledgers with an entry that nobody has any more, as disks are gone, by cluster.",
             "cluster",
         )
         self._of_clusters = (self.recovery_jobs, self.under_replicated, self.unrecoverable)

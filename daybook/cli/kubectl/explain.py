@@ -27,6 +27,7 @@ EVIDENCE_MAX: Final = 4
 LEDGERS_MAX: Final = 10
 FINE_STATES: Final = ("Writable", "Stopped", "Unknown")
 """Nothing is known against these; while ZooKeeper is away, which makes all of them unknown, the pool says so."""
+AWAY_STATES: Final = ("Away", "Lost", "Starting", "DiskLost")
 PULL_REASONS: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
@@ -238,15 +239,24 @@ def _ledgers(pool: Object) -> list[Finding]:
     namespace, name = place(pool)
     recovery = status_of(pool).get("recovery") or {}
     found = []
-    lost = recovery.get("unrecoverableLedgers") or []
-    if lost or recovery.get("unrecoverable"):
-        ids = ", ".join(str(each) for each in lost[:LEDGERS_MAX])
+    if lost := recovery.get("unrecoverableLedgers"):
         found.append(
             Finding(
-                f"ledgers {ids}" if ids else "ledgers",
-                f"{recovery.get('unrecoverable', len(lost))} have an entry that no reachable bookie holds",
-                tuple(f"lost bookie {each}" for each in recovery.get("lostBookies", ())),
-                "bring a bookie that held it back, or delete the ledger: daybook ledger delete LEDGER",
+                f"ledgers {', '.join(map(str, lost[:LEDGERS_MAX]))}",
+                f"{recovery['unrecoverable']} have an entry that nobody has any more: disks that had it are gone",
+                (),
+                f"what is left can be read; to give one up: daybook ledger delete {lost[0]} --without-recovery",
+            )
+        )
+    if awaited := recovery.get("unreachableLedgers"):
+        away = [bookie["id"] for bookie in bookies_of(pool) if bookie.get("state") in AWAY_STATES]
+        found.append(
+            Finding(
+                f"ledgers {', '.join(map(str, awaited[:LEDGERS_MAX]))}",
+                f"{recovery['unreachable']} have an entry that no bookie gave when it was last looked for; nothing is "
+                "known to be lost",
+                tuple(f"bookie {each} is away" for each in away),
+                f"bring back who is away: kubectl daybook bookies -n {namespace} {name}",
             )
         )
     waiting = recovery.get("underReplicated", 0)

@@ -9,6 +9,7 @@ from daybook.core.placement import BookieInfo
 from daybook.core.placement_policies import make_policy
 from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
 from daybook_operator.plan.ledger_world import LedgerInCluster, LedgerWorld
+from daybook_operator.plan.lost_ledgers import Verdict, deletion_of
 
 READY: Final = "Ready"
 FULLY_REPLICATED: Final = "FullyReplicated"
@@ -88,13 +89,8 @@ def _ready(metadata: LedgerMetadata) -> Condition:
 
 
 def _fully_replicated(seen: LedgerInCluster) -> Condition:
-    if seen.unrecoverable and seen.task is not None:
-        return wrong(
-            FULLY_REPLICATED,
-            "Unrecoverable",
-            seen.task.why_not,
-            next_step=f"Bring back one of {_names(seen.task.bookies)} with its disk; the repair then goes on by itself.",
-        )
+    if seen.verdict is not None and seen.task is not None:
+        return _nowhere(seen.verdict, seen.task.why_not)
     if seen.lacks_replicas and seen.task is not None and not seen.problems:
         job = f"Job {seen.recovery_job} repairs it" if seen.recovery_job else "It waits for a recovery Job"
         why = f"; the last attempt ended with: {seen.task.why_not}" if seen.task.why_not else ""
@@ -114,6 +110,24 @@ def _fully_replicated(seen: LedgerInCluster) -> Condition:
             next_step="Wait for the next one.",
         )
     return fine(FULLY_REPLICATED, "AllReplicas", "The last audit found nothing missing.")
+
+
+def _nowhere(verdict: Verdict, why_not: str) -> Condition:
+    """The last repair found an entry nowhere; whether it is lost is another question."""
+    if verdict.is_lost:
+        return wrong(
+            FULLY_REPLICATED,
+            "Unrecoverable",
+            f"{why_not}; the disks of {', '.join(verdict.gone)} are gone",
+            next_step=f"What is left can be read; `{deletion_of(verdict.ledger_id)}` gives the ledger up for good.",
+        )
+    who = f"; {', '.join(verdict.awaited)} may have it and do not tell now" if verdict.awaited else ""
+    return unknown(
+        FULLY_REPLICATED,
+        "HoldersAway" if verdict.awaited else "NotFoundYet",
+        f"{why_not}{who}",
+        next_step="Bring back who is away with its disk; the repair then goes on by itself. Nothing is known to be lost.",
+    )
 
 
 def _unmended(seen: LedgerInCluster) -> Condition:
@@ -176,7 +190,3 @@ def message_of(conditions: Iterable[Condition]) -> str:
     by_type = {condition.type: condition for condition in conditions}
     said = (by_type[each] for each in order if each in by_type)
     return next((condition.message for condition in said if condition.is_wrong), "")
-
-
-def _names(bookies: Iterable[BookieId]) -> str:
-    return ", ".join(bookies) or "its bookies"

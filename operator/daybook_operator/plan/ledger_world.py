@@ -13,6 +13,7 @@ from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import RepairTask
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.finalizers import FinalizerRules
+from daybook_operator.plan.lost_ledgers import Verdict
 
 _AWAY: Final = frozenset({Reason.MISSING.value, Reason.UNLISTED.value})
 """A bookie that is away, or does not tell, may have all that it owes."""
@@ -37,7 +38,7 @@ class LedgerInCluster:
     """What ZooKeeper says. `ledger_id` is the one that is bound to the resource's UID; `metadata` None: it is not there.
 
     `bookies` are those of the cluster, registered or only known by their place. `audited`: an audit was completed since
-    the operator began to look. `unrecoverable`: the last repair found an entry that no reachable bookie has.
+    the operator began to look. `verdict`: what is known of an entry that the last repair found nowhere.
     """
 
     ledger_id: LedgerId | None
@@ -45,7 +46,7 @@ class LedgerInCluster:
     bookies: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
     registered: frozenset[BookieId] = frozenset()
     task: RepairTask | None = None
-    unrecoverable: bool = False
+    verdict: Verdict | None = None
     audited: bool = False
     recovery_job: str = ""
     problems: tuple[str, ...] = ()

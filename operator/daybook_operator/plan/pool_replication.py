@@ -12,6 +12,7 @@ from typing import Final
 from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
 from daybook_operator.plan.conditions import Condition, fine, from_iso, iso, unknown, wrong
+from daybook_operator.plan.lost_ledgers import Verdict, deletion_of
 from daybook_operator.plan.pool_state import Recovery, whole
 from daybook_operator.plan.pool_world import ClusterSeen, PoolWorld
 
@@ -87,13 +88,8 @@ def _judge(world: PoolWorld, seen: ClusterSeen, recovery: Recovery) -> Condition
             "The bookies are stopped, as the spec asks",
             next_step="Set spec.hibernate to false to start them.",
         )
-    if seen.unrecoverable:
-        return wrong(
-            FULLY_REPLICATED,
-            "Unrecoverable",
-            f"{_ledgers(seen.unrecoverable)} have entries that no reachable bookie has",
-            next_step="Bring a bookie that held them back, or delete these ledgers: `daybook audit --list` has the details.",
-        )
+    if seen.verdicts:
+        return _nowhere(seen.verdicts)
     if seen.under_replicated:
         return wrong(
             FULLY_REPLICATED,
@@ -116,6 +112,28 @@ def _judge(world: PoolWorld, seen: ClusterSeen, recovery: Recovery) -> Condition
         FULLY_REPLICATED,
         "AuditClean",
         "A full audit that began since the list of bookies last changed found nothing missing.",
+    )
+
+
+def _nowhere(verdicts: tuple[Verdict, ...]) -> Condition:
+    """An entry was found nowhere; whether it is lost is another question."""
+    if lost := [each for each in verdicts if each.is_lost]:
+        gone = sorted({bookie for each in lost for bookie in each.gone})
+        ids = tuple(each.ledger_id for each in lost)
+        return wrong(
+            FULLY_REPLICATED,
+            "Unrecoverable",
+            f"{_ledgers(ids)} {_have(ids)} an entry that nobody has any more, since the disks of {_names(gone)} are gone",
+            next_step=f"What is left can be read; `{deletion_of(ids[0])}` gives a ledger up for good.",
+        )
+    ids = tuple(each.ledger_id for each in verdicts)
+    awaited = sorted({bookie for each in verdicts for bookie in each.awaited})
+    who = f"{_names(awaited)} may have it and do not tell now" if awaited else "it is looked for again"
+    return unknown(
+        FULLY_REPLICATED,
+        "HoldersAway" if awaited else "NotFoundYet",
+        f"{_ledgers(ids)} {_have(ids)} an entry that no bookie gave when it was last looked for; {who}",
+        next_step="Bring back who is away with its disk, and wait: nothing is known to be lost.",
     )
 
 
@@ -147,6 +165,15 @@ def _away(away: list[str], without_place: str) -> Condition:
     return wrong(
         FULLY_REPLICATED, "BookieAway", message, next_step=f"{step}; its pod says why it does not serve."
     )
+
+
+def _have(ids: tuple[int, ...]) -> str:
+    return "has" if len(ids) == 1 else "have"
+
+
+def _names(bookies: list[str]) -> str:
+    more = f" and {len(bookies) - _NAMED_MAX} more" if len(bookies) > _NAMED_MAX else ""
+    return f"{', '.join(bookies[:_NAMED_MAX])}{more}"
 
 
 def _ledgers(ids: tuple[int, ...]) -> str:

@@ -13,6 +13,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement import BookieInfo
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
+from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.pool_failures import Part
 from daybook_operator.plan.pool_spec import PoolDefaults, PoolSpec
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
@@ -110,7 +111,8 @@ class ClusterSeen:
     replacements: frozenset[BookieId] = frozenset()
     locations: Mapping[BookieId, Location] = field(default_factory=dict)
     under_replicated: tuple[LedgerId, ...] = ()
-    unrecoverable: tuple[LedgerId, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    """On ledgers with an entry that the last repair found nowhere."""
     leaving: Mapping[BookieId, frozenset[LedgerId]] = field(default_factory=dict)
     stuck: Mapping[LedgerId, str] = field(default_factory=dict)
     lost: tuple[BookieId, ...] = ()

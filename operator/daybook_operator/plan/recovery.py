@@ -15,6 +15,7 @@ from daybook_operator.plan.decision import API_VERSION, Decision, is_paused, is_
 from daybook_operator.plan.effects import Apply, ClusterRef, Effect, Manifest, Ref, Remove
 from daybook_operator.plan.jobs import JobPolicy, JobSeen, JobsPlan, NewJob, TaskSeen, plan_jobs
 from daybook_operator.plan.ledger_world import cluster_text
+from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.pool_spec import PoolSpec
 from daybook_operator.plan.quantities import bytes_of
 from daybook_operator.plan.zookeeper_access import OF_COMMANDS
@@ -64,6 +65,8 @@ class RecoverySeen:
     """Ledgers that lack a replica, as the last audit found, and have no task, since no bookie can take the place."""
     last_audit: AuditSeen | None = None
     last_full_audit: AuditSeen | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    """On ledgers with an entry that the last repair found nowhere."""
     troubles: tuple[str, ...] = ()
     """Jobs that do not start, and why, in words."""
 
@@ -142,10 +145,14 @@ def decide_recovery(
 def recovery_status(seen: RecoverySeen, now_ms: int) -> dict[str, Any]:
     """`status.recovery` of every pool of the cluster."""
     plan: JobsPlan = plan_jobs(seen.tasks, seen.jobs, JobPolicy(parallelism=0), prefix="", now_ms=now_ms)
+    lost = sorted(each.ledger_id for each in seen.verdicts if each.is_lost)
+    awaited = sorted(each.ledger_id for each in seen.verdicts if not each.is_lost)
     return {
         "underReplicated": seen.under_replicated,
-        "unrecoverable": len(plan.unrecoverable),
-        "unrecoverableLedgers": list(plan.unrecoverable[:_LISTED_MAX]),
+        "unrecoverable": len(lost),
+        "unrecoverableLedgers": lost[:_LISTED_MAX],
+        "unreachable": len(awaited),
+        "unreachableLedgers": awaited[:_LISTED_MAX],
         "lostBookies": list(seen.lost_bookies[:_LOST_LISTED_MAX]),
         "activeJobs": sum(job.is_active for job in seen.jobs),
         "waitingLedgers": len(plan.waiting),

@@ -3,7 +3,6 @@
 import base64
 from dataclasses import asdict, replace
 
-from daybook.client.autorecovery.words import is_unrecoverable
 from daybook.core.errors import MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
@@ -23,6 +22,7 @@ from daybook_operator.plan.ledger_world import (
 )
 from daybook_operator.plan.pool_spec import cluster_of, spec_of
 from daybook_operator.queue import Key
+from daybook_operator.reconcile.lost_ledgers import verdicts
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.world import World
 
@@ -144,7 +144,7 @@ class LedgerReconciler:
             bookies,
             frozenset(registered),
             task.value if task else None,
-            unrecoverable=task is not None and is_unrecoverable(task.value),
+            verdict=next(iter(await verdicts(link, [task])), None) if task else None,
             audited=link.last_report is not None,
             recovery_job=self._world.inventory.job_of(link.ref, ledger_id),
             problems=link.unmended.get(ledger_id, ()),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.words import is_harmless, is_unrecoverable, named_with
+from daybook.client.autorecovery.words import is_harmless, named_with
 from daybook.core.audit_ledger import Reason
 from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId, LedgerId
@@ -154,7 +154,7 @@ class PoolObserver:
             replacements=frozenset(replacements),
             locations=locations,
             under_replicated=tuple(t.value.ledger_id for t in tasks if not is_harmless(t.value.reasons)),
-            unrecoverable=tuple(t.value.ledger_id for t in tasks if is_unrecoverable(t.value)),
+            verdicts=repair.verdicts,
             leaving={bookie: frozenset(ledgers) for bookie, ledgers in leaving.items()},
             stuck=stuck,
             lost=link.last_report.lost_bookies if link.last_report else (),

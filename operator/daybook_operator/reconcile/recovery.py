@@ -29,6 +29,7 @@ from daybook_operator.plan.recovery import (
 )
 from daybook_operator.queue import RECOVERY, Key
 from daybook_operator.reconcile.listing import if_allowed
+from daybook_operator.reconcile.lost_ledgers import verdicts
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.recovery_troubles import troubles_of
 from daybook_operator.reconcile.world import World
@@ -136,7 +137,7 @@ class RecoveryReconciler:
         self._world.metrics.repair_of(
             str(seen.cluster_ref),
             under_replicated=seen.under_replicated,
-            unrecoverable=sum(task.unrecoverable for task in seen.tasks),
+            unrecoverable=sum(verdict.is_lost for verdict in seen.verdicts),
             jobs=sum(job.is_active for job in seen.jobs),
         )
 
@@ -146,6 +147,7 @@ class RecoveryReconciler:
             seen.tasks,
             [(job.name, job.is_active) for job in seen.jobs],
             seen.troubles,
+            seen.verdicts,
             link.last_full_report,
         )
         if is_news or self._told.get(str(link.ref)) != facts:
@@ -203,6 +205,7 @@ async def observe_recovery(
         ),
         last_audit=_audit_seen(report),
         last_full_audit=_audit_seen(full),
+        verdicts=await verdicts(link, found_tasks),
         troubles=await troubles_of(world.kube, found_jobs, world.now_ms()) if found_jobs else (),
     )
 

@@ -1,5 +1,7 @@
 """From a pool that is not as it should be down to what is to be done about it."""
 
+import json
+
 from daybook.cli.kubectl.explain import Finding, deepest, explain
 from daybook.cli.kubectl.world import World
 from tests.cli.kubectl.objects import bookie, claim, condition, event, ledger, node, pod, pool
@@ -175,16 +177,25 @@ def test_entries_that_nobody_has_are_listed() -> None:
         "activeJobs": 0,
         "unrecoverable": 1,
         "unrecoverableLedgers": [41],
-        "lostBookies": ["data.bk-1"],
     }
     wrong = [condition("FullyReplicated", "False", "Unrecoverable", "ledger 41")]
     world = World([pool(spec={"recovery": {"paused": True}}, recovery=recovery, conditions=wrong)])
     lost, waiting = only(explain(world)).causes
     assert lost.subject == "ledgers 41"
-    assert lost.evidence == ("lost bookie data.bk-1",)
+    assert "daybook ledger delete 41 --without-recovery" in lost.next_command
     assert waiting.what == "2 ledgers lack a replica, and no recovery Job runs"
     assert waiting.evidence == ("spec.recovery.paused is true",)
     assert waiting.next_command == "kubectl daybook recover plan -n data bk"
+
+
+def test_what_bookies_that_are_away_may_have_is_not_lost_and_nobody_is_told_to_delete_it() -> None:
+    recovery = {"unrecoverable": 0, "unrecoverableLedgers": [], "unreachable": 1, "unreachableLedgers": [41]}
+    wrong = [condition("FullyReplicated", "Unknown", "HoldersAway", "ledger 41")]
+    members = [bookie(0), bookie(1, state="Starting"), bookie(2, state="Away")]
+    found = only(explain(World([pool(*members, recovery=recovery, conditions=wrong)])))
+    (said,) = [each for each in found.causes if each.subject == "ledgers 41"]
+    assert said.evidence == ("bookie data.bk-1 is away", "bookie data.bk-2 is away")
+    assert "delete" not in json.dumps(found.record())
 
 
 def test_a_drain_that_waits_says_for_what() -> None:

@@ -29,6 +29,7 @@ from daybook_operator.plan.ledger_world import (
     cluster_from_text,
     cluster_text,
 )
+from daybook_operator.plan.lost_ledgers import Verdict
 
 from daybook.core.ids import BookieId
 from daybook.core.metadata import Fragment, LedgerMetadata
@@ -262,9 +263,19 @@ def test_what_only_lies_badly_is_not_under_replicated() -> None:
 
 def test_an_unrecoverable_ledger_names_the_bookies_that_may_save_it() -> None:
     task = RepairTask(7, ("lost data.bk-1",), ("data.bk-1",), 0, why_not="unrecoverable: entry 3 is nowhere")
-    said = condition(decide(world(created(task=task, unrecoverable=True)), NOW_MS), "FullyReplicated")
-    assert said["reason"] == "Unrecoverable"
-    assert "Bring back one of data.bk-1" in said["message"]
+    away = Verdict(7, awaited=("data.bk-1",))
+    said = condition(decide(world(created(task=task, verdict=away)), NOW_MS), "FullyReplicated")
+    assert (said["status"], said["reason"]) == ("Unknown", "HoldersAway")
+    assert "data.bk-1 may have it" in said["message"]
+    assert "delete" not in said["message"]
+
+
+def test_a_ledger_whose_disks_are_gone_is_said_to_be_lost() -> None:
+    task = RepairTask(7, ("limbo data.bk-1",), ("data.bk-1",), 0, why_not="unrecoverable: entry 3 is nowhere")
+    gone = Verdict(7, gone=("data.bk-1",))
+    said = condition(decide(world(created(task=task, verdict=gone)), NOW_MS), "FullyReplicated")
+    assert (said["status"], said["reason"]) == ("False", "Unrecoverable")
+    assert "daybook ledger delete 7 --without-recovery" in said["message"]
 
 
 def test_before_an_audit_nobody_knows() -> None:

@@ -10,6 +10,7 @@ from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.effects import Apply, ClusterRef, Remove
 from daybook_operator.plan.jobs import JobSeen, TaskSeen
+from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.pool_spec import PoolDefaults, spec_of
 from daybook_operator.plan.recovery import (
     TASKS_ANNOTATION,
@@ -170,10 +171,12 @@ def test_the_status_counts_what_is_left() -> None:
         misplaced=1,
         blocked=2,
         last_full_audit=AuditSeen(NOW_MS, 2_000, is_clean=False, ledgers=4),
+        verdicts=(Verdict(3, gone=("data.bk-0",)), Verdict(1, awaited=("data.bk-0",))),
     )
     status = recovery_status(seen, NOW_MS)
     assert (status["underReplicated"], status["activeJobs"], status["waitingLedgers"]) == (5, 1, 2)
     assert (status["unrecoverable"], status["unrecoverableLedgers"]) == (1, [3])
+    assert (status["unreachable"], status["unreachableLedgers"]) == (1, [1])
     assert status["lostBookies"] == ["data.bk-0"]
     assert status["lastFullAudit"]["clean"] is False
     assert status["lastFullAudit"]["startedAt"] < status["lastFullAudit"]["finishedAt"]

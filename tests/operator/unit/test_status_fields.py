@@ -16,6 +16,7 @@ from daybook_operator.plan.effects import ClusterRef, Effect, SetStatus
 from daybook_operator.plan.jobs import JobSeen, TaskSeen
 from daybook_operator.plan.ledger import decide as decide_ledger
 from daybook_operator.plan.ledger_world import Failure
+from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.pool_decide import decide
 from daybook_operator.plan.recovery import AuditSeen, RecoverySeen, recovery_status
 
@@ -92,6 +93,7 @@ class Audited(PoolSim):
             (TaskSeen(1, 0, 5, ("lost",)), TaskSeen(2, 0, 5, ("missing",), unrecoverable=True)),
             (JobSeen("job", "data", "uid", ("1:0:5",)),),
             lost_bookies=("data.bk-9",),
+            verdicts=(Verdict(2, gone=("data.bk-9",)), Verdict(1, awaited=("data.bk-8",))),
             misplaced=1,
             blocked=1,
             last_audit=audit,

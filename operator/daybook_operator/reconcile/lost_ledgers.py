@@ -1,0 +1,47 @@
+"""What is known of ledgers with an entry that the last repair found nowhere; `plan.lost_ledgers` judges it."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from daybook.client.autorecovery.words import is_unrecoverable, named_with
+from daybook.core.audit_ledger import Reason
+from daybook.core.errors import NoSuchLedgerError
+from daybook.metadata.store import Versioned
+from daybook.metadata.tasks import RepairTask
+from daybook_operator.clusters import ClusterLink
+from daybook_operator.plan.lost_ledgers import Nowhere, Verdict, verdict_on
+
+JUDGED_MAX: Final = 100
+"""As many as a status lists; of the others nothing is claimed."""
+
+
+async def verdicts(link: ClusterLink, tasks: Iterable[Versioned[RepairTask]]) -> tuple[Verdict, ...]:
+    """One for each ledger, by its id, whose task says that an entry is nowhere. Raises MetadataUnavailableError."""
+    hopeless = [task.value for task in tasks if is_unrecoverable(task.value)]
+    if not hopeless:
+        return ()
+    registered = await link.client.directory.bookies()
+    is_audited = link.is_audited_since(registered)
+    found = await asyncio.gather(*(_look_at(link, task, is_audited) for task in hopeless[:JUDGED_MAX]))
+    cookies = frozenset(await link.client.directory.cookies())
+    silent = frozenset(link.last_report.silent_bookies) if link.last_report else frozenset()
+    judged = [
+        verdict_on(each, registered=registered, cookies=cookies, silent=silent)
+        for each in found
+        if each is not None
+    ]
+    return (*judged, *(Verdict(task.ledger_id, is_settled=False) for task in hopeless[JUDGED_MAX:]))
+
+
+async def _look_at(link: ClusterLink, task: RepairTask, is_audited: bool) -> Nowhere | None:
+    try:
+        metadata = (await link.client.ledgers.read(task.ledger_id)).value
+    except NoSuchLedgerError:
+        return None
+    return Nowhere(
+        task.ledger_id,
+        frozenset(metadata.bookies()),
+        named_with(Reason.LIMBO, task.reasons),
+        is_settled=is_audited and task.not_before_ms > 0,
+    )
