@@ -5,6 +5,7 @@ that cannot go on holds nobody else up: its effects are the last before the stat
 server refuses.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from daybook_operator.plan.conditions import Condition, wrong
@@ -73,7 +74,9 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
     growth = growth_step(world, may_recreate=blocked is None)
     scale = scale_of(world, replication)
     topology = topology_step(world, placing)
-    lost = lost_disk_step(world, placing)
+    lost = lost_disk_step(world)
+    recovery = replication.recovery
+    replication = replace(replication, recovery=replace(recovery, replaced=recovery.replaced | lost.replaced))
     rolling = roll_step(world, replication, now_ms)
     draining = drain_step(world, replication, now_ms, may_forget=not rolling.step.effects)
     placement = placement_condition(world, placing)

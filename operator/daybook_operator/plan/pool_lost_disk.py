@@ -1,9 +1,10 @@
 """A bookie whose disk is lost: the operator authorises its replacement, where the policy says so (rule 29).
 
 The bookie itself says by its exit code that the metadata store knows it and its directories are empty. Its old process
-is certainly dead, because a StatefulSet never runs two pods of one ordinal. Disks lost in several racks at one time
-are no lost disks but a mistake in the volumes, and are left to a person: what an authorised replacement finds empty
-stays empty.
+is certainly dead, because a StatefulSet never runs two pods of one ordinal. Over the whole cluster fewer disks are lost
+at one time than any ledger on them has bookies in its ack quorum, counted with those that are under repair; and they are
+replaced one after the other. More are no lost disks but a mistake in the volumes, and are left to a person: what an
+authorised replacement finds empty stays empty.
 
 A bookie that was drained, kept its volumes and comes back is the other case: its directories are its own, and nothing
 names it any more.
@@ -17,7 +18,6 @@ from daybook.core.ids import BookieId
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import AuthoriseReplacement, Effect, EventType, Report
 from daybook_operator.plan.pool_failures import Part
-from daybook_operator.plan.pool_topology import Placing, rack_path
 from daybook_operator.plan.pool_world import PodSeen, PoolWorld
 
 BY: Final = "daybook-operator, by the pool's lostDisk policy"
@@ -25,13 +25,14 @@ BY: Final = "daybook-operator, by the pool's lostDisk policy"
 
 @dataclass(frozen=True, slots=True)
 class LostDisks:
-    """The step, and for each bookie that cannot start by itself what a person should know and do."""
+    """The step, for each bookie that cannot start by itself what a person should know and do, and who is replaced by this plan."""
 
     step: Step
     troubles: dict[BookieId, str]
+    replaced: frozenset[BookieId] = frozenset()
 
 
-def lost_disk_step(world: PoolWorld, placing: Placing) -> LostDisks:
+def lost_disk_step(world: PoolWorld) -> LostDisks:
     """Authorise what the policy allows; explain the rest."""
     effects: list[Effect] = []
     troubles: dict[BookieId, str] = {}
@@ -39,7 +40,7 @@ def lost_disk_step(world: PoolWorld, placing: Placing) -> LostDisks:
         return LostDisks(Step(), troubles)
     for ordinal, pod in sorted(world.pods.items()):
         bookie = world.bookie(ordinal)
-        why_not = _why_not(world, placing, pod)
+        why_not = _why_not(world, pod)
         if why_not is None or bookie in world.cluster.bookies:
             continue
         if bookie in world.cluster.replacements:
@@ -53,11 +54,12 @@ def lost_disk_step(world: PoolWorld, placing: Placing) -> LostDisks:
             effects.append(AuthoriseReplacement(world.cluster_ref, bookie, BY))
             text = f"{bookie} may start on empty directories; repair gives back what it owes."
             effects.append(Report(world.ref, EventType.NORMAL, "ReplacementAuthorised", text))
-    return LostDisks(Step(tuple(effects)), troubles)
+    replaced = frozenset(each.bookie for each in effects if isinstance(each, AuthoriseReplacement))
+    return LostDisks(Step(tuple(effects)), troubles, replaced)
 
 
-def _why_not(world: PoolWorld, placing: Placing, pod: PodSeen) -> str | None:
-    """None: nothing is lost. Empty: authorise. Else why this is for a person."""
+def _why_not(world: PoolWorld, pod: PodSeen) -> str | None:
+    """None: nothing is lost. Empty: authorise. Else why this waits, or is for a person."""
     assert world.cluster is not None
     bookie = world.bookie(pod.ordinal)
     if pod.terminating or (world.drain is not None and world.drain.ordinal == pod.ordinal):
@@ -74,20 +76,51 @@ def _why_not(world: PoolWorld, placing: Placing, pod: PodSeen) -> str | None:
         return None
     if not world.spec.replaces_lost_disks:
         return f"its directories are empty, and lostDisk.policy is Manual: if the disk is really gone, run {command}"
-    racks = _racks_with_lost_disks(world, placing)
-    if len(racks) > 1:
-        return (
-            f"bookies of {len(racks)} racks ({', '.join(racks)}) find their disks empty at one time, which is rather a mistake "
-            f"in the volumes than lost disks: check what is mounted; if they are really gone, run {command} for each"
-        )
-    return ""
+    return _why_too_many(world, bookie, command) or _why_not_yet(world, bookie)
 
 
-def _racks_with_lost_disks(world: PoolWorld, placing: Placing) -> list[str]:
-    """A disk whose replacement is authorised counts as long as its bookie is not back."""
-    racks = {
-        rack_path(place) if (place := placing.places.get(pod.ordinal)) else pod.node
-        for pod in world.pods.values()
-        if pod.exit_code == EXIT_DISK_LOST
+def _why_too_many(world: PoolWorld, bookie: BookieId, command: str) -> str:
+    """Why so many are lost at one time that an acknowledged entry may have been on these disks alone; "" if it cannot."""
+    assert world.cluster is not None
+    lost = sorted({bookie, *disks_lost(world), *under_repair(world)})
+    smallest = world.cluster.survey.ack_quorum_of
+    quorums = [smallest[each] for each in lost if each in smallest]
+    if not quorums or len(lost) < min(quorums):
+        return ""
+    return (
+        f"{len(lost)} {'disk is' if len(lost) == 1 else 'disks are'} empty or under repair in the cluster at one time "
+        f"({', '.join(lost)}), and ledgers with an ack quorum of {min(quorums)} may have entries on no other: rather a mistake in "
+        f"the volumes than a lost disk; check what is mounted; if it is really gone, run {command}"
+    )
+
+
+def _why_not_yet(world: PoolWorld, bookie: BookieId) -> str:
+    """Whom it has to wait for; "" if it is its turn. One at a time, the first by name, until nothing is in limbo any more."""
+    before = sorted(under_repair(world) - {bookie})
+    if before:
+        return f"its disk is empty; it is replaced once {', '.join(before)}, replaced before, has back what it owes"
+    first = min({bookie, *disks_lost(world)})
+    return "" if first == bookie else f"its disk is empty; it is replaced after {first}"
+
+
+def disks_lost(world: PoolWorld) -> set[BookieId]:
+    """The bookies of the cluster that find their disks empty."""
+    seen = world.cluster
+    assert seen is not None
+    pods = {world.bookie(ordinal): pod for ordinal, pod in world.pods.items()} | dict(world.other_pods)
+    return {
+        bookie
+        for bookie, pod in pods.items()
+        if pod.exit_code == EXIT_DISK_LOST and bookie in seen.cookies and bookie not in seen.bookies
     }
-    return sorted(racks)
+
+
+def under_repair(world: PoolWorld) -> set[BookieId]:
+    """The bookies of the cluster that may start empty, did so and are not back, are in limbo, or do not tell whether they are."""
+    seen = world.cluster
+    assert seen is not None
+    replaced = world.recovery.replaced.union(
+        *((pool.get("status") or {}).get("recovery", {}).get("replacedBookies", ()) for pool in world.others)
+    )
+    not_back = {bookie for bookie in replaced if bookie in seen.cookies and bookie not in seen.bookies}
+    return not_back - disks_lost(world) | seen.replacements | seen.in_limbo | seen.untold.keys()

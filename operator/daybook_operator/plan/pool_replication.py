@@ -43,7 +43,8 @@ def replication_of(world: PoolWorld, now_ms: int) -> Replication:
     recovery = remembered(world, seen, now_ms)
     condition = _judge(world, seen, recovery)
     if condition.status is True:
-        recovery = replace(recovery, audited={b: _boot(info) for b, info in seen.bookies.items()})
+        boots = {bookie: _boot(info) for bookie, info in seen.bookies.items()}
+        recovery = replace(recovery, audited=boots, replaced=frozenset())
     return Replication(condition.status, recovery, condition)
 
 
@@ -71,7 +72,7 @@ def remembered(world: PoolWorld, seen: ClusterSeen, now_ms: int) -> Recovery:
 
     Not before any audit that is known: the clock of the operator that began it may be ahead of this one's.
     """
-    before = world.recovery
+    before = replace(world.recovery, replaced=world.recovery.replaced | seen.replacements)
     boots = "\n".join(f"{bookie} {info.boot_id}" for bookie, info in sorted(seen.bookies.items()))
     digest = hashlib.sha256(boots.encode()).hexdigest()[:16]
     if digest == before.bookies_digest:

@@ -138,6 +138,8 @@ class Recovery:
     bookies_digest: str = ""
     changed_ms: int = 0
     audited: Mapping[BookieId, str] = field(default_factory=dict)
+    replaced: frozenset[BookieId] = frozenset()
+    """Bookies whose replacement was authorised since then."""
 
     def record(self) -> dict[str, Any]:
         """As the status has it."""
@@ -145,6 +147,7 @@ class Recovery:
             "bookiesDigest": self.bookies_digest or None,
             "bookiesChangedAt": iso_after(self.changed_ms) if self.changed_ms else None,
             "auditedBookies": dict(self.audited) or None,
+            "replacedBookies": sorted(self.replaced) or None,
         }
 
     @classmethod
@@ -154,7 +157,8 @@ class Recovery:
             if not record:
                 return cls()
             audited = {str(bookie): str(boot) for bookie, boot in record.get("auditedBookies", {}).items()}
-            return cls(str(record["bookiesDigest"]), from_iso(record["bookiesChangedAt"]), audited)
+            replaced = frozenset(map(str, record.get("replacedBookies", ())))
+            return cls(str(record["bookiesDigest"]), from_iso(record["bookiesChangedAt"]), audited, replaced)
         except (AttributeError, KeyError, TypeError, ValueError):
             return cls()
 

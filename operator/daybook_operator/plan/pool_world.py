@@ -86,13 +86,15 @@ class StatefulSetSeen:
 class Survey:
     """What a listing of all ledgers said, at one instant after a `sync`.
 
-    `ledgers_of` counts, for each bookie, the ledgers that name it; `naming` has them for bookies that may have to leave. `ensemble_max` is the largest ensemble there is. `misplaced` has, for some ledgers of this pool, what their
+    `ledgers_of` counts, for each bookie, the ledgers that name it; `naming` has them for bookies that may have to leave.
+    `ack_quorum_of` has the smallest ack quorum among the ledgers that name a bookie. `ensemble_max` is the largest ensemble there is. `misplaced` has, for some ledgers of this pool, what their
     ensembles lack of the placement that is wanted, `misplaced_count` how many there are.
     """
 
     ledgers: int = 0
     ledgers_of: Mapping[BookieId, int] = field(default_factory=dict)
     naming: Mapping[BookieId, tuple[LedgerId, ...]] = field(default_factory=dict)
+    ack_quorum_of: Mapping[BookieId, int] = field(default_factory=dict)
     ensemble_max: int = 0
     ensemble_max_ledger: LedgerId = -1
     misplaced: tuple[str, ...] = ()
@@ -109,6 +111,10 @@ class ClusterSeen:
     bookies: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
     cookies: frozenset[BookieId] = frozenset()
     replacements: frozenset[BookieId] = frozenset()
+    in_limbo: frozenset[BookieId] = frozenset()
+    """Registered bookies that are in limbo for some ledger; asked for only while a disk of the pool is lost."""
+    untold: Mapping[BookieId, str] = field(default_factory=dict)
+    """Those that may be and do not tell, and why."""
     locations: Mapping[BookieId, Location] = field(default_factory=dict)
     under_replicated: tuple[LedgerId, ...] = ()
     verdicts: tuple[Verdict, ...] = ()

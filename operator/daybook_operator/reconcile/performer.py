@@ -18,6 +18,7 @@ from daybook.core.errors import DaybookError, MetadataError, NoSuchLedgerError
 from daybook.core.metadata import Fragment, LedgerMetadata, check_custom_metadata, hash_password
 from daybook.core.quorum import check_quorum
 from daybook.metadata.store import BadVersionError
+from daybook.metadata.tree import list_directory
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_operator.clusters import ClusterLink, Clusters
@@ -91,7 +92,7 @@ class Performer:
         self._identity = identity
         self._now_ms = now_ms
         self._namespaces = namespaces
-        self._evicting = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
 
     async def carry_out(self, decision: Decision) -> float | None:
         """Perform the effects of `decision` in order; return when to look again. Raises EffectError."""
@@ -125,7 +126,7 @@ class Performer:
 
     async def _evict(self, effect: Evict) -> None:
         """Have a pod go, if the whole cluster lets it at this moment. One at a time, so that no two go by the same facts."""
-        async with self._evicting:
+        async with self._one_at_a_time:
             link = await self._clusters.link(effect.cluster)
             await link.client.store.sync(link.client.layout.root)
             bookies = await link.client.directory.bookies()
@@ -274,7 +275,9 @@ class Performer:
             case SetLocations(_, changes):
                 await directory.set_locations(changes)
             case AuthoriseReplacement(_, bookie, by):
-                await directory.authorise_replacement(bookie, by=by, now_ms=self._now_ms())
+                async with self._one_at_a_time:
+                    await _refuse_beside_another(link, bookie)
+                    await directory.authorise_replacement(bookie, by=by, now_ms=self._now_ms())
             case SetReadOnly(_, bookie, read_only):
                 await Decommission(link.client, bookie).set_read_only(read_only=read_only)
             case MarkLeaving(_, bookie, ledgers):
@@ -288,6 +291,16 @@ class Performer:
                 await _delete_cookie(link, bookie)
             case SetLostBookieDelay(_, delay_s):
                 await link.tasks.set_lost_bookie_delay_s(delay_s)
+
+
+async def _refuse_beside_another(link: ClusterLink, bookie: str) -> None:
+    """Two pools may have found a disk lost at one time (rule 29). Raises MetadataError."""
+    layout = link.client.layout
+    await link.client.store.sync(layout.replacements)
+    others = set(await list_directory(link.client.store, layout.replacements)) - {bookie}
+    if others:
+        msg = f"the replacement of {min(others)} is authorised just now, and bookies are replaced one after the other"
+        raise MetadataError(msg)
 
 
 async def _delete_ledger(link: ClusterLink, ledger_id: int) -> None:

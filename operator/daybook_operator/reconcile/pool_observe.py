@@ -8,15 +8,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from daybook.client.autorecovery.listing import BookieListings
 from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.words import is_harmless, named_with
 from daybook.core.audit_ledger import Reason
 from daybook.core.errors import DaybookError
+from daybook.core.exits import EXIT_DISK_LOST
 from daybook.core.ids import BookieId, LedgerId
+from daybook.metadata.tree import list_directory
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.kube import Object
 from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.pool_drain import victim_of
+from daybook_operator.plan.pool_replication import unaudited
 from daybook_operator.plan.pool_spec import VolumeSpec, cluster_of, spec_of
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
 from daybook_operator.plan.pool_world import POOL_LABEL, ClaimSeen, ClusterSeen, PoolWorld
@@ -137,8 +141,7 @@ class PoolObserver:
             link.read_tasks(),
             link.tasks.lost_bookie_delay_s(),
         )
-        ended = [world.bookie(pod.ordinal) for pod in world.pods.values() if pod.exit_code is not None]
-        replacements = [bookie for bookie in ended if await directory.replacement(bookie) is not None]
+        replacements = await list_directory(link.client.store, link.client.layout.replacements)
         leaving: dict[BookieId, set[LedgerId]] = {}
         stuck: dict[LedgerId, str] = {}
         for task in tasks:
@@ -164,7 +167,16 @@ class PoolObserver:
             recovery=recovery_status(repair, self._world.now_ms()),
             recovery_troubles=(*filter(None, [refusal]), *repair.troubles),
         )
+        if any(pod.exit_code == EXIT_DISK_LOST for pod in world.pods.values()):
+            seen = await self._with_limbo(link, world, seen)
         return await self._surveyed(link, world, seen)
+
+    async def _with_limbo(self, link: ClusterLink, world: PoolWorld, seen: ClusterSeen) -> ClusterSeen:
+        """Ask who may be in limbo: a bookie that ran at the last clean audit, and still does, is not."""
+        listings = BookieListings(link.client.channels, calls_max=1)
+        found = await listings.limbo(unaudited(world.recovery, seen))
+        in_limbo = frozenset(bookie for bookies in found.values() for bookie in bookies)
+        return replace(seen, in_limbo=in_limbo, untold=dict(listings.silent))
 
     async def _surveyed(self, link: ClusterLink, world: PoolWorld, seen: ClusterSeen) -> ClusterSeen:
         known = replace(world, cluster=seen)

@@ -82,6 +82,7 @@ def survey_of(
     }
     judge = _Judge(make_policy(placement), {**registered, **infos})
     counts: Counter[BookieId] = Counter()
+    ack_quorum_of: dict[BookieId, int] = {}
     naming: dict[BookieId, list[LedgerId]] = {bookie: [] for bookie in may_leave}
     largest, largest_of = 0, -1
     misplaced = 0
@@ -90,6 +91,8 @@ def survey_of(
     for ledger_id, (quorum, ensembles) in listing.ledgers.items():
         named = frozenset(bookie for ensemble in ensembles for bookie in ensemble)
         counts.update(named)
+        for bookie in named:
+            ack_quorum_of[bookie] = min(quorum.ack_quorum, ack_quorum_of.get(bookie, quorum.ack_quorum))
         for bookie in named & naming.keys():
             naming[bookie].append(ledger_id)
         if quorum.ensemble_size > largest:
@@ -102,6 +105,7 @@ def survey_of(
         ledgers=len(listing.ledgers),
         ledgers_of=dict(counts),
         naming={bookie: tuple(ledgers) for bookie, ledgers in naming.items()},
+        ack_quorum_of=ack_quorum_of,
         ensemble_max=largest,
         ensemble_max_ledger=largest_of,
         misplaced=tuple(samples),

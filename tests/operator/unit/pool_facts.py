@@ -17,6 +17,7 @@ from daybook.core.placement import BookieInfo
 from daybook.metadata.bookies import Location
 
 WRITE_QUORUM = 2
+ACK_QUORUM = 2
 ZONES = ("zone-1", "zone-2", "zone-3")
 
 
@@ -83,6 +84,8 @@ class PoolFacts:
     ledgers: dict[int, tuple[str, ...]] = field(default_factory=dict)
     leaving: dict[int, str] = field(default_factory=dict)
     in_need: set[int] = field(default_factory=set)
+    in_limbo: set[str] = field(default_factory=set)
+    ack_quorum: int = ACK_QUORUM
     clean_audit_began_ms: int | None = None
     audit_began_ms: int | None = None
     audit_saw: frozenset[tuple[str, str]] = frozenset()
@@ -167,7 +170,9 @@ class PoolFacts:
         pod.exit_code = None
         if bookie in self.replacements:
             self.replacements.discard(bookie)
-            self.in_need |= {ledger for ledger, each in self.ledgers.items() if bookie in each}
+            owed = {ledger for ledger, each in self.ledgers.items() if bookie in each}
+            self.in_need |= owed
+            self.in_limbo |= {bookie} if owed else set()
         elif has_data != (bookie in self.cookies):
             pod.exit_code = EXIT_FORGOTTEN if has_data else EXIT_DISK_LOST
             return
@@ -222,6 +227,7 @@ class PoolFacts:
                 self.ledgers[ledger] = tuple(sorted({*ensemble, spare[0]} - {bookie}))
                 del self.leaving[ledger]
         self.in_need = {k for k in self.in_need if not set(self.ledgers[k]) <= self.bookies.keys()}
+        self.in_limbo = {b for b in self.in_limbo if any(b in self.ledgers[k] for k in self.in_need)}
 
     def audit(self) -> None:
         """A full audit from begin to end; it began at the last `begin_audit`, or now."""

@@ -126,6 +126,7 @@ class PoolSim(PoolFacts):
             bookies=dict(self.bookies),
             cookies=frozenset(self.cookies),
             replacements=frozenset(self.replacements),
+            in_limbo=frozenset(self.in_limbo),
             locations=dict(self.locations),
             under_replicated=tuple(sorted(self.in_need)),
             leaving={bookie: frozenset(ledgers) for bookie, ledgers in leaving.items()},
@@ -134,6 +135,7 @@ class PoolSim(PoolFacts):
                 ledgers=len(self.ledgers),
                 ledgers_of=counts,
                 naming={bookie: tuple(ledgers) for bookie, ledgers in naming.items()},
+                ack_quorum_of=dict.fromkeys(counts, self.ack_quorum),
                 ensemble_max=max((len(each) for each in self.ledgers.values()), default=0),
             ),
         )

@@ -11,7 +11,7 @@ from daybook_operator.plan.pool_failures import Part
 from daybook_operator.plan.pool_lost_disk import lost_disk_step
 from daybook_operator.plan.pool_replication import replication_of
 from daybook_operator.plan.pool_roll import roll_step
-from daybook_operator.plan.pool_topology import placing_of
+from daybook_operator.plan.pool_world import PodSeen
 
 from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED
 from tests.operator.unit.pool_sim import PoolSim, grown, kinds
@@ -280,23 +280,87 @@ def test_rule_29_who_is_replaced_by_policy(
     sim.pods[1].exit_code = exit_code
     if not has_cookie:
         sim.cookies.discard("data.bk-1")
-    effects = lost_disk_step(sim.world(), placing_of(sim.world())).step.effects
+    effects = lost_disk_step(sim.world()).step.effects
     assert any(isinstance(each, AuthoriseReplacement) for each in effects) is is_authorised
 
 
-def test_rule_29_disks_lost_in_two_racks_at_once_are_for_a_person(sim: PoolSim) -> None:
-    for ordinal in (0, 1):
+def lose(sim: PoolSim, *ordinals: int) -> None:
+    """Their disks are found empty."""
+    for ordinal in ordinals:
         sim.lose_disk(ordinal)
         sim.kubelet(ordinal)
-    found = lost_disk_step(sim.world(), placing_of(sim.world()))
+
+
+def test_rule_29_as_many_lost_disks_as_an_ack_quorum_are_for_a_person() -> None:
+    """All in one zone: three empty disks were authorised at one look."""
+    sim = PoolSim()
+    sim.nodes = {name: {"topology.kubernetes.io/zone": "zone-1"} for name in sim.nodes}
+    sim.settle(16)
+    sim.ledgers = {1: ("data.bk-0", "data.bk-1", "data.bk-2")}
+    lose(sim, 0, 1, 2)
+    found = lost_disk_step(sim.world())
     assert found.step.effects == ()
-    assert "mistake" in found.troubles["data.bk-0"]
-    sim.replacements.add("data.bk-0")
+    assert "3 disks are empty" in found.troubles["data.bk-0"]
+    assert "`daybook bookie replace data.bk-0`" in found.troubles["data.bk-0"]
+
+
+@pytest.mark.parametrize(("ack_quorum", "lost", "is_authorised"), [(1, 1, False), (2, 1, True), (3, 2, True)])
+def test_rule_29_a_disk_is_replaced_where_every_ack_quorum_has_another_bookie(
+    sim: PoolSim, ack_quorum: int, lost: int, *, is_authorised: bool
+) -> None:
+    sim.ledgers, sim.ack_quorum = {1: ("data.bk-0", "data.bk-1", "data.bk-2")}, ack_quorum
+    lose(sim, *range(lost))
+    effects = lost_disk_step(sim.world()).step.effects
+    expected = ["data.bk-0"] if is_authorised else []
+    assert [each.bookie for each in effects if isinstance(each, AuthoriseReplacement)] == expected
+
+
+def test_rule_29_the_next_disk_waits_until_nothing_is_in_limbo_any_more() -> None:
+    sim = grown(replicas=4)
+    sim.ledgers, sim.ack_quorum = {1: ("data.bk-0", "data.bk-1", "data.bk-2", "data.bk-3")}, 3
+    lose(sim, 0, 1)
+
+    def look() -> str:
+        sim.reconcile()
+        return lost_disk_step(sim.world()).troubles["data.bk-1"]
+
+    assert "replaced once data.bk-0" in look(), "it is authorised"
     sim.kubelet(0)
+    assert sim.in_limbo == {"data.bk-0"}
+    assert "replaced once data.bk-0" in look(), "it is under repair"
+    sim.crash(0)
+    sim.in_limbo.clear()
+    assert "replaced once data.bk-0" in look(), "it cannot be asked, and its replacement is remembered"
     sim.kubelet(0)
-    assert sim.serves(0)
-    found = lost_disk_step(sim.world(), placing_of(sim.world()))
-    assert kinds(found.step.effects) == ["AuthoriseReplacement", "Report"]
+    sim.reconcile()
+    assert sim.replacements == {"data.bk-1"}, "it has back what it owes"
+
+
+def test_rule_29_disks_of_other_pools_count(sim: PoolSim) -> None:
+    other = "data.other-0"
+    sim.ledgers = {1: ("data.bk-0", other)}
+    sim.cookies.add(other)
+    sim.other_pods[other] = PodSeen("other-0", -1, "uid", exit_code=EXIT_DISK_LOST)
+    lose(sim, 0)
+    assert "2 disks are empty" in lost_disk_step(sim.world()).troubles["data.bk-0"]
+    del sim.other_pods[other]
+    replaced = {"metadata": {}, "status": {"recovery": {"replacedBookies": [other]}}}
+    found = lost_disk_step(replace(sim.world(), others=(replaced,)))
+    assert "2 disks are empty" in found.troubles["data.bk-0"]
+    seen = sim.world()
+    assert seen.cluster is not None
+    silent = replace(seen.cluster, untold={"data.bk-1": "UNAVAILABLE"})
+    assert lost_disk_step(replace(seen, cluster=silent)).step.effects == ()
+
+
+def test_disks_that_no_ledger_is_on_are_replaced_one_after_the_other(sim: PoolSim) -> None:
+    lose(sim, 0, 1, 2)
+    for ordinal in range(3):
+        sim.reconcile()
+        assert sim.replacements == {f"data.bk-{ordinal}"}
+        sim.kubelet(ordinal)
+        sim.kubelet(ordinal)
+    assert all(map(sim.serves, range(3)))
 
 
 def test_a_forgotten_bookie_that_ledgers_name_is_for_a_person(sim: PoolSim) -> None:
@@ -304,6 +368,6 @@ def test_a_forgotten_bookie_that_ledgers_name_is_for_a_person(sim: PoolSim) -> N
     sim.crash(1)
     sim.cookies.discard("data.bk-1")
     sim.kubelet(1)
-    found = lost_disk_step(sim.world(), placing_of(sim.world()))
+    found = lost_disk_step(sim.world())
     assert found.step.effects == ()
     assert "daybook bookie replace data.bk-1" in found.troubles["data.bk-1"]

@@ -113,7 +113,9 @@ def of_pools() -> Iterator[Mapping[str, Any]]:
             name: replace(info, capacity_bytes=100, free_bytes=5) for name, info in sim.bookies.items()
         }
         sim.write_ledger(1)
-        sim.crash(1)
+        sim.lose_disk(1)
+        sim.kubelet(1)
+        sim.reconcile()
         sim.reconcile()
         sim.settle()
         sim.manifest["spec"]["image"] = "registry/bookie:2"
