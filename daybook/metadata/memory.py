@@ -7,21 +7,17 @@ a request lost before, an operation held back, a session expired between two ste
 
 import asyncio
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from typing import Final, NoReturn, TypeVar
 
-from daybook.metadata.resolving import OPERATION_TIMEOUT_S, ResolvingStore, parent_of
+from daybook.metadata.memory_tree import MemoryTree
+from daybook.metadata.resolving import OPERATION_TIMEOUT_S, ResolvingStore
 from daybook.metadata.store import (
-    BadVersionError,
-    Check,
     Create,
     Delete,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
     Operation,
     Put,
     Session,
@@ -59,24 +55,12 @@ class Fault:
     then: Callable[[], None] | None = None
 
 
-@dataclass(slots=True)
-class _Tree:
-    """A node and what counts its changes."""
-
-    data: bytes
-    owner: int = 0
-    version: int = 0
-    children_version: int = 0
-    sequence: int = 0
-    children: set[str] = field(default_factory=set)
-
-
-class MemoryServer:
+class MemoryServer(MemoryTree):
     """The tree that stores share. Everything happens on one event loop."""
 
     def __init__(self) -> None:
         """An empty tree: the root node alone."""
-        self._nodes: dict[str, _Tree] = {"/": _Tree(b"")}
+        super().__init__(self._tell)
         self._transports: set[MemoryTransport] = set()
         self._session_ids = count(1)
         self._faults: list[Fault] = []
@@ -133,11 +117,6 @@ class MemoryServer:
         self._transports.discard(transport)
         self.end_session(transport.session.session_id)
 
-    def end_session(self, session_id: int) -> None:
-        """Remove the session's ephemeral nodes."""
-        for path in sorted(path for path, node in self._nodes.items() if node.owner == session_id):
-            self._remove(path)
-
     def fault_for(self, operation: str, path: str) -> Fault | None:
         """The fault that this attempt meets, counted down."""
         for fault in self._faults:
@@ -149,89 +128,6 @@ class MemoryServer:
     async def wait_released(self) -> None:
         """Wait for `release`."""
         await self._released.wait()
-
-    # The tree.
-
-    def read(self, path: str) -> Node:
-        """The node at `path`. Raises NoNodeError."""
-        node = self._node(path)
-        return Node(node.data, node.version, node.owner)
-
-    def list(self, path: str) -> Versioned[tuple[str, ...]]:
-        """The children of `path`. Raises NoNodeError."""
-        node = self._node(path)
-        return Versioned(tuple(sorted(node.children)), node.children_version)
-
-    def apply(self, operations: Iterable[Operation], session_id: int) -> None:
-        """All operations or none."""
-        undo: list[Callable[[], None]] = []
-        try:
-            for operation in operations:
-                undo.insert(0, self._apply(operation, session_id))
-        except Exception:
-            for revert in undo:
-                revert()
-            raise
-
-    def next_sequence(self, path: str) -> str:
-        """`path` with the next sequence number of its parent."""
-        parent = self._node(parent_of(path), asked_for=path)
-        parent.sequence += 1
-        return f"{path}{parent.sequence - 1:010d}"
-
-    def _apply(self, operation: Operation, session_id: int) -> Callable[[], None]:
-        """Apply one operation; return what takes it back."""
-        match operation:
-            case Create(path, data, ephemeral):
-                self._node(parent_of(path), asked_for=path)
-                if path in self._nodes:
-                    raise NodeExistsError(path)
-                self._insert(path, _Tree(data, owner=session_id if ephemeral else 0))
-                return lambda: self._remove(path)
-            case Delete(path, version):
-                node = self._at_version(path, version)
-                if node.children:
-                    raise NotEmptyError(path)
-                self._remove(path)
-                return lambda: self._insert(path, node)
-            case Put(path, data, version):
-                node = self._at_version(path, version)
-                before = (node.data, node.version)
-                node.data, node.version = data, node.version + 1
-                self._tell(path)
-                return lambda: self._restore(node, *before)
-            case Check(path, version):
-                self._at_version(path, version)
-                return lambda: None
-
-    def _restore(self, node: _Tree, data: bytes, version: int) -> None:
-        node.data, node.version = data, version
-
-    def _node(self, path: str, *, asked_for: str | None = None) -> _Tree:
-        if path not in self._nodes:
-            raise NoNodeError(asked_for or path)
-        return self._nodes[path]
-
-    def _at_version(self, path: str, version: int | None) -> _Tree:
-        node = self._node(path)
-        if version is not None and node.version != version:
-            raise BadVersionError(path, f"it is at version {node.version}, not {version}")
-        return node
-
-    def _insert(self, path: str, node: _Tree) -> None:
-        self._nodes[path] = node
-        self._count_child(path).add(path.rpartition("/")[2])
-
-    def _remove(self, path: str) -> None:
-        del self._nodes[path]
-        self._count_child(path).discard(path.rpartition("/")[2])
-
-    def _count_child(self, path: str) -> set[str]:
-        parent = self._nodes[parent_of(path)]
-        parent.children_version += 1
-        self._tell(path)
-        self._tell(parent_of(path))
-        return parent.children
 
     def _tell(self, path: str) -> None:
         for transport in self._transports:
