@@ -196,8 +196,12 @@ class Ledger:
         return metadata
 
     async def abandon(self) -> None:
-        """Stop writing without closing: the ledger stays open until somebody recovers it."""
-        self._end(LedgerClosedError(f"the handle of ledger {self.id} was abandoned"))
+        """Stop writing without closing: the ledger stays open until somebody recovers it.
+
+        What is under way fails with LedgerClosedError, and may be in the ledger all the same.
+        """
+        msg = f"the handle of ledger {self.id} was abandoned: what it had under way may be in the ledger, or not"
+        self._end(LedgerClosedError(msg))
 
     async def __aenter__(self) -> Self:
         """The ledger itself."""
