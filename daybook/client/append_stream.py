@@ -23,7 +23,7 @@ from daybook.core.stream import StreamAnswer, StreamError, StreamWindow
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import decode_from_bookie, encode_client_control
-from daybook.wire.service import BookieStub
+from daybook.wire.service import AioChannel, BookieStub
 
 log = get_logger(__name__)
 
@@ -72,7 +72,7 @@ class AppendStream:
     def __init__(
         self,
         bookie: BookieId,
-        open_channel: Callable[[], grpc.aio.Channel],
+        open_channel: Callable[[], AioChannel],
         client_name: str,
         room: Callable[[], None],
         tell_trouble: Callable[[str], None],

@@ -26,7 +26,7 @@ from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.stream import StreamError
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import ReadHeader, decode_read
-from daybook.wire.service import BookieStub
+from daybook.wire.service import AioChannel, BookieStub
 
 CALL_TIMEOUT_S: Final = 5.0
 
@@ -75,7 +75,7 @@ class BookieCalls:
     def __init__(
         self,
         bookie: BookieId,
-        channel: grpc.aio.Channel,
+        channel: AioChannel,
         tell_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`channel` is closed by whoever opened it; `tell_trouble` is told why a call got no answer."""

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import grpc
-import grpc.aio
 
 from daybook.client.append_stream import AppendStream
 from daybook.client.calls import BookieCalls
@@ -19,6 +18,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement import BookieInfo
 from daybook.runtime.logs import get_logger
 from daybook.wire.channel import open_aio_channel
+from daybook.wire.service import AioChannel, OpenChannel
 
 RETIRE_GRACE_S: Final = 120.0
 """How long a channel that was replaced may still be used by who has it; above the longest poll."""
@@ -36,7 +36,7 @@ class _Open(NamedTuple):
     boot_id: str
     credentials: grpc.ChannelCredentials | None
     opened_s: float
-    channel: grpc.aio.Channel
+    channel: AioChannel
     calls: BookieCalls
 
 
@@ -51,9 +51,13 @@ class ChannelPool:
     """
 
     def __init__(
-        self, client_name: str, credentials: Callable[[], grpc.ChannelCredentials | None] = lambda: None
+        self,
+        client_name: str,
+        credentials: Callable[[], grpc.ChannelCredentials | None] = lambda: None,
+        open_channel: OpenChannel = open_aio_channel,
     ) -> None:
         """Know no bookie yet."""
+        self._open_channel = open_channel
         self._client_name = client_name
         self._credentials = credentials
         self._bookies: Mapping[BookieId, BookieInfo] = {}
@@ -79,7 +83,7 @@ class ChannelPool:
         if stream is None:
             stream = self._streams[bookie] = AppendStream(
                 bookie,
-                lambda: open_aio_channel(self._bookies[bookie].address, self._current_credentials()),
+                lambda: self._open_channel(self._bookies[bookie].address, self._current_credentials()),
                 self._client_name,
                 partial(self.unsealed.room, bookie),
                 partial(self._note, bookie),
@@ -108,7 +112,7 @@ class ChannelPool:
             if is_there and (is_young or known.credentials is credentials):
                 return known.calls
             self._retire(known.channel)
-        channel = open_aio_channel(info.address, credentials)
+        channel = self._open_channel(info.address, credentials)
         calls = BookieCalls(bookie, channel, partial(self._note, bookie))
         self._calls[bookie] = _Open(info.address, info.boot_id, credentials, now_s, channel, calls)
         return calls
@@ -152,7 +156,7 @@ class ChannelPool:
     def _note(self, bookie: BookieId, details: str) -> None:
         self.troubles.note(bookie, self._bookies[bookie].address, details, secure=self.is_secure)
 
-    def _retire(self, channel: grpc.aio.Channel) -> None:
+    def _retire(self, channel: AioChannel) -> None:
         """Close `channel` when nobody can use it any more: at once would cancel its calls, and who awaits them."""
 
         async def close() -> None:

@@ -44,6 +44,8 @@ from daybook.metadata.tasks import RepairTasks
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
+from daybook.wire.channel import open_aio_channel
+from daybook.wire.service import OpenChannel
 
 log = get_logger(__name__)
 
@@ -95,15 +97,16 @@ class Client:
         zone: str,
         rack: str,
         name: str,
+        open_channel: OpenChannel = open_aio_channel,
     ) -> None:
-        """See `connect`; tests pass a store of their own."""
+        """See `connect`; tests pass a store of their own, and the simulator channels to bookies as well."""
         self._open_store = open_store
         self.layout = Layout(cluster)
         self.placement = placement
         self._writer_policy = writer_policy
         self.rng = random.Random(secrets.randbits(64))
         self._place = (zone, rack)
-        self.channels = ChannelPool(name, credentials)
+        self.channels = ChannelPool(name, credentials, open_channel)
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self._quarantine = Quarantine()
         self._writers: dict[Ledger, None] = {}

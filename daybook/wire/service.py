@@ -10,7 +10,8 @@ would count as testimony of the one that was asked (rule 6).
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
@@ -80,6 +81,29 @@ class AnyChannel(Protocol):
         self, method: str, request_serializer: Any = ..., response_deserializer: Any = ...
     ) -> Any:
         """A callable for many of both."""
+
+
+class AioChannel(AnyChannel, Protocol):
+    """What a client on an event loop needs of a channel: `grpc.aio.Channel`'s part that is used."""
+
+    async def close(self) -> None:
+        """End its calls: whoever awaits one is cancelled."""
+
+    async def __aenter__(self) -> Self:
+        """Itself."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> bool | None:
+        """Close it."""
+
+
+OpenChannel: TypeAlias = Callable[[str, grpc.ChannelCredentials | None], AioChannel]
+"""Makes a channel to an address, with these credentials or in plaintext."""
 
 
 class BookieStub:
