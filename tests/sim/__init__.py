@@ -9,6 +9,7 @@
     swarm.py, faults.py                                  what a seed consists of, and what goes wrong in it
     checkers.py, *_checks.py, transitions.py, queues.py  the promise, checked while a run goes on
     drills.py                                            what must not wait for what never comes
+    shipped/                                             the client that ships, on simulated time and a simulated network
     scenario.py, run.py, __main__.py, trace.py           one run, many runs, `make sim`, what happened
 
 A seed decides everything; `make sim SEED=n TRACE=1` shows what it decided.

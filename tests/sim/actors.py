@@ -10,7 +10,8 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerState
 from daybook.core.placement import BookieInfo
 from daybook.core.recovery import LedgerRecovery, RecoveryPolicy
-from tests.sim.clients import KEY, Activity, Driver
+from tests.sim.client_process import Activity
+from tests.sim.clients import Driver
 from tests.sim.metadata_model import LOST, Versioned
 from tests.sim.recovery_checks import RecoveryChecks
 from tests.sim.world import MS
@@ -37,7 +38,7 @@ class RecoveryClient(Driver):
     """Recovers one ledger once."""
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
-        super().__init__(cluster, name, ledger_id, KEY)
+        super().__init__(cluster, name, ledger_id)
         self._carry_out |= {fx.Recovered: self._recovered, fx.RecoveryFailed: self._recovery_failed}
         self.start_ticking()
         self.activity = Activity.RECOVERY

@@ -25,7 +25,8 @@ from daybook.core.repair_plan import PlanKey, RepairPlan
 from daybook.core.repair_task import RepairTask
 from tests.sim.actors import make_recovery
 from tests.sim.audit_checks import LOST_DELAY_MS, OPEN_GRACE_MS, ReadPace
-from tests.sim.clients import KEY, Activity, Driver
+from tests.sim.client_process import Activity
+from tests.sim.clients import Driver
 from tests.sim.metadata_model import LOST, Session, Versioned
 from tests.sim.recovery_checks import RecoveryChecks
 from tests.sim.repair_checks import RepairChecks
@@ -119,7 +120,7 @@ class AuditorClient(Inspector):
     """The elected auditor: cycles over all ledgers and leaves tasks."""
 
     def __init__(self, cluster: "Cluster", name: str) -> None:
-        super().__init__(cluster, name, -1, KEY)
+        super().__init__(cluster, name, -1)
         rng = self.world.rng(name)
         policy = AuditorPolicy(
             lost_delay_ms=LOST_DELAY_MS,
@@ -224,7 +225,7 @@ class WorkerClient(Inspector):
     """
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId, *, by_hand: bool = False) -> None:
-        super().__init__(cluster, name, ledger_id, KEY)
+        super().__init__(cluster, name, ledger_id)
         self.by_hand = by_hand
         self.clears_limbo_of: BookieId | None = None
         self.successors: list[BookieId] = []

@@ -29,6 +29,8 @@ class SimBookie(BookieCalls):
     """One bookie process and its disk."""
 
     read_only = False
+    retired = False
+    """An operator takes it out of the cluster: it is read-only, over restarts as well."""
     _nonces = 0
 
     # Life
@@ -128,7 +130,7 @@ class SimBookie(BookieCalls):
 
     def _register(self) -> None:
         self._reconnect_if_expired()
-        info = replace(self.info, writable=not self.read_only, boot_id=self.boot_id)
+        info = replace(self.info, writable=not (self.read_only or self.retired), boot_id=self.boot_id)
         self.cluster.store.request(
             self.session, self._registered, self.cluster.store.register, self.session, info
         )
@@ -147,6 +149,11 @@ class SimBookie(BookieCalls):
         self.read_only = read_only
         if self.serving:
             self._register()
+
+    def retire(self, *, retired: bool) -> None:
+        """Refuse normal writes at the word of an operator, or take them again."""
+        self.retired = retired
+        self._register()
 
     def _reconnect_if_expired(self) -> None:
         if self.session.expired:
@@ -258,7 +265,7 @@ class SimBookie(BookieCalls):
 
     def _refuses_for_space(self, header: FrameHeader) -> bool:
         """A reserve is kept for recovery (rule 30)."""
-        return self.read_only and not header.is_recovery
+        return (self.read_only or self.retired) and not header.is_recovery
 
     def _cache_frame(self, ledger_id: LedgerId, entries: Entries) -> None:
         self.caches[ledger_id].update(entries)

@@ -7,6 +7,7 @@ every event and no weaker, for nothing that it depends on changes in between.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from math import inf
 from typing import Final, Protocol
 
 from daybook.core.frame import Entry
@@ -53,6 +54,8 @@ class Checkers:
         self.ghosts: dict[LedgerId, Ghost] = {}
         self.bookies: Mapping[BookieId, Disks] = {}
         self.audits = AuditChecks(self.fail)
+        self.replaced_max: float = inf
+        """How many disks may be lost at a time whose bookies have not looked yet what they owed."""
 
     def fail(self, invariant: str, why: str) -> None:
         """Raise ViolationError."""

@@ -5,8 +5,7 @@ is turned into a failure here, as the contract says; one that comes later still 
 which has to drop it (rule 18).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -14,9 +13,9 @@ from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.placement import BookieInfo
 from tests.sim.checkers import PENDING_BYTES_MAX, REQUESTS_MAX
-from tests.sim.metadata_model import LOST, Versioned
+from tests.sim.client_process import Activity
+from tests.sim.metadata_model import LOST, Session, Versioned
 from tests.sim.queues import over_limit
 from tests.sim.streams import REQUEST_TIMEOUT_US, StreamClient
 from tests.sim.trace import describe
@@ -36,18 +35,6 @@ CallAnswer: TypeAlias = (
 )
 
 
-KEY: Final = "key"
-"""What every client presents: passwords are not what is tested here."""
-
-
-class Activity(Enum):
-    """What a client does with its ledger, as far as another one may care."""
-
-    NONE = "nothing special"
-    RECOVERY = "recovers it"
-    REPAIR = "repairs it"
-
-
 class Machine(Protocol):
     """What the driver needs of a machine."""
 
@@ -61,8 +48,8 @@ class Driver(StreamClient):
     party = Party.RECOVERY
     times_out = True
 
-    def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId, key: str) -> None:
-        super().__init__(cluster, name, ledger_id, key)
+    def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
+        super().__init__(cluster, name, ledger_id, cluster.key_of(ledger_id))
         self.session = cluster.store.connect(self)
         self.machine: Machine | None = None
         self.done = False
@@ -177,11 +164,9 @@ class Driver(StreamClient):
         self._end_streams()
         self.stop()
 
-    def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
-        """A watch fired; for machines that choose bookies."""
-
-    def metadata_connection(self, *, connected: bool) -> None:
-        """ZooKeeper went away or is back; for machines that care."""
+    def session_now(self) -> Session:
+        """Its present session at ZooKeeper."""
+        return self.session
 
     def session_expired(self) -> None:
         """Connect again; what was asked in the old session has no answer or LOST."""

@@ -1,23 +1,29 @@
 """One simulated cluster: the world, the wire, the metadata service, the bookies and whoever is a client now."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from daybook.core.ids import BookieId
+from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement import BookieInfo
 from daybook.core.placement_policies import make_policy
 from daybook.core.repair_task import RetryBucket
 from tests.sim.auditing import WorkerClient
 from tests.sim.bookie_model import SimBookie
 from tests.sim.checkers import Checkers
+from tests.sim.client_process import ClientProcess
 from tests.sim.clients import Driver
 from tests.sim.disk_swarm import draw_disks
 from tests.sim.metadata_model import SESSION_TIMEOUT_US, MetadataStore, Session
 from tests.sim.network import Network, Stream
+from tests.sim.shipped.swarm import draw_shipped
+from tests.sim.shipped.zookeeper import TreeStore
 from tests.sim.swarm import Swarm, draw
 from tests.sim.world import MS, World
 
+KEY: Final = "key"
+"""What clients present of ledgers that a machine alone writes: passwords are not what is tested here."""
 _BOOT_US: Final = 20 * MS
 
 
@@ -31,8 +37,12 @@ class Cluster:
         self.disks = self.swarm.disks or draw_disks(self.world.rng("disk swarm"))
         self.is_faulty = True
         self.checkers = Checkers(self.world)
+        self.shipped = self.swarm.shipped or draw_shipped(self.world.rng("whole processes"))
+        if self.shipped.processes:  # ids that are free again cannot be told from outside a writer
+            self.swarm = replace(self.swarm, refusal=0.0)
+            self.checkers.replaced_max = self.swarm.quorum.ack_quorum - 1
         self.network = Network(self.world, self.swarm)
-        self.store = MetadataStore(self.world, self.swarm, self.checkers)
+        self.store = self._make_store()
         self.store.watchers.append(self._bookies_changed)
         self.placement = make_policy()
         self.setbacks = RetryBucket(first_ms=30, max_ms=120)
@@ -42,7 +52,7 @@ class Cluster:
         self.repair_started: Callable[[WorkerClient], None] = lambda _worker: None
         self.naming_successors: Callable[[WorkerClient], None] = lambda _worker: None
         self.force_ahead: Callable[[Driver, int], None] = lambda _writer, _in_us: None
-        self.clients: dict[str, Driver] = {}
+        self.clients: dict[str, ClientProcess] = {}
         self.bookies: dict[BookieId, SimBookie] = {}
         racks = self.world.rng("racks")
         for i in range(self.swarm.bookies):
@@ -50,6 +60,12 @@ class Cluster:
             info = BookieInfo(f"b{i}", rack=f"r{rack}", capacity_bytes=1, free_bytes=1)
             self.bookies[info.bookie] = SimBookie(self, info.bookie, info)
         self.checkers.bookies = self.bookies
+
+    def _make_store(self) -> MetadataStore:
+        if not self.shipped.processes:
+            return MetadataStore(self.world, self.swarm, self.checkers)
+        names = [f"b{number}" for number in range(self.swarm.bookies)]
+        return TreeStore(self.world, self.swarm, self.checkers, names, self.shipped.lag)
 
     def boot(self) -> None:
         """Start the bookies and let them register; only then may things go wrong."""
@@ -61,16 +77,21 @@ class Cluster:
 
     # Clients
 
-    def add_client(self, client: Driver) -> None:
+    def add_client(self, client: ClientProcess) -> None:
         """A client process started."""
         assert client.name not in self.clients, client.name
         self.clients[client.name] = client
 
-    def client_of(self, stream: Stream) -> Driver:
+    def key_of(self, ledger_id: LedgerId) -> str:
+        """What the bookies of the ledger want to see."""
+        ghost = self.checkers.ghosts.get(ledger_id)
+        return KEY if ghost is None else ghost.metadata.password_hash
+
+    def client_of(self, stream: Stream) -> ClientProcess:
         """The client's end of a stream."""
         return self.clients[stream.client.name]
 
-    def live_clients(self) -> list[Driver]:
+    def live_clients(self) -> list[ClientProcess]:
         """The clients that still do something."""
         return [client for client in self.clients.values() if client.alive and not client.done]
 
@@ -110,7 +131,7 @@ class Cluster:
             delay = (1 + int(8 * self.rng.random())) * MS
             self.world.at(self.world.now_us + delay, client, self._tell_bookies, client)
 
-    def _tell_bookies(self, client: Driver) -> None:
+    def _tell_bookies(self, client: ClientProcess) -> None:
         if self.store.is_away:
             self.world.at(self.store.away_until_us, client, self._tell_bookies, client)
             return

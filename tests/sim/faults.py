@@ -229,7 +229,7 @@ class Faults:
         clients = self.cluster.live_clients()
         if clients:
             self.world.tally.fault("session expiry")
-            self.cluster.expire(self._rng.choice(clients).session)
+            self.cluster.expire(self._rng.choice(clients).session_now())
 
     def _expire_bookie(self) -> None:
         bookie = self._bookie()

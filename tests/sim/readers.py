@@ -10,7 +10,7 @@ from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.lac import LacReader, LacTail, TailPolicy
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.reader import LedgerReader, ReadPolicy
-from tests.sim.clients import KEY, Driver
+from tests.sim.clients import Driver
 from tests.sim.metadata_model import LOST, Versioned
 from tests.sim.world import MS
 
@@ -32,7 +32,7 @@ class ReadClient(Driver):
         *,
         unconfirmed: bool = False,
     ) -> None:
-        super().__init__(cluster, name, metadata.ledger_id, KEY)
+        super().__init__(cluster, name, metadata.ledger_id)
         self._at = span[0] - 1
         self._when_done = when_done
         self._unconfirmed = unconfirmed
@@ -76,7 +76,7 @@ class CatchUpClient(Driver):
     """Learns the LAC once, and reads up to it; or past it, where the reader may do so."""
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
-        super().__init__(cluster, name, ledger_id, KEY)
+        super().__init__(cluster, name, ledger_id)
         self._rng = self.world.rng(name)
         self._metadata: LedgerMetadata | None = None
         self._carry_out |= {fx.LacKnown: self._lac_known, fx.ReadFailed: self._give_up}
@@ -120,7 +120,7 @@ class TailClient(Driver):
     """Follows a ledger: learns each rise of the LAC, and reads what it confirms."""
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
-        super().__init__(cluster, name, ledger_id, KEY)
+        super().__init__(cluster, name, ledger_id)
         self._lac: EntryId = NO_ENTRY
         self._read_to: EntryId = NO_ENTRY
         self._reads = 0

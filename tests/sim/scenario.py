@@ -16,14 +16,17 @@ from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.writer import LedgerWriter
 from tests.sim.actors import DeletionClient, RecoveryClient
 from tests.sim.auditing import AUDITOR_LOCK, AuditorClient, WorkerClient
-from tests.sim.clients import KEY, Activity
-from tests.sim.cluster import Cluster
+from tests.sim.client_process import Activity
+from tests.sim.cluster import KEY, Cluster
 from tests.sim.disk_faults import DiskFaults
 from tests.sim.drills import Drills
 from tests.sim.faults import Faults
 from tests.sim.healed_checks import misplaced, orphans
 from tests.sim.placement_checks import check_new_ledger
 from tests.sim.readers import CatchUpClient, TailClient, start_final_read
+from tests.sim.shipped.pretence import pretence
+from tests.sim.shipped.process import ShippedProcess
+from tests.sim.shipped.users import Users
 from tests.sim.swarm import Swarm
 from tests.sim.trace import Tally
 from tests.sim.world import MS, ViolationError
@@ -35,6 +38,7 @@ _FINAL_READ_US: Final = 300 * MS
 _READ_STEP_US: Final = 5 * MS
 _ROUNDS_MAX: Final = 200
 _ANSWER_ROUNDS_MAX: Final = 60
+_WIND_UP_ROUNDS_MAX: Final = 150
 
 
 @dataclass(slots=True)
@@ -61,6 +65,7 @@ class Scenario:
         self._chance = cluster.world.rng("scenario at a moment")
         self._names = 0
         self._read: set[LedgerId] = set()
+        self._shipped: list[tuple[ShippedProcess, Users]] = []
 
     def run(self) -> None:
         """Raise ViolationError, or whatever a machine raised, if something is wrong."""
@@ -77,6 +82,8 @@ class Scenario:
         self._some_time(self._write_unattached)
         for _ in range(swarm.tails):
             self._tail()
+        for _ in range(self.cluster.shipped.processes):
+            self._ship()
         self.faults.schedule()
         DiskFaults(self.cluster, self.faults.crash).schedule()
         self.cluster.repair_started = self._repair_started
@@ -194,6 +201,12 @@ class Scenario:
         if ledger is not None:
             CatchUpClient(self.cluster, self.name("reader"), ledger)
 
+    def _ship(self) -> None:
+        process = ShippedProcess(self.cluster, self.name("shipped"))
+        users = Users(process, self.cluster.shipped)
+        self._shipped.append((process, users))
+        process.start(users.work)
+
     def _tail(self) -> None:
         ledger = self._some_ledger()
         if ledger is not None:
@@ -203,6 +216,7 @@ class Scenario:
 
     def _settle(self) -> None:
         self._wait_for_answers()
+        self._wind_up()
         for client in self.cluster.live_clients():
             if isinstance(client, WriterClient):
                 if self._rng.random() < 0.5:
@@ -236,6 +250,18 @@ class Scenario:
         writer = next(writer for writer, tokens in waiting.items() if tokens)
         self.cluster.checkers.fail("every append is answered", f"{waiting[writer]} of {writer.name} are not")
 
+    def _wind_up(self) -> None:
+        """The writers of what ships come to their end; its readers do when the ledgers are closed."""
+        for process, _ in self._shipped:
+            if not process.done:
+                process.wind_up()
+        for _ in range(_WIND_UP_ROUNDS_MAX):
+            writing = [process.name for process, users in self._shipped if users.writing and not process.done]
+            if not writing:
+                return
+            self.world.run(self.world.now_us + _ORCHESTRATE_US)
+        self.cluster.checkers.fail("every writer that ships comes to its end", f"{writing} are at it yet")
+
     def _unsettled(self) -> tuple[str, list[str]] | None:
         """What is not as it must be in the end: its name, and what is wrong in words; None if all is well."""
         checkers, store = self.cluster.checkers, self.cluster.store
@@ -247,9 +273,11 @@ class Scenario:
         deleting = [
             f"{c.name} has not ended" for c in self.cluster.live_clients() if isinstance(c, DeletionClient)
         ]
+        at_it = [f"{process.name} has not ended" for process, _ in self._shipped if not process.done]
         wishes: tuple[tuple[str, Callable[[], list[str]]], ...] = (
             ("every ledger gets closed", lambda: not_closed),
             ("every deletion ends", lambda: deleting),
+            ("every client that ships ends", lambda: at_it),
             ("everything is fully replicated", checkers.under_replicated),
             ("nothing is left of what was deleted or moved", lambda: orphans(checkers)),
             ("placement is kept", lambda: misplaced(checkers, store.bookies())),
@@ -284,6 +312,13 @@ class Scenario:
             msg = f"every ledger can be read to its end: ledgers {unread} cannot, though all is well"
             raise ViolationError(msg)
 
+    def take_apart(self) -> None:
+        """The run is over: nothing of what ships may go on by itself."""
+        for process, _ in self._shipped:
+            if process.alive:
+                process.stop()
+                process.loop.detach()
+
     def _was_read(self, ledger_id: LedgerId, last: EntryId) -> None:
         if last == self.cluster.store.ledgers[ledger_id].metadata.last_entry:
             self._read.add(ledger_id)
@@ -293,8 +328,16 @@ def run_seed(seed: int, *, tracing: bool = False, swarm: Swarm | None = None) ->
     """Run one seed to its end."""
     cluster = Cluster(seed, tracing=tracing, swarm=swarm)
     failure = None
+    scenario = Scenario(cluster)
     try:
-        Scenario(cluster).run()
+        if cluster.shipped.processes:
+            with pretence(cluster.world.rng("chance"), tracing=tracing):
+                try:
+                    scenario.run()
+                finally:
+                    scenario.take_apart()
+        else:
+            scenario.run()
     except Exception as error:  # noqa: BLE001 - whatever a machine raises is a finding, with its seed
         failure = f"{type(error).__name__}: {error}"
         cluster.world.note("run", f"FAILED: {failure}")

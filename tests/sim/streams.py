@@ -11,8 +11,9 @@ from daybook.core.errors import Code
 from daybook.core.frame import FLAG_DEFERRED_SYNC, decode_header, frame_entry_ids
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.stream import StreamAnswer, StreamWindow, WindowLimits
+from tests.sim.client_process import ClientProcess
 from tests.sim.network import Stream
-from tests.sim.world import MS, Process
+from tests.sim.world import MS
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
@@ -36,7 +37,7 @@ class Channel:
         self.queue: deque[tuple[int, bytes]] = deque()
 
 
-class StreamClient(Process):
+class StreamClient(ClientProcess):
     """The streams of one client; a driver says what happens with what they bring."""
 
     purpose = Purpose.RECOVERY

@@ -10,6 +10,7 @@ from typing import Final
 
 from daybook.core.quorum import Quorum, check_quorum
 from tests.sim.disk_swarm import DiskSwarm
+from tests.sim.shipped.swarm import ShippedSwarm
 from tests.sim.world import MS
 
 _QUORUMS: Final = (
@@ -80,6 +81,8 @@ class Swarm:
     """How long at most a bookie that crashed stays away: one of these; beyond 120 ms it is taken for lost."""
     disks: DiskSwarm | None = None
     """What the disks are; None: drawn by themselves."""
+    shipped: ShippedSwarm | None = None
+    """The processes of what ships; None: drawn by themselves."""
 
 
 FAULT_KINDS: Final = (

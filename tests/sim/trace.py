@@ -43,6 +43,9 @@ STATES: Final[dict[str, str]] = {
     "store full": "a flush found no room, and was made later (rule 30)",
     "damaged entry": "a read met an entry that its bookie has and cannot read (rule 26)",
     "damage mended": "… and a repair brought it back",
+    "waited for room": "an append of the client that ships waited for room (back-pressure)",
+    "met its own change": "a retry of its metadata store met what the attempt before it had done (rule 42)",
+    "followed to the close": "a reader of it followed a ledger to a close that somebody else had made",
 }
 """The named states; `STATES[name]` says what it means."""
 

@@ -11,7 +11,7 @@ from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo
 from daybook.core.writer import LedgerWriter
 from daybook.core.writer_policy import WriterPolicy
-from tests.sim.clients import KEY, Driver
+from tests.sim.clients import Driver
 from tests.sim.transitions import Party
 from tests.sim.world import MS
 from tests.sim.writer_checks import WriterChecks
@@ -33,7 +33,7 @@ class WriterClient(Driver):
     machine: LedgerWriter
 
     def __init__(self, cluster: "Cluster", name: str, metadata: LedgerMetadata, version: int) -> None:
-        super().__init__(cluster, name, metadata.ledger_id, KEY)
+        super().__init__(cluster, name, metadata.ledger_id)
         swarm = cluster.swarm
         self._rng = self.world.rng(name)
         self._force_rng = self.world.rng(f"{name}/force")
