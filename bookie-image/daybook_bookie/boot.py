@@ -30,6 +30,7 @@ from daybook_bookie.cookies import (
 from daybook_bookie.disk import Disk, RealDisk
 from daybook_bookie.kept_mode import KeptMode
 from daybook_bookie.metadata_link import MetadataLink
+from daybook_bookie.private_files import DIRECTORY_MODE, make_private
 from daybook_bookie.records import NONCE_BYTES, limbo_record
 from daybook_bookie.rollback import forget_roll_back
 from daybook_bookie.settings import BookieSettings
@@ -49,7 +50,7 @@ class DirectoryLock:
         self._descriptors: list[int] = []
         for directory in dict.fromkeys(directories):
             try:
-                directory.mkdir(parents=True, exist_ok=True)
+                directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
                 descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError as error:
                 self.close()
@@ -62,6 +63,7 @@ class DirectoryLock:
                 self.close()
                 msg = f"another process uses {directory}: does this bookie run already? Stop it first"
                 raise CookieError(msg) from error
+            make_private(directory)
 
     def close(self) -> None:
         """Let others in."""

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
+from daybook_bookie.private_files import FILE_MODE
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 IOVECS_MAX: Final = 1024
@@ -136,7 +138,7 @@ class RealDisk:
 
     def open(self, name: str, *, create: bool = False) -> DiskFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return _RealFile(os.open(self._directory / name, flags, 0o640))
+        return _RealFile(os.open(self._directory / name, flags, FILE_MODE))
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self._directory))

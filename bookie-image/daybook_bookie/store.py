@@ -37,6 +37,7 @@ from daybook_bookie.ledger_record import (
     unpack_record,
     unpack_root,
 )
+from daybook_bookie.private_files import FILE_MODE
 from daybook_bookie.storage_errors import (
     BookieMustStopError,
     CorruptStoreError,
@@ -92,6 +93,7 @@ class Store:
                 max_dbs=3,
                 max_spare_txns=16,
                 max_readers=512,
+                mode=FILE_MODE,
             )
         except lmdb.Error as error:
             raise why_not_opened(directory, settings, error) from error
