@@ -238,13 +238,13 @@ class Client:
         if recover and not metadata.is_closed:
             metadata = await self.recover(metadata)
         reader = Reader(metadata, self)
-        await reader.refresh()
+        await reader.begin()
         return reader
 
     async def open_ledger_unguarded(self, ledger_id: LedgerId) -> Reader:
         """Open a ledger for reading as it is, without its password: for those who can read metadata anyway."""
         reader = Reader((await self.ledgers.read(ledger_id, sync=True)).value, self)
-        await reader.refresh()
+        await reader.begin()
         return reader
 
     async def recover(self, metadata: LedgerMetadata) -> LedgerMetadata:

@@ -1,7 +1,8 @@
 """A ledger open for reading: entries in order, checked, and never one that may still be lost.
 
-The protocol is `daybook.core.reader` (ranges) and `daybook.core.lac` (how far one may read); here they become
-asynchronous iterators. What the consumer has not taken yet bounds what is read ahead.
+The protocol is `daybook.core.reader` (ranges) and `daybook.core.lac` (how far one may read), joined by what the reader
+knows of its ledger (`daybook.core.ledger_view`, rule 59); here they become asynchronous iterators. What the consumer has
+not taken yet bounds what is read ahead.
 """
 
 from collections.abc import AsyncGenerator
@@ -9,14 +10,15 @@ from contextlib import aclosing
 from typing import Protocol
 
 from daybook.client.run import Running, Startable, Surroundings
-from daybook.core.effects import Deliver, LacKnown, ReadFailed, ReadFinished
+from daybook.core.effects import Deliver, LacKnown, MetadataKnown, ReadFailed, ReadFinished
 from daybook.core.errors import DaybookError, NoSuchEntryError
 from daybook.core.events import Consumed
 from daybook.core.frame import Entry
 from daybook.core.ids import EntryId, LedgerId
-from daybook.core.lac import LacReader, LacTail
+from daybook.core.lac import LacReader
+from daybook.core.ledger_view import LedgerView
 from daybook.core.metadata import LedgerMetadata
-from daybook.core.reader import LedgerReader, Rank
+from daybook.core.reader import Rank
 from daybook.runtime.clock import monotonic_ms
 
 
@@ -31,13 +33,8 @@ class Reader:
     """Reads a ledger. Made by `Client.open_ledger`; holds nothing that must be closed."""
 
     def __init__(self, metadata: LedgerMetadata, surroundings: ReaderSurroundings) -> None:
-        """Know as much as `metadata` says; `refresh` asks the bookies."""
-        self.metadata = metadata
-        """The metadata as this reader knows it; final once the ledger is closed."""
-        self.last_add_confirmed: EntryId = (
-            metadata.last_entry if metadata.is_closed else metadata.last_fragment.first_entry - 1
-        )
-        """The last entry that may be read, −1 when there is none; it never goes back."""
+        """Know as much as `metadata` says; `begin` and `refresh` ask the bookies."""
+        self._view = LedgerView(metadata)
         self._surroundings = surroundings
 
     @property
@@ -45,17 +42,37 @@ class Reader:
         """The ledger's id."""
         return self.metadata.ledger_id
 
-    async def refresh(self, *, lenient: bool = True) -> EntryId:
-        """Ask the bookies for the LAC of a ledger that is still written, and return it.
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The metadata as this reader knows it; final once the ledger is closed."""
+        return self._view.metadata
 
-        `lenient`: be content with any bookie's answer, which may be too low; otherwise with nothing less than a
-        quorum's (NotEnoughReplicasError). Raises UnauthorizedError.
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry that may be read, −1 when there is none; it never goes back."""
+        return self._view.last_add_confirmed
+
+    async def begin(self) -> EntryId:
+        """As `refresh`, of a reader that was made with metadata that was read just now."""
+        return await self._ask(self._view.refresh(lenient=True, is_new=True, now_ms=monotonic_ms()))
+
+    async def refresh(self, *, lenient: bool = True) -> EntryId:
+        """Read the metadata again, ask the bookies for the LAC of a ledger that is still written, and return it (rule 59).
+
+        `lenient`: be content with any bookie's answer, and with the bookies that are known while metadata cannot be read;
+        the LAC may then be too low. Otherwise nothing less will do than a quorum's answers (NotEnoughReplicasError) of the
+        ensemble of now (MetadataUnavailableError). Raises UnauthorizedError, NoSuchLedgerError once it was deleted.
         """
-        with self._running(LacReader(self.metadata, lenient=lenient)) as running:
+        return await self._ask(self._view.refresh(lenient=lenient, now_ms=monotonic_ms()))
+
+    async def _ask(self, machine: LacReader) -> EntryId:
+        with self._running(machine) as running:
             async for effect in running.results():
                 match effect:
+                    case MetadataKnown():
+                        self._view.learn(effect)
                     case LacKnown():
-                        self._learn(effect)
+                        self._view.learn(effect)
                         break
                     case ReadFailed(error):
                         raise self._explained(error)
@@ -101,14 +118,8 @@ class Reader:
         if first < 0 or first > last:
             msg = f"entries {first} to {last}: the first must be at least 0 and not beyond the last"
             raise NoSuchEntryError(msg)
-        machine = LedgerReader(
-            self.metadata,
-            first,
-            last,
-            last_add_confirmed=self.last_add_confirmed,
-            unconfirmed=unconfirmed,
-            rank=self._surroundings.rank(),
-            now_ms=monotonic_ms(),
+        machine = self._view.read(
+            first, last, unconfirmed=unconfirmed, rank=self._surroundings.rank(), now_ms=monotonic_ms()
         )
         with self._running(machine) as running:
             async for effect in running.results():
@@ -116,6 +127,8 @@ class Reader:
                     case Deliver(entries):
                         yield entries
                         running.step(Consumed(sum([len(entry.data) for entry in entries])))
+                    case MetadataKnown():
+                        self._view.learn(effect)
                     case ReadFinished():
                         return
                     case ReadFailed(error):
@@ -123,18 +136,15 @@ class Reader:
 
     async def _follow(self) -> AsyncGenerator[None, None]:
         """Yield at once, and then whenever the LAC has risen; end at the close."""
-        machine = LacTail(
-            self.metadata,
-            last_add_confirmed=self.last_add_confirmed,
-            rank=self._surroundings.rank(),
-            now_ms=monotonic_ms(),
-        )
+        machine = self._view.follow(rank=self._surroundings.rank(), now_ms=monotonic_ms())
         yield
         with self._running(machine) as running:
             async for effect in running.results():
                 match effect:
+                    case MetadataKnown():
+                        self._view.learn(effect)
                     case LacKnown(closed=closed):
-                        self._learn(effect)
+                        self._view.learn(effect)
                         yield
                         if closed is not None:
                             return
@@ -146,12 +156,6 @@ class Reader:
 
     def _explained(self, error: DaybookError) -> DaybookError:
         return self._surroundings.channels.troubles.explain(error)
-
-    def _learn(self, known: LacKnown) -> None:
-        assert known.last_add_confirmed >= self.last_add_confirmed or known.closed is None
-        self.last_add_confirmed = max(self.last_add_confirmed, known.last_add_confirmed)
-        if known.closed is not None:
-            self.metadata = known.closed
 
 
 async def _flatten(batches: AsyncGenerator[tuple[Entry, ...], None]) -> AsyncGenerator[Entry, None]:

@@ -101,8 +101,7 @@ class DeletionFence:
             case FenceAnswered():
                 self._fence_answered(event)
             case BookieFailed(bookie, code):
-                for request in self._fences.owed_by(bookie) if self._fences else ():
-                    self._fence_answered(FenceAnswered(bookie, request, code))
+                self._bookie_failed(bookie, code)
             case BookiesChanged(bookies):
                 self._bookies = bookies
                 self._note_who_is_away()
@@ -190,6 +189,11 @@ class DeletionFence:
         if event.code is not Code.OK:
             self._refusals[event.bookie] = event.code
         self._judge(fences)
+
+    def _bookie_failed(self, bookie: BookieId, code: Code) -> None:
+        """Whatever `bookie` was asked has no answer."""
+        for request in self._fences.owed_by(bookie) if self._fences is not None else ():
+            self._fence_answered(FenceAnswered(bookie, request, code))
 
     def _judge(self, fences: FenceRound) -> None:
         assert self._marked is not None

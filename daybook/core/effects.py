@@ -219,6 +219,13 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataKnown:
+    """The ledger's metadata is `metadata` by now, for whatever reads it next (rule 59)."""
+
+    metadata: LedgerMetadata
+
+
+@dataclass(frozen=True, slots=True)
 class LacKnown:
     """The LAC is at least `last_add_confirmed`; for one reader it never goes back. `closed`: it is final."""
 
@@ -283,6 +290,7 @@ Effect: TypeAlias = (
     | DeletionReady
     | DeletionRefused
     | Deliver
+    | MetadataKnown
     | LacKnown
     | ReadFinished
     | ReadFailed

@@ -1,19 +1,21 @@
 """How a reader learns what it may show: the LAC of a ledger that someone else writes.
 
-`LacReader` asks once, the whole last ensemble, and is done when the answers meet every ack quorum: the highest LAC
-among them is then at least that of every add that was acknowledged before (but for the last few, whose LAC still
-travels). `LacTail` follows an open ledger with long polls of one bookie at a time. For one reader the LAC never goes
-back; when metadata shows the ledger closed, the close is what counts, and nothing beyond it was ever shown (rule 12).
+`LacReader` asks once, the whole last ensemble that metadata names now (rule 59), and is done when the answers meet every
+ack quorum: the highest LAC among them is then at least that of every add that was acknowledged before (but for the last
+few, whose LAC still travels). `LacTail` follows an open ledger with long polls of one bookie at a time, and reads the
+metadata when it begins and whenever polls bring nothing. For one reader the LAC never goes back; when metadata shows the ledger closed, the close is what counts, and nothing beyond it was ever shown (rule 12).
 A bookie in limbo knows nothing (rule 29).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-from daybook.core.effects import Effect, LacKnown, ReadFailed, ReadMetadata, SendLacRead
+from daybook.core.effects import Effect, LacKnown, MetadataKnown, ReadFailed, ReadMetadata, SendLacRead
 from daybook.core.errors import (
     Code,
     DaybookError,
+    MetadataUnavailableError,
     NoSuchLedgerError,
     NotEnoughReplicasError,
     UnauthorizedError,
@@ -23,45 +25,117 @@ from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.quorum import covers_every_write_set
 
+_METADATA_REQUEST: Final = 1 << 20
+"""Apart from the requests to bookies, which are numbered by position."""
+
+
+@dataclass(frozen=True, slots=True)
+class LacPolicy:
+    """How patiently a LAC is asked for."""
+
+    metadata_wait_ms: int = 2_000
+    """How long a lenient reader waits for the metadata before it asks the bookies that it knows."""
+
 
 class LacReader:
     """Reads the LAC once: `start()`, then `step(event)`; ends with `LacKnown` or `ReadFailed`.
 
-    `lenient`: any answer will do, where too few bookies answer for certainty; the LAC may then be too low.
+    It reads the metadata first, because the bookies of an earlier ensemble would answer in good faith with a LAC that is
+    long past (rule 59); `is_new`: that was done just now. `lenient`: any answer will do, where too few bookies answer for
+    certainty, and the ensemble that is known, where the metadata cannot be read; the LAC may then be too low.
     """
 
-    def __init__(self, metadata: LedgerMetadata, *, lenient: bool = False) -> None:
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        *,
+        lenient: bool = False,
+        is_new: bool = False,
+        policy: LacPolicy | None = None,
+        now_ms: int = 0,
+    ) -> None:
         self.metadata = metadata
+        self.policy = policy or LacPolicy()
         self.is_done = False
         self._lenient = lenient
+        self._is_new = is_new
+        self._give_up_ms = now_ms + self.policy.metadata_wait_ms
+        self._metadata_request = 0
         self._pending: dict[int, int] = {}
         self._answered = 0
-        self._lac = metadata.last_fragment.first_entry - 1
+        self._lac = NO_ENTRY
         self._refusals: dict[BookieId, Code] = {}
 
     def start(self) -> list[Effect]:
-        """The first requests; for a closed ledger the answer."""
+        """The first request; for a closed ledger the answer, since a close is final."""
+        if self._is_new or self.metadata.is_closed:
+            return self._ask()
+        self._metadata_request = _METADATA_REQUEST
+        return [ReadMetadata(self._metadata_request)]
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take an answer, the loss of a channel, or the time."""
+        if self.is_done:
+            return []
+        match event:
+            case MetadataRead() | MetadataUnreadable():
+                return self._metadata_answered(event)
+            case Tick(now_ms):
+                return self._tick(now_ms)
+            case BookieFailed(bookie, code):
+                self._lose(bookie, code)
+            case LacAnswered():
+                self._take(event)
+            case _:
+                msg = f"a LAC reader has no use for {type(event).__name__}: a driver sent it to the wrong machine"
+                raise AssertionError(msg)
+        return [] if self._metadata_request else self._judge()
+
+    def _tick(self, now_ms: int) -> list[Effect]:
+        """A lenient reader waits for metadata only so long."""
+        is_late = self._metadata_request and self._lenient and now_ms >= self._give_up_ms
+        return self._ask() if is_late else []
+
+    def _lose(self, bookie: BookieId, code: Code) -> None:
+        """Whatever `bookie` was asked has no answer."""
+        bookies = self.metadata.last_fragment.bookies
+        for request in [r for r, position in self._pending.items() if bookies[position] == bookie]:
+            self._take(LacAnswered(bookie, request, code))
+
+    def _metadata_answered(self, event: MetadataRead | MetadataUnreadable) -> list[Effect]:
+        if event.request_id != self._metadata_request:
+            return []
+        ledger_id = self.metadata.ledger_id
+        if isinstance(event, MetadataUnreadable):
+            if self._lenient:
+                return self._ask()
+            return self._fail(
+                MetadataUnavailableError(
+                    f"the LAC of ledger {ledger_id} cannot be told while its metadata cannot be read: its ensemble may "
+                    "have changed; try again later, or be lenient"
+                )
+            )
+        if event.metadata is None:
+            return self._fail(
+                NoSuchLedgerError(f"ledger {ledger_id} was deleted while it was open for reading")
+            )
+        is_news = event.metadata != self.metadata
+        self.metadata = event.metadata
+        known: list[Effect] = [MetadataKnown(event.metadata)] if is_news else []
+        return known + self._ask()
+
+    def _ask(self) -> list[Effect]:
+        """Ask the last ensemble; a closed ledger needs nobody."""
+        self._metadata_request = 0
         if self.metadata.is_closed:
             self.is_done = True
             return [LacKnown(self.metadata.last_entry, self.metadata)]
-        bookies = self.metadata.last_fragment.bookies
-        self._pending = {position + 1: position for position in range(len(bookies))}
-        return [SendLacRead(bookies[position], request) for request, position in self._pending.items()]
-
-    def step(self, event: Event) -> list[Effect]:
-        """Take an answer, or the loss of a channel."""
-        if self.is_done:
-            return []
-        if isinstance(event, BookieFailed):
-            bookies = self.metadata.last_fragment.bookies
-            lost = [r for r, position in self._pending.items() if bookies[position] == event.bookie]
-            for request in lost:
-                self._take(LacAnswered(event.bookie, request, event.code))
-        elif isinstance(event, LacAnswered):
-            self._take(event)
-        else:
-            assert isinstance(event, Tick), f"a LAC reader has no use for {type(event).__name__}"
-        return self._judge()
+        fragment = self.metadata.last_fragment
+        self._lac = fragment.first_entry - 1
+        self._pending = {position + 1: position for position in range(len(fragment.bookies))}
+        return [
+            SendLacRead(fragment.bookies[position], request) for request, position in self._pending.items()
+        ]
 
     def _take(self, event: LacAnswered) -> None:
         position = self._pending.pop(event.request_id, None)
@@ -79,7 +153,7 @@ class LacReader:
         elif not self._pending:
             self.is_done = True
             if not (self._lenient and self._answered):
-                return [ReadFailed(self._why())]
+                return self._fail(self._why())
         return [LacKnown(self._lac)] if self.is_done else []
 
     def _why(self) -> DaybookError:
@@ -88,6 +162,10 @@ class LacReader:
         if Code.UNAUTHORIZED in self._refusals.values():
             return UnauthorizedError(f"{what}: check the password")
         return NotEnoughReplicasError(f"{what}: bring the bookies back, or try again later")
+
+    def _fail(self, error: DaybookError) -> list[Effect]:
+        self.is_done = True
+        return [ReadFailed(error)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +214,10 @@ class LacTail:
         self._metadata_due_ms = now_ms + self.policy.metadata_ms
 
     def start(self) -> list[Effect]:
-        """The first poll; for a closed ledger the end."""
+        """The first poll, and a look at the metadata, which may be old; for a closed ledger the end."""
         self._learn(self.metadata)
+        if not self.is_done:
+            self._read_metadata()
         return self._take_out()
 
     def step(self, event: Event) -> list[Effect]:
@@ -173,6 +253,8 @@ class LacTail:
     def _learn(self, metadata: LedgerMetadata) -> None:
         """Follow what metadata says: a close ends the tail, a new fragment confirms everything before it."""
         moved = metadata.last_fragment != self.metadata.last_fragment
+        if metadata != self.metadata and not metadata.is_closed:
+            self._out.append(MetadataKnown(metadata))
         self.metadata = metadata
         if metadata.is_closed:
             assert self.last_add_confirmed <= metadata.last_entry, (

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeAlias
 
-from daybook.core.effects import Deliver, Effect, ReadFailed, ReadFinished, ReadMetadata, SendRead
+from daybook.core.effects import (
+    Deliver,
+    Effect,
+    MetadataKnown,
+    ReadFailed,
+    ReadFinished,
+    ReadMetadata,
+    SendRead,
+)
 from daybook.core.errors import (
     Code,
     CorruptEntryError,
@@ -327,6 +335,8 @@ class LedgerReader:
     def _start_again(self, metadata: LedgerMetadata, failure: DaybookError) -> None:
         """Go on with the metadata of now, if that can make a difference."""
         moved = metadata.fragment_of(self.next_entry) != self.metadata.fragment_of(self.next_entry)
+        if metadata != self.metadata:
+            self._out.append(MetadataKnown(metadata))
         self.metadata = metadata
         if self.next_entry > self._bound():
             self._fail(

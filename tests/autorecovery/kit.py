@@ -18,15 +18,16 @@ from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.calls import BookieCalls, HasKey
 from daybook.client.channels import ChannelPool
 from daybook.client.sink import FrameSink
-from daybook.core.effects import ClearLimbo, ReadLimbo, SendRead
+from daybook.core.effects import ClearLimbo, ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
-from daybook.core.events import FenceAnswered, LimboCleared, LimboRead, ReadAnswered
+from daybook.core.events import FenceAnswered, LacAnswered, LimboCleared, LimboRead, ReadAnswered
 from daybook.core.frame import Entry, decode_entries, split_message
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.intervals import IntervalSet
 from daybook.core.metadata import Fragment, LedgerMetadata
 from daybook.core.placement import BookieInfo
 from daybook.core.quorum import Quorum, stripe_of
+from daybook.core.reader import Rank, nearness
 from daybook.metadata.bookies import BookieDirectory, Cookie, info_to_json
 from daybook.metadata.instance import format_cluster
 from daybook.metadata.layout import Layout
@@ -121,6 +122,13 @@ class FakeCalls(BookieCalls):
         length = sum(len(data) for n, data in self.fake.entries.get(of.ledger_id, {}).items() if n <= lac)
         limbo = of.ledger_id in self.fake.limbo
         return FenceAnswered(self.bookie, request_id, Code.OK, lac, length, limbo=limbo)
+
+    async def read_lac(self, of: HasKey, request: SendLacRead) -> LacAnswered:
+        if not await self._reached("read_lac"):
+            return LacAnswered(self.bookie, request.request_id, Code.CONNECTION_LOST)
+        limbo = of.ledger_id in self.fake.limbo
+        lac = self.fake.lac.get(of.ledger_id, -1)
+        return LacAnswered(self.bookie, request.request_id, Code.OK, lac, limbo=limbo)
 
     async def read_limbo(self, of: HasKey, request: ReadLimbo) -> LimboRead:
         if not await self._reached("read_limbo"):
@@ -237,6 +245,9 @@ class FakeCluster:
 
     def bookies(self) -> Mapping[BookieId, BookieInfo]:
         return self._seen
+
+    def rank(self) -> Rank:
+        return nearness("", "", self._seen)
 
     @contextmanager
     def another(self, **session: float) -> Iterator["FakeCluster"]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import Final, Protocol
 
+from daybook.core.effects import LacKnown
 from daybook.core.frame import Entry
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.metadata import LedgerMetadata
@@ -223,6 +224,22 @@ class Checkers:
             )
 
     # Readers
+
+    def refreshed(self, ledger_id: LedgerId, began_with: LedgerMetadata, told: LacKnown) -> None:
+        """A reader asked for the LAC when metadata was `began_with`: it is told no less than that says (rule 59)."""
+        if began_with.is_closed:
+            if told.closed is None:
+                self.fail(
+                    "a refresh follows the metadata",
+                    f"ledger {ledger_id} was closed, and was told to be open",
+                )
+            return
+        least = began_with.last_fragment.first_entry - 1
+        if told.last_add_confirmed < least:
+            self.fail(
+                "a refresh follows the metadata",
+                f"ledger {ledger_id} was at {least} by metadata alone, a reader was told {told.last_add_confirmed}",
+            )
 
     def delivered(
         self, ledger_id: LedgerId, entries: Iterable[Entry], after: EntryId, *, unconfirmed: bool

@@ -2,20 +2,25 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
-from daybook.core.lac import LacReader, LacTail, TailPolicy
+from daybook.core.lac import LacPolicy, TailPolicy
+from daybook.core.ledger_view import LedgerView
 from daybook.core.metadata import LedgerMetadata
-from daybook.core.reader import LedgerReader, ReadPolicy
+from daybook.core.reader import ReadPolicy
 from tests.sim.clients import Driver
 from tests.sim.metadata_model import LOST, Versioned
 from tests.sim.world import MS
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
+
+_OPEN_US: Final = 80 * MS
+"""How long at most a reader keeps a ledger open before it asks for the LAC."""
+_LAC_POLICY: Final = LacPolicy(metadata_wait_ms=60)
 
 
 class ReadClient(Driver):
@@ -25,22 +30,19 @@ class ReadClient(Driver):
         self,
         cluster: "Cluster",
         name: str,
-        metadata: LedgerMetadata,
+        view: LedgerView,
         span: tuple[EntryId, EntryId],
-        lac: EntryId,
         when_done: Callable[[EntryId], None],
         *,
         unconfirmed: bool = False,
     ) -> None:
-        super().__init__(cluster, name, metadata.ledger_id)
+        super().__init__(cluster, name, view.metadata.ledger_id)
         self._at = span[0] - 1
         self._when_done = when_done
         self._unconfirmed = unconfirmed
         rng = self.world.rng(name)
-        machine = LedgerReader(
-            metadata,
+        machine = view.read(
             *span,
-            last_add_confirmed=lac,
             unconfirmed=unconfirmed,
             policy=ReadPolicy(
                 piece_bytes=rng.choice((8, 40, 1000)),
@@ -53,6 +55,7 @@ class ReadClient(Driver):
         )
         self._carry_out |= {
             fx.Deliver: self._deliver,
+            fx.MetadataKnown: view.learn,
             fx.ReadFinished: self._read_over,
             fx.ReadFailed: self._read_over,
         }
@@ -73,13 +76,19 @@ class ReadClient(Driver):
 
 
 class CatchUpClient(Driver):
-    """Learns the LAC once, and reads up to it; or past it, where the reader may do so."""
+    """Learns the LAC some time after it opened the ledger, and reads up to it; or past it, where the reader may do so."""
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
         super().__init__(cluster, name, ledger_id)
         self._rng = self.world.rng(name)
-        self._metadata: LedgerMetadata | None = None
-        self._carry_out |= {fx.LacKnown: self._lac_known, fx.ReadFailed: self._give_up}
+        self._view: LedgerView | None = None
+        self._began_with: LedgerMetadata | None = None
+        self._is_lenient = self._rng.random() < 0.3
+        self._carry_out |= {
+            fx.MetadataKnown: self._metadata_known,
+            fx.LacKnown: self._lac_known,
+            fx.ReadFailed: self._give_up,
+        }
         self.start_ticking()
         store = cluster.store
         store.request(self.session, self._opened, store.read, ledger_id)
@@ -88,29 +97,35 @@ class CatchUpClient(Driver):
         if not isinstance(answer, Versioned):
             self.finish()
             return
-        self._metadata = answer.metadata
-        machine = LacReader(answer.metadata, lenient=self._rng.random() < 0.3)
+        self._view = LedgerView(answer.metadata)
+        self.later(int(_OPEN_US * self._rng.random()), self._refresh)
+
+    def _refresh(self) -> None:
+        """The ensemble may have changed since it was opened, and the ledger been closed."""
+        assert self._view is not None
+        now = self.cluster.store.ledgers.get(self.ledger_id)
+        self._began_with = now.metadata if now else None
+        machine = self._view.refresh(lenient=self._is_lenient, policy=_LAC_POLICY, now_ms=self.world.now_ms)
         self.adopt(machine)
         self.perform(machine.start())
 
+    def _metadata_known(self, effect: fx.MetadataKnown) -> None:
+        assert self._view is not None
+        self._view.learn(effect)
+        self.world.tally.state("refresh after a change")
+
     def _lac_known(self, effect: fx.LacKnown) -> None:
-        lac = effect.last_add_confirmed
-        metadata = effect.closed or self._metadata
-        assert metadata is not None
-        self.cluster.checkers.lac_seen(self.ledger_id, lac)
-        unconfirmed = not metadata.is_closed and self._rng.random() < 0.3
-        last = lac + 3 if unconfirmed else lac
+        view = self._view
+        assert view is not None
+        view.learn(effect)
+        self.cluster.checkers.lac_seen(self.ledger_id, effect.last_add_confirmed)
+        if not self._is_lenient and self._began_with is not None:
+            self.cluster.checkers.refreshed(self.ledger_id, self._began_with, effect)
+        unconfirmed = not view.metadata.is_closed and self._rng.random() < 0.3
+        last = view.last_add_confirmed + 3 if unconfirmed else view.last_add_confirmed
         self.finish()
         if last >= 0:
-            ReadClient(
-                self.cluster,
-                f"{self.name}/read",
-                metadata,
-                (0, last),
-                lac,
-                _ignore,
-                unconfirmed=unconfirmed,
-            )
+            ReadClient(self.cluster, f"{self.name}/read", view, (0, last), _ignore, unconfirmed=unconfirmed)
 
     def _give_up(self, _effect: fx.ReadFailed) -> None:
         self.finish()
@@ -121,11 +136,16 @@ class TailClient(Driver):
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
         super().__init__(cluster, name, ledger_id)
+        self._view: LedgerView | None = None
         self._lac: EntryId = NO_ENTRY
         self._read_to: EntryId = NO_ENTRY
         self._reads = 0
         self._reading: ReadClient | None = None
-        self._carry_out |= {fx.LacKnown: self._lac_known, fx.ReadFailed: self._give_up}
+        self._carry_out |= {
+            fx.MetadataKnown: self._metadata_known,
+            fx.LacKnown: self._lac_known,
+            fx.ReadFailed: self._give_up,
+        }
         self.start_ticking()
         self._open()
 
@@ -137,8 +157,8 @@ class TailClient(Driver):
         if answer is LOST:
             self.later(20 * MS, self._open)
         elif isinstance(answer, Versioned):
-            machine = LacTail(
-                answer.metadata,
+            self._view = LedgerView(answer.metadata)
+            machine = self._view.follow(
                 policy=TailPolicy(poll_ms=40, metadata_ms=50, retry_ms=10),
                 now_ms=self.world.now_ms,
             )
@@ -147,27 +167,32 @@ class TailClient(Driver):
         else:
             self.finish()
 
+    def _metadata_known(self, effect: fx.MetadataKnown) -> None:
+        assert self._view is not None
+        self._view.learn(effect)
+
     def _lac_known(self, effect: fx.LacKnown) -> None:
-        lac = effect.last_add_confirmed
-        self.cluster.checkers.reader_lac(self.ledger_id, self._lac, lac)
-        self._lac = lac
+        view = self._view
+        assert view is not None
+        view.learn(effect)
+        self.cluster.checkers.reader_lac(self.ledger_id, self._lac, effect.last_add_confirmed)
+        self._lac = effect.last_add_confirmed
         if effect.closed is not None:
             self.cluster.checkers.ended(self.ledger_id, effect.closed)
-            self._read(effect.closed)
+        self._read(view)
+        if effect.closed is not None:
             self.finish()
-        else:
-            assert isinstance(self.machine, LacTail)
-            self._read(self.machine.metadata)
 
-    def _read(self, metadata: LedgerMetadata) -> None:
+    def _read(self, view: LedgerView) -> None:
         """Read what is confirmed now, one read at a time."""
         if self._reading is not None and not self._reading.done:
             return
         if self._lac > self._read_to:
             self._reads += 1
             name = f"{self.name}/read-{self._reads}"
-            span = (self._read_to + 1, self._lac)
-            self._reading = ReadClient(self.cluster, name, metadata, span, self._lac, self._have_read)
+            self._reading = ReadClient(
+                self.cluster, name, view, (self._read_to + 1, self._lac), self._have_read
+            )
 
     def _have_read(self, last: EntryId) -> None:
         self._read_to = last
@@ -187,7 +212,7 @@ def start_final_read(
 ) -> None:
     """Read a closed ledger from its first to its last entry."""
     end = metadata.last_entry
-    ReadClient(cluster, name, metadata, (0, end), end, partial(when_done, metadata.ledger_id))
+    ReadClient(cluster, name, LedgerView(metadata), (0, end), partial(when_done, metadata.ledger_id))
 
 
 def _ignore(_last: EntryId) -> None:

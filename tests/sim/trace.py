@@ -35,6 +35,7 @@ STATES: Final[dict[str, str]] = {
     "deletion, recovery and repair": "all three were under way on one ledger",
     "stopped by its disk": "a write, a sync or a commit failed, and the bookie stopped (rule 23)",
     "read what was not written": "… and the next process had the same pages, which no sync writes any more (rule 23)",
+    "refresh after a change": "a reader asked for the LAC after the metadata that it was opened with had changed (rule 59)",
     "torn group": "a crash kept some sectors of what was not synced, and the replay cut it off (rule 25)",
     "journal refused": "a damaged journal was refused, and its bookie replaced (rule 25)",
     "harmless damage": "… and damage of what nobody needed changed nothing",
