@@ -259,9 +259,11 @@ class Bookie:
         return barrier.wait(timeout_s) is Code.OK and not self.journal.owes
 
     def journal_bytes(self) -> int:
-        """What the journal's files take."""
-        end, mark = self.storage.journal.written, self.storage.store.mark
-        return (end.file_id - mark.file_id + 1) * self.settings.journal_file_bytes
+        """What the journal's files take, the next one too if it is made already."""
+        journal, mark = self.storage.journal, self.storage.store.mark
+        return (
+            journal.written.file_id - mark.file_id + 1 + journal.has_spare
+        ) * self.settings.journal_file_bytes
 
     # Streams
 

@@ -7,9 +7,10 @@ after `fdatasync`, names after `sync_directory`. Names are relative to the disk'
 
 import errno
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from daybook_bookie.private_files import FILE_MODE
 
@@ -20,6 +21,13 @@ IOVECS_MAX: Final = 1024
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """The error numbers that mean a full disk, which is a state and not a fault (rule 30)."""
+
+
+NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""The error numbers that mean that this process, or the machine, has no file descriptor left: no fault of the disk either."""
+
+_NONE: Final = -1
+T = TypeVar("T")
 
 
 class DiskFile(Protocol):
@@ -72,8 +80,9 @@ class Disk(Protocol):
 class _RealFile:
     """A file descriptor."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, give_back: Callable[[int], None]) -> None:
         self._descriptor = descriptor
+        self._give_back = give_back
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         for begin in range(0, len(buffers), IOVECS_MAX):
@@ -125,23 +134,61 @@ class _RealFile:
         return os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        self._give_back(self._descriptor)
 
 
 class RealDisk:
-    """A directory of the file system; it must exist."""
+    """A directory of the file system; it must exist.
+
+    It stays open, and so does one descriptor in reserve: a process that has none left can open one file more, and whose
+    file is closed next fills the reserve again. So a journal that closes a file for each that it opens goes on for ever.
+    """
 
     def __init__(self, directory: Path) -> None:
+        self._descriptor = self._reserve = _NONE
         self._directory = directory
         if not directory.is_dir():
             raise FileNotFoundError(errno.ENOENT, "create the directory, or mount its volume", str(directory))
+        self._lending = threading.Lock()
+        self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._reserve = os.dup(self._descriptor)
+
+    def __del__(self) -> None:
+        for descriptor in (self._descriptor, self._reserve):
+            if descriptor != _NONE:
+                os.close(descriptor)
 
     def open(self, name: str, *, create: bool = False) -> DiskFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return _RealFile(os.open(self._directory / name, flags, FILE_MODE))
+        opened = self._with_a_descriptor(lambda: os.open(self._directory / name, flags, FILE_MODE))
+        return _RealFile(opened, self._close)
 
     def names(self) -> list[str]:
-        return sorted(os.listdir(self._directory))
+        return sorted(self._with_a_descriptor(lambda: os.listdir(self._directory)))
+
+    def _with_a_descriptor(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS or not self._lend():
+                raise
+        return call()
+
+    def _lend(self) -> bool:
+        """Let the reserve go; False if it has gone."""
+        with self._lending:
+            lent, self._reserve = self._reserve, _NONE
+            if lent != _NONE:
+                os.close(lent)
+            return lent != _NONE
+
+    def _close(self, descriptor: int) -> None:
+        """Close a file; its descriptor becomes the reserve in one step if that was lent, or another thread had it first."""
+        with self._lending:
+            if self._reserve == _NONE:
+                self._reserve = os.dup2(self._descriptor, descriptor, inheritable=False)
+            else:
+                os.close(descriptor)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(self._directory / old, self._directory / new)
@@ -150,11 +197,7 @@ class RealDisk:
         os.unlink(self._directory / name)
 
     def sync_directory(self) -> None:
-        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        os.fsync(self._descriptor)
 
     def free_bytes(self) -> int:
         stat = os.statvfs(self._directory)

@@ -3,33 +3,34 @@
 A passive piece behind the Disk interface, without a thread, so that it runs under a simulated disk as well: append
 groups, sync once, then the caller answers all of them. After a failed write or fsync nobody knows what is durable
 (fsyncgate), so the journal refuses everything from then on and the process must stop; the next start replays (rule 23).
-A full disk is met at preallocation, before anything is promised, and is no such failure (rule 30). Files go only when
+A full disk is met at preallocation, before anything is promised, and is no such failure (rule 30), nor is a process without
+file descriptors. Files go only when
 the store holds all that is in them (rule 24), and no byte is ever written twice, so that stale bytes cannot be mistaken.
 """
 
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NoReturn
 
-from daybook_bookie.disk import FULL, Disk, DiskFile, has_room
+from daybook_bookie.disk import FULL, NO_DESCRIPTORS, Disk, DiskFile, has_room
 from daybook_bookie.journal_format import (
     DATA_START,
     RECORDS_MAX,
     START,
     FileHeader,
     Position,
-    file_id_of,
     file_name,
     group_bytes,
     pack_file_header,
     pack_group,
 )
 from daybook_bookie.journal_replay import JournalReplay
+from daybook_bookie.journal_spare import SPARE, SpareFile
 from daybook_bookie.records import Record
 from daybook_bookie.storage_errors import BookieMustStopError, StorageFullError
 
-_ASIDE = "journal.tmp"
 _READ_ONLY: Final = "the bookie is read-only until ledgers are deleted or the volume grows"
 
 
@@ -57,6 +58,9 @@ class Journal:
         self._file_bytes = file_bytes
         self._new_salt = new_salt
         self._file: DiskFile | None = None
+        self._spare = SpareFile(disk, file_bytes)
+        self._file_ids = set(replay.found)
+        """Of the files that are there; to list the directory takes a descriptor."""
         self._salt = 0
         self._sequence = replay.next_sequence
         self._last_header = replay.headers.get(replay.end.file_id)
@@ -76,6 +80,15 @@ class Journal:
         self._check_alive()
         if self._file is None:
             self._roll()
+
+    def make_spare(self) -> None:
+        """Make the file ahead of time that the journal begins next; from any thread. Raises OSError: no harm is done."""
+        self._spare.make()
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether the next file is made."""
+        return self._spare.is_ready
 
     def append(self, records: Sequence[Record]) -> Position:
         """Write `records` in order and return where they end; they are durable after `sync`.
@@ -119,11 +132,11 @@ class Journal:
                 self.durable = self._replay.end  # nobody will read it again
         removed = 0
         try:
-            for name in self._disk.names():
-                file_id = file_id_of(name)
-                if file_id is not None and file_id < up_to.file_id:
-                    self._disk.unlink(name)
-                    removed += 1
+            for file_id in sorted(each for each in self._file_ids.copy() if each < up_to.file_id):
+                with suppress(FileNotFoundError):
+                    self._disk.unlink(file_name(file_id))
+                self._file_ids.discard(file_id)
+                removed += 1
             if removed:
                 self._disk.sync_directory()
         except OSError as error:
@@ -132,10 +145,11 @@ class Journal:
 
     def has_room(self) -> bool:
         """Whether a further file would find room now; from any thread. Raises OSError."""
-        return has_room(self._disk, self._file_bytes)
+        return self.has_spare or has_room(self._disk, self._file_bytes)
 
     def close(self) -> None:
         """Sync, and write an empty group: it records how much was durable, so that later damage is told apart."""
+        self._spare.close()
         if self._file is None:
             return
         if self._failed is None:
@@ -208,40 +222,35 @@ class Journal:
         if self._file is not None:
             self._file.close()
         self._file, self._salt, self._last_header = file, header.salt, header
+        self._file_ids.add(header.file_id)
         self.written = self.durable = Position(header.file_id, DATA_START)
 
     def _create(self, header: FileHeader) -> DiskFile:
         """A preallocated file with a durable header under its name. Raises StorageFullError when there is no room."""
         try:
-            if _ASIDE in self._disk.names():
-                self._disk.unlink(_ASIDE)
-            file = self._disk.open(_ASIDE, create=True)
+            file = self._spare.take()
         except OSError as error:
-            self._full_or_fail(error)
-        try:
-            file.preallocate(self._file_bytes)
-        except OSError as error:
-            file.close()
-            self._full_or_fail(error)
+            self._refuse_or_fail(error)
         try:
             file.pwritev([pack_file_header(header)], 0)
             file.fdatasync()
-            self._disk.rename(_ASIDE, file_name(header.file_id))
+            self._disk.rename(SPARE, file_name(header.file_id))
             self._disk.sync_directory()
         except OSError as error:
             file.close()
             self._fail("a new journal file could not be made durable", error)
         return file
 
-    def _full_or_fail(self, error: OSError) -> NoReturn:
-        if error.errno not in FULL:
+    def _refuse_or_fail(self, error: OSError) -> NoReturn:
+        if error.errno in NO_DESCRIPTORS:
+            msg = (
+                f"no file descriptor for a journal file ({error}): the bookie is read-only until there is one; "
+                "raise the limit of open files (RLIMIT_NOFILE, fs.file-max)"
+            )
+        elif error.errno in FULL:
+            msg = f"no room for a journal file of {self._file_bytes} bytes ({error}): {_READ_ONLY}"
+        else:
             self._fail("a journal file could not be created", error)
-        try:
-            if _ASIDE in self._disk.names():
-                self._disk.unlink(_ASIDE)
-        except OSError as second:
-            self._fail("a half-made journal file could not be removed", second)
-        msg = f"no room for a journal file of {self._file_bytes} bytes ({error}): {_READ_ONLY}"
         raise StorageFullError(msg) from error
 
     def _fail(self, what: str, error: OSError) -> NoReturn:

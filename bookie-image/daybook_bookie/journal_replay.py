@@ -58,6 +58,8 @@ class JournalReplay:
         self.mark = mark
         self.end = mark
         self.next_sequence = 0
+        self.found: list[int] = []
+        """The files that are there, also those that nobody needs any more."""
         self.headers: dict[int, FileHeader] = {}
         self.done = False
 
@@ -102,8 +104,8 @@ class JournalReplay:
 
     def _file_ids(self) -> list[int]:
         """The files from the mark on; raises JournalCorruptError if one is missing."""
-        found = sorted(filter(None, map(file_id_of, self._disk.names())))
-        ids = [file_id for file_id in found if file_id >= self.mark.file_id]
+        self.found = sorted(filter(None, map(file_id_of, self._disk.names())))
+        ids = [file_id for file_id in self.found if file_id >= self.mark.file_id]
         if not ids and self._new and self.mark == START:
             return []
         expected = list(range(self.mark.file_id, (ids[-1] if ids else self.mark.file_id) + 1))

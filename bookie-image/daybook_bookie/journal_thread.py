@@ -3,6 +3,8 @@
 So a slow disk makes groups larger instead of queues longer. An answer never comes before the sync that it stands for
 (rule 23); if that fails, nothing is answered and the bookie stops. A full disk is an answer (rule 30); what it refused
 is in the cache all the same, and durable only when the store has it: `owes` says so to those who speak for all.
+
+A second thread makes each next file ahead of time.
 """
 
 import threading
@@ -22,6 +24,7 @@ from daybook_bookie.storage_errors import StorageError, StorageFullError
 _LOG: Final = get_logger(__name__)
 
 GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
+_SPARE_RETRY_S: Final = 10.0
 
 
 class Answerer(Protocol):
@@ -87,10 +90,15 @@ class JournalThread:
         self._on_failure = on_failure
         self._queue: SimpleQueue[JournalItem | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._spare_maker = threading.Thread(target=self._make_spares, name="journal-spare", daemon=True)
+        self._spare_wanted = threading.Event()
+        self._closing = False
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
+        self._spare_maker.start()
+        self._spare_wanted.set()
 
     def put(self, item: JournalItem) -> None:
         """Queue `item`; what one thread puts first is written first. Never blocks."""
@@ -109,6 +117,9 @@ class JournalThread:
         """Write what is queued, then stop. The journal stays open for the store's last trim."""
         self._queue.put(None)
         self._thread.join()
+        self._closing = True
+        self._spare_wanted.set()
+        self._spare_maker.join()
 
     def _run(self) -> None:
         try:
@@ -119,6 +130,23 @@ class JournalThread:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be answered any more
             _LOG.exception("the journal thread met an error that it does not know")
             self._fail(f"{type(error).__name__}: {error}")
+
+    def _make_spares(self) -> None:
+        """After each roll make the next file, so that the journal's thread need not; what fails is tried again."""
+        is_made = True
+        while True:
+            self._spare_wanted.wait(None if is_made else _SPARE_RETRY_S)
+            self._spare_wanted.clear()
+            if self._closing:
+                return
+            try:
+                self.journal.make_spare()
+            except OSError as error:
+                if is_made:
+                    _LOG.warning("the next journal file cannot be made ahead of time", reason=str(error))
+                is_made = False
+            else:
+                is_made = True
 
     def _fail(self, reason: str) -> None:
         self._on_failure(f"the journal failed: {reason}")
@@ -144,6 +172,7 @@ class JournalThread:
         last = group[-1] is None
         items = [item for item in group if item is not None]
         records = [record for item in items for record in item.records]
+        file_id = self.journal.written.file_id
         try:
             if records:
                 self.journal.append(records)
@@ -154,6 +183,8 @@ class JournalThread:
             self.refusals += 1
             self._on_full()
             code = Code.READ_ONLY
+        if self.journal.written.file_id != file_id:
+            self._spare_wanted.set()
         self._answer(items, code)
         if records:
             self._metrics.journal_sync_seconds.observe(perf_counter() - started)

@@ -28,6 +28,7 @@ from daybook.runtime.signals import StopEvent, stop_on_signals
 from daybook.runtime.tls import TlsError, TlsFiles, server_credentials
 from daybook_bookie.bookie import Bookie
 from daybook_bookie.boot import DirectoryLock, open_storage
+from daybook_bookie.descriptors import raise_descriptor_limit
 from daybook_bookie.metadata_link import MetadataLink
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.server import BookieServer
@@ -43,6 +44,7 @@ SWITCH_INTERVAL_S: Final = 0.0005
 def run(settings: BookieSettings, open_store: Callable[[], Awaitable[MetadataStore]] | None = None) -> int:
     """Serve until a signal or a failure; the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    raise_descriptor_limit()
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_signals())
         try:

@@ -126,6 +126,8 @@ class SimDisk:
 
     def unlink(self, name: str) -> None:
         self.check("unlink")
+        if name not in self.files:
+            raise FileNotFoundError(name)
         del self.files[name]
 
     def sync_directory(self) -> None:

@@ -408,7 +408,9 @@ def test_rule_30_room_is_proved_by_taking_it_and_nothing_is_left_behind(operatio
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["append", "sync", "kill", "cut", "fail", "trim"]), st.integers(0, 2**32)),
+        st.tuples(
+            st.sampled_from(["append", "sync", "kill", "cut", "fail", "spare", "trim"]), st.integers(0, 2**32)
+        ),
         max_size=30,
     )
 )
@@ -428,13 +430,15 @@ def test_rule_25_synced_records_survive_any_sequence_of_crashes(steps: list[tupl
         elif step == "sync":
             journal.sync()
             synced = len(written)
+        elif step == "spare":
+            journal.make_spare()
         elif step == "trim":
             mark = journal.sync()
             journal.trim(mark)
             written, synced = [], 0
         else:
             if step == "cut":
-                disk = disk.power_cut(partial(is_chosen, noise))
+                disk = disk.power_cut(partial(is_chosen, noise), keep_names=noise % 3 == 0)
             elif step == "fail":
                 fates = [Fate.DROPPED] if noise % 3 == 0 else [Fate.CLEAN, Fate.WRITTEN][: noise % 3]
                 disk.fate_of_failed = partial(next, cycle(fates))

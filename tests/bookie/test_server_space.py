@@ -225,11 +225,15 @@ def test_rule_30_no_space_for_the_journal_is_an_answer_and_no_failure(
     stream.attach(1)
     stream.add(frame_of(1, 0, [b"a"]))
 
+    journal = bookie.bookie.storage.journal
+    assert eventually(lambda: journal.has_spare)
+    journal._spare.close()  # the next file was made while there was room
+
     def full(*_: object) -> None:
         raise StorageFullError("no room for a journal file")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bookie.bookie.storage.journal, "append", full)
+        patch.setattr(journal, "append", full)
         assert stream.add(frame_of(1, 1, [b"b"])) == {0: Code.READ_ONLY}
     assert bookie.failures == []
     with monkeypatch.context() as patch:

@@ -42,6 +42,8 @@ class DiskSwarm:
     """How often only the process stops when its disk fails, so that the next one reads what was never written."""
     drops_failed: bool = False
     """What a failed sync leaves unwritten can no longer be read, as with Btrfs; otherwise until the power goes, as with ext4."""
+    spares: float = 0.0
+    """How often the next journal file is made ahead of time."""
     slow_bookies: int = 0
     """How many have a disk that takes ten times as long."""
     faults: int = 0
@@ -68,6 +70,7 @@ def draw_disks(rng: Random, *, journalled: bool | None = None) -> DiskSwarm:
         fault_weights=weights,
         keeps_power=rng.choice((0.0, 0.5, 1.0)),
         drops_failed=rng.random() < 0.3,
+        spares=rng.choice((0.0, 0.1, 1.0)),
     )
 
 

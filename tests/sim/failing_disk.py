@@ -5,7 +5,7 @@ shifts no other.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from random import Random
 from typing import Final
 
@@ -50,6 +50,12 @@ class FailingDisk(Disk):
         if self._failures.random() < _WRITTEN_ALL_THE_SAME:
             return Fate.WRITTEN
         return Fate.DROPPED if self._swarm.drops_failed else Fate.CLEAN
+
+    def draw_spare(self) -> None:
+        """Whether the next journal file is made ahead of time; without room it is not."""
+        if self._failures.random() < self._swarm.spares:
+            with self._failing(), suppress(OSError):
+                self.storage.journal.make_spare()
 
     def draws_power_loss(self) -> None:
         """The process stops because its disk failed: whether the machine goes on."""

@@ -143,6 +143,7 @@ class JournalledDisk(FailingDisk):
             with self._failing("pwritev", "create", "rename", "sync_directory", "fdatasync"):
                 self.storage.journal.append(records)
             self._proves = self.storage.journal.durable
+            self.draw_spare()
         return len(self.unsynced)
 
     def sync(self, count: int) -> list[Waiting]:

@@ -1,12 +1,15 @@
 """Mutants of the watch over full disks: when a disk that refused a write is believed again."""
 
 import pytest
-from daybook_bookie import disk
+from daybook_bookie import disk, journal
+from daybook_bookie.disk import RealDisk
 from daybook_bookie.disk_watch import DiskWatch, Trial
 
 from tests.mutants.registry import mutant
 
 SPACE = "tests/bookie/test_server_space.py::"
+DESCRIPTORS = "tests/bookie/test_descriptors.py::"
+_PROCESS = "the simulator's files have no descriptors"
 _DISK = "the simulator's bookies have no file system that refuses a write"
 
 
@@ -39,3 +42,25 @@ def a_refused_disk_is_tried_at_every_look(monkeypatch: pytest.MonkeyPatch) -> No
 def a_quota_is_no_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     "Only ENOSPC counts as no room."
     monkeypatch.setattr(disk, "FULL", frozenset())
+
+
+@mutant(
+    rule=30,
+    caught_by=DESCRIPTORS
+    + "test_rule_30_a_journal_that_has_no_descriptor_at_all_refuses_and_goes_on_when_there_is_one",
+    not_simulated=_PROCESS,
+)
+def a_process_without_descriptors_has_a_broken_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    "EMFILE where a journal file begins stops the bookie."
+    monkeypatch.setattr(journal, "NO_DESCRIPTORS", frozenset())
+
+
+@mutant(
+    rule=30,
+    caught_by=DESCRIPTORS
+    + "test_rule_30_a_journal_without_descriptors_begins_file_after_file_and_loses_none",
+    not_simulated=_PROCESS,
+)
+def no_descriptor_is_kept_in_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Who has no descriptor left cannot open a file."
+    monkeypatch.setattr(RealDisk, "_lend", lambda _: False)
