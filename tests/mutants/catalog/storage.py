@@ -31,6 +31,7 @@ _STORAGE = "the simulator's disks have no pages of LMDB, no cookies and no secon
 
 JOURNAL = "tests/bookie/test_journal.py::"
 STORE = "tests/bookie/test_store.py::"
+REPLAY = "tests/bookie/test_journal_replay.py::"
 OPENING = "tests/bookie/test_store_opening.py::"
 STORE_SPACE = "tests/bookie/test_store_space.py::"
 
@@ -94,7 +95,7 @@ def journal_goes_on_after_a_failed_fsync(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @mutant(
     rule=23,
-    caught_by=JOURNAL + "test_rule_23_what_a_failed_sync_left_readable_is_written_again_before_it_counts",
+    caught_by=REPLAY + "test_rule_23_what_a_failed_sync_left_readable_is_written_again_before_it_counts",
     swarm=FAILED_SYNCS,
 )
 def replays_sync_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +267,7 @@ def a_checkpoint_without_room_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=30,
-    caught_by=JOURNAL
+    caught_by=REPLAY
     + "test_rule_30_a_journal_that_finds_no_room_to_write_again_starts_and_promises_nothing_until_it_does",
     not_simulated=_STORAGE,
 )
