@@ -13,13 +13,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Final
 
-from kazoo.security import CREATOR_ALL_ACL
-
 from daybook.core.errors import DaybookError
 from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED, EXIT_STORAGE_FAILED
 from daybook.core.placement import BookieInfo
 from daybook.metadata.store import MetadataStore
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
+from daybook.metadata.zookeeper_acl import acl_of_nodes
 from daybook.runtime.health import HealthServer
 from daybook.runtime.logs import get_logger
 from daybook.runtime.metrics import MetricsServer, new_registry
@@ -190,7 +189,11 @@ def zookeeper_options(settings: BookieSettings) -> ZooKeeperOptions:
         cert_file=str(settings.zookeeper_tls_certificate or ""),
         key_file=str(settings.zookeeper_tls_key or ""),
         auth=() if digest is None else (("digest", digest.get_secret_value()),),
-        acl=None if digest is None else CREATOR_ALL_ACL,
+        acl=acl_of_nodes(
+            has_user=digest is not None,
+            shows_certificate=settings.zookeeper_tls_certificate is not None,
+            x509_owners=settings.zookeeper_x509_owners,
+        ),
     )
 
 

@@ -66,6 +66,10 @@ class BookieSettings(Settings):
     zookeeper_tls_certificate: Path | None = Field(None, description="PEM certificate shown to ZooKeeper")
     zookeeper_tls_key: Path | None = Field(None, description="PEM key of that certificate")
     zookeeper_digest: SecretStr | None = Field(None, description="user:password for ZooKeeper's ACLs")
+    zookeeper_x509_owners: tuple[str, ...] = Field(
+        (),
+        description="JSON list of the subjects of all client certificates, like CN=bookie,O=x: they own all nodes",
+    )
 
     write_cache_bytes: int = Field(64 * MIB, ge=_BYTES_MIN, description="write cache, each of the two halves")
     flush_bytes: int = Field(32 * MIB, ge=1, description="flush the write cache to the store at this size")

@@ -7,11 +7,11 @@ secrets stay out of command lines. A bookie has settings of its own, with the sa
 from pathlib import Path
 from typing import ClassVar, Self
 
-from kazoo.security import CREATOR_ALL_ACL
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from daybook.metadata.zookeeper import ZooKeeperOptions
+from daybook.metadata.zookeeper_acl import acl_of_nodes
 from daybook.runtime.settings import Settings, load_settings
 
 
@@ -35,6 +35,10 @@ class ZooKeeperSettings(Settings):
     sasl_username: str = Field("", description="user of SASL")
     sasl_password: SecretStr = Field(SecretStr(""), description="password of SASL")
     digest: SecretStr = Field(SecretStr(""), description="user:password of the digest scheme")
+    x509_owners: tuple[str, ...] = Field(
+        (),
+        description="JSON list of the subjects of all client certificates, like CN=bookie,O=x: they own all nodes",
+    )
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -63,5 +67,9 @@ def zookeeper_options() -> ZooKeeperOptions:
         key_password=settings.tls_key_password.get_secret_value(),
         sasl={name: value for name, value in sasl.items() if value} if settings.sasl_mechanism else None,
         auth=(("digest", digest),) if digest else (),
-        acl=CREATOR_ALL_ACL if digest or settings.sasl_mechanism else None,
+        acl=acl_of_nodes(
+            has_user=bool(digest or settings.sasl_mechanism),
+            shows_certificate=settings.tls_certificate is not None,
+            x509_owners=settings.x509_owners,
+        ),
     )

@@ -1,5 +1,7 @@
 """ZooKeeper's TLS and authentication from the environment."""
 
+import json
+
 import pytest
 from kazoo.security import CREATOR_ALL_ACL
 
@@ -23,16 +25,36 @@ def test_files_of_tls_turn_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
     found = options(monkeypatch, TLS_CA="ca", TLS_CERTIFICATE="crt", TLS_KEY="key", TLS_KEY_PASSWORD="pw")
     assert (found.tls, found.ca_file, found.cert_file, found.key_file) == (True, "ca", "crt", "key")
     assert found.key_password == "pw"
-    assert found.acl is None
+
+
+@pytest.mark.parametrize("certificate", [{}, {"TLS_CERTIFICATE": "crt", "TLS_KEY": "key"}])
+def test_nodes_that_a_certificate_leaves_open_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, certificate: dict[str, str]
+) -> None:
+    assert options(monkeypatch, **certificate).acl is None
+    assert ("set a digest, or x509_owners" in caplog.text) is bool(certificate)
+
+
+def test_subjects_of_certificates_own_what_any_of_them_makes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owners = ["CN=bookie,O=x", "CN=operator"]
+    found = options(monkeypatch, TLS_CERTIFICATE="crt", TLS_KEY="key", X509_OWNERS=json.dumps(owners))
+    assert found.acl is not None
+    assert [(acl.id.scheme, acl.id.id) for acl in found.acl] == [
+        ("auth", ""),
+        *(("x509", owner) for owner in owners),
+    ]
+    assert caplog.text == ""
 
 
 def test_who_authenticates_owns_what_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = options(monkeypatch, DIGEST="me:secret")
-    assert (found.auth, found.acl) == ((("digest", "me:secret"),), CREATOR_ALL_ACL)
+    assert (found.auth, found.acl) == ((("digest", "me:secret"),), tuple(CREATOR_ALL_ACL))
     assert "secret" not in repr(found)
     found = options(monkeypatch, SASL_MECHANISM="DIGEST-MD5", SASL_USERNAME="me", SASL_PASSWORD="secret")
     assert found.sasl == {"mechanism": "DIGEST-MD5", "username": "me", "password": "secret"}
-    assert found.acl == CREATOR_ALL_ACL
+    assert found.acl == tuple(CREATOR_ALL_ACL)
     assert "secret" not in repr(found)
 
 

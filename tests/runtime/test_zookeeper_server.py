@@ -1,5 +1,6 @@
 """The entry point of the ZooKeeper image: what it makes of variables, and a real server behind it."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -8,13 +9,16 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
 from daybook.cli.zookeeper import find_jars, find_java
+from daybook.metadata.store import StoreError
+from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
+from daybook.metadata.zookeeper_acl import acl_of_nodes
 from daybook.runtime import zookeeper_server
 from daybook.runtime.ports import HeldPort
 from daybook.runtime.zookeeper_server import (
@@ -26,7 +30,7 @@ from daybook.runtime.zookeeper_server import (
     write_stores,
     zoo_cfg,
 )
-from tests.runtime.certificates import new_authority
+from tests.runtime.certificates import Authority, new_authority
 
 THREE = {"ZOOKEEPER_SERVERS": "zk-0.zk, zk-1.zk,zk-2.zk", "HOSTNAME": "zk-2"}
 
@@ -218,3 +222,35 @@ def test_clients_with_a_certificate_of_the_ca_are_served_by_tls(tmp_path: Path) 
         assert client.get_children("/") == ["zookeeper"]
         client.stop()
         client.close()
+        asyncio.run(_owned_by_subjects(server, authority, tmp_path))
+
+
+async def _owned_by_subjects(server: Server, authority: Authority, directory: Path) -> None:
+    """A node that one of the owners makes can be changed by the others, and by nobody else who is let in."""
+    owners = ("CN=bookie", "CN=operator")
+
+    async def opened(name: str) -> ZooKeeperStore:
+        mine = authority.issue(directory, name)
+        options = ZooKeeperOptions(
+            tls=True,
+            ca_file=str(mine.ca),
+            cert_file=str(mine.certificate),
+            key_file=str(mine.key),
+            acl=acl_of_nodes(has_user=False, shows_certificate=True, x509_owners=owners),
+        )
+        return await ZooKeeperStore.open(f"127.0.0.1:{server.tls_port}", options)
+
+    async with AsyncExitStack() as stack:
+        bookie, operator, other = [await opened(name) for name in ("bookie", "operator", "other")]
+        for store in (bookie, operator, other):
+            stack.push_async_callback(store.close)
+        await bookie.create("/owned", b"1")
+        with pytest.raises(StoreError, match="NoAuthError"):
+            await other.put("/owned", b"2", 0)
+        with pytest.raises(StoreError, match="NoAuthError"):
+            await other.get("/owned")
+        version = await operator.put("/owned", b"3", 0)
+        await operator.create("/owned/child", b"")
+        await bookie.delete("/owned/child", 0)
+        assert (await bookie.get("/owned")).value == b"3"
+        assert version == 1

@@ -114,6 +114,10 @@ capabilities: {drop: [ALL]}
 - name: DAYBOOK_ZOOKEEPER_TLS_KEY
   value: /zookeeper-tls/tls.key
 {{- end }}
+{{- with .tls.x509Owners }}
+- name: DAYBOOK_ZOOKEEPER_X509_OWNERS
+  value: {{ toJson . | quote }}
+{{- end }}
 {{- end }}
 {{- if .digestSecretRef.name }}
 - name: DAYBOOK_ZOOKEEPER_DIGEST

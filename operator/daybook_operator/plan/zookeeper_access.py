@@ -3,6 +3,7 @@
 Bookies and commands have the same settings under two prefixes. The operator never reads these Secrets: kubelets do.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +22,7 @@ class ZooKeeperAccess:
     shows_certificate: bool = False
     digest_secret: str = ""
     digest_key: str = "digest"
+    x509_owners: tuple[str, ...] = ()
 
     def variables(self, prefix: str) -> list[dict[str, Any]]:
         """As a container's `env` has them; the digest is never in the manifest itself."""
@@ -29,6 +31,8 @@ class ZooKeeperAccess:
             values = {"TLS": "true", "TLS_CA": f"{MOUNT}/ca.crt"}
             if self.shows_certificate:
                 values |= {"TLS_CERTIFICATE": f"{MOUNT}/tls.crt", "TLS_KEY": f"{MOUNT}/tls.key"}
+            if self.x509_owners:
+                values["X509_OWNERS"] = json.dumps(self.x509_owners)
             found += [{"name": f"{prefix}{name}", "value": value} for name, value in values.items()]
         if self.digest_secret:
             key = {"name": self.digest_secret, "key": self.digest_key}
@@ -63,4 +67,5 @@ def zookeeper_access_of(access: Mapping[str, Any]) -> ZooKeeperAccess:
         tls.get("clientAuth", "None") == "Required",
         digest.get("name", ""),
         digest.get("key", "digest"),
+        tuple(tls.get("x509Owners") or ()),
     )

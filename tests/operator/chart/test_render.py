@@ -341,7 +341,7 @@ def test_who_is_let_in_by_zookeeper_has_files_and_variables_that_its_settings_kn
     render: Render, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     access = {
-        "tls": {"secretName": "zk-client", "clientAuth": "Required"},
+        "tls": {"secretName": "zk-client", "clientAuth": "Required", "x509Owners": ["CN=a,O=x"]},
         "digestSecretRef": {"name": "user"},
     }
     specs = dict(pod_specs(render({"zookeeper": {"access": access}, "tls": {"enabled": True}})))
@@ -361,6 +361,7 @@ def test_who_is_let_in_by_zookeeper_has_files_and_variables_that_its_settings_kn
                 monkeypatch.setenv(variable, each.get("value", "me:secret"))
         found = zookeeper_options()
         assert (found.tls, found.auth) == (True, (("digest", "me:secret"),))
+        assert {acl.id.id for acl in found.acl or ()} == {"", "CN=a,O=x"}
         mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
         folder = mounts["zookeeper-tls"]
         assert (found.ca_file, found.cert_file, found.key_file) == (

@@ -22,7 +22,7 @@ from tests.operator.unit.pool_facts import pool_manifest
 from tests.operator.unit.pool_sim import DEFAULTS, PoolSim
 
 ACCESS = {
-    "tls": {"secretName": "zk-client", "clientAuth": "Required"},
+    "tls": {"secretName": "zk-client", "clientAuth": "Required", "x509Owners": ["CN=a,O=x", "CN=b"]},
     "digestSecretRef": {"name": "zk-user", "key": "login"},
 }
 
@@ -83,6 +83,8 @@ def test_a_bookie_and_a_job_connect_alike(monkeypatch: pytest.MonkeyPatch) -> No
         assert found.tls is ("tls" in access)
         assert bool(found.auth) is ("digestSecretRef" in access)
         assert bool(found.cert_file) is (access is ACCESS)
+        owners = [acl.id.id for acl in found.acl or () if acl.id.scheme == "x509"]
+        assert owners == (["CN=a,O=x", "CN=b"] if access is ACCESS else [])
 
 
 def test_without_it_nothing_is_mounted_or_set(monkeypatch: pytest.MonkeyPatch) -> None:
