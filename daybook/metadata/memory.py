@@ -131,7 +131,7 @@ class MemoryServer(MemoryTree):
 
     def _tell(self, path: str) -> None:
         for transport in self._transports:
-            transport.on_change(path)
+            transport.tell(path)
 
 
 class MemoryTransport(Transport):
@@ -140,6 +140,7 @@ class MemoryTransport(Transport):
     def __init__(self, server: MemoryServer, *, session_timeout_s: float = SESSION_TIMEOUT_S) -> None:
         """A new session of `server`."""
         self.on_change = lambda _path: None
+        self._loop = asyncio.get_running_loop()
         self._server = server
         self._session_timeout_s = session_timeout_s
         self._closed = False
@@ -156,9 +157,7 @@ class MemoryTransport(Transport):
             _refuse_closed()
         if not self._connected:
             raise ConnectionLostError
-        if pinned is not None and pinned != self._session_id:
-            msg = f"session {pinned:#x} ended before the change of {path}"
-            raise SessionExpiredError(msg)
+        self._check_session(path, pinned)
         server = self._server
         fault = server.fault_for(operation, path)
         server.in_flight += 1
@@ -169,12 +168,18 @@ class MemoryTransport(Transport):
                 await server.wait_released()
         finally:
             server.in_flight -= 1
+        self._check_session(path, pinned)
         answer = None if fault and fault.kind is FaultKind.REFUSE else apply()
         if fault and fault.then:
             fault.then()
         if (fault and fault.kind is not FaultKind.HOLD) or not self._connected:
             raise ConnectionLostError
         return answer  # type: ignore[return-value]  # None only where the fault has raised
+
+    def _check_session(self, path: str, pinned: int | None) -> None:
+        if pinned is not None and pinned != self._session_id:
+            msg = f"session {pinned:#x} ended before the change of {path}"
+            raise SessionExpiredError(msg)
 
     async def get(self, path: str, *, watched: bool = False) -> Node:  # noqa: ARG002 - all changes are told
         """See Transport."""
@@ -225,6 +230,17 @@ class MemoryTransport(Transport):
     async def sync(self, path: str) -> None:
         """See Transport."""
         await self._attempt("sync", path, lambda: None)
+
+    def tell(self, path: str | None) -> None:
+        """Something has changed, perhaps by a store on another event loop, in another thread."""
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self._loop:
+            self.on_change(path)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.on_change, path)
 
     # Session.
 

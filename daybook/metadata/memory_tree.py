@@ -27,6 +27,7 @@ class _Tree:
     """A node and what counts its changes."""
 
     data: bytes
+    created_at_ms: int
     owner: int = 0
     version: int = 0
     children_version: int = 0
@@ -39,7 +40,9 @@ class MemoryTree:
 
     def __init__(self, on_change: Callable[[str], None] = lambda _path: None) -> None:
         """The root node alone."""
-        self._nodes: dict[str, _Tree] = {"/": _Tree(b"")}
+        self.clock_ms = 0
+        """The wall clock of the server, which stands until somebody moves it."""
+        self._nodes: dict[str, _Tree] = {"/": _Tree(b"", 0)}
         self._on_change = on_change
 
     def end_session(self, session_id: int) -> None:
@@ -50,7 +53,7 @@ class MemoryTree:
     def read(self, path: str) -> Node:
         """The node at `path`. Raises NoNodeError."""
         node = self._node(path)
-        return Node(node.data, node.version, node.owner)
+        return Node(node.data, node.version, node.owner, node.created_at_ms)
 
     def list(self, path: str) -> Versioned[tuple[str, ...]]:
         """The children of `path`. Raises NoNodeError."""
@@ -81,7 +84,7 @@ class MemoryTree:
                 self._node(parent_of(path), asked_for=path)
                 if path in self._nodes:
                     raise NodeExistsError(path)
-                self._insert(path, _Tree(data, owner=session_id if ephemeral else 0))
+                self._insert(path, _Tree(data, self.clock_ms, owner=session_id if ephemeral else 0))
                 return lambda: self._remove(path)
             case Delete(path, version):
                 node = self._at_version(path, version)

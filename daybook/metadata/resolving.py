@@ -72,6 +72,10 @@ class ResolvingStore(MetadataStore):
         except NoNodeError:
             return None
 
+    async def created_at_ms(self, path: str) -> int:
+        """See MetadataStore."""
+        return (await self._read(path, lambda: self._transport.get(path))).created_at_ms
+
     async def children(self, path: str) -> tuple[str, ...]:
         """See MetadataStore."""
         return (await self._read(path, lambda: self._transport.children(path))).value
@@ -157,7 +161,13 @@ class ResolvingStore(MetadataStore):
 
         await self._write(path, attempt, timeout_s, session_id=session_id)
 
-    async def multi(self, operations: Sequence[Operation], *, timeout_s: float | None = None) -> None:
+    async def multi(
+        self,
+        operations: Sequence[Operation],
+        *,
+        session_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
         """See MetadataStore."""
         for operation in operations:
             if isinstance(operation, Create | Put):
@@ -171,7 +181,8 @@ class ResolvingStore(MetadataStore):
                 if not (lost and await self._holds_multi(operations)):
                     raise
 
-        await self._write(operations[0].path, attempt, timeout_s, in_session=ephemeral)
+        path = operations[0].path
+        await self._write(path, attempt, timeout_s, session_id=session_id, in_session=ephemeral)
 
     # What an earlier attempt left behind (rule 42).
 

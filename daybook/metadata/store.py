@@ -175,6 +175,10 @@ class MetadataStore(ABC):
         """The version, or None if there is no such node."""
 
     @abstractmethod
+    async def created_at_ms(self, path: str) -> int:
+        """When the node was made, by the clock of the servers and no client's. Raises NoNodeError."""
+
+    @abstractmethod
     async def children(self, path: str) -> tuple[str, ...]:
         """The names of all children, in order. Raises NoNodeError; never returns fewer than there are (rule 28)."""
 
@@ -226,10 +230,17 @@ class MetadataStore(ABC):
         """
 
     @abstractmethod
-    async def multi(self, operations: Sequence[Operation], *, timeout_s: float | None = None) -> None:
+    async def multi(
+        self,
+        operations: Sequence[Operation],
+        *,
+        session_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
         """Do all operations at one instant, or none. Raises what the first that does not hold would raise alone.
 
-        After a lost reply it is recognised by the nodes it creates and puts, as with `create` and `put`.
+        After a lost reply it is recognised by the nodes it creates and puts, as with `create` and `put`. With
+        `session_id`, or an ephemeral create in it, it happens within one session or not at all (SessionExpiredError).
         """
 
     @abstractmethod

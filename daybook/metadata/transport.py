@@ -17,11 +17,15 @@ class ConnectionLostError(Exception):
 
 
 class Node(NamedTuple):
-    """A node as the server has it; `owner` is the session id of an ephemeral node, else 0."""
+    """A node as the server has it; `owner` is the session id of an ephemeral node, else 0.
+
+    `created_at_ms` is wall-clock time of the servers.
+    """
 
     data: bytes
     version: int
     owner: int
+    created_at_ms: int
 
 
 class Transport(ABC):

@@ -146,7 +146,7 @@ class ZooKeeperTransport(Transport):
         while True:
             try:
                 data, stat = await self._ask(path, lambda: self._client.get_async(path, watch=watch))
-                return Node(data, stat.version, stat.ephemeralOwner)
+                return Node(data, stat.version, stat.ephemeralOwner, stat.ctime)
             except NoNodeError:
                 if (
                     not watched

@@ -264,3 +264,23 @@ async def test_a_closed_store_refuses_and_ends_what_waits(opener: Opener) -> Non
             await soon(waiting)
         with pytest.raises(MetadataUnavailableError, match="closed"):
             await store.get("/n")
+
+
+async def test_a_multi_bound_to_another_session_does_nothing(opener: Opener) -> None:
+    async with stores(opener, 1) as (store,):
+        now_id = store.session.session_id
+        await store.multi([Create("/a")], session_id=now_id)
+        with pytest.raises(SessionExpiredError):
+            await store.multi([Delete("/a", 0)], session_id=now_id + 1)
+        assert await store.exists("/a") == 0
+
+
+async def test_the_servers_clock_tells_when_a_node_was_made(opener: Opener) -> None:
+    async with stores(opener, 2) as (one, two):
+        with pytest.raises(NoNodeError):
+            await one.created_at_ms("/a")
+        await one.create("/a")
+        made = await one.created_at_ms("/a")
+        await one.put("/a", b"changed", 0)
+        await two.create("/b")
+        assert await two.created_at_ms("/a") == made <= await two.created_at_ms("/b")
