@@ -6,7 +6,6 @@ store ends the process without another answer (rule 23): nobody knows what is du
 
 import os
 import threading
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -56,14 +55,18 @@ class Bookie:
         metrics: BookieMetrics,
         *,
         on_failure: Callable[[str], None],
+        on_superseded: Callable[[str], None],
         look_at_space: Callable[[], list[Usage]] | None = None,
     ) -> None:
-        """`on_failure` is told why the process must end; nothing is answered from then on."""
+        """`on_failure` is told why the process must end; nothing is answered from then on.
+
+        So is `on_superseded` when another process is the bookie (rule 57).
+        """
         self.settings = settings
         self.storage = storage
         self.link = link
         self.metrics = metrics
-        self.boot_id = uuid.uuid4().hex
+        self.boot_id = link.claim.boot_id
         self.table = LedgerTable(
             storage, write_cache_bytes=settings.write_cache_bytes, flush_bytes=settings.flush_bytes
         )
@@ -73,6 +76,8 @@ class Bookie:
         self._state_lock = threading.Lock()
         self.table.read_only_reason = self._mode.reason()
         self._on_failure = on_failure
+        self._on_superseded = on_superseded
+        link.on_superseded = self._superseded
         self._failed = threading.Event()
         self._streams: set[AppendStream] = set()
         self._streams_lock = threading.Lock()
@@ -185,14 +190,21 @@ class Bookie:
 
     def fail(self, reason: str) -> None:
         """The process must end: no answer may be given any more (rule 23)."""
+        self._stop_answering()
+        self._on_failure(reason)
+
+    def _superseded(self, reason: str) -> None:
+        self._stop_answering()
+        self._on_superseded(reason)
+
+    def _stop_answering(self) -> None:
         self._failed.set()
         self.table.stop_waiting()
         self.budget.close()
-        self._on_failure(reason)
 
     @property
     def has_failed(self) -> bool:
-        """Whether `fail` was called."""
+        """Whether the process must end without another answer."""
         return self._failed.is_set()
 
     def stop(self) -> None:

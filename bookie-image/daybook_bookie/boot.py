@@ -2,7 +2,9 @@
 
 Rule 29 in its order. A normal start needs every cookie to be there and of one incarnation. A first start or an
 authorised replacement says durably what it is about, creates journal and store, marks every ledger whose metadata names
-the bookie as limbo, durably, and only then stamps directories and ZooKeeper; killed anywhere, it is begun again.
+the bookie as limbo, durably, and only then stamps directories and ZooKeeper; killed anywhere, it is begun again. All that
+while the process holds the claim of the bookie's id, without a break (rule 57): an old process that is cut off and lives
+takes no ledger's first frame after the ledgers were listed.
 """
 
 import fcntl
@@ -11,11 +13,18 @@ import secrets
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from daybook.core.ids import LedgerId
 from daybook.metadata import bookies as metadata_bookies
 from daybook.metadata.instance import read_instance
-from daybook.metadata.store import Versioned
+from daybook.metadata.store import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+    Versioned,
+)
 from daybook.runtime.logs import get_logger
 from daybook_bookie.cookies import (
     Cookie,
@@ -80,6 +89,17 @@ def open_storage(settings: BookieSettings, link: MetadataLink) -> Storage:
     return _Boot(settings, link).open()
 
 
+class _Judged(NamedTuple):
+    """How a bookie may start, and what of the metadata says so."""
+
+    start: Start
+    registered: Versioned[metadata_bookies.Cookie] | None
+    leave: Versioned[bytes] | None
+    """The authorisation of a replacement."""
+    ledgers: list[LedgerId]
+    """Those that name the bookie; nobody asks for them where all cookies are of one incarnation."""
+
+
 class _Boot:
     """One start."""
 
@@ -94,35 +114,44 @@ class _Boot:
         self._identity = Cookie(settings.bookie_id, instance.instance_id, settings.owner_uid)
 
     def open(self) -> Storage:
+        judged = self._judge()
+        _LOG.info("starting", how=judged.start.name)
+        if judged.start is not Start.NORMAL:
+            return self._create()
+        assert judged.registered is not None
+        self._link.claim.incarnation = judged.registered.value.incarnation
+        storage = self._open_disks(new=False)
+        self._finish()
+        return storage
+
+    def _judge(self) -> _Judged:
+        """How the bookie may start, as things are now. Raises CookieError."""
         link, bookie_id = self._link, self._settings.bookie_id
         found = {role: look(disk, self._where(role)) for role, disk in self._disks.items()}
         link.run(link.store.sync(link.layout.root))
-        registered = _from_metadata(link.run(link.bookies.cookie(bookie_id)))
-        authorised = link.run(link.bookies.replacement(bookie_id))
-        whole = registered is not None and all(each.cookie is not None for each in found.values())
+        node = link.run(link.bookies.cookie(bookie_id))
+        registered = None if node is None else _as_in_directories(node.value)
+        leave = link.run(link.bookies.valid_replacement(bookie_id, at_ms=link.run(link.claim.taken_at_ms())))
+        is_one = self._is_one_incarnation(found, registered)
+        ledgers = [] if is_one else link.ledgers_of(bookie_id)
         start = check_cookies(
             self._identity,
             {role: _without_incarnation(each) for role, each in found.items()},
             None if registered is None else replace(registered, incarnation=""),
-            authorised_replacement=authorised is not None,
-            named_by_ledgers=not whole and bool(link.ledgers_of(bookie_id)),
+            authorised_replacement=leave is not None,
+            named_by_ledgers=bool(ledgers),
         )
-        if start is Start.NORMAL and not self._is_one_incarnation(found, registered):
-            self._refuse_unless_replacing(found, authorised=authorised is not None)
+        if start is Start.NORMAL and not is_one:
+            self._refuse_unless_replacing(found, authorised=leave is not None)
             start = Start.REPLACEMENT
-        _LOG.info("starting", how=start.name)
-        if start is Start.NORMAL:
-            storage = self._open_disks(new=False)
-            self._finish()
-            return storage
-        return self._create(start, authorised_version=authorised.version if authorised else None)
+        return _Judged(start, node, leave, ledgers)
 
     def _where(self, role: str) -> str:
         return str(getattr(self._settings, f"{role}_dir"))
 
     def _is_one_incarnation(self, found: dict[str, Found], registered: Cookie | None) -> bool:
         cookies = [registered, *(each.cookie for each in found.values())]
-        return len({cookie.incarnation for cookie in cookies if cookie is not None}) == 1
+        return None not in cookies and len({cookie.incarnation for cookie in cookies if cookie}) == 1
 
     def _refuse_unless_replacing(self, found: dict[str, Found], *, authorised: bool) -> None:
         """Stamped directories that ZooKeeper does not know yet: a replacement that was killed just before its end."""
@@ -145,7 +174,10 @@ class _Boot:
         )
         return Storage.open(self._disks["journal"], self._disks["store"], settings.store_dir, sizes, new=new)
 
-    def _create(self, start: Start, *, authorised_version: int | None) -> Storage:
+    def _create(self) -> Storage:
+        claim = self._link.claim
+        self._link.take_claim()
+        judged = self._judge()
         cookie = replace(self._identity, incarnation=uuid.uuid4().hex)
         for disk in self._disks.values():
             begin_creation(disk, cookie)
@@ -153,20 +185,32 @@ class _Boot:
         forget_roll_back(self._disks["store"])
         storage = self._open_disks(new=True)
         try:
-            if start is Start.REPLACEMENT:
-                self._mark_limbo(storage)
-            for disk in self._disks.values():
-                write_cookie(disk, cookie)
-            self._stamp(cookie, authorised_version)
+            while judged.start is not Start.NORMAL and not self._is_stamped(storage, cookie, judged):
+                _LOG.warning("the claim of the bookie's id was lost: its ledgers are listed again")
+                self._link.take_claim()
+                judged = self._judge()
+            claim.incarnation = cookie.incarnation
             self._finish()
         except BaseException:
             storage.close()
             raise
         return storage
 
-    def _mark_limbo(self, storage: Storage) -> None:
+    def _is_stamped(self, storage: Storage, cookie: Cookie, judged: _Judged) -> bool:
+        """Mark limbo, then stamp directories and ZooKeeper; False if the claim was not held all the while."""
+        if judged.start is Start.REPLACEMENT:
+            self._mark_limbo(storage, judged.ledgers)
+        for disk in self._disks.values():
+            write_cookie(disk, cookie)
+        try:
+            self._stamp(cookie, judged)
+        except (SessionExpiredError, NoNodeError, BadVersionError, NodeExistsError) as error:
+            _LOG.warning("the cookie was not stamped", reason=str(error))
+            return False
+        return True
+
+    def _mark_limbo(self, storage: Storage, ledgers: list[LedgerId]) -> None:
         """Before cookies are stamped, durably: what this bookie may have lost, it must never deny (rule 29)."""
-        ledgers = self._link.ledgers_of(self._settings.bookie_id)
         for begin in range(0, len(ledgers), _MARKS_AT_ONCE):
             part = ledgers[begin : begin + _MARKS_AT_ONCE]
             marks = [limbo_record(ledger_id, secrets.token_bytes(NONCE_BYTES)) for ledger_id in part]
@@ -176,26 +220,20 @@ class _Boot:
             "replacement: this bookie cannot vouch for these ledgers yet", limbo_ledgers=len(ledgers)
         )
 
-    def _stamp(self, cookie: Cookie, authorised_version: int | None) -> None:
+    def _stamp(self, cookie: Cookie, judged: _Judged) -> None:
         link = self._link
         stamp = metadata_bookies.Cookie(
             cookie.bookie_id, cookie.instance_id, cookie.incarnation, cookie.layout, cookie.pool_uid
         )
-        if authorised_version is None:
-            link.run(link.bookies.create_cookie(stamp))
-        else:
-            link.run(link.bookies.use_replacement(stamp, authorised_version=authorised_version))
+        link.run(link.claim.commit(link.bookies.stamping(stamp, over=judged.registered, leave=judged.leave)))
 
     def _finish(self) -> None:
         for disk in self._disks.values():
             finish_creation(disk)
 
 
-def _from_metadata(node: Versioned[metadata_bookies.Cookie] | None) -> Cookie | None:
+def _as_in_directories(known: metadata_bookies.Cookie) -> Cookie:
     """The cookie in ZooKeeper as the directories spell it."""
-    if node is None:
-        return None
-    known = node.value
     return Cookie(known.bookie, known.instance_id, known.pool_uid, known.directories, known.incarnation)
 
 

@@ -1,7 +1,7 @@
 """The metadata store for a process made of threads: an event loop in a thread of its own, and calls that wait for it.
 
 Also where the bookie's own entries in ZooKeeper are kept: its registration follows the bookie's state and comes back
-after a session expiry. Nothing on the way of an entry waits for this: a bookie serves on while ZooKeeper is away
+after a session expiry, unless another process has become the bookie meanwhile (rule 57). Nothing on the way of an entry waits for this: a bookie serves on while ZooKeeper is away
 (rule 46); only what the protocol decides by metadata waits (rules 20, 28 and 29).
 """
 
@@ -19,6 +19,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo
 from daybook.metadata.bookies import BookieDirectory
+from daybook.metadata.claim import Claim, SupersededError
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.registration import Registration
@@ -35,9 +36,13 @@ CALL_TIMEOUT_S: Final = 20.0
 class MetadataLink:
     """A store on a loop of its own. Calls raise what the store raises; MetadataUnavailableError if nothing answers."""
 
-    def __init__(self, open_store: Callable[[], Awaitable[MetadataStore]], cluster: str) -> None:
+    def __init__(
+        self, open_store: Callable[[], Awaitable[MetadataStore]], cluster: str, bookie: BookieId
+    ) -> None:
         """Open the store; raises what `open_store` raises."""
         self.layout = Layout(cluster)
+        self.on_superseded: Callable[[str], None] = lambda _: None
+        """Told once that another process is the bookie, and why that is known; this one must stop."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="metadata", daemon=True)
         self._thread.start()
@@ -53,6 +58,7 @@ class MetadataLink:
             raise
         self.ledgers = LedgerManager(self.store, self.layout)
         self.bookies = BookieDirectory(self.store, self.layout)
+        self.claim = Claim(self.store, self.layout, bookie, uuid.uuid4().hex)
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = CALL_TIMEOUT_S) -> T:
         """Run `work` on the loop and wait for it."""
@@ -69,16 +75,29 @@ class MetadataLink:
     # Ledgers
 
     def read_ledger(self, ledger_id: LedgerId) -> LedgerMetadata | None:
-        """The metadata after a sync (rule 20); None if the ledger does not exist, which is then certain."""
+        """The metadata after a sync (rule 20); None if the ledger does not exist, which is then certain.
+
+        Raises SupersededError if this process is the bookie no more.
+        """
         found = self.read_version(ledger_id)
         return None if found is None else found.value
 
     def read_version(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         """The metadata with its version, after a sync; None if the ledger does not exist."""
         try:
-            return self.run(self.ledgers.read(ledger_id, sync=True))
+            return self.run(self._read_as_the_bookie(ledger_id))
         except NoSuchLedgerError:
             return None
+
+    async def _read_as_the_bookie(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata]:
+        """First the metadata: who claims the bookie's id after the look at the claim finds this ledger (rule 57)."""
+        found = await self.ledgers.read(ledger_id, sync=True)
+        try:
+            await self.claim.check()
+        except SupersededError as error:
+            self._superseded(error)
+            raise
+        return found
 
     def raise_version(self, current: Versioned[LedgerMetadata]) -> int:
         """Write the same metadata back at its version; the new version (rule 47). Raises BadVersionError.
@@ -118,6 +137,10 @@ class MetadataLink:
 
     # Registration
 
+    def take_claim(self) -> None:
+        """Wait until no other process is the bookie, and keep it so; see `Claim.take`."""
+        self.run(self.claim.take(), timeout_s=None)
+
     def register(
         self, info: BookieInfo, *, wait_for_topology: bool, on_registered: Callable[[], None]
     ) -> None:
@@ -150,12 +173,20 @@ class MetadataLink:
             await _first(self.bookies.watch_location(self._wanted.bookie))
         while self._registration is None:
             try:
-                self._registration = await Registration.register(self.store, self.layout, self._wanted)
+                self._registration = await Registration.register(
+                    self.store, self.layout, self._wanted, self.claim, on_superseded=self._superseded
+                )
+            except SupersededError as error:
+                self._superseded(error)
+                return
             except DaybookError as error:
                 _LOG.warning("not registered yet", reason=str(error))
                 await asyncio.sleep(1)
         on_registered()
         await self._update()
+
+    def _superseded(self, error: SupersededError) -> None:
+        self.on_superseded(str(error))
 
     def _spawn_update(self) -> None:
         task = self._loop.create_task(self._update())

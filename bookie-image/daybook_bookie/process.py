@@ -1,8 +1,8 @@
 """The life of the process: everything started in order, a wait for the end, everything ended in order.
 
 The health server comes first, so that a long replay is seen to be alive and not ready; registration comes last, so
-that nobody is sent to a bookie that does not serve. After a failure of journal or store nothing is ended in order: no
-thread may answer anything any more (rule 23).
+that nobody is sent to a bookie that does not serve. After a failure of journal or store, and once another process is the
+bookie, nothing is ended in order: no thread may answer anything any more (rules 23 and 57).
 """
 
 import gc
@@ -14,7 +14,13 @@ from contextlib import ExitStack
 from typing import Final
 
 from daybook.core.errors import DaybookError
-from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED, EXIT_STORAGE_FAILED
+from daybook.core.exits import (
+    EXIT_DISK_LOST,
+    EXIT_FORGOTTEN,
+    EXIT_NOT_STARTED,
+    EXIT_STORAGE_FAILED,
+    EXIT_SUPERSEDED,
+)
 from daybook.core.placement import BookieInfo
 from daybook.metadata.store import MetadataStore
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
@@ -69,6 +75,7 @@ class _Process:
         self._settings = settings
         self._stop = stop
         self._failure = ""
+        self._successor = ""
         self._bookie: Bookie | None = None
         tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_ca)
         credentials = server_credentials(tls) if settings.tls_certificate else None
@@ -81,12 +88,14 @@ class _Process:
         stack.callback(self._health.close)
         self._metrics_server = MetricsServer(registry, parse_address(settings.metrics_address))
         stack.callback(self._metrics_server.close)
-        link = MetadataLink(open_store, settings.cluster)
+        link = MetadataLink(open_store, settings.cluster, settings.bookie_id)
         with ExitStack() as undo:
             undo.callback(link.close)
             storage = open_storage(settings, link)
             undo.callback(storage.close)
-            bookie = Bookie(settings, storage, link, metrics, on_failure=self._fail)
+            bookie = Bookie(
+                settings, storage, link, metrics, on_failure=self._fail, on_superseded=self._superseded
+            )
             self._server = BookieServer(bookie, parse_address(settings.address), credentials)
             undo.pop_all()
         bookie.start()
@@ -109,7 +118,11 @@ class _Process:
         return 0
 
     def _exit_if_failed(self) -> None:
-        """After a failure of journal or store no thread may answer anything any more: end at once."""
+        """After a failure, or beside a successor, no thread may answer anything any more: end at once."""
+        if self._successor:
+            _LOG.critical("the bookie stops: it was replaced", reason=self._successor)
+            sys.stderr.flush()
+            os._exit(EXIT_SUPERSEDED)
         if self._failure:
             _LOG.critical(
                 "the bookie stops: what is durable is unknown, the next start replays", reason=self._failure
@@ -120,6 +133,10 @@ class _Process:
     def _fail(self, reason: str) -> None:
         _LOG.error("storage failed", reason=reason)
         self._failure = self._failure or reason
+        self._stop.set(reason)
+
+    def _superseded(self, reason: str) -> None:
+        self._successor = self._successor or reason
         self._stop.set(reason)
 
     def _info(self) -> BookieInfo:

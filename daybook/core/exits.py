@@ -14,3 +14,6 @@ EXIT_DISK_LOST: Final = 4
 """The metadata store has its cookie and all its directories are empty: replace it if the disks are gone (rule 29)."""
 EXIT_FORGOTTEN: Final = 5
 """Its directories have its cookie and the metadata store has none: it was decommissioned, and comes back (rule 29)."""
+EXIT_SUPERSEDED: Final = 6
+"""Another process has become the bookie, or its cookie was replaced or deleted: do not start this one again on what it has
+(rule 57)."""

@@ -5,10 +5,12 @@ of both with the topology laid over it (the operator's word wins over what a boo
 replacements change by version and together, so that an authorisation is used once (rule 29).
 """
 
+import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, check_bookie_id
@@ -27,6 +29,12 @@ from daybook.metadata.store import (
     Watch,
 )
 from daybook.metadata.tree import list_directory
+from daybook.runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+REPLACEMENT_VALID_MS: Final = 24 * 3600 * 1000
+"""How long a replacement stays authorised: time to change a disk, and not for a mount that fails months later."""
 
 
 class BookieStillRegisteredError(MetadataError):
@@ -80,8 +88,23 @@ class BookieDirectory:
         """Work on the bookies of `layout` in `store`."""
         self._store = store
         self._layout = layout
+        self._reading = asyncio.Lock()
 
     # Presence.
+
+    async def registered(self, bookie: BookieId) -> BookieInfo | None:
+        """The bookie's registration as it is now, without its place in the topology; None if it has none.
+
+        Who hears it hears of no older one afterwards, from whatever snapshot of this directory.
+        """
+        async with self._reading:
+            for writable in (True, False, True):  # it moves from one to the other, perhaps between two looks
+                try:
+                    node = await self._store.get(self._layout.registration(bookie, writable=writable))
+                except NoNodeError:
+                    continue
+                return info_from_json(bookie, node.value, writable=writable)
+        return None
 
     async def bookies(self) -> Mapping[BookieId, BookieInfo]:
         """The bookies that are registered now, by id in order; those that are not writable are read-only."""
@@ -110,6 +133,10 @@ class BookieDirectory:
             watch.close()
 
     async def _snapshot(self, watch: Watch) -> dict[BookieId, BookieInfo]:
+        async with self._reading:  # one after the other, or an older look would have the last word
+            return await self._read(watch)
+
+    async def _read(self, watch: Watch) -> dict[BookieId, BookieInfo]:
         locations = _locations(await watch.get(self._layout.topology))
         found: dict[BookieId, BookieInfo] = {}
         for directory, writable in ((self._layout.read_only, False), (self._layout.available, True)):
@@ -174,26 +201,31 @@ class BookieDirectory:
         """The ids of all bookies that ever started and were not decommissioned."""
         return await list_directory(self._store, self._layout.cookies)
 
-    async def create_cookie(self, cookie: Cookie) -> None:
-        """Stamp a bookie's first cookie. Raises NodeExistsError if it has one."""
-        await self._store.create(self._layout.cookie(check_bookie_id(cookie.bookie)), cookie.to_json())
-
     async def delete_cookie(self, bookie: BookieId, version: int) -> None:
         """Forget a decommissioned bookie. Raises BadVersionError, NoNodeError."""
         await self._store.delete(self._layout.cookie(bookie), version)
 
     async def authorise_replacement(self, bookie: BookieId, *, by: str, now_ms: int) -> None:
-        """Let `bookie` start once on empty directories (rule 29); asking twice is the same.
+        """Let `bookie` start once on empty directories (rule 29), within `REPLACEMENT_VALID_MS`; asking again renews it.
 
         Raises BookieStillRegisteredError while it is registered. That the old process is certainly dead, not merely cut
-        off, is for whoever asks to know.
+        off, is for whoever asks to know. `now_ms` is for people: its age is told by the clock of ZooKeeper.
         """
         check_bookie_id(bookie)
         await self._refuse_if_registered(bookie)
-        data = json.dumps({"by": by, "atMs": now_ms}).encode()
-        try:
-            await self._store.create(self._layout.replacement(bookie), data)
-        except NodeExistsError:
+        data = json.dumps({"by": by, "atMs": now_ms, "token": uuid.uuid4().hex}).encode()
+        path = self._layout.replacement(bookie)
+        while True:
+            before = await self.replacement(bookie)
+            renewed = [] if before is None else [Delete(path, before.version)]
+            try:
+                await self._store.multi([*renewed, Create(path, data)])
+            except NodeExistsError:
+                continue  # somebody else asked just now
+            except NoNodeError:
+                if before is None:
+                    raise
+                continue  # it was used just now
             return
 
     async def _refuse_if_registered(self, bookie: BookieId) -> None:
@@ -211,19 +243,38 @@ class BookieDirectory:
         except NoNodeError:
             return None
 
-    async def use_replacement(self, cookie: Cookie, *, authorised_version: int) -> None:
-        """Stamp the new cookie and use up the authorisation, at one instant.
+    async def valid_replacement(self, bookie: BookieId, *, at_ms: int | None) -> Versioned[bytes] | None:
+        """As `replacement`, but one that was not used in time is taken away. `at_ms` is now, by the servers' clock.
 
-        Only after every ledger that names the bookie was durably marked limbo (rule 29). Raises NoNodeError and
-        BadVersionError if the authorisation or the old cookie changed meanwhile.
+        None: what the time is cannot be told yet, and every authorisation counts.
         """
-        old = await self.cookie(cookie.bookie)
-        path = self._layout.cookie(cookie.bookie)
+        leave = await self.replacement(bookie)
+        path = self._layout.replacement(bookie)
+        if leave is None or at_ms is None:
+            return leave
+        age_ms = at_ms - await self._store.created_at_ms(path)
+        if age_ms <= REPLACEMENT_VALID_MS:
+            return leave
+        log.warning("an authorised replacement was not used in time", bookie=bookie, age_ms=age_ms)
+        await self._store.delete(path, leave.version)
+        return None
+
+    def stamping(
+        self, cookie: Cookie, *, over: Versioned[Cookie] | None, leave: Versioned[bytes] | None
+    ) -> list[Operation]:
+        """What stamps `cookie` in place of `over` and uses up the authorisation, to be done at one instant.
+
+        Only after every ledger that names the bookie was durably marked limbo (rule 29), by whoever has the claim (rule 57).
+        """
+        path = self._layout.cookie(check_bookie_id(cookie.bookie))
         stamp: Operation = (
-            Create(path, cookie.to_json()) if old is None else Put(path, cookie.to_json(), old.version)
+            Create(path, cookie.to_json()) if over is None else Put(path, cookie.to_json(), over.version)
         )
-        authorised = Delete(self._layout.replacement(cookie.bookie), authorised_version)
-        await self._store.multi([authorised, stamp])
+        return (
+            [stamp]
+            if leave is None
+            else [stamp, Delete(self._layout.replacement(cookie.bookie), leave.version)]
+        )
 
 
 def info_to_json(info: BookieInfo) -> bytes:

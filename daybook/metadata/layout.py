@@ -118,6 +118,15 @@ class Layout:
         return f"{self.replacements}/{bookie}"
 
     @property
+    def claims(self) -> str:
+        """The directory of the processes that are bookies."""
+        return f"{self.root}/bookies/claims"
+
+    def claim(self, bookie: BookieId) -> str:
+        """The ephemeral node of the process that is `bookie` (rule 57)."""
+        return f"{self.claims}/{bookie}"
+
+    @property
     def topology(self) -> str:
         """Region, zone, rack and node of every bookie, one JSON object."""
         return f"{self.root}/bookies/topology"
@@ -174,6 +183,7 @@ class Layout:
             self.read_only,
             self.cookies,
             self.replacements,
+            self.claims,
             self.tasks,
             self.task_locks,
             self.auditor,

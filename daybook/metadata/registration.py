@@ -1,19 +1,23 @@
 """Keeps a bookie registered: through session expiries, changes of mode, and a predecessor that is not gone yet.
 
-Session expiry is not a crash (rule 42): the bookie goes on and its node is made again in the new session. A node that
-somebody else holds is waited for, never removed: only its session's end proves that its process stopped.
+Session expiry is not a crash (rule 42): the bookie goes on and its node is made again in the new session, together with
+its claim, and only while its cookie is the bookie's (rule 57). A node that somebody else holds is waited for, never
+removed: only its session's end proves that its process stopped.
 """
 
 import asyncio
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from daybook.core.errors import MetadataError, MetadataUnavailableError
+from daybook.core.errors import MetadataUnavailableError
 from daybook.core.placement import BookieInfo
-from daybook.metadata.bookies import info_from_json, info_to_json
+from daybook.metadata.bookies import info_to_json
+from daybook.metadata.claim import TAKE_TIMEOUT_S, Claim, RegisteredElsewhereError, SupersededError
 from daybook.metadata.layout import Layout
 from daybook.metadata.store import (
+    BadVersionError,
     Create,
     Delete,
     MetadataStore,
@@ -29,32 +33,44 @@ from daybook.runtime.logs import get_logger
 log = get_logger(__name__)
 
 
-class RegisteredElsewhereError(MetadataError):
-    """Another process is registered under the bookie's id and does not go away."""
-
-
 class Registration:
     """A bookie's ephemeral node. Made by `register`; `close` takes the bookie off the list."""
 
-    def __init__(self, store: MetadataStore, layout: Layout, info: BookieInfo) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        layout: Layout,
+        info: BookieInfo,
+        claim: Claim,
+        on_superseded: Callable[[SupersededError], None],
+    ) -> None:
         """Use `register`."""
-        assert info.boot_id, "a registration is told from others by its boot id"
+        assert info.bookie == claim.bookie
         self._store = store
         self._layout = layout
-        self._info = info
+        self._claim = claim
+        self._on_superseded = on_superseded
+        self._info = replace(info, boot_id=claim.boot_id)
         self._changing = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
 
     @classmethod
     async def register(
-        cls, store: MetadataStore, layout: Layout, info: BookieInfo, *, wait_s: float = 30.0
+        cls,
+        store: MetadataStore,
+        layout: Layout,
+        info: BookieInfo,
+        claim: Claim,
+        *,
+        on_superseded: Callable[[SupersededError], None],
+        wait_s: float = TAKE_TIMEOUT_S,
     ) -> "Registration":
-        """Register, once a predecessor's node is gone, and stay registered.
+        """Register, once a predecessor's node is gone, and stay registered, until another process is the bookie.
 
-        `info.boot_id` must differ from start to start. Raises RegisteredElsewhereError if the predecessor's node stays
-        for `wait_s`: longer than a session lasts, so that it means a second process.
+        Then `on_superseded` is told. Raises RegisteredElsewhereError if the predecessor's node stays for `wait_s`, and
+        SupersededError.
         """
-        registration = cls(store, layout, info)
+        registration = cls(store, layout, info, claim, on_superseded)
         try:
             async with asyncio.timeout(wait_s):
                 await registration._make_node()
@@ -99,7 +115,7 @@ class Registration:
                 await self._keeper
         with suppress(NoNodeError, MetadataUnavailableError):
             if await self._is_own(self._path(self._info)):
-                await self._store.delete(self._path(self._info), session_id=self._store.session.session_id)
+                await self._claim.release([Delete(self._path(self._info), None)])
 
     async def _keep(self) -> None:
         """Make the node again whenever it is gone."""
@@ -114,39 +130,33 @@ class Registration:
                 await self._make_node()
             except StoreClosedError:
                 return
+            except SupersededError as error:
+                self._on_superseded(error)
+                return
             except (MetadataUnavailableError, StoreError) as error:
                 log.warning(
                     "bookie is not registered; trying again", bookie=self._info.bookie, error=str(error)
                 )
 
     async def _make_node(self) -> None:
-        """Create the node, waiting until neither directory holds one of another process."""
+        """Create the node, waiting until no other process has the claim or a node in either directory."""
         watch = self._store.watch()
         try:
             while True:
-                others = [
-                    path
-                    for path in (
-                        self._layout.registration(self._info.bookie, writable=writable)
-                        for writable in (True, False)
-                    )
-                    if await watch.get(path) is not None and not await self._is_own(path)
-                ]
-                if others:
-                    log.info("waiting for the former registration to end", paths=others)
-                    await watch.changed()
-                    continue
                 async with self._changing:
-                    path = self._path(self._info)
+                    node = Create(self._path(self._info), info_to_json(self._info), ephemeral=True)
                     try:
-                        await self._store.create(path, info_to_json(self._info), ephemeral=True)
+                        is_made = await self._claim.register(watch, [node])
                     except NodeExistsError:
-                        if not await self._is_own(path):
+                        if not await self._is_own(node.path):
                             continue
-                    except SessionExpiredError:
+                        is_made = True
+                    except (SessionExpiredError, BadVersionError):
                         continue
+                if is_made:
                     log.info("bookie registered", bookie=self._info.bookie, writable=self._info.writable)
                     return
+                await watch.changed()
         finally:
             watch.close()
 
@@ -156,8 +166,7 @@ class Registration:
             node = await self._store.get(path)
         except NoNodeError:
             return False
-        found = info_from_json(self._info.bookie, node.value, writable=True)
-        return found.boot_id == self._info.boot_id
+        return self._claim.is_own_registration(node.value)
 
     def _path(self, info: BookieInfo) -> str:
         return self._layout.registration(info.bookie, writable=info.writable)

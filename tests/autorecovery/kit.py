@@ -264,7 +264,8 @@ class FakeCluster:
             path = LAYOUT.registration(name, writable=writable)
             await self.store.create(path, info_to_json(info), parents=True)
             if await self.directory.cookie(name) is None:
-                await self.directory.create_cookie(Cookie(name, "i", "1", ()))
+                cookie = Cookie(name, "i", "1", ())
+                await self.store.multi(self.directory.stamping(cookie, over=None, leave=None))
         await self.refresh()
 
     async def unregister(self, *names: BookieId) -> None:

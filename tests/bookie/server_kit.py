@@ -110,7 +110,7 @@ class RunningBookie:
 
     def _start(self) -> None:
         settings = settings_for(self.directory, **self._changes)
-        self.link = MetadataLink(formatted_store(self.metadata), settings.cluster)
+        self.link = MetadataLink(formatted_store(self.metadata), settings.cluster, settings.bookie_id)
         try:
             storage = open_storage(settings, self.link)
         except BaseException:
@@ -123,6 +123,7 @@ class RunningBookie:
             self.link,
             BookieMetrics(self.registry),
             on_failure=self._on_failure,
+            on_superseded=self._on_failure,
             look_at_space=lambda: self.usages,
         )
         self.server = BookieServer(self.bookie, Address("127.0.0.1", 0), self._credentials)

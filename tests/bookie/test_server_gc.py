@@ -196,7 +196,7 @@ def test_a_ledger_that_was_deleted_while_a_stream_held_it_leaves_nothing_in_memo
 
 def test_rule_47_the_raise_of_another_bookie_is_not_taken_for_the_own(bookie: RunningBookie) -> None:
     """The request is lost, another bookie raises the same version, and the retry meets its write."""
-    other = MetadataLink(formatted_store(bookie.metadata), bookie.link.layout.cluster)
+    other = MetadataLink(formatted_store(bookie.metadata), bookie.link.layout.cluster, "b0")
     try:
         current = bookie.link.read_version(1)
         assert current is not None

@@ -197,7 +197,7 @@ def test_a_bookie_that_only_a_ledger_names_may_be_replaced_and_any_other_by_forc
                 left.append(await directory.replacement(words[0]) is not None)
                 await store.delete(layout.replacement(words[0]))
         finally:
-            await directory.create_cookie(cookie.value)
+            await store.multi(directory.stamping(cookie.value, over=None, leave=None))
             await store.close()
             await asyncio.to_thread(cluster.start_bookie, "bookie-3")
 

@@ -7,10 +7,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.placement import BookieInfo
 from daybook.core.quorum import Quorum
+from daybook.metadata.bookies import BookieDirectory, Cookie
+from daybook.metadata.claim import Claim, SupersededError
 from daybook.metadata.instance import format_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.memory import MemoryServer, MemoryStore
+from daybook.metadata.registration import Registration
 from daybook.metadata.store import MetadataStore
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 
@@ -66,6 +70,29 @@ def ledger(ledger_id: int, **changes: Any) -> LedgerMetadata:
         "fragments": (Fragment(0, 0, ("b1", "b2", "b3")),),
     }
     return LedgerMetadata(**{**values, **changes})
+
+
+async def claim_of(store: MetadataStore, info: BookieInfo, incarnation: str = "incarnation-1") -> Claim:
+    """The claim of a process that has the bookie's directories, which are stamped in the metadata if they are not yet."""
+    directory = BookieDirectory(store, LAYOUT)
+    if await directory.cookie(info.bookie) is None:
+        cookie = Cookie(info.bookie, "instance", incarnation, ("journal", "store"))
+        await store.multi(directory.stamping(cookie, over=None, leave=None))
+    claim = Claim(store, LAYOUT, info.bookie, info.boot_id)
+    claim.incarnation = incarnation
+    return claim
+
+
+async def register(
+    store: MetadataStore,
+    info: BookieInfo,
+    *,
+    on_superseded: Callable[[SupersededError], None] = lambda _: None,
+    wait_s: float = 30.0,
+) -> Registration:
+    """Register a bookie as its process does."""
+    claim = await claim_of(store, info)
+    return await Registration.register(store, LAYOUT, info, claim, on_superseded=on_superseded, wait_s=wait_s)
 
 
 async def soon(awaitable: Any, timeout_s: float = 10.0) -> Any:

@@ -17,10 +17,10 @@ from daybook.metadata.bookies import (
     info_from_json,
     info_to_json,
 )
-from daybook.metadata.registration import RegisteredElsewhereError, Registration
+from daybook.metadata.claim import RegisteredElsewhereError
 from daybook.metadata.store import BadVersionError, NodeExistsError, NoNodeError
 from daybook.metadata.tree import IncompleteListingError
-from tests.metadata.harness import LAYOUT, Opener, following, formatted, memory_opener, soon, stores
+from tests.metadata.harness import LAYOUT, Opener, following, formatted, memory_opener, register, soon, stores
 
 INFO = BookieInfo(
     "ns.pool-0",
@@ -67,7 +67,7 @@ async def test_a_registered_bookie_is_seen_with_the_operators_topology(opener: O
         await formatted(one)
         directory = BookieDirectory(two, LAYOUT)
         assert await directory.bookies() == {}
-        registration = await Registration.register(one, LAYOUT, INFO)
+        registration = await register(one, INFO)
         await two.sync()
         assert await directory.bookies() == {INFO.bookie: INFO}
         await directory.set_locations({INFO.bookie: Location("R", "Z", "rack-9", "N"), "other": Location()})
@@ -91,8 +91,8 @@ async def test_watchers_see_bookies_come_change_and_go(opener: Opener) -> None:
             await soon(following(directory.watch_bookies(), seen, lambda: seen[-1] == expected))
 
         watching = asyncio.create_task(until({"b1": info(1), "b2": info(2)}))
-        first = await Registration.register(one, LAYOUT, info(1))
-        await Registration.register(two, LAYOUT, info(2))
+        first = await register(one, info(1))
+        await register(two, info(2))
         await watching
         watching = asyncio.create_task(until({"b1": info(1, writable=False, free_bytes=3), "b2": info(2)}))
         await first.update(info(1, free_bytes=3))
@@ -108,7 +108,7 @@ async def test_a_change_of_mode_never_leaves_a_bookie_in_no_list() -> None:
     _, opener = memory_opener()
     async with stores(opener, 2) as (one, two):
         await formatted(one)
-        registration = await Registration.register(one, LAYOUT, info(1))
+        registration = await register(one, info(1))
         counts: list[int] = []
         watch = two.watch()
 
@@ -131,7 +131,7 @@ async def test_rule_42_a_bookie_registers_again_after_its_session_expired() -> N
     server, opener = memory_opener()
     async with stores(opener, 2) as (one, two):
         await formatted(one)
-        await Registration.register(one, LAYOUT, info(1))
+        await register(one, info(1))
         for _ in range(3):
             before = one.session.session_id
             server.expire(before)
@@ -149,8 +149,8 @@ async def test_a_restarted_bookie_waits_for_its_predecessors_session_to_end() ->
     server, opener = memory_opener()
     async with stores(opener, 2) as (one, two):
         await formatted(one)
-        await Registration.register(one, LAYOUT, info(1, boot_id="old", writable=False))
-        restarted = asyncio.create_task(Registration.register(two, LAYOUT, info(1, boot_id="new")))
+        await register(one, info(1, boot_id="old", writable=False))
+        restarted = asyncio.create_task(register(two, info(1, boot_id="new")))
         await asyncio.sleep(0.02)
         assert not restarted.done()
         await one.close()
@@ -163,9 +163,9 @@ async def test_a_second_process_under_the_same_id_is_refused() -> None:
     _, opener = memory_opener()
     async with stores(opener, 2) as (one, two):
         await formatted(one)
-        await Registration.register(one, LAYOUT, info(1, boot_id="one"))
+        await register(one, info(1, boot_id="one"))
         with pytest.raises(RegisteredElsewhereError, match="does it run twice"):
-            await Registration.register(two, LAYOUT, info(1, boot_id="two"), wait_s=0.05)
+            await register(two, info(1, boot_id="two"), wait_s=0.05)
         assert (await BookieDirectory(two, LAYOUT).bookies())["b1"].boot_id == "one"
 
 
@@ -180,7 +180,7 @@ async def test_bookies_are_not_reported_gone_while_the_store_is_away() -> None:
     server, opener = memory_opener()
     async with stores(opener, 2) as (one, two):
         await formatted(one)
-        await Registration.register(one, LAYOUT, info(1))
+        await register(one, info(1))
         values = BookieDirectory(two, LAYOUT).watch_bookies()
         assert await anext(values) == {"b1": info(1)}
         following_value = asyncio.ensure_future(anext(values))
@@ -197,9 +197,9 @@ async def test_cookies_are_stamped_once_and_deleted_by_version(opener: Opener) -
         await formatted(store)
         directory = BookieDirectory(store, LAYOUT)
         assert await directory.cookie(COOKIE.bookie) is None
-        await directory.create_cookie(COOKIE)
+        await store.multi(directory.stamping(COOKIE, over=None, leave=None))
         with pytest.raises(NodeExistsError):
-            await directory.create_cookie(COOKIE)
+            await store.multi(directory.stamping(COOKIE, over=None, leave=None))
         found = await directory.cookie(COOKIE.bookie)
         assert found is not None
         assert found == (COOKIE, 0)
@@ -214,8 +214,8 @@ async def test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used
     async with stores(opener, 2) as (one, two):
         await formatted(one)
         directory = BookieDirectory(two, LAYOUT)
-        await directory.create_cookie(COOKIE)
-        old = await Registration.register(one, LAYOUT, INFO)
+        await two.multi(directory.stamping(COOKIE, over=None, leave=None))
+        old = await register(one, INFO)
         with pytest.raises(BookieStillRegisteredError, match="stop it first"):
             await directory.authorise_replacement(INFO.bookie, by="me", now_ms=1)
         await old.update(BookieInfo(INFO.bookie, writable=False))
@@ -228,8 +228,10 @@ async def test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used
         authorised = await directory.replacement(INFO.bookie)
         assert authorised is not None
         stamped = Cookie(COOKIE.bookie, "instance", "incarnation-2", ("/journal", "/ledgers"), "uid")
-        await directory.use_replacement(stamped, authorised_version=authorised.version)
-        assert await directory.cookie(COOKIE.bookie) == (stamped, 1)
+        before = await directory.cookie(COOKIE.bookie)
+        await two.multi(directory.stamping(stamped, over=before, leave=authorised))
+        now = await directory.cookie(COOKIE.bookie)
+        assert now == (stamped, 1)
         with pytest.raises(NoNodeError):
-            await directory.use_replacement(stamped, authorised_version=authorised.version)
+            await two.multi(directory.stamping(stamped, over=now, leave=authorised))
         assert await directory.cookie(COOKIE.bookie) == (stamped, 1)

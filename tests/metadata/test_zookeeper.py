@@ -20,13 +20,21 @@ from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.kazoo_session import SessionClient
 from daybook.metadata.lease import acquire
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.registration import Registration
 from daybook.metadata.store import NoNodeError, Session, StoreClosedError, StoreError, Versioned
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.clock import monotonic_s
 from daybook.runtime.ports import HeldPort
 from tests.fixtures.zookeeper import expire_session
-from tests.metadata.harness import LAYOUT, following, formatted, ledger, soon, stores, zookeeper_opener
+from tests.metadata.harness import (
+    LAYOUT,
+    following,
+    formatted,
+    ledger,
+    register,
+    soon,
+    stores,
+    zookeeper_opener,
+)
 
 SESSION_S = 5.0
 PING_ANSWER = {4: struct.pack(">i", 16), 16: struct.pack(">iqi", -2, 0, 0)}
@@ -169,7 +177,7 @@ async def test_rule_46_a_pause_longer_than_the_session_ends_leases_in_time_and_b
     async with stores(opener, 2) as (one, two):
         await formatted(one)
         info = BookieInfo("b1", boot_id="boot")
-        await Registration.register(one, LAYOUT, info)
+        await register(one, info)
         lease = await acquire(one, "/lock", "me")
         assert lease is not None
         seen: list[object] = []
@@ -228,7 +236,7 @@ async def test_rule_42_an_expired_session_is_not_a_crash(zookeeper: str) -> None
         assert isinstance(one, ZooKeeperStore)
         await formatted(one)
         info = BookieInfo("b1", boot_id="boot")
-        await Registration.register(one, LAYOUT, info)
+        await register(one, info)
         lease = await acquire(one, "/lock", "me")
         assert lease is not None
         before = one.session

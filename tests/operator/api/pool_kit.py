@@ -33,6 +33,7 @@ from daybook.core.errors import MetadataUnavailableError
 from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
 from daybook.core.placement import BookieInfo
 from daybook.metadata.bookies import BookieDirectory, Cookie
+from daybook.metadata.claim import Claim
 from daybook.metadata.layout import Layout
 from daybook.metadata.registration import Registration
 from daybook.metadata.store import MetadataStore
@@ -196,10 +197,14 @@ class PretendBookies:
         place = (await self._directory.topology()).get(bookie)
         if place is None:
             return None
-        info = BookieInfo(
-            bookie, address="127.0.0.1:9", boot_id=uuid.uuid4().hex, capacity_bytes=100, free_bytes=80
+        info = BookieInfo(bookie, address="127.0.0.1:9", capacity_bytes=100, free_bytes=80)
+        claim = Claim(self._store, self._layout, bookie, uuid.uuid4().hex)
+        cookie = await self._directory.cookie(bookie)
+        assert cookie is not None
+        claim.incarnation = cookie.value.incarnation
+        self.registered[ordinal] = await Registration.register(
+            self._store, self._layout, info, claim, on_superseded=lambda error: _LOG.error(str(error))
         )
-        self.registered[ordinal] = await Registration.register(self._store, self._layout, info)
         return "ready"
 
     async def _claim_identity(self, bookie: str, disk: str, owner: str) -> int | None:
@@ -210,9 +215,9 @@ class PretendBookies:
         if (node is not None) != (disk in self.disks):
             if replacement is None:
                 return EXIT_DISK_LOST if node is not None else EXIT_FORGOTTEN
-            await self._directory.use_replacement(fresh, authorised_version=replacement.version)
+            await self._store.multi(self._directory.stamping(fresh, over=node, leave=replacement))
         elif node is None:
-            await self._directory.create_cookie(fresh)
+            await self._store.multi(self._directory.stamping(fresh, over=None, leave=None))
         else:
             assert node.value.pool_uid == owner, "its cookie is of another pool"
         self.disks.add(disk)
