@@ -33,6 +33,7 @@ SLEEPS: dict[str, str] = {
     "tests/cluster/nodes.py": "daemons that start can only be asked again",
     "tests/cluster/sandbox.py": "the end of a process that is no child of ours",
     "tests/cluster/process.py": "a server that starts can only be asked again",
+    "tests/metadata/test_claim.py": "that a process still waits takes time to show",
     "tests/metadata/test_bookies.py": "that a registration, or the news of one, still waits takes time to show",
     "tests/sim/shipped/reading.py": "the pace of simulated users, in simulated time",
     "tests/sim/shipped/test_parts.py": "that simulated time passes is what is tested",

@@ -52,7 +52,7 @@ class BookieServer:
             asks_for_certificates=settings.tls_ca is not None,
         )
         self._server = grpc.server(self._pools["control"], options=SERVER_OPTIONS)
-        admission = _Admission(self._handlers(), settings.bookie_id, self._too_many_reads)
+        admission = _Admission(self._handlers(), settings.bookie_id, bookie.boot_id, self._too_many_reads)
         self._server.add_generic_rpc_handlers((admission,))
         text = str(address)
         port = (
@@ -164,13 +164,20 @@ class _CountingPool(ThreadPoolExecutor):
 
 
 class _Admission(grpc.GenericRpcHandler):
-    """Refuses calls that are meant for another bookie, and reads while too many wait, before they cost anything."""
+    """Refuses calls that are meant for another bookie, or for another process of this one, and reads while too many wait,
+    before they cost anything.
+    """
 
     def __init__(
-        self, handlers: grpc.GenericRpcHandler, bookie: BookieId, too_many_reads: Callable[[], bool]
+        self,
+        handlers: grpc.GenericRpcHandler,
+        bookie: BookieId,
+        boot_id: str,
+        too_many_reads: Callable[[], bool],
     ) -> None:
         self._handlers = handlers
         self._bookie = bookie
+        self._boot_id = boot_id
         self._too_many_reads = too_many_reads
 
     def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
@@ -178,6 +185,9 @@ class _Admission(grpc.GenericRpcHandler):
         for key, meant in details.invocation_metadata or ():
             if key == service.BOOKIE_METADATA and meant != self._bookie:
                 return grpc.unary_stream_rpc_method_handler(partial(_refuse_other, self._bookie, meant))
+            if key == service.BOOT_METADATA and meant != self._boot_id:
+                refuse = partial(_refuse_other_process, self._bookie, self._boot_id, meant)
+                return grpc.unary_stream_rpc_method_handler(refuse)
         if details.method == _READ_METHOD and self._too_many_reads():
             return grpc.unary_stream_rpc_method_handler(_refuse_read)
         return self._handlers.service(details)
@@ -189,6 +199,15 @@ def _refuse_other(
     context.abort(
         grpc.StatusCode.FAILED_PRECONDITION,
         f"here answers bookie {bookie}, not {meant!r}: the address is from before another bookie got it",
+    )
+
+
+def _refuse_other_process(
+    bookie: BookieId, boot_id: str, meant: str | bytes, _: bytes, context: grpc.ServicerContext
+) -> Iterator[bytes]:
+    context.abort(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        f"here answers process {boot_id} of bookie {bookie}, registered is {meant!r}: it is not registered yet, or no more",
     )
 
 

@@ -174,7 +174,9 @@ def replace(
         await client.directory.authorise_replacement(bookie, by=getuser(), now_ms=now_ms)
 
     with_client(where, work)
-    out.print(f"bookie {bookie} may start once on empty directories; the auditor then restores what it owes")
+    out.print(
+        f"bookie {bookie} may start once on empty directories, within a day; the auditor then restores what it owes"
+    )
 
 
 async def _refuse_unknown(client: "daybook.Client", bookie: BookieId) -> None:

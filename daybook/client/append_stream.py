@@ -9,7 +9,7 @@ without an answer is unknown, and each ledger that had frames on it is told so o
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, TypeAlias
 
 import grpc
@@ -74,16 +74,18 @@ class AppendStream:
         bookie: BookieId,
         open_channel: Callable[[], AioChannel],
         client_name: str,
+        is_registered: Callable[[str], Awaitable[bool]],
         room: Callable[[], None],
         tell_trouble: Callable[[str], None],
     ) -> None:
         """`open_channel` makes a channel to where the bookie is now; `room` is called when more could be sent.
 
-        `tell_trouble` is told why the bookie is not reached, and "" once it is.
+        `is_registered` says whether the process with this boot id is the bookie (rule 57). `tell_trouble` is told why the bookie is not reached, and "" once it is.
         """
         self.bookie = bookie
         self._open_channel = open_channel
         self._client_name = client_name
+        self._is_registered = is_registered
         self._room = room
         self._tell_trouble = tell_trouble
         self._queue: deque[_Queued] = deque()
@@ -142,6 +144,12 @@ class AppendStream:
         for attaching in self._attaching.values():
             attaching.frames[:] = [item for item in attaching.frames if item.sink is not sink]
 
+    def registered_as(self, boot_id: str) -> None:
+        """The process with `boot_id` is the bookie: a stream to another one ends (rule 57)."""
+        if self._task is not None and self._boot_id not in ("", boot_id):
+            log.info("append stream to a process that is the bookie no more", bookie=self.bookie)
+            self._task.cancel()
+
     async def close(self) -> None:
         """End the stream; whoever has frames on it is told, as when it ends by itself. Sending opens another one."""
         if self._task is not None:
@@ -184,6 +192,12 @@ class AppendStream:
             raise StreamError(msg)
         if answer.hello.bookie_id != self.bookie:
             msg = f"at the address of bookie {self.bookie} answers bookie {answer.hello.bookie_id}"
+            raise StreamError(msg)
+        if not await self._is_registered(answer.hello.boot_id):
+            msg = (
+                f"at the address of bookie {self.bookie} answers process {answer.hello.boot_id}, which is not registered: "
+                "it just started, or it was replaced"
+            )
             raise StreamError(msg)
         self._boot_id = answer.hello.boot_id
         self._tell_trouble("")
@@ -307,6 +321,7 @@ class AppendStream:
         self._attached.clear()
         self._window = StreamWindow()
         self._task = None
+        self._boot_id = ""
         for sink in dict.fromkeys(unknown):
             sink.bookie_failed(self.bookie)
         self._room()

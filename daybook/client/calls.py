@@ -77,10 +77,15 @@ class BookieCalls:
         bookie: BookieId,
         channel: AioChannel,
         tell_trouble: Callable[[str], None] = lambda _: None,
+        *,
+        boot_id: str = "",
     ) -> None:
-        """`channel` is closed by whoever opened it; `tell_trouble` is told why a call got no answer."""
+        """`channel` is closed by whoever opened it; `tell_trouble` is told why a call got no answer.
+
+        Only the process with `boot_id` answers, if that is known (rule 57).
+        """
         self.bookie = bookie
-        self.stub = BookieStub(channel, bookie)
+        self.stub = BookieStub(channel, bookie, boot_id)
         self._tell_trouble = tell_trouble
 
     def _failed(self, error: grpc.aio.AioRpcError) -> Code:

@@ -1,7 +1,7 @@
 """Every bookie this client talks to: where each is now, its append stream and its calls."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ from daybook.client.calls import BookieCalls
 from daybook.client.flush_queue import FlushQueue
 from daybook.client.sink import FrameSink
 from daybook.client.trouble import Troubles
-from daybook.core.errors import Code
+from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement import BookieInfo
 from daybook.runtime.logs import get_logger
@@ -22,6 +22,8 @@ from daybook.wire.service import AioChannel, OpenChannel
 
 RETIRE_GRACE_S: Final = 120.0
 """How long a channel that was replaced may still be used by who has it; above the longest poll."""
+CONFIRM_TIMEOUT_S: Final = 5.0
+"""How long the metadata store may take to say which process a bookie is."""
 RENEWAL_PAUSE_S: Final = 1.0
 """A channel lives so long before it is left for other credentials: whoever is given new ones at every look would otherwise
 open a channel for each call, and all of them stay for the grace."""
@@ -61,6 +63,8 @@ class ChannelPool:
         self._client_name = client_name
         self._credentials = credentials
         self._bookies: Mapping[BookieId, BookieInfo] = {}
+        self.read_registration: Callable[[BookieId], Awaitable[BookieInfo | None]] = self._as_known
+        """How to ask the metadata store, once there is one."""
         self._streams: dict[BookieId, AppendStream] = {}
         self._calls: dict[BookieId, _Open] = {}
         self._closed = asyncio.Event()
@@ -73,6 +77,33 @@ class ChannelPool:
     def bookies_changed(self, bookies: Mapping[BookieId, BookieInfo]) -> None:
         """Where the registered bookies are now. One that vanished keeps its channels: it may serve on (rule 46)."""
         self._bookies = {**self._bookies, **bookies}
+        for name, info in bookies.items():
+            if name in self._streams and info.boot_id:
+                self._streams[name].registered_as(info.boot_id)
+
+    async def confirm(self, bookie: BookieId) -> bool:
+        """Make sure to talk to the process that is registered as `bookie` now, or was later; False if none is (rule 57).
+
+        What happened to a ledger before this call, as far as this client has read it in the metadata, that process knows.
+        """
+        try:
+            async with asyncio.timeout(CONFIRM_TIMEOUT_S):
+                info = await self.read_registration(bookie)
+        except (DaybookError, TimeoutError) as error:
+            log.warning("a bookie's registration cannot be read", bookie=bookie, why=str(error))
+            return False
+        if info is not None:
+            self.bookies_changed({bookie: info})
+        return info is not None
+
+    async def _is_registered(self, bookie: BookieId, boot_id: str) -> bool:
+        """Whether the process with `boot_id` is the bookie: one that just registered is asked for, not refused."""
+        if self._bookies[bookie].boot_id not in ("", boot_id):
+            await self.confirm(bookie)
+        return self._bookies[bookie].boot_id in ("", boot_id)
+
+    async def _as_known(self, bookie: BookieId) -> BookieInfo | None:
+        return self._bookies.get(bookie)
 
     def send_frame(self, bookie: BookieId, sink: FrameSink, send_id: int, frame: bytes) -> None:
         """Send `frame`; the sink is told its fate, never from inside this call."""
@@ -85,6 +116,7 @@ class ChannelPool:
                 bookie,
                 lambda: self._open_channel(self._bookies[bookie].address, self._current_credentials()),
                 self._client_name,
+                partial(self._is_registered, bookie),
                 partial(self.unsealed.room, bookie),
                 partial(self._note, bookie),
             )
@@ -113,7 +145,7 @@ class ChannelPool:
                 return known.calls
             self._retire(known.channel)
         channel = self._open_channel(info.address, credentials)
-        calls = BookieCalls(bookie, channel, partial(self._note, bookie))
+        calls = BookieCalls(bookie, channel, partial(self._note, bookie), boot_id=info.boot_id)
         self._calls[bookie] = _Open(info.address, info.boot_id, credentials, now_s, channel, calls)
         return calls
 

@@ -119,6 +119,7 @@ class Client:
             await read_instance(self.store, self.layout)
             self.ledgers = LedgerManager(self.store, self.layout)
             self.directory = BookieDirectory(self.store, self.layout)
+            self.channels.read_registration = self.directory.registered
             known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._tasks = [
                 asyncio.create_task(self._watch_bookies(known), name="watch-bookies"),

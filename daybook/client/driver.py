@@ -6,9 +6,10 @@ fed back from the event loop's next turn, never from inside `step`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
+from daybook.client.calls import BookieCalls
 from daybook.client.channels import ChannelPool
 from daybook.client.sink import FrameSink
 from daybook.core.effects import (
@@ -41,7 +42,7 @@ from daybook.core.events import (
     ReadAnswered,
 )
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.metadata import LedgerMetadata, LedgerState
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store import BadVersionError, Versioned
 from daybook.runtime.logs import get_logger
@@ -87,6 +88,10 @@ class MachineDriver(FrameSink):
         self._ledgers = ledgers
         self._handle = handle
         self._current = current
+        self._confirmed: set[BookieId] = set()
+        """Those that were asked for a fence as who they were after the ledger was marked (rule 57)."""
+        self._unregistered: set[BookieId] = set()
+        """Those that were named, and of which no process was registered when that was looked at afterwards."""
         self._after_step = after_step
         self._crashed = crashed
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,7 +115,7 @@ class MachineDriver(FrameSink):
         for effect in effects:
             match effect:
                 case SendFrame(bookie, send_id, frame):
-                    self._channels.send_frame(bookie, self, send_id, frame)
+                    self._send_frame(bookie, send_id, frame)
                 case SendRead():
                     self._spawn(self._read(effect))
                 case SendLacRead():
@@ -180,12 +185,41 @@ class MachineDriver(FrameSink):
     def bookie_failed(self, bookie: BookieId) -> None:
         self.step(BookieFailed(bookie))
 
+    def _send_frame(self, bookie: BookieId, send_id: int, frame: bytes) -> None:
+        if bookie not in self._unregistered:
+            self._channels.send_frame(bookie, self, send_id, frame)
+            return
+        asyncio.get_running_loop().call_soon(self.frame_failed, bookie, send_id, Code.CONNECTION_LOST)
+        self._spawn(self._confirm_named([bookie]))
+
+    # Who a bookie is (rule 57)
+
+    async def _confirm_named(self, bookies: Iterable[BookieId]) -> None:
+        """Metadata names `bookies` anew: nothing is sent to a process that was one of them before that."""
+        for bookie in bookies:
+            if await self._channels.confirm(bookie):
+                self._unregistered.discard(bookie)
+            else:
+                self._unregistered.add(bookie)
+
+    async def _witness(self, bookie: BookieId) -> BookieCalls | None:
+        """The calls of the process that can testify for `bookie`: who it was after the ledger was marked, or later.
+
+        An older one would deny, in good faith, what its replacement has acknowledged.
+        """
+        if bookie not in self._confirmed:
+            if not await self._channels.confirm(bookie):
+                return None
+            self._confirmed.add(bookie)
+        return self._channels.calls(bookie)
+
     # Requests, each answered by exactly one event.
 
     async def _read(self, request: SendRead) -> None:
-        calls = self._channels.calls(request.bookie)
+        bookie = request.bookie
+        calls = await self._witness(bookie) if request.fence else self._channels.calls(bookie)
         self.step(
-            ReadAnswered(request.bookie, request.request_id, Code.CONNECTION_LOST)
+            ReadAnswered(bookie, request.request_id, Code.CONNECTION_LOST)
             if calls is None
             else await calls.read(self, request)
         )
@@ -199,7 +233,7 @@ class MachineDriver(FrameSink):
         )
 
     async def _fence(self, bookie: BookieId, request_id: int) -> None:
-        calls = self._channels.calls(bookie)
+        calls = await self._witness(bookie)
         self.step(
             FenceAnswered(bookie, request_id, Code.CONNECTION_LOST)
             if calls is None
@@ -235,13 +269,14 @@ class MachineDriver(FrameSink):
         assert current is not None
         assert current.version == request.expected_version, "a machine only changes what it was told last"
         try:
-            self._current = await self._ledgers.cas(current, request.metadata)
+            changed = await self._ledgers.cas(current, request.metadata)
+            await self._adopt(changed)
         except (BadVersionError, NoSuchLedgerError):
             self.step(CasAnswered(request.request_id, CasOutcome.CONFLICT))
         except MetadataUnavailableError:
             self.step(CasAnswered(request.request_id, CasOutcome.UNKNOWN))
         else:
-            self.step(CasAnswered(request.request_id, CasOutcome.DONE, self._current.version))
+            self.step(CasAnswered(request.request_id, CasOutcome.DONE, changed.version))
 
     async def _read_metadata(self, request_id: int) -> None:
         try:
@@ -251,5 +286,12 @@ class MachineDriver(FrameSink):
         except MetadataUnavailableError:
             self.step(MetadataUnreadable(request_id))
         else:
-            self._current = found
+            await self._adopt(found)
             self.step(MetadataRead(request_id, found.value, found.version))
+
+    async def _adopt(self, found: Versioned[LedgerMetadata]) -> None:
+        """The metadata is as `found`, perhaps by an own change whose outcome was unknown."""
+        before, self._current = self._current, found
+        if before is not None and found.value.state is LedgerState.OPEN:
+            known = set(before.value.last_fragment.bookies)
+            await self._confirm_named(sorted(set(found.value.last_fragment.bookies) - known))

@@ -3,8 +3,9 @@
 Append and Read move raw bytes (no serializer, so that nothing copies or parses them); the rest is protobuf. Both ends
 are made from the same table, so they cannot differ in a name or a type.
 
-A client names the bookie that it means with each call: an address outlives its bookie, and what another one says there
-would count as testimony of the one that was asked (rule 6).
+A client names the bookie that it means with each call, and the process that is registered as that bookie: an address
+outlives its bookie, a process its registration, and what another one says there would count as testimony of the one that
+was asked (rules 6 and 57).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +25,8 @@ APPEND: Final = "Append"
 READ: Final = "Read"
 BOOKIE_METADATA: Final = "daybook-bookie"
 """The key of a call's metadata under which it names the bookie that it is meant for."""
+BOOT_METADATA: Final = "daybook-boot"
+"""The key under which it names the boot id of that bookie's registration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +116,11 @@ class BookieStub:
     others are named after their method in snake case and take and give the messages of bookie.proto.
     """
 
-    def __init__(self, channel: AnyChannel, bookie: BookieId | None = None) -> None:
+    def __init__(self, channel: AnyChannel, bookie: BookieId | None = None, boot_id: str = "") -> None:
         """Make the callables; nothing is sent.
 
-        Calls fail with FAILED_PRECONDITION where another one than `bookie` answers; None takes whoever does.
+        Calls fail with FAILED_PRECONDITION where another one than `bookie` answers, None takes whoever does; or another
+        process of it than the one with `boot_id`, if that is given.
         """
         self.append: Any = channel.stream_stream(_path(APPEND))
         self.read: Any = channel.unary_stream(
@@ -135,8 +139,9 @@ class BookieStub:
         self.collect_garbage: Any = _unary(channel, COLLECT_GARBAGE)
         self.accept_roll_back: Any = _unary(channel, ACCEPT_ROLL_BACK)
         if bookie is not None:
+            meant = [(BOOKIE_METADATA, bookie)] + ([(BOOT_METADATA, boot_id)] if boot_id else [])
             for name, call in list(vars(self).items()):
-                setattr(self, name, partial(call, metadata=((BOOKIE_METADATA, bookie),)))
+                setattr(self, name, partial(call, metadata=tuple(meant)))
 
 
 def bookie_handlers(

@@ -121,11 +121,16 @@ class Sink(FrameSink):
         self.told.put_nowait(("gone",))
 
 
+async def anyone(_boot_id: str) -> bool:
+    """Whoever answers is registered."""
+    return True
+
+
 async def with_stream(script: AppendScript, work: Callable[[AppendStream], Awaitable[None]]) -> None:
     """Do `work` on a stream to a bookie that follows `script`."""
     async with ScriptedBookie(script) as bookie:
         stream = AppendStream(
-            "b0", lambda: open_aio_channel(bookie.address), "test", lambda: None, lambda _: None
+            "b0", lambda: open_aio_channel(bookie.address), "test", anyone, lambda: None, lambda _: None
         )
         try:
             await work(stream)

@@ -66,3 +66,11 @@ def test_the_refusal_says_who_answers(bookie: RunningBookie) -> None:
         with pytest.raises(grpc.RpcError, match=r"bookie b0.*b1") as refused:
             call()
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_rule_57_a_process_does_not_answer_for_another_of_its_bookie(bookie: RunningBookie) -> None:
+    own = BookieStub(bookie.channel, "b0", bookie.bookie.boot_id)
+    assert own.get_info(pb.GetInfoRequest(), timeout=WAIT_S).boot_id == bookie.bookie.boot_id
+    with pytest.raises(grpc.RpcError, match="not registered yet, or no more") as refused:
+        BookieStub(bookie.channel, "b0", "another").get_info(pb.GetInfoRequest(), timeout=WAIT_S)
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
