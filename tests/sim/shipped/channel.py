@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from daybook.core.ids import BookieId
-from daybook.wire.service import BOOKIE_METADATA
+from daybook.wire.service import BOOKIE_METADATA, BOOT_METADATA
 from tests.sim.shipped.append_call import AppendCall
 from tests.sim.shipped.servant import Payload, serve
 from tests.sim.world import MS
@@ -54,8 +54,8 @@ class SimChannel:
         """See AnyChannel."""
 
         def call(request: Any, *, timeout: float, metadata: object) -> Coroutine[Any, Any, Any]:
-            assert metadata == ((BOOKIE_METADATA, self._bookie.name),)
-            return self._one(method, request_serializer(request), timeout, response_deserializer)
+            meant = self._meant(metadata)
+            return self._one(method, request_serializer(request), timeout, meant, response_deserializer)
 
         return call
 
@@ -68,8 +68,7 @@ class SimChannel:
         """See AnyChannel."""
 
         def call(request: Any, *, timeout: float, metadata: object) -> AsyncIterator[bytes]:
-            assert metadata == ((BOOKIE_METADATA, self._bookie.name),)
-            return self._many(method, request_serializer(request), timeout)
+            return self._many(method, request_serializer(request), timeout, self._meant(metadata))
 
         return call
 
@@ -82,24 +81,44 @@ class SimChannel:
         """See AnyChannel."""
 
         def call(*, metadata: object) -> AppendCall:
-            assert metadata == ((BOOKIE_METADATA, self._bookie.name),)
+            self._meant(metadata)
             stream = AppendCall(self._process, self._bookie)
             self._streams.append(stream)
             return stream
 
         return call
 
+    def _meant(self, metadata: object) -> str | None:
+        """The boot id of the process that a call is meant for; None: whichever is that bookie."""
+        assert isinstance(metadata, tuple)
+        meant: dict[str, str] = dict(metadata)
+        assert meant.pop(BOOKIE_METADATA) == self._bookie.name
+        boot_id = meant.pop(BOOT_METADATA, None)
+        assert not meant
+        return boot_id
+
     # Calls
 
-    async def _one(self, method: str, request: bytes, timeout_s: float, read: Callable[[bytes], Any]) -> Any:
-        (answer,) = await self._ask(method, request, timeout_s)
+    async def _one(
+        self,
+        method: str,
+        request: bytes,
+        timeout_s: float,
+        boot_id: str | None,
+        read: Callable[[bytes], Any],
+    ) -> Any:
+        (answer,) = await self._ask(method, request, timeout_s, boot_id)
         return read(answer)
 
-    async def _many(self, method: str, request: bytes, timeout_s: float) -> AsyncIterator[bytes]:
-        for message in await self._ask(method, request, timeout_s):
+    async def _many(
+        self, method: str, request: bytes, timeout_s: float, boot_id: str | None
+    ) -> AsyncIterator[bytes]:
+        for message in await self._ask(method, request, timeout_s, boot_id):
             yield message
 
-    async def _ask(self, method: str, request: bytes, timeout_s: float) -> tuple[bytes, ...]:
+    async def _ask(
+        self, method: str, request: bytes, timeout_s: float, boot_id: str | None
+    ) -> tuple[bytes, ...]:
         """The messages of one answer. Raises AioRpcError."""
         if self._closed:
             raise asyncio.CancelledError
@@ -107,7 +126,7 @@ class SimChannel:
         number = self._numbers
         future: asyncio.Future[Payload] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
-        self._send(method.rpartition("/")[2], request, number)
+        self._send(method.rpartition("/")[2], request, number, boot_id)
         try:
             async with asyncio.timeout(timeout_s):
                 payload = await future
@@ -119,7 +138,7 @@ class SimChannel:
             raise rpc_error(payload, f"bookie {self._bookie.name} is not there")
         return payload
 
-    def _send(self, method: str, request: bytes, number: int) -> None:
+    def _send(self, method: str, request: bytes, number: int, boot_id: str | None) -> None:
         process, bookie, network = self._process, self._bookie, self._process.cluster.network
         if not bookie.alive:
             if self._rng.random() >= _SILENT_HOSTS:
@@ -129,7 +148,7 @@ class SimChannel:
         if method == "Fence" and network.loses_fence():
             return
         respond = partial(network.call, bookie, process, self._answered, number)
-        network.call(process, bookie, serve, bookie, method, request, respond)
+        network.call(process, bookie, serve, bookie, boot_id, method, request, respond)
 
     def _answered(self, number: int, payload: Payload) -> None:
         future = self._waiting.get(number)

@@ -37,8 +37,11 @@ Respond: TypeAlias = Callable[[Payload], None]
 _SENTINEL: Final = 0
 
 
-def serve(bookie: SimBookie, method: str, request: bytes, respond: Respond) -> None:
-    """Carry out a call at `bookie`, in its own time."""
+def serve(bookie: SimBookie, boot_id: str | None, method: str, request: bytes, respond: Respond) -> None:
+    """Carry out a call at `bookie`, in its own time, if the process with `boot_id` is meant."""
+    if boot_id not in (None, bookie.boot_id):
+        respond(grpc.StatusCode.FAILED_PRECONDITION)
+        return
     if not bookie.serving:
         respond(grpc.StatusCode.UNAVAILABLE)
         return
