@@ -5,10 +5,11 @@
 # Each is its base, one virtual environment and nothing else: no compiler, no package manager's cache. They run as user
 # 65532, write nowhere but to volumes and /tmp, and so serve on a read-only root file system.
 #
-# BASE     an image with Python 3.11, by default the public one
+# BASE     an image with Python 3.11, by default the public one of this very release; a tag can be moved, so name a digest
+#          of your registry (…@sha256:…) where that matters
 # WHEELS   "locked": wheels of uv.lock are made in a stage of the build, which needs a package index;
 #          "given": they come from the build context, where `images/wheelhouse.sh DIRECTORY` put them (WHEELHOUSE)
-ARG BASE=docker.io/library/python:3.11-slim-bookworm
+ARG BASE=docker.io/library/python:3.11.15-slim-bookworm
 ARG WHEELS=locked
 
 FROM ${BASE} AS base
@@ -16,7 +17,7 @@ RUN echo 'daybook:x:65532:65532:daybook:/tmp:/usr/sbin/nologin' >> /etc/passwd &
 ENV HOME=/tmp PATH=/opt/daybook/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 
 FROM base AS wheels-locked
-RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --quiet --no-cache-dir uv
+RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --quiet --no-cache-dir uv==0.13.9
 COPY . /source
 RUN PATH=/opt/uv/bin:$PATH /source/images/wheelhouse.sh /wheelhouse
 

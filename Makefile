@@ -8,6 +8,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/daybook/uv
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo '$(CACHE)/bin/uv')
+UV_PACKAGE := uv==0.13.9
 SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
@@ -104,7 +105,7 @@ uv:
 	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    echo "Daybook needs Python 3.11 or newer, and '$(PYTHON)' is not: install it, or run make PYTHON=/path/to/python3.11." >&2; exit 2; }; \
 	  echo "Putting uv, which makes the environment, into $(CACHE)"; mkdir -p '$(CACHE)'; \
-	  { $(PYTHON) -m venv '$(CACHE)' >/dev/null 2>&1 && '$(CACHE)/bin/python' -m pip install --quiet --disable-pip-version-check uv; } \
-	  || $(PYTHON) -m pip install --quiet --disable-pip-version-check --target '$(CACHE)' uv \
+	  { $(PYTHON) -m venv '$(CACHE)' >/dev/null 2>&1 && '$(CACHE)/bin/python' -m pip install --quiet --disable-pip-version-check $(UV_PACKAGE); } \
+	  || $(PYTHON) -m pip install --quiet --disable-pip-version-check --target '$(CACHE)' $(UV_PACKAGE) \
 	  || { echo "uv could not be installed: check that '$(PYTHON) -m pip' works and reaches a package index," \
 	    "or install uv yourself (https://docs.astral.sh/uv/)." >&2; exit 2; }; }

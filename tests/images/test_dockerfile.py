@@ -49,11 +49,16 @@ def test_an_image_is_its_base_and_what_is_copied(target: str) -> None:
 
 def test_nothing_depends_on_what_is_latest_today() -> None:
     arguments = dict(re.findall(r"^ARG (\w+)=(\S+)$", TEXT, re.MULTILINE))
-    assert arguments["BASE"] == "docker.io/library/python:3.11-slim-bookworm"
+    assert re.fullmatch(r"docker\.io/library/python:3\.11\.\d+-slim-bookworm", arguments["BASE"])
     bases = {base for base, _ in stages().values()}
     known = {"${BASE}", "scratch", "wheels-${WHEELS}", *stages()}
     assert bases <= known
     assert "latest" not in TEXT.lower()
+    (uv,) = re.findall(r"pip install \S+ \S+ (\S+)", TEXT)
+    assert re.fullmatch(r"uv==\d+\.\d+\.\d+", uv)
+    assert f"UV_PACKAGE := {uv}\n" in (ROOT / "Makefile").read_text(encoding="utf-8"), "one uv everywhere"
+    script = (ROOT / "images" / "wheelhouse.sh").read_text(encoding="utf-8")
+    assert re.search(r"--with pip==\d+\.\d+", script)
 
 
 def test_the_build_context_is_what_the_images_need() -> None:

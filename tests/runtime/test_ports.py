@@ -1,4 +1,4 @@
-"""Ports, addresses and clocks."""
+"""Ports, held and free, and addresses."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
