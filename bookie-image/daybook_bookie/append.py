@@ -197,10 +197,15 @@ class AppendStream:
         if not shared.budget.take(len(message)):
             self.close()
             return
-        refused = _damaged(message, frames)
-        with self._lock:
-            number = self._answers.receive(len(frames))
-        item = MessageItem(self, number, len(message), started)
+        try:
+            refused = _damaged(message, frames)
+            with self._lock:
+                number = self._answers.receive(len(frames))
+            item = MessageItem(self, number, len(message), started)
+            shared.table.wait_for_room(len(message))
+        except BaseException:
+            shared.budget.give_back(len(message))  # nobody else knows of it yet
+            raise
         self._accept(item, message, frames, refused)
         self._count(frames, refused)
 
@@ -218,25 +223,29 @@ class AppendStream:
         frames: list[tuple[FrameHeader, int]],
         refused: dict[int, Code],
     ) -> None:
-        """Decide every frame, cache the accepted ones and queue them, all under one lock; answer what is decided."""
+        """Decide every frame, cache the accepted ones and queue them, all under one lock; answer what is decided.
+
+        Whatever fails on the way, what was cached is journalled, and the item gives its bytes back when it is settled.
+        """
         table = self.shared.table
         early: list[int] = []
-        table.wait_for_room(len(message))
         with table.lock:
-            accepted = self._judge(frames, refused)
-            cut = _cutter(message, accepted)
-            for index, ledger, header, offset in accepted:
-                if ledger.record_changed:
-                    item.records += table.changed_records(ledger)
-                item.records.append(table.cache_frame(header, cut(offset, header.size_bytes)))
-                if ledger.may_ack_before_sync(header):
-                    early.append(index)
-                    item.deferred.append((ledger, ledger.deferred_accepted))
-                else:
-                    item.frames.append(index)
-                if self.shared.long_polls.has_waiters(header.ledger_id):
-                    item.news.append((header.ledger_id, ledger.last_add_confirmed()))
-            self.shared.journal.put(item)
+            try:
+                accepted = self._judge(frames, refused)
+                cut = _cutter(message, accepted)
+                for index, ledger, header, offset in accepted:
+                    if ledger.record_changed:
+                        item.records += table.changed_records(ledger)
+                    item.records.append(table.cache_frame(header, cut(offset, header.size_bytes)))
+                    if ledger.may_ack_before_sync(header):
+                        early.append(index)
+                        item.deferred.append((ledger, ledger.deferred_accepted))
+                    else:
+                        item.frames.append(index)
+                    if self.shared.long_polls.has_waiters(header.ledger_id):
+                        item.news.append((header.ledger_id, ledger.last_add_confirmed()))
+            finally:
+                self.shared.journal.put(item)
         if early or refused:
             self.decide(item.message, early, Code.OK)
             for index, code in refused.items():

@@ -21,7 +21,8 @@ class ByteBudget:
         with self._room:
             while not self._fits(size_bytes) and not self._closed:
                 self._room.wait()
-            self.taken_bytes += size_bytes
+            if not self._closed:
+                self.taken_bytes += size_bytes
             return not self._closed
 
     def give_back(self, size_bytes: int) -> None:

@@ -5,9 +5,13 @@ from collections.abc import Callable
 
 import grpc
 import pytest
+from daybook_bookie.append import MessageItem
+from daybook_bookie.journal_thread import JournalThread
+from daybook_bookie.ledgers import LedgerTable
+from daybook_bookie.records import Record
 
 from daybook.core.errors import Code
-from daybook.core.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, HEADER_BYTES
+from daybook.core.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, HEADER_BYTES, Buffer, FrameHeader
 from daybook.core.ids import ENTRY_BYTES_MAX, MESSAGE_BYTES_MAX
 from daybook.core.metadata import LedgerMetadata, LedgerState
 from daybook.core.stream import WHOLE_MESSAGE
@@ -312,3 +316,50 @@ def test_back_pressure_bounds_what_waits_for_the_journal(start_bookie: StartBook
 def test_a_force_of_a_ledger_that_brought_nothing_here_is_answered(bookie: RunningBookie) -> None:
     answer = bookie.stub.force(pb.ForceRequest(ledger_id=1), timeout=WAIT_S)
     assert (Code(answer.code), answer.boot_id) == (Code.OK, bookie.bookie.boot_id)
+
+
+@pytest.mark.parametrize(
+    "where", ["daybook_bookie.append._damaged", "daybook_bookie.ledgers.LedgerTable.accept"]
+)
+def test_an_error_on_the_way_to_the_journal_gives_back_what_the_message_took(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    stream = bookie.open_stream()
+    stream.attach(1)
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, fail)
+        stream.send(frame_of(1, 0, [b"a"]))
+        assert eventually(lambda: not bookie.bookie.open_streams)
+    assert eventually(lambda: bookie.bookie.budget.taken_bytes == 0)
+
+
+def test_what_was_cached_when_an_error_came_is_journalled(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that counts as journalled, or a frame that a read finds, must not be in memory alone."""
+    stream = bookie.open_stream()
+    stream.attach(1)
+    cache_frame = LedgerTable.cache_frame
+
+    def cache_and_fail(table: LedgerTable, header: FrameHeader, data: Buffer) -> Record:
+        if header.first_entry:
+            raise MemoryError
+        return cache_frame(table, header, data)
+
+    journalled: list[int] = []
+    put = JournalThread.put
+
+    def watch(journal: JournalThread, item: MessageItem) -> None:
+        journalled.append(len(item.records))
+        put(journal, item)
+
+    monkeypatch.setattr(LedgerTable, "cache_frame", cache_and_fail)
+    monkeypatch.setattr(JournalThread, "put", watch)
+    stream.send(frame_of(1, 0, [b"a"]) + frame_of(1, 1, [b"b"]))
+    assert eventually(lambda: not bookie.bookie.open_streams)
+    assert journalled == [2], "the ledger's key and its first frame"
+    assert eventually(lambda: bookie.bookie.budget.taken_bytes == 0)
