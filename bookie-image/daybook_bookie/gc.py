@@ -11,7 +11,7 @@ and whose id was never given out is not deleted, since it may come to be: its fe
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -30,6 +30,8 @@ from daybook_bookie.surplus import SurplusCollector
 
 _LOG: Final = get_logger(__name__)
 _JOURNAL_TIMEOUT_S: Final = 30.0
+_DELETIONS_AT_ONCE: Final = 200
+"""So many share a sync of the journal; everyone who appends waits while they are decided."""
 
 
 class LedgerSource(Protocol):
@@ -167,6 +169,7 @@ class Collector:
 
     def _collect_all(self, known: Known, existing: Collection[LedgerId], next_id: LedgerId) -> Collected:
         result = Collected()
+        certain: list[LedgerId] = []
         for ledger_id in known.ledger_ids:
             if ledger_id in existing or self._closing.is_set():
                 continue
@@ -181,10 +184,13 @@ class Collector:
             if not gone:
                 _LOG.error("a listing left out a ledger that exists; it is kept", ledger_id=ledger_id)
                 continue
-            if self._delete(ledger_id):
-                result.deleted.append(ledger_id)
-            else:
-                result.skipped(f"the deletion of ledger {ledger_id} could not be journalled")
+            certain.append(ledger_id)
+            if len(certain) == _DELETIONS_AT_ONCE:
+                self._delete(certain, result)
+                certain = []
+        self._delete(certain, result)
+        if result.deleted:
+            self._table.flush_wanted.set()
         return result
 
     def _is_certainly_gone(self, ledger_id: LedgerId) -> bool:
@@ -207,20 +213,26 @@ class Collector:
                 _LOG.warning("a fence of a ledger that never existed was dropped", ledger_id=ledger_id)
             self._table.release(ledger_id)
 
-    def _put(self, record: Record) -> Barrier:
+    def _put(self, *records: Record) -> Barrier:
         """Decide and journal, with the table's lock held."""
-        barrier = Barrier([self._table.storage.decide(record)])
+        barrier = Barrier([self._table.storage.decide(record) for record in records])
         self._journal.put(barrier)
         return barrier
 
-    def _delete(self, ledger_id: LedgerId) -> bool:
+    def _delete(self, ledger_ids: Sequence[LedgerId], result: Collected) -> None:
+        """Delete these ledgers, with one sync of the journal for all of them."""
+        if not ledger_ids:
+            return
         with self._table.lock:
-            self._table.forget(ledger_id)
-            barrier = self._put(deletion_record(ledger_id))
-        if barrier.wait(_JOURNAL_TIMEOUT_S) is not Code.OK:
-            return False
-        _LOG.info("ledger deleted", ledger_id=ledger_id)
-        self._metrics.gc_ledgers.inc()
-        self._on_deleted(ledger_id)
-        self._table.flush_wanted.set()
-        return True
+            for ledger_id in ledger_ids:
+                self._table.forget(ledger_id)
+            barrier = self._put(*map(deletion_record, ledger_ids))
+        is_durable = barrier.wait(_JOURNAL_TIMEOUT_S) is Code.OK
+        for ledger_id in ledger_ids:
+            if not is_durable:
+                result.skipped(f"the deletion of ledger {ledger_id} could not be journalled")
+                continue
+            _LOG.info("ledger deleted", ledger_id=ledger_id)
+            self._metrics.gc_ledgers.inc()
+            self._on_deleted(ledger_id)
+            result.deleted.append(ledger_id)

@@ -1,6 +1,7 @@
 """The one thread that writes the store: flushes the cache, trims the journal, removes what was deleted.
 
-A flush begins when enough has gathered or the oldest of it is old enough. The cache lets go of a generation, and the
+A flush begins when enough has gathered or the oldest of it is old enough; a mass deletion, which may take minutes, gives way
+to it after each of its bounded transactions, or every writer would wait for the cache. The cache lets go of a generation, and the
 journal of its files, only after the store's commit (rule 24). A commit that fails stops the bookie (rule 23); a full
 store makes it read-only, and the flush is tried again until there is room (rule 30).
 """
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
+from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.health import Progress
 from daybook.runtime.logs import get_logger
 from daybook_bookie.journal_thread import JournalThread
@@ -52,6 +54,8 @@ class StoreThread:
         self._rounds = 0
         self._round_done = threading.Condition()
         self._ended = False
+        self._is_deleting = False
+        """Whether deleted ledgers are left for which there was no time."""
 
     def start(self) -> None:
         """Begin to flush."""
@@ -83,7 +87,7 @@ class StoreThread:
     def _run(self) -> None:
         try:
             while not self._closing.is_set():
-                self._table.flush_wanted.wait(self._interval_s)
+                self._table.flush_wanted.wait(0 if self._is_deleting else self._interval_s)
                 self._table.flush_wanted.clear()
                 self._round()
             self._round()
@@ -134,7 +138,7 @@ class StoreThread:
                 self._on_full()
                 self._make_room()
                 self.progress.rest()
-                if self._closing.wait(_FULL_RETRY_S):
+                if self._closing.wait(0 if self._is_deleting else _FULL_RETRY_S):
                     return False
                 self.progress.stamp()
             else:
@@ -165,12 +169,15 @@ class StoreThread:
         self._remove_deleted()
 
     def _remove_deleted(self) -> None:
-        """Remove the blocks of deleted ledgers, in bounded transactions; needs no room that is not reserved."""
-        store = self._table.storage.store
-        for ledger_id in store.deletions():
-            try:
-                while not delete_some(store, ledger_id):
-                    self.progress.stamp()
-            except StorageFullError as error:
-                _LOG.warning("a deletion has no room yet", ledger_id=ledger_id, reason=str(error))
-                return
+        """Remove the blocks of deleted ledgers, until a flush is due; needs no room that is not reserved."""
+        ends_at_ms = monotonic_ms() + 1000 * self._interval_s
+        self._is_deleting = True
+        try:
+            while self._is_deleting:
+                self.progress.stamp()
+                self._is_deleting = not delete_some(self._table.storage.store)
+                if self._table.flush_wanted.is_set() or monotonic_ms() > ends_at_ms:
+                    return
+        except StorageFullError as error:
+            _LOG.warning("a deletion has no room yet", reason=str(error))
+            self._is_deleting = False

@@ -7,6 +7,7 @@ their pages in memory; the journal mark moves only with the last one, so a crash
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 import lmdb
@@ -32,6 +33,8 @@ from daybook_bookie.store_read import block_key, holds_all
 from daybook_bookie.write_cache import Generation, PendingLedger
 
 _LOG: Final = get_logger(__name__)
+LEDGERS_MAX: Final = 1024
+"""Of one transaction, however little there is of each: LMDB keeps a page for every few in memory."""
 
 
 def flush(store: EntryStore, generation: Generation, mark: Position) -> None:
@@ -51,7 +54,8 @@ def flush(store: EntryStore, generation: Generation, mark: Position) -> None:
     size = 0
     limit = store.settings.flush_transaction_bytes
     for change, change_bytes in _changes(store, generation):
-        if batch and (size + change_bytes > limit or batch[-1].ledger_id == change.ledger_id):
+        is_full = size + change_bytes > limit or len(batch) == LEDGERS_MAX
+        if batch and (is_full or batch[-1].ledger_id == change.ledger_id):
             _commit(store, batch, size, store.mark)
             batch, size = [], 0
         batch.append(change)
@@ -60,24 +64,18 @@ def flush(store: EntryStore, generation: Generation, mark: Position) -> None:
 
 
 def mark_deleted(store: EntryStore, generations: Iterable[Generation]) -> None:
-    """Commit the deletions of `generations`, and nothing else of them; their own flush says the same again.
+    """Commit the deletions of `generations`, and nothing else of them; their own flush has nothing to add then.
 
     Raises StorageFullError and BookieMustStopError.
     """
-    deleted = {
-        ledger_id
-        for generation in generations
-        for ledger_id, pending in list(generation.ledgers.items())
-        if pending.deleted
-    }
-    stored = {ledger_id: store.ledger(ledger_id) for ledger_id in sorted(deleted)}
-    changes = [
+    deleted = sorted(set().union(*(generation.deleted.copy() for generation in generations)))
+    changes = (
         LedgerChange(ledger_id, [], [], replace(record, deleting=True))
-        for ledger_id, record in stored.items()
-        if record is not None
-    ]
-    if changes:
-        store.commit(changes, store.mark)
+        for ledger_id in deleted
+        if (record := store.ledger(ledger_id)) is not None
+    )
+    while batch := list(islice(changes, LEDGERS_MAX)):
+        store.commit(batch, store.mark)
 
 
 def _commit(store: EntryStore, batch: list[LedgerChange], size: int, mark: Position) -> None:
@@ -93,8 +91,7 @@ def _changes(store: EntryStore, generation: Generation) -> Iterator[tuple[Ledger
         pending = generation.ledgers[ledger_id]
         record = with_pending(store.stored(ledger_id) or LedgerRecord(), pending)
         if record.deleting:
-            yield LedgerChange(ledger_id, [], [], record), 0
-            continue
+            continue  # marked already, or there was nothing of it
         if pending.fence_dropped and not pending.blocks and record == LedgerRecord():
             yield LedgerChange(ledger_id, [], [], None), 0  # nothing else ever made it known here
             continue
@@ -291,17 +288,24 @@ def _without(block: Block, gone: IntervalSet) -> Iterator[Block]:
         yield part
 
 
-def delete_some(store: EntryStore, ledger_id: LedgerId) -> bool:
-    """Remove a bounded number of blocks of a ledger marked as deleting; True when nothing is left of it.
+def delete_some(store: EntryStore) -> bool:
+    """Remove a bounded number of blocks of ledgers marked as deleting; True when nothing is left of any.
 
-    Each call is one transaction, so a deletion of any size survives a crash anywhere and never fills the map. Raises
-    StorageFullError and BookieMustStopError.
+    Each call is one transaction, of part of a large ledger or of many small ones, so a deletion of any size survives a
+    crash anywhere, never fills the map, and holds up no flush for long. Raises StorageFullError and BookieMustStopError.
     """
-    record = store.stored(ledger_id)
-    if record is None:
-        return True
-    assert record.deleting, "only a ledger whose deletion was journalled and flushed is removed"
-    keys = store.block_keys(ledger_id, store.settings.delete_transaction_blocks)
-    done = len(keys) < store.settings.delete_transaction_blocks
-    store.commit([LedgerChange(ledger_id, [], keys, None if done else record)], store.mark)
-    return done
+    room = store.settings.delete_transaction_blocks
+    waiting = store.deletions()
+    changes: list[LedgerChange] = []
+    for ledger_id in waiting:
+        if room <= 0:
+            break
+        record = store.stored(ledger_id)
+        assert record is not None
+        assert record.deleting, "only a ledger whose deletion was journalled and flushed is removed"
+        keys = store.block_keys(ledger_id, room)
+        changes.append(LedgerChange(ledger_id, [], keys, None if len(keys) < room else record))
+        room -= len(keys) + 1  # its record is written as well
+    if changes:
+        store.commit(changes, store.mark)
+    return not store.deletions()

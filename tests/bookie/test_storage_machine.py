@@ -153,8 +153,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.deleted.add(ledger_id)
         self.base += 10
         for _ in range(steps):
-            for leftover in self.storage.store.deletions():
-                store_write.delete_some(self.storage.store, leftover)
+            store_write.delete_some(self.storage.store)
 
     @rule(number=LEDGERS, first=st.integers(0, 40), count=st.integers(1, 20), stripe=STRIPES)
     def remove(self, number: int, first: int, count: int, stripe: Stripe) -> None:

@@ -57,7 +57,7 @@ def delete(store: Store, ledger: int) -> None:
     cache.apply(deletion_record(ledger))
     store_write.flush(store, cache.swap(), START)
     assert store.ledger(ledger) is None
-    while not store_write.delete_some(store, ledger):
+    while not store_write.delete_some(store):
         assert ledger in store.deletions()
 
 

@@ -188,9 +188,8 @@ class JournalledDisk(FailingDisk):
         with self._failing("unlink", "sync_directory"), failing_commits(self.store, self._rng, ratio):
             self.storage.flush(generation)
         self.storage.end_flush()
-        for ledger_id in self.store.deletions():
-            while not delete_some(self.store, ledger_id):
-                pass
+        while not delete_some(self.store):
+            pass
         new = [self._is_stored(ledger_id, pending) for ledger_id, pending in generation.ledgers.items()]
         removed = [
             ledger_id for ledger_id, pending in generation.ledgers.items() if pending.removed is not None
