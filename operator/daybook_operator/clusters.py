@@ -27,11 +27,12 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement import BookieInfo
 from daybook.core.placement_policies import PlacementSettings, make_policy
 from daybook.core.writer_policy import WriterPolicy
-from daybook.metadata.instance import ensure_cluster
+from daybook.metadata.bookies import BookieDirectory
+from daybook.metadata.instance import ensure_cluster, read_instance
 from daybook.metadata.layout import Layout
 from daybook.metadata.store import MetadataStore, Versioned
 from daybook.metadata.tasks import BackOffs, RepairTask, RepairTasks
-from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.metadata.zookeeper_settings import zookeeper_options
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
@@ -328,9 +329,27 @@ class Clusters:
         timeout_s = self._context.settings.zookeeper_timeout_ms / 1000
         await asyncio.wait({opening}, timeout=timeout_s)
         if not opening.done():
-            msg = f"ZooKeeper at {ref.zookeeper} does not answer: check that it runs and that the address is right"
-            raise MetadataUnavailableError(msg)
+            raise _unanswered(ref)
         return opening.result()
+
+    async def peek(self, ref: ClusterRef) -> tuple[str, dict[BookieId, str]]:
+        """The instance id of a cluster and the boots of its registered bookies; nothing is formatted or kept.
+
+        Raises UnknownClusterError where there is none, MetadataUnavailableError.
+        """
+        layout = Layout(ref.cluster)
+        try:
+            async with asyncio.timeout(self._context.settings.zookeeper_timeout_ms / 1000):
+                store = await ZooKeeperStore.open(ref.zookeeper, self._options(ref))
+                try:
+                    await store.sync(layout.root)
+                    instance = await read_instance(store, layout)
+                    bookies = await BookieDirectory(store, layout).bookies()
+                finally:
+                    await store.close()
+        except TimeoutError as error:
+            raise _unanswered(ref) from error
+        return instance.instance_id, {bookie: info.boot_id for bookie, info in bookies.items()}
 
     def find(self, ref: ClusterRef) -> ClusterLink | None:
         """The link to `ref`, if it is open."""
@@ -355,16 +374,17 @@ class Clusters:
             with suppress(asyncio.CancelledError, DaybookError):
                 await opening
 
+    def _options(self, ref: ClusterRef) -> ZooKeeperOptions:
+        """Credentials are for the operator's own ZooKeeper: who may edit a pool may name any server, and would be shown them."""
+        options = zookeeper_options()
+        is_own = are_same_servers(ref.zookeeper, self._context.settings.zookeeper)
+        return options if is_own else options.anonymous()
+
     async def _open(self, ref: ClusterRef) -> ClusterLink:
         settings = self._context.settings
 
         async def open_store() -> MetadataStore:
-            options = zookeeper_options()
-            if not are_same_servers(ref.zookeeper, settings.zookeeper):
-                options = (
-                    options.anonymous()
-                )  # who may edit a pool may name any server, and would be shown them
-            store = await ZooKeeperStore.open(ref.zookeeper, options)
+            store = await ZooKeeperStore.open(ref.zookeeper, self._options(ref))
             try:
                 await ensure_cluster(store, Layout(ref.cluster), created_at_ms=unix_ms())
             except BaseException:
@@ -386,6 +406,11 @@ class Clusters:
         await client.__aenter__()
         _LOG.info("linked to a cluster", cluster=str(ref))
         return ClusterLink(ref, client, self._context)
+
+
+def _unanswered(ref: ClusterRef) -> MetadataUnavailableError:
+    msg = f"ZooKeeper at {ref.zookeeper} does not answer: check that it runs and that the address is right"
+    return MetadataUnavailableError(msg)
 
 
 def _unmended(report: AuditReport) -> dict[LedgerId, tuple[str, ...]]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from daybook_operator.plan.conditions import Condition, fine, wrong
 from daybook_operator.plan.effects import Effect, Manifest, SetLostBookieDelay
+from daybook_operator.plan.pool_move import AddressSeen, why_not_moved
 from daybook_operator.plan.pool_world import PoolWorld
 
 CLUSTER_SETTINGS: Final = "ClusterSettingsAccepted"
@@ -27,6 +28,14 @@ def delay_effects(world: PoolWorld) -> list[Effect]:
 
 def cluster_settings_condition(world: PoolWorld) -> Condition:
     """Whether what this pool says of the whole cluster holds."""
+    if world.address is not None and (why_not := _why_not_moved(world, world.address)):
+        return wrong(
+            CLUSTER_SETTINGS,
+            "ZooKeeperNotAccepted",
+            f"spec.metadata.zookeeper is {world.address.zookeeper}, and the pool stays with {world.cluster_ref.zookeeper}: "
+            f"{why_not}",
+            next_step="It is looked at again by itself; name servers of the same ensemble, or take the change back.",
+        )
     wanted, holder = world.spec.lost_bookie_delay_s, _holder(world)
     if wanted is None or holder is None or _delay_of(holder) == wanted:
         return fine(CLUSTER_SETTINGS, "Accepted")
@@ -37,6 +46,23 @@ def cluster_settings_condition(world: PoolWorld) -> Condition:
         f"spec.recovery.lostBookieDelaySeconds is {wanted} here and {_delay_of(holder):g} in BookiePool "
         f"{meta['namespace']}/{meta['name']}, which is older: its value holds for cluster {world.cluster_ref.cluster}",
         next_step="Set the same value in both, or leave it out here.",
+    )
+
+
+def moves_to(world: PoolWorld) -> str:
+    """ZooKeeper's new address, if the pool uses it from here on; else ""."""
+    if world.address is None or _why_not_moved(world, world.address):
+        return ""
+    return world.address.zookeeper
+
+
+def _why_not_moved(world: PoolWorld, address: AddressSeen) -> str:
+    boots = {b: info.boot_id for b, info in world.cluster.bookies.items()} if world.cluster else None
+    return why_not_moved(
+        address,
+        instance_id=world.instance_id,
+        was_reached=bool(world.cluster or world.recovery.bookies_digest),
+        boots=boots,
     )
 
 

@@ -18,10 +18,10 @@ from daybook_operator.plan.decision import (
     paused,
     sooner,
 )
-from daybook_operator.plan.effects import Apply, Effect, Manifest, PatchMeta
+from daybook_operator.plan.effects import Apply, Effect, EventType, Manifest, PatchMeta, Report
 from daybook_operator.plan.finalizers import has_finalizer
 from daybook_operator.plan.pool_budgets import budgets_step
-from daybook_operator.plan.pool_cluster_settings import cluster_settings_condition, delay_effects
+from daybook_operator.plan.pool_cluster_settings import cluster_settings_condition, delay_effects, moves_to
 from daybook_operator.plan.pool_delete import READY, deletion
 from daybook_operator.plan.pool_drain import drain_step
 from daybook_operator.plan.pool_failures import part_of
@@ -115,6 +115,7 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
         *lost.step.effects,
         *rolling.step.effects,
         *draining.step.effects,
+        *_told_of_move(world),
     ]
     requeue_s = sooner(
         growth.step.requeue_after_s,
@@ -209,6 +210,14 @@ def _has_failed(world: PoolWorld, effect: Effect) -> bool:
     if isinstance(effect, Apply):
         return (effect.manifest["kind"], effect.manifest["metadata"]["name"]) in world.refused
     return part_of(effect, world.drain) in world.failed
+
+
+def _told_of_move(world: PoolWorld) -> list[Effect]:
+    """The status, which comes last, is what moves the pool: whatever reads it finds ZooKeeper there from then on."""
+    if not (new := moves_to(world)):
+        return []
+    text = f"ZooKeeper of {world.cluster_ref} answers at {new} as well: it is used from here on, and the bookies roll."
+    return [Report(world.ref, EventType.NORMAL, "ZooKeeperMoved", text)]
 
 
 def _finalizer(world: PoolWorld) -> list[Effect]:

@@ -171,12 +171,15 @@ class PoolSpec:
 
 
 def cluster_of(manifest: Manifest, defaults: PoolDefaults) -> ClusterRef:
-    """The cluster that the pool belongs to: the spec's word, then the status', then the operator's settings."""
+    """The cluster that the pool belongs to: the status' word, then the spec's, then the operator's settings.
+
+    Another address in the spec is used once it stands in the status; see `pool_move`.
+    """
     wanted = manifest["spec"].get("metadata") or {}
     known = (manifest.get("status") or {}).get("metadata") or {}
     return ClusterRef(
-        wanted.get("zookeeper") or known.get("zookeeper") or defaults.zookeeper,
-        wanted.get("cluster") or known.get("cluster") or defaults.cluster,
+        known.get("zookeeper") or wanted.get("zookeeper") or defaults.zookeeper,
+        known.get("cluster") or wanted.get("cluster") or defaults.cluster,
     )
 
 

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from daybook.core.ids import BookieId
 from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
-from daybook_operator.plan.pool_cluster_settings import CLUSTER_SETTINGS
+from daybook_operator.plan.pool_cluster_settings import CLUSTER_SETTINGS, moves_to
 from daybook_operator.plan.pool_delete import READY
 from daybook_operator.plan.pool_drain import Draining
 from daybook_operator.plan.pool_failures import in_words as failures_in_words
 from daybook_operator.plan.pool_growth import Growth
+from daybook_operator.plan.pool_move import metadata_record
 from daybook_operator.plan.pool_pod import selector
 from daybook_operator.plan.pool_replication import Replication
 from daybook_operator.plan.pool_roll import PROGRESSING, Rolling
@@ -208,7 +209,9 @@ def status_of(
     return {
         "phase": phase(world, conditions, growing=growth.growing, rolling=rolling, draining=draining),
         "message": message([*waits, *(each for each in conditions if each.type == PROGRESSING)]),
-        "metadata": {"zookeeper": world.cluster_ref.zookeeper or None, "cluster": world.cluster_ref.cluster},
+        "metadata": metadata_record(
+            world.cluster_ref, moves_to(world), world.instance_id, world.status.get("metadata") or {}
+        ),
         "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(world).items())),
         "replicas": replicas,
         "readyReplicas": sum(pod.ready and not pod.terminating for pod in world.pods.values()),

@@ -15,6 +15,7 @@ from daybook.metadata.bookies import Location
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.pool_failures import Part
+from daybook_operator.plan.pool_move import AddressSeen
 from daybook_operator.plan.pool_spec import PoolDefaults, PoolSpec
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
 
@@ -109,6 +110,7 @@ class ClusterSeen:
     """
 
     bookies: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
+    instance_id: str = ""
     cookies: frozenset[BookieId] = frozenset()
     replacements: frozenset[BookieId] = frozenset()
     in_limbo: frozenset[BookieId] = frozenset()
@@ -157,6 +159,8 @@ class PoolWorld:
     cluster: ClusterSeen | None = None
     """None while ZooKeeper does not answer."""
     cluster_trouble: str = ""
+    address: AddressSeen | None = None
+    """What answers at the address that the spec names, where it is another than the one that is used."""
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Objects of the pool that the API server does not take as they are planned, by (kind, name), in its words."""
     failed: Mapping[Part, str] = field(default_factory=dict)
@@ -190,6 +194,12 @@ class PoolWorld:
         """What the status says now."""
         status: Mapping[str, Any] = self.manifest.get("status") or {}
         return status
+
+    @property
+    def instance_id(self) -> str:
+        """Which cluster the pool belongs to, by the id that it got when it was formatted; "" if nobody knows yet."""
+        noted = (self.status.get("metadata") or {}).get("instanceId", "")
+        return noted or (self.cluster.instance_id if self.cluster else "")
 
     def bookie(self, ordinal: int) -> BookieId:
         """The bookie's id for life."""

@@ -57,6 +57,9 @@ class Inventory:
 
     def bind_ledger(self, key: Key, cluster: ClusterRef, ledger_id: LedgerId) -> None:
         """The resource has this ledger."""
+        before = self._bound.get(key)
+        if before is not None and before != (cluster, ledger_id):
+            self._keys_of.pop(before, None)
         self._bound[key] = (cluster, ledger_id)
         self._keys_of[cluster, ledger_id] = key
 

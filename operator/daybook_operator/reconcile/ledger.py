@@ -20,6 +20,7 @@ from daybook_operator.plan.ledger_world import (
     LedgerWorld,
     cluster_from_text,
 )
+from daybook_operator.plan.pool_move import is_where_it_was
 from daybook_operator.plan.pool_spec import cluster_of, spec_of
 from daybook_operator.queue import Key
 from daybook_operator.reconcile.lost_ledgers import verdicts
@@ -110,8 +111,10 @@ class LedgerReconciler:
         """Where the ledger is, or is to be: what was noted when it was claimed, else the pool's word."""
         noted = (manifest["metadata"].get("annotations") or {}).get(CLUSTER_ANNOTATION, "")
         ref = cluster_from_text(noted)
-        if ref is None and pool is not None:
-            ref = cluster_of(pool, self._world.pool_defaults)
+        if pool is not None:
+            now = cluster_of(pool, self._world.pool_defaults)
+            if ref is None or is_where_it_was(pool, ref, now):
+                ref = now
         return ref if ref is not None and ref.zookeeper else None
 
     async def _namespace_terminates(self, manifest: Object) -> bool:

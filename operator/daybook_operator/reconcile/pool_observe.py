@@ -15,11 +15,14 @@ from daybook.core.audit_ledger import Reason
 from daybook.core.errors import DaybookError
 from daybook.core.exits import EXIT_DISK_LOST
 from daybook.core.ids import BookieId, LedgerId
+from daybook.metadata.instance import read_instance
 from daybook.metadata.tree import list_directory
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.kube import Object
 from daybook_operator.plan.decision import is_terminating
+from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.pool_drain import victim_of
+from daybook_operator.plan.pool_move import AddressSeen, address_to_look_at
 from daybook_operator.plan.pool_replication import unaudited
 from daybook_operator.plan.pool_spec import VolumeSpec, cluster_of, spec_of
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
@@ -87,7 +90,20 @@ class PoolObserver:
             others=await self._others(manifest),
             defaults=defaults,
         )
-        return await self._with_cluster(world)
+        return await self._with_address(await self._with_cluster(world))
+
+    async def _with_address(self, world: PoolWorld) -> PoolWorld:
+        """`world` with what answers at another address of ZooKeeper that the spec names."""
+        wanted = address_to_look_at(world.manifest, world.cluster_ref)
+        if not wanted or is_terminating(world.manifest):
+            return world
+        try:
+            instance_id, boots = await self._world.clusters.peek(
+                ClusterRef(wanted, world.cluster_ref.cluster)
+            )
+        except DaybookError as error:
+            return replace(world, address=AddressSeen(wanted, trouble=str(error)))
+        return replace(world, address=AddressSeen(wanted, instance_id, boots))
 
     async def _others(self, manifest: Object) -> tuple[Object, ...]:
         """The other pools of the pool's cluster, but for those that go."""
@@ -151,8 +167,10 @@ class PoolObserver:
                     stuck[task.value.ledger_id] = task.value.why_not
         repair = await observe_recovery(self._world, link)
         refusal = self._world.inventory.refusal_of(link.ref)
+        instance = await read_instance(link.client.store, link.client.layout)
         seen = ClusterSeen(
             bookies=bookies,
+            instance_id=instance.instance_id,
             cookies=frozenset(cookies),
             replacements=frozenset(replacements),
             locations=locations,

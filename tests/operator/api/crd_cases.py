@@ -55,14 +55,21 @@ def _pool_cases() -> Iterator[Case]:
         kind, "", "metadata.name", "with a dot", {"metadata": {"name": "b.k"}}, {"metadata": {"name": "b-k"}}
     )
     grown = _spec(replicas=4)
-    for field, values in (("zookeeper", ("zk-0.zk:2181", "zk-1.zk:2181")), ("cluster", ("east", "west"))):
-        yield from _immutable(
-            kind, "spec", "metadata is immutable", ("metadata", field), values, neighbour=grown
-        )
+    moved = _spec(metadata={"zookeeper": "zk-1.zk:2181,zk-2.zk:2181"})
+    beside = _spec(metadata={"zookeeper": "zk-0.zk:2181"})
+    yield from _immutable(
+        kind,
+        "spec",
+        "metadata.cluster is immutable",
+        ("metadata", "cluster"),
+        ("east", "west"),
+        neighbour=moved,
+        beside=beside,
+    )
     yield Case(
         kind,
         "spec",
-        "metadata is immutable",
+        "metadata.cluster is immutable",
         "metadata taken out",
         _spec(metadata=None),
         grown,

@@ -13,6 +13,7 @@ from daybook_operator.plan.effects import ClusterRef, Evict, Ref
 from daybook_operator.reconcile.performer import EffectError
 from kubernetes import client as kubernetes
 
+from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.bookies import BookieDirectory, Location
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
@@ -361,3 +362,47 @@ def _is_seen(policy: kubernetes.PolicyV1Api, site: Site, name: str) -> bool:
         budget.metadata.generation,
         3,
     )
+
+
+def test_zookeepers_address_moves_to_where_the_same_cluster_answers_and_nowhere_else(
+    control_plane: ControlPlane,
+    api: kubernetes.ApiClient,
+    namespace: str,
+    nodes: PretendNodes,
+    zookeeper_server: EmbeddedZooKeeper,
+) -> None:
+    site = Site(control_plane, api, namespace, nodes, zookeeper_server.connect_string)  # a spec names no path
+    same = site.zookeeper.replace("127.0.0.1", "localhost")
+    assert same != site.zookeeper
+    site.create(replicas=2)
+
+    def is_refused() -> bool:
+        return bool(site.condition("ClusterSettingsAccepted").get("reason") == "ZooKeeperNotAccepted")
+
+    async def scene(site: Site, bookies: PretendBookies) -> None:
+        async with Operator(site, bookies) as operator:
+            await operator.drive(lambda: site.is_running(2), "created")
+            bookies.downs.clear()
+            site.change(metadata={"zookeeper": "127.0.0.1:1"})
+            await operator.drive(is_refused, "nobody answers there")
+            assert site.status["metadata"]["zookeeper"] == site.zookeeper
+            assert bookies.downs == [], "and nobody was stopped for it"
+            site.change(metadata={"zookeeper": same})
+            await operator.drive(
+                lambda: (
+                    site.is_running(2) and all(_zookeeper_of(pod) == same for pod in site.pods().values())
+                ),
+                "moved",
+            )
+            assert sorted(bookies.downs, key=sorted) == [frozenset({0}), frozenset({1})], (
+                "one after the other"
+            )
+            assert site.status["metadata"]["formerZookeepers"] == [site.zookeeper]
+            assert site.condition("ClusterSettingsAccepted")["status"] == "True"
+
+    play(site, scene)
+
+
+def _zookeeper_of(pod: Any) -> str:
+    (container,) = pod.spec.containers
+    return str(next(each.value for each in container.env if each.name == "DAYBOOK_BOOKIE_ZOOKEEPER"))

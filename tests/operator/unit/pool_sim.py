@@ -124,6 +124,7 @@ class PoolSim(PoolFacts):
             leaving.setdefault(bookie, set()).add(ledger)
         return ClusterSeen(
             bookies=dict(self.bookies),
+            instance_id="instance-1",
             cookies=frozenset(self.cookies),
             replacements=frozenset(self.replacements),
             in_limbo=frozenset(self.in_limbo),

@@ -18,6 +18,7 @@ from daybook_operator.plan.ledger import decide as decide_ledger
 from daybook_operator.plan.ledger_world import Failure
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.pool_decide import decide
+from daybook_operator.plan.pool_move import AddressSeen
 from daybook_operator.plan.recovery import AuditSeen, RecoverySeen, recovery_status
 
 from daybook.metadata.tasks import RepairTask
@@ -134,6 +135,9 @@ def of_pools() -> Iterator[Mapping[str, Any]]:
         sim.manifest["spec"]["hibernate"] = True
         sim.settle()
         sim.has_zookeeper = False
+        sim.manifest["spec"]["metadata"] = {"zookeeper": "other:2181"}
+        moving = replace(sim.world(), address=AddressSeen("other:2181", "instance-1"))
+        yield from statuses_in(decide(moving, sim.now_ms).effects)
         sim.reconcile()
         yield from statuses_in(sim.done)
         sim.manifest["metadata"]["annotations"] = {"daybook.dev/pause": "true"}
