@@ -117,12 +117,7 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
         *draining.step.effects,
         *_told_of_move(world),
     ]
-    requeue_s = sooner(
-        growth.step.requeue_after_s,
-        rolling.step.requeue_after_s,
-        draining.step.requeue_after_s,
-        _next_look_s(replication, conditions),
-    )
+    steps = (growth.step, rolling.step, draining.step)
     return finish(
         world.ref,
         world.manifest,
@@ -130,7 +125,9 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
         status=status,
         conditions=conditions,
         now_ms=now_ms,
-        requeue_after_s=requeue_s,
+        requeue_after_s=sooner(
+            *(each.requeue_after_s for each in steps), _next_look_s(replication, conditions)
+        ),
     )
 
 

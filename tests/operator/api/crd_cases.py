@@ -54,27 +54,6 @@ def _pool_cases() -> Iterator[Case]:
     yield Case(
         kind, "", "metadata.name", "with a dot", {"metadata": {"name": "b.k"}}, {"metadata": {"name": "b-k"}}
     )
-    grown = _spec(replicas=4)
-    moved = _spec(metadata={"zookeeper": "zk-1.zk:2181,zk-2.zk:2181"})
-    beside = _spec(metadata={"zookeeper": "zk-0.zk:2181"})
-    yield from _immutable(
-        kind,
-        "spec",
-        "metadata.cluster is immutable",
-        ("metadata", "cluster"),
-        ("east", "west"),
-        neighbour=moved,
-        beside=beside,
-    )
-    yield Case(
-        kind,
-        "spec",
-        "metadata.cluster is immutable",
-        "metadata taken out",
-        _spec(metadata=None),
-        grown,
-        before=_spec(metadata={"zookeeper": "zk:2181", "cluster": "east"}),
-    )
     yield Case(
         kind,
         "spec",
@@ -92,6 +71,30 @@ def _pool_cases() -> Iterator[Case]:
             _spec(replicas=number),
             _spec(replicas=1, hibernate=True),
         )
+
+
+def _pool_metadata_cases() -> Iterator[Case]:
+    kind = "BookiePool"
+    moved = _spec(metadata={"zookeeper": "zk-1.zk:2181,zk-2.zk:2181"})
+    beside = _spec(metadata={"zookeeper": "zk-0.zk:2181"})
+    yield from _immutable(
+        kind,
+        "spec",
+        "metadata.cluster is immutable",
+        ("metadata", "cluster"),
+        ("east", "west"),
+        neighbour=moved,
+        beside=beside,
+    )
+    yield Case(
+        kind,
+        "spec",
+        "metadata.cluster is immutable",
+        "metadata taken out",
+        _spec(metadata=None),
+        _spec(replicas=4),
+        before=_spec(metadata={"zookeeper": "zk:2181", "cluster": "east"}),
+    )
     place = "spec.metadata.zookeeper"
     for wrong, right in (
         ("zk", "zk:2181"),
@@ -378,6 +381,7 @@ def _topic_policy_cases() -> Iterator[Case]:
 
 CASES: Final = (
     *_pool_cases(),
+    *_pool_metadata_cases(),
     *_pool_storage_cases(),
     *_pool_detail_cases(),
     *_ledger_cases(),
