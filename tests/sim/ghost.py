@@ -24,6 +24,8 @@ class Ghost:
     acked: EntryId = NO_ENTRY
     delivered: EntryId = NO_ENTRY
     seen_lac: EntryId = NO_ENTRY
+    given: bool = False
+    """Some client was told that it has created it."""
     deleted: bool = False
     collected: set[BookieId] = field(default_factory=set)
 

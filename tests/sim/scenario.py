@@ -258,9 +258,23 @@ class Scenario:
         for _ in range(_WIND_UP_ROUNDS_MAX):
             writing = [process.name for process, users in self._shipped if users.writing and not process.done]
             if not writing:
+                self._created_once()
                 return
             self.world.run(self.world.now_us + _ORCHESTRATE_US)
         self.cluster.checkers.fail("every writer that ships comes to its end", f"{writing} are at it yet")
+
+    def _created_once(self) -> None:
+        """Who creates one ledger makes one, whatever answers were lost (rule 42).
+
+        What somebody else recovered or deleted in the meantime is no ledger to write any more: there is another one.
+        """
+        found = self.cluster.store.ledgers
+        for process, _ in self._shipped:
+            made = [ledger for ledger, owner in process.store.created_by.items() if owner is process]
+            left = [ledger for ledger in made if ledger in found and not found[ledger].version]
+            if process.alive and not process.is_unsure and not process.given.issuperset(left):
+                what = f"{process.name} made {left} and was given {sorted(process.given)} (rule 42)"
+                self.cluster.checkers.fail("a ledger is created once", what)
 
     def _unsettled(self) -> tuple[str, list[str]] | None:
         """What is not as it must be in the end: its name, and what is wrong in words; None if all is well."""

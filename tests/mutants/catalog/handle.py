@@ -7,6 +7,7 @@ import pytest
 from daybook.client.ledger import Ledger, _Waiting
 from daybook.core.errors import DaybookError
 from daybook.core.writer import LedgerWriter
+from tests.mutants.catalog.swarms import SHIPPED
 from tests.mutants.registry import mutant
 
 
@@ -22,7 +23,7 @@ def a_handle_that_ends_gives_its_close_up(monkeypatch: pytest.MonkeyPatch) -> No
 @mutant(
     rule=60,
     caught_by="tests/client/test_append_order.py::test_rule_60_a_new_append_does_not_overtake_one_that_was_just_let_in",
-    not_simulated="back-pressure is the handle's; the simulator's writers append from one place",
+    swarm=SHIPPED,
 )
 def who_waits_appends_when_the_loop_comes_to_him(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waited for room is only woken; until he runs, another append finds nobody waiting and goes first."""

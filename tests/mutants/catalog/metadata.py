@@ -21,6 +21,7 @@ from daybook.metadata import (
 )
 from daybook.metadata.store import Versioned
 from daybook.runtime.clock import monotonic_s
+from tests.mutants.catalog.swarms import LOST_ANSWERS
 from tests.mutants.registry import mutant
 
 _ZOOKEEPER = "it is in the client of ZooKeeper; the simulator has a metadata service of its own"
@@ -139,7 +140,7 @@ def all_ledgers_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=42,
     caught_by=f"{LOST_REPLIES}::test_rule_42_a_create_whose_reply_was_lost_is_recognised_as_own",
-    not_simulated=_ZOOKEEPER,
+    swarm=LOST_ANSWERS,
 )
 def own_creates_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry takes its own create for somebody else's."""
@@ -153,7 +154,7 @@ def own_creates_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=42,
     caught_by=f"{LOST_REPLIES}::test_rule_42_another_ones_node_is_not_taken_for_own",
-    not_simulated=_ZOOKEEPER,
+    swarm=LOST_ANSWERS,
 )
 def any_node_found_by_a_retry_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry takes somebody else's create for its own."""
@@ -189,7 +190,7 @@ def sequence_nodes_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=42,
     caught_by=f"{LOST_REPLIES}::test_rule_42_another_ones_put_is_not_taken_for_own",
-    not_simulated=_ZOOKEEPER,
+    swarm=LOST_ANSWERS,
 )
 def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry takes somebody else's put for its own."""
@@ -203,7 +204,7 @@ def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=42,
     caught_by=f"{LOST_REPLIES}::test_rule_42_a_put_whose_reply_was_lost_is_recognised_as_own",
-    not_simulated=_ZOOKEEPER,
+    not_simulated="a machine that is told of a conflict reads again, and finds its own change",
 )
 def own_puts_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry takes its own put for somebody else's."""
@@ -217,7 +218,7 @@ def own_puts_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=42,
     caught_by=f"{LOST_REPLIES}::test_rule_42_a_multi_is_recognised_by_what_it_created_or_put",
-    not_simulated=_ZOOKEEPER,
+    swarm=LOST_ANSWERS,
 )
 def own_multis_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry takes its own multi for somebody else's."""
@@ -315,7 +316,7 @@ def a_session_is_counted_on_for_too_long(monkeypatch: pytest.MonkeyPatch) -> Non
     rule=53,
     caught_by=f"{LEDGERS}::test_rule_53_an_open_ledger_is_attached_for_writing_once",
     slow=True,
-    not_simulated=_ZOOKEEPER,
+    swarm=LOST_ANSWERS,
 )
 def an_attach_is_written_whatever_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attach is a plain write instead of a compare-and-set."""

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from daybook.core.quorum import Quorum
 from tests.sim.disk_swarm import DiskSwarm
+from tests.sim.shipped.swarm import ShippedSwarm
 from tests.sim.swarm import FAULT_KINDS
 
 Swarm = dict[str, Any]
@@ -197,3 +198,11 @@ FULL_JOURNALS: Final[Swarm] = {
     ),
 }
 """Journals have no room for a file now and then."""
+
+SHIPPED: Final[Swarm] = {
+    "shipped": ShippedSwarm(processes=2, writers=2, appends=24, followers=1, tails=1, recoverers=1)
+}
+"""The client that ships, in each seed."""
+
+LOST_ANSWERS: Final[Swarm] = {**SHIPPED, "zk_reply_loss": 0.8, "zk_request_loss": 0.2, "recoverers": 3}
+"""… whose metadata store loses connections with what was under way on them."""

@@ -55,16 +55,18 @@ class ReadingUser:
             reader = await self._opened(client)
             was_open = not reader.metadata.is_closed
             while not reader.metadata.is_closed:
-                await asyncio.sleep(2 * _PAUSE_S * self._rng.random())
                 if await self._is_gone(client):
                     return
                 await self._look(reader)
-            await self._read(reader)
+            while self._at < reader.last_add_confirmed:
+                await self._look(reader)
             self._has_ended(reader, was_open=was_open)
         except NoSuchLedgerError:
             return
 
     async def _look(self, reader: Reader) -> None:
+        """Some time later, ask how far one may read, and perhaps read that."""
+        await asyncio.sleep(2 * _PAUSE_S * self._rng.random())
         try:
             await reader.refresh(lenient=self._rng.random() < 0.5)
             self._told(reader)

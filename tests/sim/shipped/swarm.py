@@ -31,7 +31,7 @@ def draw_shipped(rng: Random) -> ShippedSwarm:
         processes=rng.choice((1, 1, 2)),
         writers=rng.choice((1, 1, 2)),
         appends=rng.choice((6, 12, 24)),
-        followers=0,
+        followers=rng.choice((0, 1, 1, 2)),
         tails=rng.choice((0, 1, 1)),
         recoverers=rng.choice((0, 0, 1, 2)),
         deleters=rng.choice((0, 0, 0, 1)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from daybook.client.client import Client
 from daybook.client.ledger import Ledger
-from daybook.core.errors import DaybookError, EntryTooLargeError, LedgerClosedError
+from daybook.core.errors import DaybookError, EntryTooLargeError, LedgerClosedError, MetadataUnavailableError
 from daybook.core.ids import ENTRY_BYTES_MAX, NO_ENTRY, EntryId
 from daybook.core.writer_policy import WriterPolicy
 
@@ -35,7 +35,7 @@ def draw_policy(rng: "Random") -> WriterPolicy:
 
 
 class _Call:
-    """An append that was called for; `ids` once it is known which entries it is."""
+    """An append that was called for; `ids` are the entries that it has to become."""
 
     __slots__ = ("ids", "payloads")
 
@@ -52,11 +52,13 @@ class WritingUser:
         self._checkers = process.cluster.checkers
         self._rng = process.world.rng(name)
         self._left = appends
+        self._pauses = self._rng.choice((0.3, 1.0))
+        """How often it pauses before an append; else the next one comes in the turn in which the one before is answered."""
         self._next: EntryId = 0
         self._lac: EntryId = NO_ENTRY
+        self._acked: EntryId = NO_ENTRY
         self._leaves = False
         """It gives the handle up without a close: what is under way is then unknown."""
-        self._handing_over: deque[_Call] = deque()
         self._unanswered: deque[_Call] = deque()
 
     async def work(self, client: Client) -> None:
@@ -70,13 +72,20 @@ class WritingUser:
             )
         except DaybookError as error:
             self._process.note(f"creates no ledger: {error}")
+            self._process.is_unsure |= isinstance(error, MetadataUnavailableError)
             return
+        ghost = self._checkers.ghosts[ledger.id]
+        if ghost.given:
+            self._fail("a ledger is given to one writer", f"ledger {ledger.id} to two (rules 42 and 53)")
+        ghost.given = True
+        self._process.given.add(ledger.id)
         self._process.note(f"writes ledger {ledger.id}")
         ledger.pending_bytes_max = self._rng.choice((10, 40, ledger.pending_bytes_max))
-        is_impatient = self._rng.random() < 0.3
-        appending = self._append_impatiently if is_impatient else self._append
+        appending = self._append_ahead if self._rng.random() < 0.4 else self._append
+        at_once = self._rng.choice((1, 2, 4))
+        self._is_alone = at_once == 1
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(self._rng.choice((1, 2, 4))):
+            for _ in range(at_once):
                 tasks.create_task(self._process.watched(appending()))
         await self._end(ledger)
 
@@ -114,25 +123,30 @@ class WritingUser:
                 self._failed(call, error)
                 return
 
-    async def _append_impatiently(self) -> None:
-        """Give up where there is no room in time, and never wait for an acknowledgement before the next append."""
+    async def _append_ahead(self) -> None:
+        """Never wait for an acknowledgement before the next append; who is alone gives up where there is no room in time."""
         rng, ledger = self._rng, self._ledger
         while await self._may_go_on():
             call = _Call(self._payloads(rng.choice((1, 2, 5))))
-            self._handing_over.append(call)
+            self._expect(call)
+            patience_s = rng.choice((0.05, 0.5, 10)) if self._is_alone else None
             try:
-                async with asyncio.timeout(rng.choice((0.05, 0.5, 10))):
+                async with asyncio.timeout(patience_s):
                     answer = await ledger.submit(call.payloads)
             except TimeoutError:
-                self._handing_over.remove(call)
-                continue
-            except DaybookError:
-                self._handing_over.remove(call)
+                self._give_up(call)
+            except DaybookError as error:
+                self._failed(call, error)
                 return
-            if self._handing_over.popleft() is not call:
-                self._fail("appends keep the order of their calls", "a later one went first")
-            self._expect(call)
-            answer.add_done_callback(partial(self._answered, call))
+            else:
+                answer.add_done_callback(partial(self._answered, call))
+
+    def _give_up(self, call: _Call) -> None:
+        """It was let in at the last moment, which its user cannot know, or its ids are free again."""
+        self._unanswered.remove(call)
+        if self._ledger._writer.last_add_pushed < call.ids[0]:
+            self._checkers.withdrawn(self._ledger.id, call.ids)
+            self._next = call.ids.start
 
     def _answered(self, call: _Call, done: "asyncio.Future[tuple[EntryId, EntryId]]") -> None:
         try:
@@ -141,7 +155,8 @@ class WritingUser:
             self._failed(call, error)
 
     async def _may_go_on(self) -> bool:
-        await asyncio.sleep(self._rng.choice((0.02, 0.1, 0.4)) * self._rng.random())
+        if self._rng.random() < self._pauses:
+            await asyncio.sleep(self._rng.choice((0.02, 0.1, 0.4)) * self._rng.random())
         self._left -= 1
         return self._left >= 0 and not self._process.winding_up.is_set()
 
@@ -178,7 +193,10 @@ class WritingUser:
             self._fail("appends keep the order of their calls", what)
         if self._unanswered.popleft() is not call:
             self._fail("NoOutOfOrderEntries", f"{first} of ledger {ledger.id} is acknowledged too early")
-        self._checkers.completed(ledger.metadata, first, last)
+        self._checkers.completed(
+            ledger.metadata, self._acked + 1, last
+        )  # what was given up is confirmed with it
+        self._acked = last
         lac = ledger.last_add_confirmed
         self._checkers.writer_lac(ledger.id, self._lac, lac)
         self._lac = lac

@@ -126,6 +126,8 @@ class TreeStore(MetadataStore):
         """The leader's."""
         self.log: list[Change] = []
         self.servers = [Server(self) for _ in range(SERVERS)]
+        self.created_by: dict[LedgerId, Process] = {}
+        """Whose request made the ledger, of those that ship."""
         self._lag = lag
         self._chance = world.rng("zookeeper's servers")
         self._format(bookies)
@@ -176,7 +178,7 @@ class TreeStore(MetadataStore):
 
         version: int = self.commit(change)
         for operation in operations:
-            self._learn(operation)
+            self._learn(operation, session.owner)
         return version
 
     def create_sequence(self, path: str, data: bytes, *, ephemeral: bool, session: ClientSession) -> str:
@@ -191,7 +193,7 @@ class TreeStore(MetadataStore):
         name: str = self.commit(change)
         return name
 
-    def _learn(self, operation: Operation) -> None:
+    def _learn(self, operation: Operation, owner: Process) -> None:
         """What a client did to a ledger's node, it did to the ledger."""
         if not operation.path.startswith(f"{LAYOUT.ledgers}/"):
             return
@@ -202,6 +204,7 @@ class TreeStore(MetadataStore):
         match operation:
             case Create(_, data):
                 self._next_ledger = ledger_id + 1
+                self.created_by[ledger_id] = owner
                 super().create(LedgerMetadata.from_json(data))
             case Put(_, data):
                 self._changed(LedgerMetadata.from_json(data))

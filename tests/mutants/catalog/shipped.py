@@ -1,0 +1,37 @@
+"""What the client that ships does around its machines, without its rules; seeds that run it have to notice."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from daybook.client.append_stream import AppendStream
+from daybook.core.lac import LacReader
+from daybook.core.ledger_view import LedgerView
+from daybook.core.stream import StreamWindow
+from tests.mutants.catalog.swarms import SHIPPED
+from tests.mutants.registry import mutant
+
+
+@mutant(rule=49, swarm=SHIPPED)
+def an_append_stream_keeps_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was under way on a stream that ended is acknowledged by the answers of the next one."""
+    end = AppendStream._end
+
+    def keep(self: Any, task: asyncio.Task[None]) -> None:
+        window = self._window
+        self._window = StreamWindow()
+        end(self, task)
+        self._window = window
+
+    monkeypatch.setattr(AppendStream, "_end", keep)
+
+
+@mutant(rule=59, swarm=SHIPPED)
+def a_reader_keeps_the_metadata_of_its_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh takes what the reader knows of the ledger for what was read just now."""
+
+    def refresh(self: LedgerView, *, lenient: bool = False, **_more: Any) -> LacReader:
+        return LacReader(self.metadata, lenient=lenient, is_new=True)
+
+    monkeypatch.setattr(LedgerView, "refresh", refresh)
