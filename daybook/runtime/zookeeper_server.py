@@ -1,6 +1,6 @@
 """The entry point of the ZooKeeper image: a server's configuration from variables, the server itself, and its health.
 
-It is one file of the standard library alone, because the image has nothing else of Daybook. The server's own admin
+It and `zookeeper_ensemble` are of the standard library alone, because the image has nothing else of Daybook. The server's own admin
 endpoint needs libraries that the image does not have, so this process asks it by four-letter words, and answers the
 kubelet over HTTP: /livez as soon as the server speaks (never dependent on a quorum: a lost quorum must not restart
 those who are left), /readyz when it serves, /metrics with what `mntr` tells.
@@ -13,94 +13,32 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
+
+from daybook.runtime.zookeeper_ensemble import (
+    ADOPT,
+    ANSWER_TIMEOUT_S,
+    Answer,
+    ServerSettings,
+    WrongSettingsError,
+    ask_other,
+    record,
+    recorded,
+    wait_for_others,
+    whom_to_ask,
+)
 
 HERE: Final = Path(__file__).resolve().parent
 MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 EXIT_WRONG_SETTINGS: Final = 2
 ANSWER_BYTES_MAX: Final = 1 << 20
-ANSWER_TIMEOUT_S: Final = 2.0
 TLS_LOOK_S: Final = 30.0
 """How often the files of TLS are looked at: whoever renews a certificate replaces them."""
-
-_ORDINAL: Final = re.compile(r"-(\d+)$")
-_SERVER: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
-
-
-class WrongSettingsError(Exception):
-    """A variable is missing or cannot be used; the message says which, and what is allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
-    """What the variables ZOOKEEPER_… say."""
-
-    servers: tuple[str, ...] = ()
-    """Hosts of all servers, by ordinal; none or one: a server alone."""
-    ordinal: int = 0
-    data_dir: Path = Path("/data")
-    run_dir: Path = Path("/tmp/zookeeper")  # noqa: S108 - the image's only writable place beside the data
-    tick_ms: int = 500
-    client_port: int = 2181
-    quorum_port: int = 2888
-    election_port: int = 3888
-    health_port: int = 8080
-    heap_mb: int = 256
-    tls_dir: Path | None = None
-    tls_port: int = 2281
-
-    @classmethod
-    def from_variables(cls, variables: Mapping[str, str]) -> Self:
-        """Raises WrongSettingsError."""
-        servers = tuple(
-            name.strip() for name in variables.get("ZOOKEEPER_SERVERS", "").split(",") if name.strip()
-        )
-        for server in servers:
-            if not _SERVER.fullmatch(server):
-                msg = f"ZOOKEEPER_SERVERS: {server!r} is no host name; give host,host,… in the order of their ordinals"
-                raise WrongSettingsError(msg)
-        ordinal = 0
-        if len(servers) > 1:
-            found = _ORDINAL.search(variables.get("HOSTNAME", ""))
-            if found is None or int(found[1]) >= len(servers):
-                msg = (
-                    f"HOSTNAME={variables.get('HOSTNAME', '')!r} ends with no ordinal below {len(servers)}, the number of "
-                    "ZOOKEEPER_SERVERS: run the servers in a StatefulSet, and list one host for each of its pods"
-                )
-                raise WrongSettingsError(msg)
-            ordinal = int(found[1])
-        numbers = {
-            name: _number(variables, f"ZOOKEEPER_{name.upper()}", low, high)
-            for name, low, high in (
-                ("tick_ms", 100, 60_000),
-                ("heap_mb", 64, 65_536),
-                *((f"{port}_port", 1, 65_535) for port in ("client", "quorum", "election", "health", "tls")),
-            )
-        }
-        places = {
-            name: Path(variables[variable])
-            for name in ("data_dir", "run_dir", "tls_dir")
-            if variables.get(variable := f"ZOOKEEPER_{name.upper()}")
-        }
-        given: dict[str, Any] = {
-            **{name: value for name, value in numbers.items() if value is not None},
-            **places,
-        }
-        return cls(servers=servers, ordinal=ordinal, **given)
-
-
-def _number(variables: Mapping[str, str], name: str, low: int, high: int) -> int | None:
-    text = variables.get(name)
-    if not text:
-        return None
-    if not text.isdecimal() or not low <= int(text) <= high:
-        msg = f"{name}={text!r}: give a number from {low} to {high}"
-        raise WrongSettingsError(msg)
-    return int(text)
 
 
 def zoo_cfg(settings: ServerSettings) -> str:
@@ -218,7 +156,7 @@ def health(path: str, question: Callable[[str], str]) -> tuple[int, str]:
     """HTTP status and text for a probe's path."""
     word = {"/livez": "ruok", "/readyz": "srvr", "/metrics": "mntr"}.get(path)
     if word is None:
-        return 404, "there are /livez, /readyz and /metrics\n"
+        return 404, "there are /livez, /readyz, /metrics and /ensemble\n"
     try:
         answer = question(word)
     except OSError as error:
@@ -248,7 +186,38 @@ def metrics(answer: str) -> str:
     return "".join(lines)
 
 
-def serve_health(settings: ServerSettings) -> ThreadingHTTPServer:
+@dataclass(slots=True)
+class Standing:
+    """How far this server is, for probes and for others. `waits`: what it waits for before it starts."""
+
+    servers: int
+    waits: str = ""
+
+
+def answer(
+    path: str,
+    standing: Standing,
+    question: Callable[[str], str],
+    others: Callable[[], Sequence[Answer | None]] = tuple,
+) -> tuple[int, str]:
+    """HTTP status and text for a path. `others` asks the other servers."""
+    if path == "/ensemble":
+        serves = not standing.waits and health("/readyz", question)[0] == HTTPStatus.OK
+        return 200, Answer(standing.servers, bool(standing.waits), serves).to_json()
+    if standing.waits and path in {"/livez", "/readyz"}:
+        return (200 if path == "/livez" else 503), f"{standing.waits}\n"
+    status, text = health(path, question)
+    if path == "/readyz" and status != HTTPStatus.OK:
+        fewer = [each for each in others() if each is not None and each.servers == standing.servers - 1]
+        if fewer:  # it serves once a majority knows as many, and a roll goes on only after who is ready
+            return (
+                HTTPStatus.OK,
+                f"it waits for {len(fewer)} servers that do not know {standing.servers} yet\n",
+            )
+    return status, text
+
+
+def serve_health(settings: ServerSettings, standing: Standing) -> ThreadingHTTPServer:
     """Answer probes in a thread of their own."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -256,7 +225,16 @@ def serve_health(settings: ServerSettings) -> ThreadingHTTPServer:
 
         def do_GET(self) -> None:
             """Answer it."""
-            status, text = health(self.path, lambda word: ask(settings.client_port, word))
+            status, text = answer(
+                self.path,
+                standing,
+                lambda word: ask(settings.client_port, word),
+                lambda: [
+                    ask_other(host, settings.health_port)
+                    for ordinal, host in enumerate(settings.servers)
+                    if ordinal != settings.ordinal
+                ],
+            )
             body = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
@@ -281,15 +259,46 @@ def _renew_stores(settings: ServerSettings) -> None:
         print(f"zookeeper: {error}", file=sys.stderr)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Run the server until it ends or a signal asks for it; the server's exit code, 0 after SIGTERM."""
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
     try:
         settings = ServerSettings.from_variables(os.environ)
-        prepare(settings)
+        if list(arguments) == [ADOPT]:
+            record(settings)
+            return 0
+        before = recorded(settings)
+        waits = "it starts" if whom_to_ask(settings, before) else ""
+        standing = Standing(settings.size if before is None else before, waits)
+        probes = serve_health(settings, standing)
+        if not _begin(settings, before, standing, stopping):
+            return 0
     except WrongSettingsError as error:
         print(f"zookeeper: {error}", file=sys.stderr)
         return EXIT_WRONG_SETTINGS
-    stopping = threading.Event()
+    return _run(settings, probes, stopping)
+
+
+def _begin(
+    settings: ServerSettings, before: int | None, standing: Standing, stopping: threading.Event
+) -> bool:
+    """Everything before the server itself; False: it is to stop."""
+
+    def said(words: str) -> None:
+        standing.waits = words
+        print(f"zookeeper: {words}", file=sys.stderr, flush=True)
+
+    if not wait_for_others(settings, before, ask_other, stopping, said):
+        return False
+    record(settings)
+    prepare(settings)
+    standing.servers, standing.waits = settings.size, ""
+    return True
+
+
+def _run(settings: ServerSettings, probes: ThreadingHTTPServer, stopping: threading.Event) -> int:
     process = subprocess.Popen(command(settings, os.environ))  # noqa: S603 - our own command, no shell
 
     def stop(*_: object) -> None:
@@ -298,7 +307,8 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    probes = serve_health(settings)
+    if stopping.is_set():
+        process.terminate()
     while True:
         try:
             code = process.wait(TLS_LOOK_S)
@@ -311,4 +321,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -71,7 +71,12 @@ def test_the_build_context_is_what_the_images_need() -> None:
 
 def test_the_entry_point_that_is_started_is_the_one_that_is_copied() -> None:
     script = (ROOT / "images" / "wheelhouse.sh").read_text(encoding="utf-8")
-    (path,) = re.findall(r"^cp (\S+\.py) ", script, re.MULTILINE)
+    path, library = re.findall(r"^cp (\S+\.py) ", script, re.MULTILINE)
     assert (ROOT / path).exists()
+    module = str(Path(library).with_suffix("")).replace("/", ".")
+    assert f"from {module} import" in (ROOT / path).read_text(encoding="utf-8")
+    assert f'"$directory/zookeeper/{Path(library).parent}/"' in script, (
+        "beside the script, under its own name"
+    )
     _, instructions = stages()["zookeeper"]
     assert f'CMD ["python3", "/opt/zookeeper/{Path(path).name}"]' in instructions

@@ -21,9 +21,8 @@ from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.metadata.zookeeper_acl import acl_of_nodes
 from daybook.runtime import zookeeper_server
 from daybook.runtime.ports import HeldPort
+from daybook.runtime.zookeeper_ensemble import ServerSettings, WrongSettingsError
 from daybook.runtime.zookeeper_server import (
-    ServerSettings,
-    WrongSettingsError,
     health,
     metrics,
     prepare,

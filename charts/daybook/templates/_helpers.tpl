@@ -96,6 +96,30 @@ capabilities: {drop: [ALL]}
 {{- join "," $hosts }}
 {{- end }}
 
+{{/*
+Refuse another number of ZooKeeper servers than there are, but for one more once all others know theirs. Helm sees what is
+installed only where it talks to an API server; the servers themselves refuse in any case.
+*/}}
+{{- define "daybook.checkEnsemble" -}}
+{{- $name := include "daybook.zookeeper" . }}
+{{- with lookup "apps/v1" "StatefulSet" .Release.Namespace $name }}
+{{- $known := dig "annotations" "daybook.dev/zookeeper-servers" "" .metadata }}
+{{- $before := int (default .spec.replicas $known) }}
+{{- $after := int $.Values.zookeeper.replicas }}
+{{- $status := default dict .status }}
+{{- $isWhole := and (eq (int $status.readyReplicas) $before) (eq (default "" $status.currentRevision) (default "" $status.updateRevision)) (eq (int $status.observedGeneration) (int .metadata.generation)) }}
+{{- if ne $before $after }}
+{{- if ne $after (int (add $before 1)) }}
+{{- fail (printf "zookeeper.replicas is %d, and StatefulSet %s has %d servers: two majorities could decide apart. Set it to %d again; an ensemble grows by one server at a time and does not shrink (docs/kubernetes.md, Growing ZooKeeper)" $after $name $before $before) }}
+{{- else if not $.Values.zookeeper.growing }}
+{{- fail (printf "zookeeper.replicas is %d, and StatefulSet %s has %d servers: to grow it by one server set zookeeper.growing as well (docs/kubernetes.md, Growing ZooKeeper)" $after $name $before) }}
+{{- else if not $isWhole }}
+{{- fail (printf "zookeeper.replicas is %d, and not all of the %d servers of StatefulSet %s are ready and rolled: wait until they are (kubectl rollout status)" $after $before $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "daybook.zookeeperSecret" -}}
 {{ default (printf "%s-tls" (include "daybook.zookeeper" .)) .Values.tls.secrets.zookeeper }}
 {{- end }}

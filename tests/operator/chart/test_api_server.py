@@ -7,8 +7,10 @@ import pytest
 import yaml
 from kubernetes import client
 
+from tests.bookie.server_kit import eventually
 from tests.cluster.control_plane import ControlPlane
-from tests.operator.chart.conftest import CHART, RELEASE, ROOT, Object, Render, of_kind
+from tests.cluster.pretend_nodes import PretendNodes
+from tests.operator.chart.conftest import CHART, RELEASE, ROOT, HelmError, Object, Render, of_kind
 
 FOREIGN: Final = ("Certificate", "Issuer", "ServiceMonitor", "PodMonitor", "PrometheusRule")
 """Kinds of other projects' CRDs, which a bare API server does not know."""
@@ -148,8 +150,47 @@ def test_the_operator_may_change_no_lease_but_its_own(may: Callable[..., bool]) 
     assert not may("get", "leases", group, "other", "daybook-operator")
 
 
+def _check_that_zookeeper_grows_by_one(
+    plane: ControlPlane,
+    nodes: PretendNodes,
+    helm: Callable[..., str],
+    namespace: str,
+    name: str,
+    where: tuple[Any, ...],
+) -> None:
+    """Two disjoint majorities would be possible of servers that know three and five."""
+
+    def servers(number: int, *more: str) -> str:
+        options = ("--set", f"zookeeper.replicas={number}", *more)
+        return helm("upgrade", name, CHART, *where, "--reuse-values", *options)
+
+    growing = ("--set", "zookeeper.growing=true")
+    for number, more, words in (
+        (5, (), "grows by one server at a time"),
+        (5, growing, "Set it to 3 again"),
+        (1, (), "does not shrink"),
+        (4, growing, "wait until they are"),
+    ):
+        with pytest.raises(HelmError, match=words):
+            servers(number, *more)
+    (found,) = plane.kubectl("get", "statefulset", "-n", namespace, "-o", "name").split()
+    set_name = found.partition("/")[2]
+    nodes.create_node(f"{namespace}-node")
+    for ordinal in range(3):
+        pod = f"{set_name}-{ordinal}"
+        nodes.bind(namespace, pod, f"{namespace}-node")
+        nodes.run(namespace, pod)
+    rolled = "{.status.readyReplicas}{.status.availableReplicas}"
+    assert eventually(
+        lambda: plane.kubectl("get", found, "-n", namespace, "-o", f"jsonpath={rolled}") == "33", 60
+    )
+    servers(4, *growing)
+    with pytest.raises(HelmError, match="Set it to 4 again"):
+        servers(3)
+
+
 def test_helm_installs_upgrades_and_leaves_the_crds(
-    control_plane: ControlPlane, helm: Callable[..., str], namespace: str
+    control_plane: ControlPlane, nodes: PretendNodes, helm: Callable[..., str], namespace: str
 ) -> None:
     where = ("--kubeconfig", control_plane.kubeconfig, "-n", namespace)
     name = f"{RELEASE}-{namespace}"
@@ -164,6 +205,7 @@ def test_helm_installs_upgrades_and_leaves_the_crds(
         "get", "deployment", "-n", namespace, "-o", "jsonpath={.items[*].spec.replicas}"
     )
     assert replicas == "1"
+    _check_that_zookeeper_grows_by_one(control_plane, nodes, helm, namespace, name, where)
     helm("uninstall", name, *where)
     kept = control_plane.kubectl("get", "crd", "-o", "name")
     assert kept.count(".daybook.dev") == 3

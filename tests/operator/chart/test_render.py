@@ -126,50 +126,6 @@ def test_the_operator_is_told_what_its_settings_know(render: Render) -> None:
     assert settings.metrics_address.endswith(f":{ports['metrics']}")
 
 
-def test_zookeeper_knows_each_of_its_servers_by_the_name_that_its_pod_has(render: Render) -> None:
-    from daybook.runtime.zookeeper_server import ServerSettings
-
-    objects = render({"zookeeper": {"replicas": 5}, "tls": {"enabled": True}})
-    (stateful,) = of_kind(objects, "StatefulSet")
-    name, spec = stateful["metadata"]["name"], stateful["spec"]
-    (container,) = spec["template"]["spec"]["containers"]
-    variables = {each["name"]: each["value"] for each in container["env"]}
-    settings = ServerSettings.from_variables({**variables, "HOSTNAME": f"{name}-4"})
-    assert settings.servers == tuple(f"{name}-{n}.{spec['serviceName']}.data.svc" for n in range(5))
-    assert settings.ordinal == 4
-    headless = next(
-        each for each in of_kind(objects, "Service") if each["metadata"]["name"] == spec["serviceName"]
-    )
-    assert headless["spec"]["publishNotReadyAddresses"] is True
-    assert headless["spec"]["clusterIP"] == "None"
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert (ports["client"], ports["client-tls"]) == (settings.client_port, settings.tls_port)
-    assert (ports["quorum"], ports["election"]) == (settings.quorum_port, settings.election_port)
-    assert ports["health"] == settings.health_port
-    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert str(settings.tls_dir) == mounts["tls"]
-    assert str(settings.data_dir) == mounts["data"]
-    assert (
-        spec["template"]["spec"]["topologySpreadConstraints"][0]["topologyKey"]
-        == "topology.kubernetes.io/zone"
-    )
-
-
-def test_a_zookeeper_that_exists_is_used_and_none_is_run(render: Render) -> None:
-    objects = render({"zookeeper": {"external": "zk-0:2181,zk-1:2181"}, **EVERYTHING})
-    assert not [each for each in objects if "zookeeper" in each["metadata"]["name"]]
-    assert '"zk-0:2181,zk-1:2181"' in json.dumps(of_kind(objects, "Deployment"))
-    assert not of_kind(objects, "StatefulSet")
-
-
-def test_an_upgrade_of_the_chart_alone_restarts_no_zookeeper(render: Render) -> None:
-    """Neither the chart's version nor the application's is in the pod template, but in its image."""
-    (stateful,) = of_kind(render(), "StatefulSet")
-    template = stateful["spec"]["template"]
-    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & template["metadata"]["labels"].keys()
-    assert stateful["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-
-
 def test_the_charts_crds_are_the_projects() -> None:
     """Made by `make crds`; this is what notices that it was forgotten."""
     copies = {path.name: path.read_bytes() for path in (CHART / "files" / "crds").iterdir()}
@@ -322,6 +278,11 @@ def test_secrets_made_by_hand_serve_the_operator_as_before(
     assert volumes["tls"]["secret"]["secretName"] == expected
 
 
+def _labels_of(policy: Object) -> Object:
+    labels: Object = policy["podSelector"]["matchLabels"]
+    return labels
+
+
 def test_an_empty_list_of_who_is_let_in_lets_in_nobody(render: Render) -> None:
     empty = {"networkPolicy": {"enabled": True, "clients": [], "monitoring": []}}
     policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(render(empty), "NetworkPolicy")}
@@ -332,7 +293,12 @@ def test_an_empty_list_of_who_is_let_in_lets_in_nobody(render: Render) -> None:
         assert [port["port"] for port in first["ports"]] == own
         (peer,) = first["from"]
         assert peer["podSelector"]["matchExpressions"], "Daybook's own pods"
-        ports = {port["port"] for rule in others for port in rule["ports"]}
+        among = {
+            "podSelector": {
+                "matchLabels": {**_labels_of(policies[name]), "app.kubernetes.io/name": "daybook"}
+            }
+        }
+        ports = {port["port"] for rule in others for port in rule["ports"] if rule["from"] != [among]}
         assert not ports & {8000, "health"}
         assert all(rule["from"] for rule in policies[name]["ingress"]), "no peers would be everybody"
 
@@ -394,6 +360,7 @@ def test_the_operator_reads_the_passwords_of_ledgers_that_are_named_and_no_other
             "asks for a certificate",
         ),
         ({"zookeeper": {"replicas": 2}}, "zookeeper/replicas"),
+        ({"zookeeper": {"replicas": 6, "growing": True}}, "zookeeper/replicas"),
         ({"zookeeper": {"replica": 3}}, "replica"),
         ({"zookeeper": {"external": "zk"}}, "zookeeper/external"),
         ({"cluster": "Day Book"}, "cluster"),
