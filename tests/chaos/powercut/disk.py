@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 SECTOR_SIZES: Final = (512, 4096)
 SURVIVAL: Final = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 """Chances of a sector; drawn once for each file."""
-_CONTROL: Final = struct.Struct("=IIIII")
+_CONTROL: Final = struct.Struct("=IIIIII")
 _CHUNK: Final = 1 << 16
 _ZEROS: Final = bytes(_CHUNK)
 
@@ -32,6 +32,8 @@ class Faults(NamedTuple):
     sync_delay_us: int = 0
     sync_lies: int = 0
     """1: a sync says that it is done and does nothing."""
+    dsync_kills: int = 0
+    """1: a write that is its own sync (O_DSYNC) is the last thing that its process does: it is read, and not durable."""
 
 
 class WatchedDirectory:
@@ -45,7 +47,7 @@ class WatchedDirectory:
     def prepare(self) -> None:
         """Begin: all that is there is durable. No process may use the directory."""
         shutil.rmtree(self._shadow, ignore_errors=True)
-        for part in ("live", "synced"):
+        for part in ("live", "synced", "lost"):
             (self._shadow / part).mkdir(parents=True)
         self.set_faults(Faults())
         lines = []

@@ -8,6 +8,8 @@
  * For each directory D that is watched, D.shadow (made by disk.py) holds
  *   live/INODE     a hard link to the file, so that its number is not given again and its data outlives its name
  *   synced/INODE   what of the file is durable: ranges are copied when the file is synced
+ *   lost/INODE     ranges that a sync failed to write (`struct range`s): the kernel calls their pages clean, so they can be
+ *                  read, and no later sync of any process writes them unless they are written again
  *   names          durable names ("= INODE NAME"), then what happened to names since ("+ INODE NAME", "- NAME",
  *                  "> OLD NEW"), one a line and in order
  *   control        faults, as `struct faults` below; disk.py writes it, this library maps it
@@ -24,6 +26,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -47,6 +50,7 @@ struct faults {
     uint32_t allocate_errno;
     uint32_t sync_delay_us;
     uint32_t sync_lies; /* says done and does nothing: a disk that cannot be trusted, for tests of the tests */
+    uint32_t dsync_kills; /* a write through O_DSYNC reaches the page cache, and its process dies */
 };
 
 struct dir {
@@ -62,8 +66,9 @@ struct file {
     dev_t device;
     ino_t inode;
     struct dir *dir;
-    int count;
+    int count, lost_count;
     struct range dirty[RANGES_MAX];
+    struct range lost[RANGES_MAX];
     struct file *next;
 };
 
@@ -222,28 +227,83 @@ static void copy_range(int from, int to, off_t begin, off_t end, const char *nam
     }
 }
 
-static void mark(struct file *file, off_t begin, off_t end) {
-    if (begin >= end) return;
-    for (int n = file->count - 1; n >= 0 && n >= file->count - 4; n--) {
-        struct range *range = &file->dirty[n];
+/* Add a range to one of a file's lists; returns the new count. */
+static int add_range(struct range *ranges, int count, off_t begin, off_t end) {
+    if (begin >= end) return count;
+    for (int n = count - 1; n >= 0 && n >= count - 4; n--) {
+        struct range *range = &ranges[n];
         if (begin <= range->end && end >= range->begin) {
             if (begin < range->begin) range->begin = begin;
             if (end > range->end) range->end = end;
-            return;
+            return count;
         }
     }
-    if (file->count == RANGES_MAX) { /* too many: one that covers them all */
-        struct range all = file->dirty[0];
-        for (int n = 1; n < file->count; n++) {
-            if (file->dirty[n].begin < all.begin) all.begin = file->dirty[n].begin;
-            if (file->dirty[n].end > all.end) all.end = file->dirty[n].end;
+    if (count == RANGES_MAX) { /* too many: one that covers them all */
+        for (int n = 1; n < count; n++) {
+            if (ranges[n].begin < ranges[0].begin) ranges[0].begin = ranges[n].begin;
+            if (ranges[n].end > ranges[0].end) ranges[0].end = ranges[n].end;
         }
-        file->dirty[0] = all;
-        file->count = 1;
-        mark(file, begin, end);
-        return;
+        return add_range(ranges, 1, begin, end);
     }
-    file->dirty[file->count++] = (struct range){begin, end};
+    ranges[count] = (struct range){begin, end};
+    return count + 1;
+}
+
+static void load_lost(struct file *file) {
+    char name[PATH_MAX + 64];
+    shadow_name(name, file->dir, "lost", file->inode);
+    int fd = real_open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    ssize_t got = read(fd, file->lost, sizeof file->lost);
+    if (got < 0) give_up("reading", name);
+    file->lost_count = got / sizeof *file->lost;
+    close(fd);
+}
+
+static void save_lost(struct file *file) {
+    char name[PATH_MAX + 64];
+    shadow_name(name, file->dir, "lost", file->inode);
+    int fd = real_open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ssize_t size = file->lost_count * sizeof *file->lost;
+    if (fd < 0) give_up("making", name);
+    if (real_write(fd, file->lost, size) != size) give_up("writing", name);
+    close(fd);
+}
+
+/* The range was written, so its pages are dirty, whatever a sync made of them before. */
+static void mark(struct file *file, off_t begin, off_t end) {
+    int kept = 0, before = file->lost_count;
+    struct range all[RANGES_MAX];
+    file->count = add_range(file->dirty, file->count, begin, end);
+    if (!before) return;
+    memcpy(all, file->lost, sizeof all);
+    for (int n = 0; n < before; n++) {
+        off_t left = all[n].end < begin ? all[n].end : begin, right = all[n].begin > end ? all[n].begin : end;
+        if (kept + 2 > RANGES_MAX) give_up("remembering", "what a sync lost");
+        if (all[n].begin < left) file->lost[kept++] = (struct range){all[n].begin, left};
+        if (right < all[n].end) file->lost[kept++] = (struct range){right, all[n].end};
+    }
+    file->lost_count = kept;
+    save_lost(file);
+}
+
+/* A sync failed: nothing is dirty any more. */
+static void lose(struct file *file) {
+    for (int n = 0; n < file->count; n++)
+        file->lost_count = add_range(file->lost, file->lost_count, file->dirty[n].begin, file->dirty[n].end);
+    file->count = 0;
+    save_lost(file);
+}
+
+/* Copy what of a range no failed sync has lost, from the `n`th loss on. */
+static void copy_sound(struct file *file, int n, int from, int to, off_t begin, off_t end, const char *name) {
+    for (; n < file->lost_count; n++) {
+        struct range *lost = &file->lost[n];
+        if (lost->begin >= end || lost->end <= begin) continue;
+        copy_sound(file, n + 1, from, to, begin, lost->begin, name);
+        begin = lost->end;
+    }
+    copy_range(from, to, begin, end, name);
 }
 
 static struct file *file_of(int fd) {
@@ -265,7 +325,8 @@ static void file_is_durable(struct file *file, int fd) {
     int from = real_open(own, O_RDONLY | O_CLOEXEC); /* `fd` may be for writing only */
     if (from < 0) give_up("opening", own);
     if (fstat(from, &found)) give_up("looking at", own);
-    for (int n = 0; n < file->count; n++) copy_range(from, to, file->dirty[n].begin, file->dirty[n].end, name);
+    for (int n = 0; n < file->count; n++)
+        copy_sound(file, 0, from, to, file->dirty[n].begin, file->dirty[n].end, name);
     if (real_ftruncate(to, found.st_size)) give_up("truncating", name);
     file->count = 0;
     close(from);
@@ -295,8 +356,10 @@ static void watch(struct dir *dir, int fd, const char *path, int at, int is_new)
     }
     shadow_name(name, dir, "live", found.st_ino);
     if (linkat(at, path, AT_FDCWD, name, 0) && errno != EEXIST) give_up("linking", name);
-    if (known) mark(file, 0, INT64_MAX); /* an earlier process may have left writes that it did not sync */
-    else if (!is_new) {
+    if (known) { /* an earlier process may have left writes that it did not sync, and some that it tried to */
+        file->count = add_range(file->dirty, file->count, 0, INT64_MAX);
+        load_lost(file);
+    } else if (!is_new) {
         mark(file, 0, INT64_MAX);
         file_is_durable(file, fd);
     }
@@ -362,12 +425,19 @@ static struct file *before_write(int fd, uint32_t *fault) {
     return file;
 }
 
-static void after_write(struct file *file, int fd, off_t begin, ssize_t done) {
+static ssize_t after_write(struct file *file, int fd, off_t begin, ssize_t done) {
     int error = errno;
     if (done > 0) {
         pthread_mutex_lock(&lock);
         mark(file, begin, begin + done);
-        if (fcntl(fd, F_GETFL) & O_DSYNC) { /* O_SYNC contains it: this write is durable, others are not */
+        int is_synced = fcntl(fd, F_GETFL) & O_DSYNC; /* O_SYNC contains it: this write is durable, others are not */
+        if (is_synced && (file->dir->faults->sync_errno || file->dir->faults->dsync_kills)) {
+            file->lost_count = add_range(file->lost, file->lost_count, begin, begin + done);
+            save_lost(file);
+            if (file->dir->faults->dsync_kills) kill(getpid(), SIGKILL);
+            error = (int)file->dir->faults->sync_errno;
+            done = -1;
+        } else if (is_synced) {
             struct range all[RANGES_MAX];
             int count = file->count;
             memcpy(all, file->dirty, sizeof all);
@@ -380,6 +450,7 @@ static void after_write(struct file *file, int fd, off_t begin, ssize_t done) {
         pthread_mutex_unlock(&lock);
     }
     errno = error;
+    return done;
 }
 
 static off_t position(int fd) {
@@ -399,8 +470,7 @@ static off_t position(int fd) {
     }                                                 \
     off_t begin = where;                              \
     ssize_t done = call;                              \
-    after_write(file, fd, begin, done);               \
-    return done;
+    return after_write(file, fd, begin, done);
 
 ssize_t write(int fd, const void *data, size_t size) { WRITE(fd, position(fd), real_write(fd, data, size)) }
 ssize_t writev(int fd, const struct iovec *parts, int count) { WRITE(fd, position(fd), real_writev(fd, parts, count)) }
@@ -503,7 +573,7 @@ static int sync_watched(int fd, int (*real)(int)) {
     if (file->dir->faults->sync_delay_us) wait_us(file->dir->faults->sync_delay_us);
     pthread_mutex_lock(&lock);
     uint32_t fault = file->dir->faults->sync_errno;
-    if (fault) file->count = 0; /* as Linux does: a later sync succeeds and writes none of it */
+    if (fault) lose(file); /* as Linux does: a later sync succeeds and writes none of it */
     else if (!file->dir->faults->sync_lies) file_is_durable(file, fd);
     pthread_mutex_unlock(&lock);
     errno = (int)fault;

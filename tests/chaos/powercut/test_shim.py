@@ -8,6 +8,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from daybook_bookie.disk import RealDisk
+from daybook_bookie.storage_settings import StorageSettings
+from daybook_bookie.store import Store
 
 from tests.chaos.powercut.disk import Faults, WatchedDirectory
 from tests.chaos.powercut.shim import NoCompilerError, build, variables
@@ -222,10 +225,65 @@ try:
     os.fsync(f)
 except OSError:
     control = os.open('../disk.shadow/control', os.O_RDWR)
-    os.write(control, bytes(20))
+    os.write(control, bytes(24))
     os.fsync(f)
 else:
     sys.exit(1)
 """
     )
     assert b"" in [machine.disk.survivors(random.Random(seed))[0]["a"].rstrip(b"\0") for seed in CUTS]
+
+
+def test_what_a_failed_sync_left_is_read_by_the_next_process_and_durable_only_if_it_writes_it_again(
+    machine: Machine,
+) -> None:
+    machine.run(f"f = os.open('a', os.O_RDWR | os.O_CREAT); os.ftruncate(f, 8192); os.fsync(f); {SYNC_NAMES}")
+    machine.disk.set_faults(Faults(sync_errno=errno.EIO))
+    machine.run(
+        """
+f = os.open('a', os.O_RDWR)
+os.pwrite(f, b'x' * 8192, 0)
+try:
+    os.fsync(f)
+except OSError:
+    pass
+else:
+    sys.exit(1)
+"""
+    )
+    machine.disk.set_faults(Faults())
+    found = machine.outcomes("f = os.open('a', os.O_RDWR); os.fsync(f); print(os.read(f, 9))")
+    assert {files["a"][:1] for files in found} == {b"\0", b"x"}, "its own sync wrote nothing"
+    found = machine.outcomes(
+        "f = os.open('a', os.O_RDWR); os.pwrite(f, os.pread(f, 4096, 0), 0); os.fsync(f)"
+    )
+    assert {files["a"][:4096] for files in found} == {b"x" * 4096}
+    assert {files["a"][4096:4097] for files in found} == {b"\0", b"x"}
+
+
+def test_rule_23_a_store_whose_newest_page_was_only_read_opens_after_the_next_power_cut(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """The process died in the write that names a commit: the next one finds the commit, and has to make it certain."""
+    prelude = """
+from daybook_bookie.disk import RealDisk
+from daybook_bookie.storage_settings import StorageSettings
+from daybook_bookie.store import Store
+from pathlib import Path
+from tests.bookie.samples import frame
+from tests.bookie.storage_kit import put
+
+def opened(**options):
+    return Store(Path.cwd(), RealDisk(Path.cwd()), StorageSettings(store_map_bytes=1 << 28), **options)
+"""
+    machine.run(f"{prelude}\nstore = opened(new=True)\nput(store, frame(7, [0]))")
+    machine.disk.set_faults(Faults(dsync_kills=1))
+    machine.run(f"{prelude}\nput(opened(), frame(7, [1]))")
+    machine.disk.set_faults(Faults())
+    for number, files in enumerate(machine.outcomes(f"{prelude}\nopened()")):
+        left = tmp_path / f"left-{number}"
+        left.mkdir()
+        for name, data in files.items():
+            (left / name).write_bytes(data)
+        with Store(left, RealDisk(left), StorageSettings(store_map_bytes=1 << 28)) as store:
+            assert store.ledgers()[7].intervals.count == 2
