@@ -56,10 +56,16 @@ def check_tools() -> None:
 
 
 def buildah(*arguments: object) -> str:
-    """Run buildah on storage of our own; its standard output. Raises CannotBuildError with what it said."""
+    """Run buildah on storage of our own; its standard output. Raises CannotBuildError with what it said.
+
+    Its network configuration is ours as well, although no build has a network: it makes /etc/cni otherwise.
+    """
     storage = cache() / "storage"
+    storage.mkdir(parents=True, exist_ok=True)
+    configuration = storage / "containers.conf"
+    configuration.write_text(f'[network]\nnetwork_config_dir = "{storage / "networks"}"\n', encoding="utf-8")
     places = ("--root", str(storage / "root"), "--runroot", str(storage / "run"))
-    return run("buildah", *places, *arguments)
+    return run("buildah", *places, *arguments, env={**os.environ, "CONTAINERS_CONF": str(configuration)})
 
 
 def run(*command: object, env: Mapping[str, str] | None = None) -> str:
