@@ -15,6 +15,8 @@ GROUP: Final = "daybook.dev"
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 FINALIZER: Final = f"{GROUP}/operator"
 PAUSE: Final = f"{GROUP}/pause"
+RESTART: Final = f"{GROUP}/restart"
+"""On a pool: another value rolls its bookies, one by one, as a change of the spec would."""
 FIELD_MANAGER: Final = "daybook-operator"
 
 PAUSED: Final = "Paused"

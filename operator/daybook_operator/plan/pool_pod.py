@@ -8,6 +8,7 @@ long journal is alive.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from daybook_operator.plan.decision import RESTART
 from daybook_operator.plan.effects import Manifest
 from daybook_operator.plan.pool_spec import PoolSpec, TlsSpec
 from daybook_operator.plan.pool_world import (
@@ -44,8 +45,11 @@ def pod_template(world: PoolWorld) -> Manifest:
         **selector(world),
     }
     template_metadata: dict[str, Any] = {"labels": pod_labels}
-    if extra.annotations:
-        template_metadata["annotations"] = dict(extra.annotations)
+    annotations = dict(extra.annotations)
+    if restart := (world.manifest["metadata"].get("annotations") or {}).get(RESTART):
+        annotations[RESTART] = restart
+    if annotations:
+        template_metadata["annotations"] = annotations
     return {"metadata": template_metadata, "spec": _pod_spec(world)}
 
 

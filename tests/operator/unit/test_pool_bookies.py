@@ -41,6 +41,21 @@ def test_ordinals_are_numbers() -> None:
     assert victim_of(sim.world()) == 10, "and not 9, which is the last of the alphabet"
 
 
+def test_an_annotation_restarts_every_bookie_one_by_one_and_once(sim: PoolSim) -> None:
+    before = {ordinal: pod.uid for ordinal, pod in sim.pods.items()}
+    sim.manifest["metadata"]["annotations"] = {"daybook.dev/restart": "2026-11-22T10:00:00Z"}
+    sim.done.clear()
+    sim.settle(60)
+    stopped = [each.ref.name for each in sim.done if isinstance(each, Evict)]
+    assert stopped == ["bk-2", "bk-1", "bk-0"], (
+        "the miniature checks that none is stopped while another is down"
+    )
+    assert not set(before.values()) & {pod.uid for pod in sim.pods.values()}
+    sim.done.clear()
+    sim.settle()
+    assert not [each for each in sim.done if isinstance(each, Evict)]
+
+
 def test_a_drain_goes_through_its_stages_and_its_volumes_go_by_policy() -> None:
     sim = grown(replicas=4, scaleDown={"pvcRetention": "Delete"})
     sim.ledgers = {1: ("data.bk-2", "data.bk-3"), 2: ("data.bk-0", "data.bk-1")}
