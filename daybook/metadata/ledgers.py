@@ -21,6 +21,7 @@ from daybook.metadata.read_ahead import read_ahead
 from daybook.metadata.resolving import parent_of
 from daybook.metadata.store import (
     BadVersionError,
+    Check,
     Create,
     MetadataStore,
     NodeExistsError,
@@ -124,6 +125,17 @@ class LedgerManager:
             return None
         ledger_id: LedgerId = json.loads(answer.value)["ledgerId"]
         return ledger_id
+
+    async def adopt(self, request_uid: str, ledger: Versioned[LedgerMetadata]) -> None:
+        """Let a ledger that exists stand for a Kubernetes object, as if it had been created for it.
+
+        Raises BadVersionError if the ledger changed since `ledger` was read, NoNodeError if it is gone, NodeExistsError
+        if the object has a ledger already.
+        """
+        ledger_id = ledger.value.ledger_id
+        answer = json.dumps({"ledgerId": ledger_id}).encode()
+        is_as_read = Check(self._layout.ledger(ledger_id), ledger.version)
+        await self._store.multi([is_as_read, Create(self._layout.request(request_uid), answer)])
 
     async def forget_request(self, request_uid: str) -> None:
         """Remove the record of a creation whose Kubernetes object is gone; without one it does nothing."""

@@ -16,7 +16,15 @@ from daybook.metadata.layout import Layout, join_id, split_id
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.memory import Fault, FaultKind
 from daybook.metadata.read_ahead import READS_IN_FLIGHT_MAX
-from daybook.metadata.store import BadVersionError, Delete, MetadataStore, NodeExistsError, Put, Versioned
+from daybook.metadata.store import (
+    BadVersionError,
+    Delete,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Put,
+    Versioned,
+)
 from daybook.metadata.tree import IncompleteListingError
 from tests.metadata.harness import LAYOUT, Opener, following, formatted, ledger, memory_opener, soon, stores
 
@@ -83,6 +91,25 @@ async def test_a_request_gets_one_ledger_however_often_it_is_asked_for(opener: O
         for _ in range(2):
             await managers[1].forget_request("uid-1")
         assert await managers[1].ledger_of_request("uid-1") is None
+
+
+async def test_a_ledger_that_exists_is_adopted_once_and_as_it_was_read(opener: Opener) -> None:
+    async with stores(opener, 1) as (store,):
+        layout = await formatted(store)
+        manager = LedgerManager(store, layout)
+        first = await manager.create_ledger(ledger)
+        recovering = await manager.cas(first, first.value.in_recovery())
+        with pytest.raises(BadVersionError):
+            await manager.adopt("uid-1", first)
+        assert await manager.ledger_of_request("uid-1") is None
+        await manager.adopt("uid-1", recovering)
+        assert await manager.ledger_of_request("uid-1") == 0
+        with pytest.raises(NodeExistsError):
+            await manager.adopt("uid-1", recovering)
+        assert await manager.create_ledger(ledger, request_uid="uid-1") == recovering, "as if created for it"
+        await manager.delete(0, recovering.version)
+        with pytest.raises(NoNodeError):
+            await manager.adopt("uid-2", recovering)
 
 
 async def test_a_change_is_made_at_its_version_only_and_must_be_legal(opener: Opener) -> None:

@@ -11,7 +11,9 @@ from enum import StrEnum
 from typing import Any
 
 from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import LedgerMetadata
 from daybook.metadata.bookies import Location
+from daybook.metadata.store import Versioned
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON has it."""
@@ -222,6 +224,15 @@ class CreateLedger:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptLedger:
+    """Let a ledger that exists stand for a request; refused if it changed since it was read as `ledger`."""
+
+    cluster: ClusterRef
+    request_uid: str
+    ledger: Versioned[LedgerMetadata]
+
+
+@dataclass(frozen=True, slots=True)
 class SealLedger:
     """Close a ledger for good: fence it and recover it, if its writer has not closed it."""
 
@@ -260,6 +271,7 @@ Effect = (
     | DeleteCookie
     | SetLostBookieDelay
     | CreateLedger
+    | AdoptLedger
     | SealLedger
     | DeleteLedger
     | ForgetRequest

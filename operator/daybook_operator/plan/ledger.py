@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from daybook.core.errors import NotEnoughBookiesError
+from daybook.core.metadata import password_key
 from daybook.core.placement_policies import make_policy
 from daybook.core.quorum import Quorum
 from daybook_operator.plan.conditions import Condition, unknown, wrong
@@ -24,6 +25,7 @@ from daybook_operator.plan.decision import (
 )
 from daybook_operator.plan.draws import Draws
 from daybook_operator.plan.effects import (
+    AdoptLedger,
     CreateLedger,
     DeleteLedger,
     Effect,
@@ -117,6 +119,8 @@ def _create(world: LedgerWorld, seen: LedgerInCluster, claim: tuple[Effect, ...]
     if world.password is None:
         return _wait_for_password(world, claim, now_ms)
     spec = world.spec
+    if "ledgerId" in spec:
+        return _adopt(world, seen, world.password, claim, now_ms)
     quorum = Quorum(spec["ensembleSize"], spec["writeQuorum"], spec["ackQuorum"])
     candidates = {bookie: info for bookie, info in seen.bookies.items() if world.is_of_pool(bookie)}
     candidates = {bookie: info for bookie, info in candidates.items() if bookie in seen.registered}
@@ -144,6 +148,32 @@ def _create(world: LedgerWorld, seen: LedgerInCluster, claim: tuple[Effect, ...]
     )
     told = Report(world.ref, EventType.NORMAL, "Creating", f"Creating a ledger on {', '.join(ensemble)}")
     return Decision((*claim, told, create), SOON_S)  # the next look finds it and says so
+
+
+def _adopt(
+    world: LedgerWorld, seen: LedgerInCluster, password: bytes, claim: tuple[Effect, ...], now_ms: int
+) -> Decision:
+    """Bind a ledger that exists. Who may create this resource may have it sealed and deleted: the password is asked for."""
+    assert world.cluster_ref is not None
+    ledger_id, adoptee = world.spec["ledgerId"], seen.adoptee
+    if adoptee is None:
+        condition = wrong(
+            READY,
+            "LedgerNotFound",
+            f"There is no ledger {ledger_id} in cluster {world.cluster_ref}",
+            next_step="Create another Ledger with the id of one that is there (`daybook ledger list`).",
+        )
+        return _finish(world, claim, {"state": "Pending"}, [condition], now_ms, WAITING_S)
+    if password_key(password, adoptee.value.password_hash) != adoptee.value.password_hash:
+        condition = wrong(
+            READY,
+            "WrongPassword",
+            f"The password is not that of ledger {ledger_id}",
+            next_step="Create another Ledger whose passwordSecretRef names a Secret with it.",
+        )
+        return _finish(world, claim, {"state": "Pending"}, [condition], now_ms, WAITING_S)
+    told = Report(world.ref, EventType.NORMAL, "Adopting", f"Ledger {ledger_id} stands for this resource")
+    return Decision((*claim, told, AdoptLedger(world.cluster_ref, world.uid, adoptee)), SOON_S)
 
 
 def _wait_for_password(world: LedgerWorld, claim: tuple[Effect, ...], now_ms: int) -> Decision:

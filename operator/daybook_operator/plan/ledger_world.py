@@ -47,6 +47,8 @@ class LedgerInCluster:
     registered: frozenset[BookieId] = frozenset()
     task: RepairTask | None = None
     verdict: Verdict | None = None
+    adoptee: Versioned[LedgerMetadata] | None = None
+    """The ledger that the spec names, while none is bound to the resource; None also if there is no such ledger."""
     audited: bool = False
     recovery_job: str = ""
     problems: tuple[str, ...] = ()

@@ -4,9 +4,11 @@ import base64
 from dataclasses import asdict, replace
 
 from daybook.core.errors import MetadataUnavailableError, NoSuchLedgerError
-from daybook.core.ids import BookieId
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import LedgerMetadata
 from daybook.core.placement import BookieInfo
 from daybook.core.placement_policies import PlacementSettings
+from daybook.metadata.store import Versioned
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.kube import ForbiddenError, NotFoundError, Object
 from daybook_operator.plan.decision import is_terminating
@@ -76,7 +78,7 @@ class LedgerReconciler:
         if ref is not None:
             try:
                 link = await world.clusters.link(ref)
-                seen = await self._look_into_cluster(key, manifest["metadata"]["uid"], link)
+                seen = await self._look_into_cluster(key, manifest, link)
                 if seen.ledger_id is None:
                     password, password_trouble = await self._password(manifest)
             except MetadataUnavailableError as error:
@@ -123,7 +125,8 @@ class LedgerReconciler:
         namespace = await self._world.kube.find("Namespace", "", manifest["metadata"]["namespace"])
         return namespace is None or is_terminating(namespace)
 
-    async def _look_into_cluster(self, key: Key, uid: str, link: ClusterLink) -> LedgerInCluster:
+    async def _look_into_cluster(self, key: Key, manifest: Object, link: ClusterLink) -> LedgerInCluster:
+        uid, wanted = manifest["metadata"]["uid"], manifest["spec"].get("ledgerId")
         client = link.client
         registered = client.bookies()
         places = await client.directory.topology()
@@ -133,12 +136,12 @@ class LedgerReconciler:
         bookies |= registered
         ledger_id = await client.ledgers.ledger_of_request(uid)
         if ledger_id is None:
-            return LedgerInCluster(None, bookies=bookies, registered=frozenset(registered))
+            adoptee = None if wanted is None else await _read(link, wanted)
+            return LedgerInCluster(None, bookies=bookies, registered=frozenset(registered), adoptee=adoptee)
         self._world.inventory.bind_ledger(key, link.ref, ledger_id)
         link.follow(ledger_id)
-        try:
-            metadata = await client.ledgers.read(ledger_id)
-        except NoSuchLedgerError:
+        metadata = await _read(link, ledger_id)
+        if metadata is None:
             return LedgerInCluster(ledger_id, bookies=bookies, registered=frozenset(registered))
         task = await link.tasks.read(ledger_id)
         return LedgerInCluster(
@@ -152,3 +155,10 @@ class LedgerReconciler:
             recovery_job=self._world.inventory.job_of(link.ref, ledger_id),
             problems=link.unmended.get(ledger_id, ()),
         )
+
+
+async def _read(link: ClusterLink, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
+    try:
+        return await link.client.ledgers.read(ledger_id, sync=True)
+    except NoSuchLedgerError:
+        return None

@@ -35,6 +35,7 @@ from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.decision import FIELD_MANAGER, Decision
 from daybook_operator.plan.effects import (
+    AdoptLedger,
     Apply,
     AuthoriseReplacement,
     CreateLedger,
@@ -119,7 +120,7 @@ class Performer:
                 await self._in_kubernetes(effect)
             case Evict():
                 await self._evict(effect)
-            case CreateLedger() | SealLedger() | DeleteLedger() | ForgetRequest():
+            case CreateLedger() | AdoptLedger() | SealLedger() | DeleteLedger() | ForgetRequest():
                 await self._about_a_ledger(effect)
             case _:
                 await self._about_a_bookie(effect)
@@ -226,11 +227,15 @@ class Performer:
 
     # Ledgers.
 
-    async def _about_a_ledger(self, effect: CreateLedger | SealLedger | DeleteLedger | ForgetRequest) -> None:
+    async def _about_a_ledger(
+        self, effect: CreateLedger | AdoptLedger | SealLedger | DeleteLedger | ForgetRequest
+    ) -> None:
         link = await self._clusters.link(effect.cluster)
         match effect:
             case CreateLedger():
                 await self._create_ledger(link, effect)
+            case AdoptLedger(_, request_uid, ledger):
+                await link.client.ledgers.adopt(request_uid, ledger)
             case SealLedger(_, ledger_id):
                 found = await link.client.ledgers.read(ledger_id, sync=True)
                 if not found.value.is_closed:

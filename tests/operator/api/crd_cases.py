@@ -275,6 +275,7 @@ def _ledger_cases() -> Iterator[Case]:
         ({"name": "one"}, {"name": "other"}),
         neighbour=seal,
     )
+    yield from _immutable(kind, "spec", "ledgerId is immutable", ("ledgerId",), (7, 8), neighbour=seal)
     for what, after in (("seal taken back", _spec(seal=False)), ("seal taken out", _spec(seal=None))):
         yield Case(
             kind, "spec", "seal cannot", what, after, _spec(reclaimPolicy="Delete"), before=_spec(seal=True)

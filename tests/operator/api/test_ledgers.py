@@ -176,6 +176,29 @@ def test_a_ledger_is_created_written_sealed_and_mirrored(site: Site, operator: O
     assert site.get("life")["status"]["observedGeneration"] == 2
 
 
+def test_a_ledger_that_clients_made_is_adopted_sealed_and_given_up(
+    site: Site, operator: OperatorProcess
+) -> None:
+    async def make(client: Client) -> LedgerId:
+        writing = await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=1)
+        await writing.append_many([b"x" * 10] * 3)
+        return writing.id
+
+    ledger_id = with_client(site.zookeeper, site.namespace, make)
+    before = {each.ledger_id for each in site.ledgers()}
+    site.resources.create(ledger("found", ledgerId=ledger_id))
+    until(lambda: site.status("found").get("ledgerId") == ledger_id, operator, "it is adopted")
+    assert site.status("found")["quorum"] == "2/2/1", "its own, whatever the resource's defaults are"
+    assert {each.ledger_id for each in site.ledgers()} == before, "and none was created"
+    seal(site, "found")
+    until(lambda: site.status("found").get("lastEntry") == 2, operator, "it is sealed")
+    site.resources.delete("Ledger", "found")
+    until(lambda: site.get("found") == {}, operator, "the resource goes")
+    assert ledger_id in {each.ledger_id for each in site.ledgers()}, (
+        "and the ledger stays, by reclaimPolicy Retain"
+    )
+
+
 def test_a_ledger_has_the_password_of_its_secret(site: Site, operator: OperatorProcess) -> None:
     site.resources.create(ledger("guarded", passwordSecretRef={"name": "orders"}))
     until(

@@ -160,7 +160,7 @@ def test_what_lies_with_the_api_server_or_an_old_look_is_tried_anew_without_a_wo
 
 def test_every_effect_of_a_pools_plan_is_part_of_something() -> None:
     """Or one that is refused would keep the status from being written for ever."""
-    of_ledgers = {"CreateLedger", "SealLedger", "DeleteLedger", "ForgetRequest"}
+    of_ledgers = {"CreateLedger", "AdoptLedger", "SealLedger", "DeleteLedger", "ForgetRequest"}
     handled_otherwise = {"Apply", "SetStatus", "Report"}
     names = {each.__name__ for each in get_args(Effect)} - of_ledgers - handled_otherwise
     ref = ClusterRef("zk:2181", "daybook")
