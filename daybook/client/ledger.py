@@ -90,6 +90,7 @@ class Ledger:
         self._lingering: list[Waiter] = []
         self._closing: Waiter | None = None
         self._ended: DaybookError | None = None
+        self._missing: tuple[BookieId, ...] = ()
         self._is_over = False
         self._driver = MachineDriver(
             writer,
@@ -135,6 +136,20 @@ class Ledger:
     def is_degraded(self) -> bool:
         """Whether a bookie is missing and no spare exists (rule 45)."""
         return self._writer.is_degraded
+
+    @property
+    def missing(self) -> tuple[BookieId, ...]:
+        """The bookies that the ledger goes on without (rule 45): its entries have a copy less meanwhile."""
+        return self._missing
+
+    @property
+    def error(self) -> DaybookError | None:
+        """Why nothing more can be appended through this handle; None for as long as something can.
+
+        A handle ends when its ledger is fenced or closed, and when its ensemble would change more often than
+        `WriterPolicy.ensemble_changes_max` (rule 21): go on in a new ledger then.
+        """
+        return self._ended
 
     async def append(self, data: Buffer, *, entry_id: EntryId | None = None) -> EntryId:
         """Append an entry; return its id once it is acknowledged.
@@ -184,13 +199,16 @@ class Ledger:
     async def close(self) -> LedgerMetadata:
         """Close the ledger at its last confirmed entry and return the final metadata. Closing twice is harmless.
 
-        What was appended before is waited for, also what had no room yet.
+        What was appended before is waited for, also what had no room yet. Of a handle that ended by itself it tells how
+        its ledger was closed, if that is its part; otherwise it raises why it ended.
         """
         if self._ended is not None and self.metadata.is_closed:
             return self.metadata
         if self._closing is None:
+            if self._ended is not None and not self._writer.is_closing:
+                raise self._ended
             self._admit(all_at_once=True)
-            self._closing = self._request(CloseRequested)
+            self._closing = self._ask(CloseRequested)
         metadata = await asyncio.shield(self._closing)  # who gives up must not take it from the others
         assert isinstance(metadata, LedgerMetadata)
         return metadata
@@ -301,6 +319,9 @@ class Ledger:
     def _request(self, make: Callable[[int], Event]) -> Waiter:
         if self._ended is not None:
             raise self._ended
+        return self._ask(make)
+
+    def _ask(self, make: Callable[[int], Event]) -> Waiter:
         self._token += 1
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiters[self._token] = waiter
@@ -342,6 +363,7 @@ class Ledger:
                 log.warning("ledger handle ended", ledger_id=self.id, why=str(explained))
                 self._refuse(explained)
             case Degraded(missing):
+                self._missing = missing
                 log.warning(
                     "ledger degraded" if missing else "ledger no longer degraded",
                     ledger_id=self.id,

@@ -79,7 +79,9 @@ class LedgerWriter(Upkeep):
     def _append(self, event: AppendRequested) -> None:
         payloads = event.payloads
         if self._ended is not None or self._is_closing:
-            self._out.append(Fail(event.token, takes_no_more(self.metadata.ledger_id, self._ended)))
+            self._out.append(
+                Fail(event.token, takes_no_more(self.metadata.ledger_id, self._ended or self._retired))
+            )
             return
         if not payloads:
             self._out.append(Complete(event.token, NO_ENTRY, NO_ENTRY))

@@ -4,13 +4,14 @@ A change is a compare-and-set that names the new fragment. It is made at once if
 otherwise with the next append. Until it is decided nothing is acknowledged, and a new bookie is sent nothing (rules 15
 and 16); then it gets all that is not acknowledged. Without a spare the failed bookie stays in the ensemble; when it
 answers again, a new fragment with the same bookies begins (rule 45). While ZooKeeper is away there is never a spare (46).
+The first change that is possible and exceeds the limit ends the handle (rule 21).
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from daybook.core.batch import Batch
-from daybook.core.effects import Degraded, EnsembleChanged, Quarantined
+from daybook.core.effects import Degraded, EnsembleChanged, HandleEnded, Quarantined
 from daybook.core.ids import BookieId
 from daybook.core.metadata import LedgerMetadata, check_transition
 from daybook.core.quorum import can_still_ack, is_ack_quorum
@@ -58,16 +59,14 @@ class EnsembleKeeper(WriterState):
         is_urgent = any(map(self._is_needed, failed))
         if not (is_urgent or missing or returned or must_settle):
             return
-        is_spent = self._ensemble_changes >= self._policy.ensemble_changes_max
-        may_change = must_settle or (self._is_connected and not is_spent)
-        if is_urgent and is_spent and self._is_connected and not must_settle:
-            self._end(too_many_changes(self.metadata.ledger_id, self._ensemble_changes), close=True)
-            return
+        may_change = must_settle or self._is_connected
         bookies = self._replacements([*failed, *missing]) if may_change else window.bookies
-        if bookies != window.bookies or must_settle or (returned and may_change):
+        if not (bookies != window.bookies or must_settle or (returned and may_change)):
+            self._go_on_without(failed if is_urgent else [])
+        elif must_settle or self._ensemble_changes < self._policy.ensemble_changes_max:
             self._propose(bookies)
         else:
-            self._go_on_without(failed if is_urgent else [])
+            self._retire(failed if is_urgent else [])
 
     def _replacements(self, members: Sequence[Member]) -> tuple[BookieId, ...]:
         """The ensemble without `members`, as far as there are others; the quarantined only if no quorum is left."""
@@ -86,13 +85,31 @@ class EnsembleKeeper(WriterState):
         target = self.metadata.with_ensemble(self.last_add_confirmed + 1, self.length_at_lac, bookies)
         self._propose_metadata(target)
 
-    def _go_on_without(self, failed: Sequence[Member]) -> None:
-        """No spare, or no way to name one now: go on with those that are left (rules 45 and 46)."""
-        window = self._window
+    def _retire(self, failed: Sequence[Member]) -> None:
+        """A change is possible and exceeds the limit: take nothing more and close, so that a new ledger begins (rule 21).
+
+        Otherwise the ledger would do without a bookie that is there for as long as it is written. What is under way still
+        completes, if those that are left can acknowledge it.
+        """
+        error = too_many_changes(self.metadata.ledger_id, self._ensemble_changes)
+        self._leave_out(failed)
+        if not (self._can_ack and self._policy.go_on_without_spare):
+            self._end(error, close=True)
+        elif not self._is_closing:
+            self._is_closing = True
+            self._retired = error
+            self._out.append(HandleEnded(error))
+            self._seal(only_full=False)
+
+    def _leave_out(self, failed: Sequence[Member]) -> None:
         for member in failed:
-            window.set_state(member, MemberState.MISSING)
+            self._window.set_state(member, MemberState.MISSING)
             self._schedule_probe(member)
         self._report_missing()
+
+    def _go_on_without(self, failed: Sequence[Member]) -> None:
+        """No spare, or no way to name one now: go on with those that are left (rules 45 and 46)."""
+        self._leave_out(failed)
         if self._is_connected and not self._policy.go_on_without_spare:
             self._end(no_spare(self.metadata.ledger_id, self._reported_missing), close=True)
         elif self._can_ack:

@@ -18,7 +18,9 @@ class Forcing(Closing):
 
     def _force_requested(self, event: ForceRequested) -> None:
         if self._ended is not None or self._is_closing:
-            self._out.append(Fail(event.token, takes_no_more(self.metadata.ledger_id, self._ended)))
+            self._out.append(
+                Fail(event.token, takes_no_more(self.metadata.ledger_id, self._ended or self._retired))
+            )
             return
         self._seal(only_full=False)
         self._forces.waiting.append(PendingForce(event.token, self.last_add_pushed))

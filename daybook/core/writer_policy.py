@@ -29,7 +29,8 @@ class WriterPolicy:
     quorum_wait_ms: int = 10_000
     """How long writes wait for Qa bookies before the handle ends; 0: not at all."""
     ensemble_changes_max: int = 100
-    """Changes after which the handle ends, so that the layer above rolls to a new ledger (rule 21)."""
+    """The handle ends instead of the next change, so that the layer above rolls to a new ledger (rule 21): also where a
+    bookie that was missing is back, which would otherwise be left out for as long as the ledger is written."""
     lag_ms_max: int = 10_000
     """A bookie that owes an acknowledged entry for longer is declared failed."""
     lag_bytes_max: int = 32 * 1024 * 1024

@@ -74,6 +74,8 @@ class WriterState(ABC):
         self._ensemble_changes = 0
         self._is_connected = True
         self._ended: DaybookError | None = None
+        self._retired: DaybookError | None = None
+        """Why the handle takes no more though it still completes what is under way."""
         self._is_closing = False
         self._close_tokens: list[int] = []
         self._out: list[Effect] = []
@@ -171,7 +173,8 @@ class WriterState(ABC):
         self._ended = error
         self._fail_pending(error)
         self._window.clear()
-        self._out.append(HandleEnded(error))
+        if self._retired is None:
+            self._out.append(HandleEnded(error))
         self._is_closing = self._is_closing or close
         self._advance()
 

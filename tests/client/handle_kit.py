@@ -15,6 +15,7 @@ from daybook.core.placement import BookieInfo
 from daybook.core.placement_policies import make_policy
 from daybook.core.quorum import Quorum
 from daybook.core.writer import LedgerWriter
+from daybook.core.writer_policy import WriterPolicy
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
@@ -42,7 +43,7 @@ class SilentBookies(ChannelPool):
 
 @asynccontextmanager
 async def open_handle(
-    *, explicit_ids: bool = False, **settings: Any
+    *, explicit_ids: bool = False, policy: WriterPolicy | None = None, **settings: Any
 ) -> AsyncIterator[tuple[Ledger, SilentBookies]]:
     """A handle on a ledger of three bookies; `settings` are the handle's own."""
     store = MemoryStore(MemoryServer())
@@ -62,6 +63,7 @@ async def open_handle(
         rng=random.Random(1),
         bookies={name: BookieInfo(name, "nowhere:1") for name in names},
         explicit_ids=explicit_ids,
+        policy=policy or WriterPolicy(),
     )
     bookies = SilentBookies()
     ended: list[Ledger] = []

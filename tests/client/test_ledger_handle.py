@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from daybook.core.errors import Code, LedgerClosedError, LedgerFencedError
+from daybook.core.errors import Code, LedgerClosedError, LedgerFencedError, NotEnoughBookiesError
+from daybook.core.writer_policy import WriterPolicy
+from daybook.runtime.clock import monotonic_ms
 from tests.client.handle_kit import open_handle, run, turns
 
 
@@ -130,5 +132,38 @@ def test_a_handle_that_ended_and_closes_can_be_abandoned() -> None:
                 await appending
             with pytest.raises(LedgerClosedError, match="abandoned"):
                 await closing
+
+    run(work)
+
+
+def test_rule_21_a_handle_whose_changes_are_spent_says_so_and_closes_its_ledger() -> None:
+    """The bookie that went missing is back; to take it in again would be a change too many."""
+
+    async def work() -> None:
+        async with open_handle(policy=WriterPolicy(ensemble_changes_max=0)) as (ledger, bookies):
+            first = asyncio.ensure_future(ledger.append(b"x"))
+            await turns()
+            *_, (lost, sink, send_id) = bookies.sent
+            sink.frame_failed(lost, send_id, Code.CONNECTION_LOST)
+            bookies.sent.pop()
+            bookies.acknowledge()
+            assert await first == 0
+            assert (ledger.missing, ledger.error) == ((lost,), None)
+            last = asyncio.ensure_future(ledger.append(b"y"))
+            await turns()
+            under_way, bookies.sent = bookies.sent, []
+            ledger.tick(monotonic_ms() + 10_000)
+            (asked,) = [each for each in bookies.sent if each[0] == lost]
+            sink.frame_acked(lost, asked[2], "boot")
+            assert isinstance(ledger.error, NotEnoughBookiesError)
+            with pytest.raises(NotEnoughBookiesError, match="go on in a new ledger"):
+                await ledger.append(b"z")
+            closing = asyncio.ensure_future(ledger.close())
+            for bookie, of, number in under_way:
+                of.frame_acked(bookie, number, "boot")
+            assert await last == 1, "what was under way completes"
+            assert (await closing).last_entry == 1
+            with pytest.raises(NotEnoughBookiesError):
+                await ledger.append(b"z")
 
     run(work)

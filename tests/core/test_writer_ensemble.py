@@ -3,7 +3,13 @@
 import pytest
 
 from daybook.core.effects import Closed, EnsembleChanged, SendFrame
-from daybook.core.errors import Code, LedgerFencedError, NoSuchLedgerError, NotEnoughBookiesError
+from daybook.core.errors import (
+    Code,
+    LedgerClosedError,
+    LedgerFencedError,
+    NoSuchLedgerError,
+    NotEnoughBookiesError,
+)
 from daybook.core.events import CasAnswered, CasOutcome, MetadataRead, MetadataUnreadable
 from daybook.core.metadata import Fragment
 from daybook.core.writer_policy import WriterPolicy
@@ -284,10 +290,90 @@ def test_rule_21_ensemble_changes_are_capped() -> None:
         world.cas()
     world.fail("e", Code.READ_ONLY)
     assert isinstance(world.end, NotEnoughBookiesError)
-    assert isinstance(world.errors[token], NotEnoughBookiesError)
+    assert world.pending_cas is None
+    world.ack("a b")
+    assert world.completed == [token], "two of three have it all the same"
     world.cas()
     assert world.of_kind(Closed) == [Closed(None, world.current)]
-    assert world.current.last_entry == -1
+    assert world.current.last_entry == 0
+
+
+def test_rule_21_a_bookie_that_returns_when_the_changes_are_spent_ends_the_handle() -> None:
+    """It could never be brought back: the ledger would go on with a copy less for as long as it is written."""
+    world = WriterWorld(spares="", policy=WriterPolicy(ensemble_changes_max=1))
+    world.write("x")
+    world.fail("c", Code.CONNECTION_LOST)
+    world.ack("a b")
+    world.tick(600)
+    world.ack("c")
+    world.cas()
+    token = world.write("y")
+    world.fail("c", Code.CONNECTION_LOST)
+    world.ack("a b")
+    assert world.completed[-1] == token
+    assert world.degraded == ("c",), "without a spare it goes on, as ever (rule 45)"
+    world.tick(2000)
+    pending, unsealed = world.write("z"), world.append("!")
+    world.ack("c")
+    assert "changed its ensemble 1 times, the limit" in str(world.end)
+    refused, force = world.append("late"), world.force()
+    assert isinstance(world.errors[refused], LedgerClosedError)
+    assert "NotEnoughBookiesError" in str(world.errors[force])
+    assert world.pending_cas is None, "what is under way still completes"
+    world.ack("a b")
+    assert world.completed[-2:] == [pending, unsealed]
+    world.cas()
+    assert world.of_kind(Closed) == [Closed(None, world.current)]
+    assert world.current.last_entry == 3
+
+
+def test_rule_21_a_handle_at_the_limit_ends_at_once_where_no_quorum_is_left_for_what_is_under_way() -> None:
+    world = WriterWorld(spares="", policy=WriterPolicy(ensemble_changes_max=0))
+    world.write("x")
+    world.fail("c", Code.CONNECTION_LOST)
+    world.ack("a b")
+    pending = world.write("y")
+    world.register("a b n")
+    assert isinstance(world.end, NotEnoughBookiesError)
+    world.fail("a", Code.CONNECTION_LOST)
+    assert isinstance(world.errors[pending], NotEnoughBookiesError)
+    assert isinstance(world.end, NotEnoughBookiesError), "told once"
+    world.cas()
+    assert world.current.last_entry == 0
+
+
+def test_rule_21_a_close_that_is_under_way_is_none_the_worse_for_the_limit() -> None:
+    world = WriterWorld(spares="d", policy=WriterPolicy(ensemble_changes_max=0))
+    token = world.write("x")
+    close = world.close()
+    world.fail("c", Code.CONNECTION_LOST)
+    world.ack("a b")
+    world.cas()
+    assert (world.completed, world.end) == ([token], None)
+    assert world.of_kind(Closed) == [Closed(close, world.current)]
+
+
+def test_rule_21_a_policy_that_forbids_to_do_without_a_bookie_ends_the_handle_at_once() -> None:
+    policy = WriterPolicy(ensemble_changes_max=0, go_on_without_spare=False)
+    world = WriterWorld(spares="d", policy=policy)
+    pending = world.write("x")
+    world.fail("c", Code.CONNECTION_LOST)
+    assert "changed its ensemble 0 times" in str(world.errors[pending])
+
+
+def test_rule_21_a_spare_that_comes_when_the_changes_are_spent_ends_the_handle() -> None:
+    world = WriterWorld(spares="", policy=WriterPolicy(ensemble_changes_max=0))
+    world.write("x")
+    world.fail("c", Code.CONNECTION_LOST)
+    world.ack("a b")
+    world.metadata_away()
+    world.register("a b n")
+    assert world.degraded == ("c",)
+    assert world.of_kind(Closed) == []
+    world.metadata_back()
+    assert isinstance(world.end, NotEnoughBookiesError)
+    world.cas()
+    assert world.current.last_entry == 0
 
 
 def test_resent_frames_are_the_same_bytes() -> None:

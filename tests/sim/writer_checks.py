@@ -110,6 +110,18 @@ class WriterChecks:
                 case _:
                     pass
 
+        self._look_at_limit()
+
+    def _look_at_limit(self) -> None:
+        """A bookie that is back is taken in again, or the handle ends: it does not go on without it for good (rule 21)."""
+        machine = self._machine
+        may_change = machine._is_connected and not machine._update.is_pending
+        if not may_change or machine.has_ended or machine.is_closing:
+            return
+        back = [member.bookie for member in machine._window.in_state(MemberState.RETURNED)]
+        if back and machine._ensemble_changes >= self._changes_max:
+            self._fail("a writer at its limit ends", f"{back} are back and never taken in again (rule 21)")
+
     def _fail(self, invariant: str, why: str) -> None:
         self._checkers.fail(invariant, f"ledger {self.ledger_id}: {why}")
 

@@ -243,6 +243,15 @@ def ensemble_changes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
+    rule=21,
+    caught_by=f"{_ENSEMBLE}test_rule_21_a_bookie_that_returns_when_the_changes_are_spent_ends_the_handle",
+)
+def a_writer_at_its_limit_goes_on_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once its changes are spent, a writer does without a bookie that is back for as long as it writes."""
+    monkeypatch.setattr(LedgerWriter, "_retire", LedgerWriter._go_on_without)
+
+
+@mutant(
     rule=22,
     caught_by=f"{_FORCE}test_rule_22_only_a_force_by_the_whole_ensemble_moves_the_lac",
     swarm=RESTARTS,
