@@ -67,9 +67,13 @@ def test_a_process_and_a_directory_that_are_left_are_told(tmp_path: Path) -> Non
     assert left_behind(before, before) == []
     (tmp_path / "cluster").mkdir()
     sleeper = subprocess.Popen(
-        [sys.executable, "-c", "input()", str(tmp_path / "cluster")], stdin=subprocess.PIPE
+        [sys.executable, "-c", "print(flush=True); input()", str(tmp_path / "cluster")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     try:
+        assert sleeper.stdout is not None
+        sleeper.stdout.readline()  # right after the fork a process has no command line yet
         left = left_behind(before, traces(tmp_path / "cluster"))
     finally:
         sleeper.kill()
