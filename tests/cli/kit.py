@@ -15,7 +15,14 @@ from daybook.cli.main import app
 
 Run: TypeAlias = Callable[..., Result]
 
-COMMAND: Final = (sys.executable, "-c", "from daybook.cli.main import app; app()")
+COMMAND: Final = (
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from daybook.cli.main import app; app()",
+)
+"""A shell has what it starts in the background ignore SIGINT, and so would what the tests start. It is undone in there: what
+is called between fork and exec (`preexec_fn`) wakes gRPC's threads of this process in its child, which may end by that.
+"""
 WAIT_S: Final = 60.0
 """Longer than anything takes on a busy machine."""
 WIDTH: Final = {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"}
@@ -25,11 +32,6 @@ def run(*arguments: object, env: dict[str, str] | None = None, stdin: str | None
     """Run the command in this process."""
     words = [str(argument) for argument in arguments]
     return CliRunner().invoke(app, words, env={**WIDTH, **(env or {})}, input=stdin)
-
-
-def _hear_interrupts() -> None:
-    """A shell has what it starts in the background ignore SIGINT, and so would what the tests start."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Process:
@@ -44,7 +46,6 @@ class Process:
             stderr=subprocess.PIPE,
             env={**os.environ, **WIDTH, **(env or {})},
             start_new_session=True,
-            preexec_fn=_hear_interrupts,
         )
         assert self._process.stdin
         assert self._process.stdout

@@ -15,6 +15,7 @@ from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.zookeeper import ZooKeeperStore
 from tests.cli.kit import Process, run, write
+from tests.fixtures.cluster import make_cluster
 from tests.runtime.certificates import new_authority
 
 pytestmark = pytest.mark.integration
@@ -206,11 +207,18 @@ def test_a_bookie_that_only_a_ledger_names_may_be_replaced_and_any_other_by_forc
     assert left == [True, True]
 
 
-def test_a_bookie_that_noticed_a_roll_back_is_told_by_name_that_it_is_accepted(cluster: LocalCluster) -> None:
+def test_a_bookie_that_noticed_a_roll_back_is_told_by_name_that_it_is_accepted(tmp_path: Path) -> None:
+    with make_cluster(
+        tmp_path, bookies=1
+    ) as cluster:  # of its own: every bookie that holds the ledger notices
+        _accept_a_roll_back(cluster)
+
+
+def _accept_a_roll_back(cluster: LocalCluster) -> None:
     here = ("--dir", cluster.directory)
-    write(cluster.directory, b"x\n", "--ensemble-size", 4, "--write-quorum", 4)
-    highest = the_json("bookie", "info", "bookie-3", *here)["highest_ledger"]
-    told = run("bookie", "accept-rollback", "bookie-3", *here)
+    write(cluster.directory, b"x\n", "--ensemble-size", 1, "--write-quorum", 1, "--ack-quorum", 1)
+    highest = the_json("bookie", "info", "bookie-0", *here)["highest_ledger"]
+    told = run("bookie", "accept-rollback", "bookie-0", *here)
     assert (told.exit_code, "nothing to accept" in told.stdout) == (0, True)
 
     async def counter(below: int | None = None) -> int:
@@ -225,15 +233,15 @@ def test_a_bookie_that_noticed_a_roll_back_is_told_by_name_that_it_is_accepted(c
             await store.close()
 
     asyncio.run(counter(below=highest))
-    cluster.stop_bookies("bookie-3")
-    cluster.start_bookie("bookie-3")
-    refused = run("bookie", "accept-rollback", "bookie-3", *here, stdin="n\n")
+    cluster.stop_bookies("bookie-0")
+    cluster.start_bookie("bookie-0")
+    refused = run("bookie", "accept-rollback", "bookie-0", *here, stdin="n\n")
     assert (refused.exit_code, "went back in time" in refused.stderr) == (1, True)
     assert asyncio.run(counter()) == highest
-    told = run("bookie", "accept-rollback", "bookie-3", "--yes", *here)
+    told = run("bookie", "accept-rollback", "bookie-0", "--yes", *here)
     assert (told.exit_code, "trusts ZooKeeper again" in told.stdout) == (0, True), told.stderr
     assert asyncio.run(counter()) == highest + 1
-    assert the_json("bookie", "info", "bookie-3", *here)["collection_refused"] == ""
+    assert the_json("bookie", "info", "bookie-0", *here)["collection_refused"] == ""
 
 
 def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path) -> None:

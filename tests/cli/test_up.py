@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +132,5 @@ def test_wrong_uses_are_refused_before_anything_starts(tmp_path: Path) -> None:
 
 
 def test_waiting_for_an_exit_ends_when_the_process_does() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    assert wait_for_exit(child, round(WAIT_S * 1000))
-    os.waitpid(child, 0)
+    with subprocess.Popen(["true"]) as child:
+        assert wait_for_exit(child.pid, round(WAIT_S * 1000))
