@@ -177,13 +177,13 @@ class LedgerAuditor:
         jobs: list[CopyJob] = []
         for position, bookie in enumerate(fragment.bookies):
             gap = self._gap(metadata, index, position, findings)
-            reason = _reason(bookie, findings, gap)
-            if reason is None:
+            reasons = _reasons(bookie, findings, gap)
+            if not reasons:
                 continue
-            draft.problems.append(Problem(fragment.first_entry, bookie, reason))
-            if reason is Reason.LOST or bookie in findings.leaving:
+            draft.problems += [Problem(fragment.first_entry, bookie, reason) for reason in reasons]
+            if Reason.LOST in reasons or bookie in findings.leaving:
                 leaves.add(position)
-            elif gap and not (reason is Reason.LIMBO and metadata.is_closed):
+            elif gap and not (Reason.LIMBO in reasons and metadata.is_closed):
                 jobs.append(CopyJob(position, bookie, bookie, gap))
         if leaves:
             jobs += self._successors(metadata, index, leaves, findings, draft)
@@ -273,13 +273,11 @@ class LedgerAuditor:
         fragment = metadata.last_fragment
         leaves: set[int] = set()
         for position, bookie in enumerate(fragment.bookies):
-            reason = _reason(bookie, findings, self._open_gap(metadata, position, findings))
-            if reason is None:
-                continue
-            reason = Reason.OPEN_GAP if reason is Reason.GAP else reason
-            draft.problems.append(Problem(fragment.first_entry, bookie, reason))
-            if reason in {Reason.LOST, Reason.LEAVING, Reason.LIMBO}:
-                leaves.add(position)
+            for found in _reasons(bookie, findings, self._open_gap(metadata, position, findings)):
+                reason = Reason.OPEN_GAP if found is Reason.GAP else found
+                draft.problems.append(Problem(fragment.first_entry, bookie, reason))
+                if reason in {Reason.LOST, Reason.LEAVING, Reason.LIMBO}:
+                    leaves.add(position)
         if metadata.state is LedgerState.IN_RECOVERY:
             draft.problems.append(Problem(fragment.first_entry, "", Reason.UNFINISHED))
             return OpenAction.RECOVER if grace_is_over else OpenAction.WAIT
@@ -335,19 +333,21 @@ class LedgerAuditor:
         )
 
 
-def _reason(bookie: BookieId, findings: Findings, gap: IntervalSet | None) -> Reason | None:
-    """What is wrong with `bookie`, the worst first; `gap` None: it did not tell what it has."""
+def _reasons(bookie: BookieId, findings: Findings, gap: IntervalSet | None) -> tuple[Reason, ...]:
+    """What is wrong with `bookie`: the worst, but that one leaves, which is harmless, hides no gap (rule 47).
+
+    `gap` None: it did not tell what it has.
+    """
     if bookie in findings.lost:
-        return Reason.LOST
+        return (Reason.LOST,)
     if bookie not in findings.registered:
-        return Reason.MISSING
+        return (Reason.MISSING,)
     if bookie in findings.limbo:
-        return Reason.LIMBO
-    if bookie in findings.leaving:
-        return Reason.LEAVING
+        return (Reason.LIMBO,)
+    reasons = (Reason.LEAVING,) if bookie in findings.leaving else ()
     if gap is None:
-        return None if findings.listed is None else Reason.UNLISTED
-    return Reason.GAP if gap else None
+        return reasons if findings.listed is None else (*reasons, Reason.UNLISTED)
+    return (*reasons, Reason.GAP) if gap else reasons
 
 
 def _sound(findings: Findings) -> AbstractSet[BookieId]:

@@ -12,6 +12,7 @@ from daybook.core.auditor import (
 )
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.ids import BookieId
+from daybook.core.intervals import IntervalSet
 from daybook.core.lost_bookies import GracePeriods
 from daybook.core.metadata import Fragment
 from daybook.core.placement import BookieInfo, RandomSource
@@ -45,6 +46,26 @@ def test_lost_and_leaving_bookies_are_replaced_by_ones_that_stay() -> None:
     assert found.replicas_min == 1
     assert not found.is_fully_replicated
     assert RepairTask.of(found).reasons == (Reason.LEAVING, Reason.LOST)
+
+
+def test_rule_47_that_a_bookie_leaves_hides_no_gap() -> None:
+    metadata = closed_ledger(2, 2, 1, [(0, "ab")], 9)
+    cluster = Cluster(metadata)
+    told = listing(cluster)
+    leaving = frozenset("b")
+    assert audit(metadata, Findings(up("abc"), leaving=leaving, listed=told)).is_fully_replicated
+    told["b"] = IntervalSet()
+    found = audit(metadata, Findings(up("abc"), leaving=leaving, listed=told))
+    assert [problem.reason for problem in found.problems] == [Reason.LEAVING, Reason.GAP]
+    assert not found.is_fully_replicated
+    assert successors(found.plans) == [(0, "b", "c")], "nothing is copied to who leaves"
+    del told["b"]
+    silent = audit(metadata, Findings(up("abc"), leaving=leaving, listed=told))
+    assert [problem.reason for problem in silent.problems] == [Reason.LEAVING, Reason.UNLISTED]
+    still_written = open_ledger(2, 2, 1, [(0, "ab")])
+    told["b"] = IntervalSet()
+    findings = Findings(up("abc"), leaving=leaving, listed=told, last_add_confirmed=5)
+    assert not audit(still_written, findings).is_fully_replicated
 
 
 def test_a_bookie_that_is_merely_away_is_a_problem_without_a_plan() -> None:
