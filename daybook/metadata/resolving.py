@@ -55,7 +55,7 @@ class ResolvingStore(MetadataStore):
         """Take over `transport`; closing the store closes it."""
         self._transport = transport
         self._operation_timeout_s = operation_timeout_s
-        self._watches: _Watches = defaultdict(set)
+        self._watches: _Watches = defaultdict(dict)
         transport.on_change = self._on_change
 
     # Reads: safe to repeat.
@@ -370,17 +370,18 @@ class _StoreWatch(Watch):
     def close(self) -> None:
         for path in self._paths:
             watches = self._watches[path]
-            watches.discard(self)
+            watches.pop(self, None)
             if not watches:
                 del self._watches[path]
         self._paths.clear()
 
     def _listen(self, path: str) -> None:
         self._paths.add(path)
-        self._watches[path].add(self)
+        self._watches[path][self] = None
 
 
-_Watches: TypeAlias = defaultdict[str, set[_StoreWatch]]
+_Watches: TypeAlias = defaultdict[str, dict[_StoreWatch, None]]
+"""By path, in the order in which they were left: they are told in it, so that a history repeats exactly."""
 
 
 def _check_size(path: str, data: bytes) -> None:
