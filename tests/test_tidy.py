@@ -35,6 +35,7 @@ SLEEPS: dict[str, str] = {
     "tests/cluster/process.py": "a server that starts can only be asked again",
     "tests/metadata/test_claim.py": "that a process still waits takes time to show",
     "tests/metadata/test_bookies.py": "that a registration, or the news of one, still waits takes time to show",
+    "tests/sim/shipped/caretaking.py": "the pace of simulated operators, in simulated time",
     "tests/sim/shipped/reading.py": "the pace of simulated users, in simulated time",
     "tests/sim/shipped/test_parts.py": "that simulated time passes is what is tested",
     "tests/sim/shipped/users.py": "the pace of simulated users, in simulated time",

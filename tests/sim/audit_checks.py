@@ -175,6 +175,26 @@ class AuditChecks:
                         f"{job.old} was never away for {LOST_DELAY_MS} ms (rule 33)",
                     )
 
+    def replaced(
+        self,
+        metadata: LedgerMetadata,
+        bookies: Iterable[BookieId],
+        registered: Mapping[BookieId, BookieInfo],
+        now_ms: int,
+    ) -> None:
+        """A worker took `bookies` out of fragments of `metadata`: each was lost, or a better place was free (rule 33)."""
+        for bookie in bookies:
+            badly_placed = any(
+                rack_deficit(metadata, fragment.bookies, registered)
+                for fragment in metadata.fragments
+                if bookie in fragment.bookies
+            )
+            if self._was_away_ms(bookie, now_ms) < LOST_DELAY_MS and not badly_placed:
+                self._fail(
+                    "only lost bookies are replaced",
+                    f"{bookie} was never away for {LOST_DELAY_MS} ms, and ledger {metadata.ledger_id} is well placed (rule 33)",
+                )
+
     def copied(
         self, metadata: LedgerMetadata, plan: RepairPlan, target: BookieId, entries: Iterable[EntryId]
     ) -> None:

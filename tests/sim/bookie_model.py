@@ -31,12 +31,16 @@ class SimBookie(BookieCalls):
     read_only = False
     retired = False
     """An operator takes it out of the cluster: it is read-only, over restarts as well."""
+    gone = False
+    """… and it is stopped for good."""
     _nonces = 0
 
     # Life
 
     def start(self) -> None:
         """Start, or start again: replay the disk, mark limbo if it is a new one, register."""
+        if self.gone:
+            return
         self.alive = True
         self._reset()
         for ledger_id, stored in self.disk.ledgers.items():
@@ -149,6 +153,16 @@ class SimBookie(BookieCalls):
         self.read_only = read_only
         if self.serving:
             self._register()
+
+    def leave(self) -> None:
+        """Stop for good."""
+        self.gone = True
+        if self.alive:
+            self.crash()
+
+    def throw_away(self) -> None:
+        """Its disk is no more."""
+        self.disk.wipe()
 
     def retire(self, *, retired: bool) -> None:
         """Refuse normal writes at the word of an operator, or take them again."""

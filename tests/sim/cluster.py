@@ -48,6 +48,8 @@ class Cluster:
         self.setbacks = RetryBucket(first_ms=30, max_ms=120)
         self.fully_replicated = False
         """What the last complete audit said."""
+        self.healed_us = 0
+        """When the faults stopped."""
         self.crash_bookie: Callable[[SimBookie], None] = lambda _bookie: None
         self.repair_started: Callable[[WorkerClient], None] = lambda _worker: None
         self.naming_successors: Callable[[WorkerClient], None] = lambda _worker: None
@@ -161,6 +163,7 @@ class Cluster:
 
     def heal(self) -> None:
         """From now on everything works; what was broken is mended by the operator and by the machines themselves."""
+        self.healed_us = self.world.now_us
         self.set_faulty(is_faulty=False)
         self.network.mend()
         self.store.away_until_us = self.store.repair_off_until_us = 0

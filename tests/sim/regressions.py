@@ -75,5 +75,9 @@ REGRESSIONS: Final = {
         "two bookies were damaged, each while it was not in an ensemble with the other, and a writer then named both",
         commit=_LONG_RUN,
     ),
+    428: Regression(
+        "a full audit said that everything was replicated, while a bookie that was to be decommissioned lacked entries (rule 47)",
+        in_product=True,
+    ),
 }
 """By seed, in the order in which they were found."""

@@ -16,6 +16,7 @@ from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.writer import LedgerWriter
 from tests.sim.actors import DeletionClient, RecoveryClient
 from tests.sim.auditing import AUDITOR_LOCK, AuditorClient, WorkerClient
+from tests.sim.bookie_model import SimBookie
 from tests.sim.client_process import Activity
 from tests.sim.cluster import KEY, Cluster
 from tests.sim.disk_faults import DiskFaults
@@ -24,6 +25,7 @@ from tests.sim.faults import Faults
 from tests.sim.healed_checks import misplaced, orphans
 from tests.sim.placement_checks import check_new_ledger
 from tests.sim.readers import CatchUpClient, TailClient, start_final_read
+from tests.sim.shipped.caretaking import Caretaker, Operator
 from tests.sim.shipped.pretence import pretence
 from tests.sim.shipped.process import ShippedProcess
 from tests.sim.shipped.users import Users
@@ -66,6 +68,8 @@ class Scenario:
         self._names = 0
         self._read: set[LedgerId] = set()
         self._shipped: list[tuple[ShippedProcess, Users]] = []
+        self._caretakers: list[Caretaker | Operator] = []
+        self._leaving: SimBookie | None = None
 
     def run(self) -> None:
         """Raise ViolationError, or whatever a machine raised, if something is wrong."""
@@ -90,6 +94,7 @@ class Scenario:
         self.cluster.crash_bookie = self.faults.crash
         self.cluster.naming_successors = self._naming_successors
         self.cluster.force_ahead = self.faults.force_ahead
+        self._draw_leaving()
         self._orchestrate()
         self.world.run(self.world.now_us + swarm.fault_window_us)
         self.world.note("faults", "stop")
@@ -106,6 +111,9 @@ class Scenario:
         cluster = self.cluster
         self.world.at(self.world.now_us + _ORCHESTRATE_US, None, self._orchestrate)
         clients = cluster.live_clients()
+        if cluster.shipped.caretakers:
+            self._take_care()
+            return
         if AUDITOR_LOCK not in cluster.store.locks:
             AuditorClient(cluster, self.name("auditor"))
         working = {client.ledger_id for client in clients if isinstance(client, WorkerClient)}
@@ -116,6 +124,31 @@ class Scenario:
                 cluster.checkers.audits.began(ledger_id, self.world.now_ms)
                 WorkerClient(cluster, self.name("worker"), ledger_id)
                 working.add(ledger_id)
+
+    def _take_care(self) -> None:
+        """Those that ship are started again when they die; an operator begins again where he was cut short."""
+        shipped = self.cluster.shipped
+        self._caretakers = [process for process in self._caretakers if process.alive and not process.done]
+        while sum(isinstance(process, Caretaker) for process in self._caretakers) < shipped.caretakers:
+            self._begin(Caretaker(self.cluster, self.name("caretaker")))
+        leaving = self._leaving
+        if leaving and not leaving.gone and not any(isinstance(p, Operator) for p in self._caretakers):
+            self._begin(Operator(self.cluster, self.name("operator"), leaving.name))
+
+    def _begin(self, process: Caretaker | Operator) -> None:
+        self._caretakers.append(process)
+        process.start(process.work)
+
+    def _draw_leaving(self) -> None:
+        """One bookie is taken out, where enough others are left."""
+        cluster = self.cluster
+        bookies = list(cluster.bookies.values())
+        if (
+            cluster.shipped.caretakers
+            and cluster.shipped.decommission
+            and len(bookies) > cluster.swarm.quorum.ensemble_size
+        ):
+            self._leaving = self.world.rng("who leaves").choice(bookies)
 
     def _some_time(self, call: object) -> None:
         """Rather early, while writers are still at it: that is when others are in their way."""
@@ -227,7 +260,8 @@ class Scenario:
             self.world.run(self.world.now_us + _ROUND_US)
             if self._unsettled() is None:
                 self._read_everything()
-                Drills(self).run()
+                if self._leaving is None:
+                    Drills(self).run()
                 return
             self._help()
         left = self._unsettled()
@@ -288,10 +322,13 @@ class Scenario:
             f"{c.name} has not ended" for c in self.cluster.live_clients() if isinstance(c, DeletionClient)
         ]
         at_it = [f"{process.name} has not ended" for process, _ in self._shipped if not process.done]
+        leaving = self._leaving
+        staying = [f"{leaving.name} is there yet"] if leaving and not leaving.gone else []
         wishes: tuple[tuple[str, Callable[[], list[str]]], ...] = (
             ("every ledger gets closed", lambda: not_closed),
             ("every deletion ends", lambda: deleting),
             ("every client that ships ends", lambda: at_it),
+            ("a bookie can be taken out", lambda: staying),
             ("everything is fully replicated", checkers.under_replicated),
             ("nothing is left of what was deleted or moved", lambda: orphans(checkers)),
             ("placement is kept", lambda: misplaced(checkers, store.bookies())),
@@ -328,7 +365,7 @@ class Scenario:
 
     def take_apart(self) -> None:
         """The run is over: nothing of what ships may go on by itself."""
-        for process, _ in self._shipped:
+        for process in (*(process for process, _ in self._shipped), *self._caretakers):
             if process.alive:
                 process.stop()
                 process.loop.detach()

@@ -46,6 +46,8 @@ STATES: Final[dict[str, str]] = {
     "damage mended": "… and a repair brought it back",
     "waited for room": "an append of the client that ships waited for room (back-pressure)",
     "met its own change": "a retry of its metadata store met what the attempt before it had done (rule 42)",
+    "repaired as it ships": "the worker that ships put other bookies into a fragment",
+    "bookie decommissioned": "a bookie was drained, stopped and forgotten, by what ships, and its disk thrown away",
     "followed to the close": "a reader of it followed a ledger to a close that somebody else had made",
 }
 """The named states; `STATES[name]` says what it means."""

@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 
 from daybook.client.append_stream import AppendStream
+from daybook.core import audit_ledger
+from daybook.core.audit_ledger import Findings, Reason
+from daybook.core.ids import BookieId
+from daybook.core.intervals import IntervalSet
 from daybook.core.lac import LacReader
 from daybook.core.ledger_view import LedgerView
 from daybook.core.stream import StreamWindow
-from tests.mutants.catalog.swarms import SHIPPED
+from tests.mutants.catalog.swarms import LEAVING, SHIPPED
 from tests.mutants.registry import mutant
 
 
@@ -35,3 +39,18 @@ def a_reader_keeps_the_metadata_of_its_opening(monkeypatch: pytest.MonkeyPatch) 
         return LacReader(self.metadata, lenient=lenient, is_new=True)
 
     monkeypatch.setattr(LedgerView, "refresh", refresh)
+
+
+@mutant(
+    rule=47,
+    caught_by="tests/core/test_audit_ledger.py::test_rule_47_that_a_bookie_leaves_hides_no_gap",
+    swarm=LEAVING,
+)
+def that_a_bookie_leaves_hides_its_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a bookie lacks that is to be decommissioned is not looked at."""
+    reasons = audit_ledger._reasons
+
+    def first(bookie: BookieId, findings: Findings, gap: IntervalSet | None) -> tuple[Reason, ...]:
+        return reasons(bookie, findings, gap)[:1]
+
+    monkeypatch.setattr(audit_ledger, "_reasons", first)

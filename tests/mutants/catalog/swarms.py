@@ -206,3 +206,12 @@ SHIPPED: Final[Swarm] = {
 
 LOST_ANSWERS: Final[Swarm] = {**SHIPPED, "zk_reply_loss": 0.8, "zk_request_loss": 0.2, "recoverers": 3}
 """… whose metadata store loses connections with what was under way on them."""
+
+LEAVING: Final[Swarm] = {
+    "shipped": ShippedSwarm(processes=1, writers=2, appends=24, caretakers=1, decommission=True),
+    "quorum": Quorum(2, 2, 1),
+    "bookies": 4,
+    "fsync_stall": 0.2,
+    "loss": 0.2,
+}
+"""A bookie is decommissioned by what ships, while writers are content with one replica."""

@@ -111,7 +111,8 @@ class SimLoop(BaseEventLoop):
         handle = super().call_at(when, callback, *args, context=context)
         if not self._is_detached:
             world = self._process.world
-            world.at(max(world.now_us, world_us(when)), self._process, self._due, handle)
+            soonest_us = world.now_us + (when > self.time())  # a clock that is looked at again has gone on
+            world.at(max(soonest_us, world_us(when)), self._process, self._due, handle)
         return handle
 
     def _turn_soon(self) -> None:

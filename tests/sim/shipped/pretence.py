@@ -20,7 +20,7 @@ from unittest import mock
 from daybook.runtime import clock
 from tests.sim.shipped.loop import SimLoop
 
-_START_S: Final = 1_750_000_000
+START_S: Final = 1_750_000_000
 """The wall clock of a run begins here; one second of a process is one second of it."""
 _NS: Final = 1_000_000_000
 
@@ -44,7 +44,7 @@ class _Time:
     @staticmethod
     def time_ns() -> int:
         loop = _loop()
-        return time.time_ns() if loop is None else _START_S * _NS + round(loop.time() * _NS)
+        return time.time_ns() if loop is None else START_S * _NS + round(loop.time() * _NS)
 
 
 class TraceHandler(logging.Handler):

@@ -19,6 +19,9 @@ class ShippedSwarm:
     tails: int = 0
     recoverers: int = 0
     deleters: int = 0
+    caretakers: int = 0
+    """Processes with an auditor and a worker, in the place of the simulator's own; 0: those."""
+    decommission: bool = False
     lag: float = 0.0
     """How often a ZooKeeper server hears late of a change."""
 
@@ -35,5 +38,7 @@ def draw_shipped(rng: Random) -> ShippedSwarm:
         tails=rng.choice((0, 1, 1)),
         recoverers=rng.choice((0, 0, 1, 2)),
         deleters=rng.choice((0, 0, 0, 1)),
+        caretakers=rng.choice((0, 0, 1, 2)),
+        decommission=rng.random() < 0.4,
         lag=rng.choice((0.0, 0.1, 0.5)),
     )

@@ -22,8 +22,10 @@ from daybook.metadata.layout import Layout, join_id
 from daybook.metadata.memory_tree import MemoryTree
 from daybook.metadata.resolving import parent_of
 from daybook.metadata.store import Create, Delete, Operation, Put, StoreError
+from tests.sim.audit_checks import LOST_DELAY_MS
 from tests.sim.checkers import Checkers
 from tests.sim.metadata_model import SESSION_TIMEOUT_US, MetadataStore, Session, Versioned
+from tests.sim.shipped.loop import SCALE
 from tests.sim.swarm import Swarm
 from tests.sim.transitions import Party, why_illegal
 from tests.sim.world import MS, Process, World
@@ -128,6 +130,8 @@ class TreeStore(MetadataStore):
         self.servers = [Server(self) for _ in range(SERVERS)]
         self.created_by: dict[LedgerId, Process] = {}
         """Whose request made the ledger, of those that ship."""
+        self.leaving: set[BookieId] = set()
+        """The bookies that an operator takes out of the cluster."""
         self._lag = lag
         self._chance = world.rng("zookeeper's servers")
         self._format(bookies)
@@ -145,6 +149,7 @@ class TreeStore(MetadataStore):
         for directory in LAYOUT.directories():
             make(directory)
         make(LAYOUT.idgen, b'{"next":0}')
+        make(LAYOUT.lost_bookie_delay, repr(LOST_DELAY_MS * SCALE / 1000).encode())
         record = {"formatVersion": FORMAT_VERSION, "instanceId": INSTANCE, "createdAtMs": 0}
         make(LAYOUT.instance, json.dumps(record).encode())
         for bookie in bookies:
@@ -219,8 +224,23 @@ class TreeStore(MetadataStore):
         if all(reasons):
             what = f"ledger {metadata.ledger_id}: {'; '.join(reason for reason in reasons if reason)}"
             self.checkers.fail("metadata changes only along legal transitions", what)
+        if why_illegal(Party.REPAIR, current.metadata, metadata) is None:
+            self._repaired(current.metadata, metadata)
         outcome, _ = super().cas(metadata, current.version)
         assert outcome is CasOutcome.DONE
+
+    def _repaired(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
+        """Other bookies in a fragment that nobody writes to: is each in the place of one that may be replaced?"""
+        replaced = [
+            before
+            for left, right in zip(old.fragments, new.fragments, strict=True)
+            for before, after in zip(left.bookies, right.bookies, strict=True)
+            if before != after
+        ]
+        if replaced:
+            self.world.tally.state("repaired as it ships")
+            staying = [name for name in replaced if name not in self.leaving]
+            self.checkers.audits.replaced(old, staying, self.bookies(), self.world.now_ms)
 
     # What the simulator's own processes do
 
