@@ -18,6 +18,7 @@ from daybook.core.errors import Code, FrameError
 from daybook.core.frame import Buffer, FrameHeader, check_body, split_message
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers, StreamError
+from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import (
@@ -37,6 +38,9 @@ _LOG: Final = get_logger(__name__)
 ANSWERS_WAITING_MAX: Final = 65_536
 """Answers that a client has not taken: one that asks and never reads would fill the memory with them."""
 _CLIENT_NAME_MAX: Final = 256
+_TOO_MUCH: Final = (
+    "more messages wait in the bookie than it has memory for: send again later, or raise received_bytes_max"
+)
 
 _Accepted = tuple[int, BookieLedger, FrameHeader, int]
 """An accepted frame: its index in the message, its ledger, its header, and where it begins."""
@@ -109,6 +113,13 @@ class AppendStream:
         self._lock = threading.Lock()
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._closed = False
+        self.heard_ms = monotonic_ms()
+        """When the last message came."""
+        self.attaching = 0
+        """Attachments that were asked for and not answered; changed under the table's lock."""
+        self.crowded_out = ""
+        """Why the bookie ended the stream for want of room, if it did."""
+        self.on_crowded_out: Callable[[], object] = lambda: None
 
     # The handler's side
 
@@ -121,13 +132,11 @@ class AppendStream:
         """Take messages until there are no more; why the client broke the rules, if it did. Then close the stream."""
         try:
             for message in incoming:
-                if self._outgoing.qsize() > ANSWERS_WAITING_MAX:
-                    text = f"{ANSWERS_WAITING_MAX} answers wait for a client that does not read them: read, or ask less"
-                    raise StreamError(text)
-                if is_frames(message):
-                    self._take_frames(message)
-                else:
-                    self._take_control(message)
+                with self.shared.budget.received(len(message)) as fits:
+                    if not fits:
+                        self.crowd_out(_TOO_MUCH)
+                    else:
+                        self._take(message)
                 if self._closed:
                     break
         except StreamError as error:
@@ -141,6 +150,12 @@ class AppendStream:
         if not already:
             self.shared.table.detach(self.stream_id)
         self._outgoing.put(None)
+
+    def crowd_out(self, why: str) -> None:
+        """End the stream, through no fault of its client."""
+        self.crowded_out = why
+        self.on_crowded_out()
+        self.close()
 
     # Answers
 
@@ -173,6 +188,18 @@ class AppendStream:
         return self._closed
 
     # Messages
+
+    def _take(self, message: bytes) -> None:
+        self.heard_ms = monotonic_ms()
+        if self._outgoing.qsize() > ANSWERS_WAITING_MAX:
+            text = (
+                f"{ANSWERS_WAITING_MAX} answers wait for a client that does not read them: read, or ask less"
+            )
+            raise StreamError(text)
+        if is_frames(message):
+            self._take_frames(message)
+        else:
+            self._take_control(message)
 
     def _take_control(self, message: bytes) -> None:
         control = decode_client_control(message)

@@ -73,6 +73,8 @@ class Attacher:
         if verdict is not AttachVerdict.NEEDS_METADATA:
             self._answer(stream, request, verdict)
         elif self._places.acquire(blocking=False):
+            with self._table.lock:
+                stream.attaching += 1
             self._workers.submit(self._attach_later, stream, request)
         else:
             self._send(stream, request, Code.TOO_MANY_REQUESTS, _TOO_MANY)
@@ -109,6 +111,8 @@ class Attacher:
             verdict = AttachVerdict.NEEDS_METADATA
         finally:
             self._places.release()
+            with self._table.lock:
+                stream.attaching -= 1
         self._send(stream, request, verdict.code, why_not or _DETAILS[verdict])
 
     def _with_metadata(self, stream: AppendStream, request: pb.Attach) -> AttachVerdict:

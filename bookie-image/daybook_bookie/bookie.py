@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from daybook.core.errors import Code
@@ -40,6 +41,8 @@ from daybook_bookie.surplus import SurplusCollector
 _LOG: Final = get_logger(__name__)
 ANSWER_TIMEOUT_S: Final = 30.0
 """How long an answer waits for the journal before it is given up."""
+_GAVE_WAY: Final = "as many append streams are open as may (streams_max), and no ledger was attached to this one: open it again to write"
+_last_heard: Final = attrgetter("heard_ms", "stream_id")
 TELL_SPACE_RATIO: Final = 0.01
 """How much usage moves before the registration says so."""
 
@@ -156,7 +159,7 @@ class Bookie:
             workers=self.settings.attach_workers,
             waiting_max=self.settings.attaches_waiting_max,
         )
-        self.budget = ByteBudget(self.settings.journal_queue_bytes)
+        self.budget = ByteBudget(self.settings.journal_queue_bytes, self.settings.received_bytes_max)
         self.append = AppendContext(
             self.table, self.journal, self.budget, self.long_polls, self.metrics, self.attacher.attach
         )
@@ -280,14 +283,29 @@ class Bookie:
     # Streams
 
     def open_stream(self) -> AppendStream | None:
-        """A new append stream; None if there are too many."""
+        """A new append stream; None if there are too many.
+
+        One that no ledger is attached to writes nothing, so the one that was quiet longest gives way.
+        """
         with self._streams_lock:
+            gives_way = None
             if len(self._streams) >= self.settings.streams_max:
-                return None
+                gives_way = self._idle_stream()
+                if gives_way is None:
+                    return None
+                self._streams.discard(gives_way)
             stream = AppendStream(self.append)
             self._streams.add(stream)
             self.metrics.streams.set(len(self._streams))
-            return stream
+        if gives_way is not None:
+            gives_way.crowd_out(_GAVE_WAY)
+        return stream
+
+    def _idle_stream(self) -> AppendStream | None:
+        """Of the streams that no ledger is attached to, nor waits to be, the one that was heard of longest ago."""
+        with self.table.lock:
+            idle = [each for each in self._streams if not self.table.is_attached(each.stream_id)]
+            return min((each for each in idle if not each.attaching), key=_last_heard, default=None)
 
     def stream_ended(self, stream: AppendStream) -> None:
         """The stream's handler ended."""
@@ -366,6 +384,7 @@ class Bookie:
     def _watch_gauges(self) -> None:
         """Gauges that are read when somebody scrapes."""
         metrics = self.metrics
+        metrics.received_bytes.set_function(lambda: self.budget.waiting_bytes)
         metrics.journal_queue_bytes.set_function(lambda: self.budget.taken_bytes)
         metrics.journal_bytes.set_function(self.journal_bytes)
         metrics.write_cache_bytes.set_function(lambda: self.storage.cache.size_bytes)

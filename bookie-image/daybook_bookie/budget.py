@@ -4,17 +4,36 @@ Whoever has no room waits, so that a stream's next message is not even read, and
 """
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class ByteBudget:
     """Bytes that may be taken and given back. One piece larger than the whole budget passes alone."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        """Nothing is taken."""
+    def __init__(self, limit_bytes: int, waiting_bytes_max: int) -> None:
+        """Nothing is taken. `waiting_bytes_max` bounds what is there already, and waits to be taken."""
         self._limit_bytes = limit_bytes
+        self._waiting_bytes_max = waiting_bytes_max
+        self.waiting_bytes = 0
         self._room = threading.Condition()
         self._closed = False
         self.taken_bytes = 0
+
+    @contextmanager
+    def received(self, size_bytes: int) -> Iterator[bool]:
+        """Count a piece from its arrival until it is dealt with, taken or not; False if there are too many of them.
+
+        One that is alone is never too much.
+        """
+        with self._room:
+            fits = not self.waiting_bytes or self.waiting_bytes + size_bytes <= self._waiting_bytes_max
+            self.waiting_bytes += size_bytes if fits else 0
+        try:
+            yield fits
+        finally:
+            with self._room:
+                self.waiting_bytes -= size_bytes if fits else 0
 
     def take(self, size_bytes: int) -> bool:
         """Wait until there is room, then take it; False if the budget was closed."""

@@ -223,6 +223,10 @@ class LedgerTable:
             ledgers.add(ledger_id)
             self._holds[ledger_id] += 1
 
+    def is_attached(self, stream_id: int) -> bool:
+        """Whether the stream holds any ledger."""
+        return stream_id in self._ledgers_of_stream
+
     def detach(self, stream_id: int) -> None:
         """The stream ended. Takes the lock itself."""
         with self.lock:

@@ -35,6 +35,7 @@ class BookieMetrics:
         )
         self.journal_groups = self._counter("journal_groups", "Groups written and synced.")
         self.journal_queue_bytes = self._gauge("journal_queue_bytes", "Bytes that wait for the journal.")
+        self.received_bytes = self._gauge("received_bytes", "Bytes of messages that are being dealt with.")
         self.journal_bytes = self._gauge("journal_bytes", "Bytes in journal files.")
         self.calls_without_role = self._counter(
             "calls_without_role",

@@ -1,31 +1,36 @@
 """The bookie's sockets: gRPC with a pool of threads for each kind of call, so that none can starve another.
 
-A stream pins a worker for its life, a read for as long as its reader is slow, a control call for a moment; each kind
-waits only for its own. gRPC lets a handler name its pool and, for long polls, answer later from another thread
+A stream pins a worker for its life, a read for as long as its reader is slow, within a limit, a control call for a moment;
+each kind waits only for its own. gRPC lets a handler name its pool and, for long polls, answer later from another thread
 (`experimental_thread_pool`, `experimental_non_blocking`; tests pin both down).
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
 import grpc
 
-from daybook.core.ids import MESSAGE_BYTES_MAX, BookieId
+from daybook.core.ids import MESSAGE_BYTES_MAX
 from daybook.runtime.logs import get_logger
 from daybook.runtime.ports import Address, check_port_free
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire import service
 from daybook.wire.channel import SERVER_OPTIONS
+from daybook_bookie.admission import Admission, CallPool, later, on
 from daybook_bookie.bookie import Bookie
+from daybook_bookie.deadlines import Deadlines
 from daybook_bookie.roles import Gate
 
 _LOG: Final = get_logger(__name__)
-_READ_METHOD: Final = f"/{service.SERVICE}/{service.READ}"
 _REFUSING_WORKERS: Final = 8
-"""Workers beyond the streams that may be open: they tell the others that there are too many."""
+"""Workers beyond the streams that may be open, and for all other calls: they tell who comes that there are too many."""
+_ANSWERS_A_READER: Final = 4
+"""Answers that may be under way to clients for each read at once: a slow client holds a thread, and no reading."""
+_UPKEEP_WORKERS: Final = 2
+_UPKEEP_WAITING_MAX: Final = 16
 
 
 class BookieServer:
@@ -38,12 +43,16 @@ class BookieServer:
         check_port_free(address, "address")
         self._bookie = bookie
         settings = bookie.settings
-        self._read_pool = _CountingPool(settings.read_workers, "read")
-        self._pools: dict[str, ThreadPoolExecutor] = {
-            "append": ThreadPoolExecutor(settings.streams_max + _REFUSING_WORKERS, "append"),
-            "read": self._read_pool,
-            "control": ThreadPoolExecutor(settings.control_workers, "control"),
-        }
+        self._reading = threading.BoundedSemaphore(settings.read_workers)
+        self._deadlines = Deadlines()
+        self._append_pool = CallPool("append", settings.streams_max + _REFUSING_WORKERS, 0)
+        self._read_pool = CallPool(
+            "read", settings.read_workers * _ANSWERS_A_READER, settings.reads_waiting_max
+        )
+        self._recovery_pool = CallPool("recovery", settings.recovery_workers, settings.calls_waiting_max)
+        self._control_pool = CallPool("control", settings.control_workers, settings.calls_waiting_max)
+        self._upkeep_pool = CallPool("upkeep", _UPKEEP_WORKERS, _UPKEEP_WAITING_MAX)
+        self._refusing = ThreadPoolExecutor(_REFUSING_WORKERS, "refuse")
         self._gate = Gate(
             settings.cluster,
             settings.roles,
@@ -51,9 +60,8 @@ class BookieServer:
             certificate=settings.tls_certificate,
             asks_for_certificates=settings.tls_ca is not None,
         )
-        self._server = grpc.server(self._pools["control"], options=SERVER_OPTIONS)
-        admission = _Admission(self._handlers(), settings.bookie_id, bookie.boot_id, self._too_many_reads)
-        self._server.add_generic_rpc_handlers((admission,))
+        self._server = grpc.server(self._refusing, options=SERVER_OPTIONS)
+        self._server.add_generic_rpc_handlers((self._admission(),))
         text = str(address)
         port = (
             self._server.add_insecure_port(text)
@@ -73,10 +81,23 @@ class BookieServer:
         for stream in self._bookie.open_stream_list():
             stream.close()
         stopped.wait()
-        for pool in self._pools.values():
+        for pool in {*self._pools().values(), self._refusing}:
             pool.shutdown(wait=False, cancel_futures=True)
+        self._deadlines.close()
 
-    def _handlers(self) -> grpc.GenericRpcHandler:
+    def _pools(self) -> dict[str, CallPool]:
+        """Each call's workers. What may take long has its own, and so has what recoveries wait for."""
+        slow = (service.SCRUB, service.COLLECT_GARBAGE, service.ACCEPT_ROLL_BACK)
+        return {
+            service.APPEND: self._append_pool,
+            service.READ: self._read_pool,
+            **{method.name: self._control_pool for method in service.UNARY_METHODS},
+            **{method.name: self._upkeep_pool for method in slow},
+            service.FENCE.name: self._recovery_pool,
+        }
+
+    def _admission(self) -> Admission:
+        settings, pools = self._bookie.settings, self._pools()
         control = self._bookie.control
         unary: dict[service.UnaryMethod, Callable[[Any, grpc.ServicerContext], Any]] = {
             service.FENCE: control.fence,
@@ -91,16 +112,24 @@ class BookieServer:
             service.COLLECT_GARBAGE: control.collect_garbage,
             service.ACCEPT_ROLL_BACK: control.accept_roll_back,
         }
-        return service.bookie_handlers(
-            _on(self._pools["append"], self._append),
-            _on(self._pools["read"], self._read),
-            _later(self._pools["control"], control.read_lac),
-            {method: self._gate.guarded(method.name, handler) for method, handler in unary.items()},
+        handlers = service.bookie_handlers(
+            on(pools[service.APPEND], self._append),
+            on(pools[service.READ], self._read),
+            later(pools[service.READ_LAC.name], control.read_lac),
+            {
+                method: on(pools[method.name], self._gate.guarded(method.name, handler))
+                for method, handler in unary.items()
+            },
         )
-
-    def _too_many_reads(self) -> bool:
-        pool, settings = self._read_pool, self._bookie.settings
-        return pool.pending > settings.read_workers + settings.reads_waiting_max
+        return Admission(
+            settings.bookie_id,
+            self._bookie.boot_id,
+            handlers,
+            service.read_handlers(on(self._recovery_pool, self._read_to_recover)),
+            pools,
+            self._deadlines,
+            settings.call_timeout_ms,
+        )
 
     def _append(self, incoming: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         stream = self._bookie.open_stream()
@@ -110,6 +139,7 @@ class BookieServer:
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{limit} append streams are open, which is the limit: use one for each process, or raise streams_max",
             )
+        settings = self._bookie.settings
         assert stream is not None
         hello = pb.ServerHello(
             bookie_id=self._bookie.settings.bookie_id,
@@ -119,6 +149,10 @@ class BookieServer:
         stream.send_control(pb.ServerControl(hello=hello))
         reasons: list[str] = []
         context.add_callback(stream.close)
+        # what waits for the client to take a message would not see that the stream was ended
+        stream.on_crowded_out = partial(self._deadlines.after, settings.call_timeout_ms, context.cancel)
+        if stream.crowded_out:
+            stream.on_crowded_out()
         reader = threading.Thread(
             target=_read_stream,
             args=(stream, incoming, reasons),
@@ -131,90 +165,28 @@ class BookieServer:
         finally:
             stream.close()
             self._bookie.stream_ended(stream)
+        if stream.crowded_out:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, stream.crowded_out)
         if reasons:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, reasons[0])
 
     def _read(self, request: pb.ReadRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """So many read at once; who waits for a client to take a message keeps nobody from reading."""
+        messages = self._bookie.reads.read(request)
+        while context.is_active():
+            with self._reading:
+                message = next(messages, None)
+            if message is None:
+                return
+            yield message
+
+    def _read_to_recover(self, request: pb.ReadRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
+        if not request.fence:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a read that fences nothing recovers nothing")
         for message in self._bookie.reads.read(request):
             yield message
             if not context.is_active():
                 return
-
-
-class _CountingPool(ThreadPoolExecutor):
-    """Knows how many calls wait or run."""
-
-    def __init__(self, workers: int, name: str) -> None:
-        """`workers` threads that are called after `name`."""
-        super().__init__(workers, name)
-        self._lock = threading.Lock()
-        self.pending = 0
-
-    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """See ThreadPoolExecutor."""
-        with self._lock:
-            self.pending += 1
-        future = super().submit(call, *args, **kwargs)
-        future.add_done_callback(self._ended)
-        return future
-
-    def _ended(self, _: Future[Any]) -> None:
-        with self._lock:
-            self.pending -= 1
-
-
-class _Admission(grpc.GenericRpcHandler):
-    """Refuses calls that are meant for another bookie, or for another process of this one, and reads while too many wait,
-    before they cost anything.
-    """
-
-    def __init__(
-        self,
-        handlers: grpc.GenericRpcHandler,
-        bookie: BookieId,
-        boot_id: str,
-        too_many_reads: Callable[[], bool],
-    ) -> None:
-        self._handlers = handlers
-        self._bookie = bookie
-        self._boot_id = boot_id
-        self._too_many_reads = too_many_reads
-
-    def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """See grpc.GenericRpcHandler."""
-        for key, meant in details.invocation_metadata or ():
-            if key == service.BOOKIE_METADATA and meant != self._bookie:
-                return grpc.unary_stream_rpc_method_handler(partial(_refuse_other, self._bookie, meant))
-            if key == service.BOOT_METADATA and meant != self._boot_id:
-                refuse = partial(_refuse_other_process, self._bookie, self._boot_id, meant)
-                return grpc.unary_stream_rpc_method_handler(refuse)
-        if details.method == _READ_METHOD and self._too_many_reads():
-            return grpc.unary_stream_rpc_method_handler(_refuse_read)
-        return self._handlers.service(details)
-
-
-def _refuse_other(
-    bookie: BookieId, meant: str | bytes, _: bytes, context: grpc.ServicerContext
-) -> Iterator[bytes]:
-    context.abort(
-        grpc.StatusCode.FAILED_PRECONDITION,
-        f"here answers bookie {bookie}, not {meant!r}: the address is from before another bookie got it",
-    )
-
-
-def _refuse_other_process(
-    bookie: BookieId, boot_id: str, meant: str | bytes, _: bytes, context: grpc.ServicerContext
-) -> Iterator[bytes]:
-    context.abort(
-        grpc.StatusCode.FAILED_PRECONDITION,
-        f"here answers process {boot_id} of bookie {bookie}, registered is {meant!r}: it is not registered yet, or no more",
-    )
-
-
-def _refuse_read(_: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-    context.abort(
-        grpc.StatusCode.RESOURCE_EXHAUSTED, "too many reads wait: try another replica, or again later"
-    )
 
 
 def _read_stream(stream: Any, incoming: Iterator[bytes], reasons: list[str]) -> None:
@@ -230,26 +202,3 @@ def _read_stream(stream: Any, incoming: Iterator[bytes], reasons: list[str]) -> 
         _LOG.warning("a client broke the rules of the stream", client=stream.client, reason=reason)
         reasons.append(reason)
     stream.close()
-
-
-def _on(pool: ThreadPoolExecutor, handler: Callable[..., Any]) -> Callable[..., Any]:
-    """`handler` on threads of `pool`."""
-
-    def run(*args: Any) -> Any:
-        return handler(*args)
-
-    run.experimental_thread_pool = pool  # type: ignore[attr-defined]  # gRPC looks for this attribute
-    return run
-
-
-def _later(pool: ThreadPoolExecutor, handler: Callable[..., None]) -> Callable[..., None]:
-    """`handler(request, context, send)` on threads of `pool`; it may return before it has answered."""
-
-    def run(
-        request: Any, context: grpc.ServicerContext, send_response_callback: Callable[[Any], None]
-    ) -> None:
-        handler(request, context, send_response_callback)
-
-    run.experimental_thread_pool = pool  # type: ignore[attr-defined]  # gRPC looks for these attributes
-    run.experimental_non_blocking = True  # type: ignore[attr-defined]  # see above
-    return run

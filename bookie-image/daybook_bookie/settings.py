@@ -81,9 +81,21 @@ class BookieSettings(Settings):
     )
 
     streams_max: int = Field(256, ge=1, description="append streams at once; more get RESOURCE_EXHAUSTED")
-    read_workers: int = Field(8, ge=1, description="reads at once; more wait")
+    read_workers: int = Field(8, ge=1, description="reads at once from cache and store")
     reads_waiting_max: int = Field(1000, ge=1, description="reads that wait; more get RESOURCE_EXHAUSTED")
+    recovery_workers: int = Field(8, ge=1, description="fences and recovery reads at once")
     control_workers: int = Field(8, ge=1, description="control calls at once")
+    calls_waiting_max: int = Field(
+        1000, ge=1, description="fences, and control calls, that wait; more get RESOURCE_EXHAUSTED"
+    )
+    call_timeout_ms: int = Field(
+        10_000,
+        ge=100,
+        description="how long a client may take to send a request, and to take a read's answer",
+    )
+    received_bytes_max: int = Field(
+        256 * MIB, ge=_BYTES_MIN, description="messages that were received and wait for journal_queue_bytes"
+    )
     attach_workers: int = Field(8, ge=1, description="metadata reads for new writers at once")
     attaches_waiting_max: int = Field(
         10_000, ge=0, description="new writers that wait for those; more are told to try again"

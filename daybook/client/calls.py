@@ -94,7 +94,8 @@ class BookieCalls:
 
     async def read(self, of: HasKey, request: SendRead) -> ReadAnswered:
         """Read a range; entries come with their checksums verified, those that fail are `damaged` (rule 44)."""
-        call = self.stub.read(
+        send = self.stub.recovery_read if request.fence else self.stub.read
+        call = send(
             pb.ReadRequest(
                 ledger_id=of.ledger_id,
                 first_entry=request.first,

@@ -27,6 +27,8 @@ BOOKIE_METADATA: Final = "daybook-bookie"
 """The key of a call's metadata under which it names the bookie that it is meant for."""
 BOOT_METADATA: Final = "daybook-boot"
 """The key under which it names the boot id of that bookie's registration."""
+RECOVERY_METADATA: Final = "daybook-recovery"
+"""The key under which a Read says that it fences: such reads have workers of their own. Not all clients say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,9 @@ OpenChannel: TypeAlias = Callable[[str, grpc.ChannelCredentials | None], AioChan
 class BookieStub:
     """A client's callables over a channel, blocking or asyncio as the channel is.
 
-    `append` takes and gives bytes (see daybook/wire/messages.py), `read` takes a ReadRequest and gives bytes, the
-    others are named after their method in snake case and take and give the messages of bookie.proto.
+    `append` takes and gives bytes (see daybook/wire/messages.py), `read` takes a ReadRequest and gives bytes, and so does
+    `recovery_read`, for those that fence; the others are named after their method in snake case and take and give the
+    messages of bookie.proto.
     """
 
     def __init__(self, channel: AnyChannel, bookie: BookieId | None = None, boot_id: str = "") -> None:
@@ -138,10 +141,13 @@ class BookieStub:
         self.clear_limbo: Any = _unary(channel, CLEAR_LIMBO)
         self.collect_garbage: Any = _unary(channel, COLLECT_GARBAGE)
         self.accept_roll_back: Any = _unary(channel, ACCEPT_ROLL_BACK)
-        if bookie is not None:
-            meant = [(BOOKIE_METADATA, bookie)] + ([(BOOT_METADATA, boot_id)] if boot_id else [])
+        meant: tuple[tuple[str, str], ...] = () if bookie is None else ((BOOKIE_METADATA, bookie),)
+        if meant and boot_id:
+            meant = (*meant, (BOOT_METADATA, boot_id))
+        if meant:
             for name, call in list(vars(self).items()):
-                setattr(self, name, partial(call, metadata=tuple(meant)))
+                setattr(self, name, partial(call, metadata=meant))
+        self.recovery_read: Any = partial(self.read, metadata=(*meant, (RECOVERY_METADATA, "1")))
 
 
 def bookie_handlers(
@@ -172,6 +178,16 @@ def bookie_handlers(
             response_serializer=method.response.SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def read_handlers(
+    read: Callable[[pb.ReadRequest, grpc.ServicerContext], Iterable[bytes]],
+) -> grpc.GenericRpcHandler:
+    """A server's handler of Read alone."""
+    handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_stream_rpc_method_handler(
+        read, request_deserializer=pb.ReadRequest.FromString
+    )
+    return grpc.method_handlers_generic_handler(SERVICE, {READ: handler})
 
 
 def _path(name: str) -> str:

@@ -201,7 +201,10 @@ def test_a_message_of_another_kind_ends_the_stream_with_a_reason(bookie: Running
 
 def test_too_many_streams_are_refused_until_one_ends(start_bookie: StartBookie) -> None:
     bookie = start_bookie(streams_max=2)
-    first, _ = bookie.open_stream(), bookie.open_stream()
+    bookie.create_ledger(1)
+    first, second = bookie.open_stream(), bookie.open_stream()
+    for stream in (first, second):
+        assert stream.attach(1, recovery=True) is Code.OK
     with pytest.raises(grpc.RpcError) as error:
         bookie.open_stream()
     assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

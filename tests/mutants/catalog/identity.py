@@ -2,7 +2,7 @@
 
 import grpc
 import pytest
-from daybook_bookie.server import _Admission
+from daybook_bookie.admission import Admission
 
 from tests.mutants.registry import mutant
 
@@ -18,7 +18,8 @@ _SERVER = "it is about network addresses"
 def any_bookie_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has a bookie's old address testifies in its place."""
 
-    def let_in(self: _Admission, details: grpc.HandlerCallDetails) -> object:
-        return self._handlers.service(details)
+    def let_in(self: Admission, details: grpc.HandlerCallDetails) -> object:
+        handler = self._handlers.service(details)
+        return None if handler is None else self._bounded(handler)
 
-    monkeypatch.setattr(_Admission, "service", let_in)
+    monkeypatch.setattr(Admission, "service", let_in)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from daybook_bookie.server import _Admission
+from daybook_bookie.admission import Admission
 
 from daybook.client import driver
 from daybook.client.append_stream import AppendStream
@@ -155,10 +155,10 @@ def bookies_named_anew_are_sent_frames_at_once(monkeypatch: pytest.MonkeyPatch) 
 )
 def any_process_of_a_bookie_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie does not look for which process of it a call is meant."""
-    serve: Callable[..., Any] = _Admission.service
+    serve: Callable[..., Any] = Admission.service
 
-    def let_in(self: _Admission, details: Any) -> Any:
+    def let_in(self: Admission, details: Any) -> Any:
         meant = [(key, value) for key, value in details.invocation_metadata if key != service.BOOT_METADATA]
         return serve(self, details._replace(invocation_metadata=meant))
 
-    monkeypatch.setattr(_Admission, "service", let_in)
+    monkeypatch.setattr(Admission, "service", let_in)
