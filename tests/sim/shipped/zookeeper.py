@@ -24,7 +24,7 @@ from daybook.metadata.resolving import parent_of
 from daybook.metadata.store import Create, Delete, Operation, Put, StoreError
 from tests.sim.audit_checks import LOST_DELAY_MS
 from tests.sim.checkers import Checkers
-from tests.sim.metadata_model import SESSION_TIMEOUT_US, MetadataStore, Session, Versioned
+from tests.sim.metadata_model import SESSION_TIMEOUT_US, MetadataStore, Session
 from tests.sim.shipped.loop import SCALE
 from tests.sim.swarm import Swarm
 from tests.sim.transitions import Party, why_illegal
@@ -298,10 +298,6 @@ class TreeStore(MetadataStore):
 
     # Sessions
 
-    def connect(self, owner: Process) -> Session:
-        """A new session of one of the simulator's own processes."""
-        return super().connect(owner)
-
     def open_session(self, owner: Process) -> ClientSession:
         """A new session of a client that ships."""
         self._sessions += 1
@@ -335,6 +331,3 @@ class TreeStore(MetadataStore):
         elif not session.expired:
             super().expire(session)
             self.commit(lambda tree: tree.end_session(session.number))
-
-
-__all__ = ["INSTANCE", "LAYOUT", "ClientSession", "Server", "TreeStore", "Versioned"]
