@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from daybook.client.client import Client, connect
 from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
+from daybook.core.errors import DaybookError
 from daybook.core.frame import Buffer, Entry
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.metadata import LedgerMetadata
@@ -62,6 +63,16 @@ class BlockingLedger:
     def last_add_confirmed(self) -> EntryId:
         """The last entry that is acknowledged together with all before it; −1 when there is none."""
         return self._ledger.last_add_confirmed
+
+    @property
+    def missing(self) -> tuple[BookieId, ...]:
+        """See `Ledger.missing`."""
+        return self._ledger.missing
+
+    @property
+    def error(self) -> DaybookError | None:
+        """See `Ledger.error`."""
+        return self._ledger.error
 
     def append(self, data: Buffer, *, entry_id: EntryId | None = None) -> EntryId:
         """See `Ledger.append`."""

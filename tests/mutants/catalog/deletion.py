@@ -11,7 +11,7 @@ from tests.mutants.registry import mutant
 
 _CORE = "tests/core/test_deletion.py::"
 _CLIENT = "tests/client/test_deletion.py::"
-_NOT_DRAWN = "the simulator deletes ledgers only after recovery"
+_NOT_DRAWN = "its bookies come back after any time, which a person must rule out before giving a ledger up"
 
 
 @mutant(
