@@ -37,6 +37,7 @@ from daybook.metadata.zookeeper_settings import zookeeper_options
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook.runtime.tls import TlsFiles, client_credentials
+from daybook_operator.ledger_index import LedgerIndex
 from daybook_operator.metrics import LabelledRegistries
 from daybook_operator.plan.audit_debt import AuditDebt
 from daybook_operator.plan.effects import ClusterRef
@@ -96,7 +97,11 @@ class ClusterLink:
         self._debt = AuditDebt(monotonic_ms(), context.settings.full_audit_pause_ms)
         self._spawn("bookies", self._watch_bookies)
         self._spawn("tasks", self._watch_tasks)
+        self.ledgers = LedgerIndex(
+            client.store, client.layout, client.ledgers, self.tasks, lambda: context.on_change(ref)
+        )
         self._spawn("full audits", self._make_owed_audits)
+        self._spawn("ledgers", self.ledgers.run)
 
     @property
     def is_auditor(self) -> bool:

@@ -70,6 +70,13 @@ def _blocked(world: PoolWorld) -> Condition | None:
             f"ZooKeeper of {world.cluster_ref} does not answer, so nobody knows whether ledgers need this pool",
             next_step="Bring ZooKeeper back, or set spec.reclaimPolicy to Retain to let the pool go without its volumes.",
         )
+    if not world.cluster.survey.is_whole:
+        return wrong(
+            READY,
+            "DeletionBlocked",
+            f"The ledgers' metadata is being read, {world.cluster.survey.ledgers} so far, to see whether one needs this pool",
+            next_step="Nothing is to do: it goes on by itself.",
+        )
     naming = {
         bookie: count
         for bookie, count in world.cluster.survey.ledgers_of.items()

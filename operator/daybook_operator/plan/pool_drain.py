@@ -10,7 +10,7 @@ is kept from registering, so nothing can name it again.
 from dataclasses import dataclass, replace
 from typing import Final
 
-from daybook_operator.plan.conditions import Condition, fine, wrong
+from daybook_operator.plan.conditions import Condition, fine, unknown, wrong
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import (
     DeleteCookie,
@@ -117,6 +117,13 @@ def _refusal(world: PoolWorld, drain: Drain) -> Condition | None:
             next_step="Bring ZooKeeper back; the drain begins then.",
         )
     seen = world.cluster
+    if not seen.survey.is_whole:
+        return unknown(
+            DRAINING,
+            "LedgersBeingRead",
+            f"{drain.bookie} is to leave, and which ledgers name it is being read, of {seen.survey.ledgers} so far",
+            next_step="Nothing is to do: the drain begins then.",
+        )
     stay = [b for b, info in seen.bookies.items() if b != drain.bookie and info.writable]
     need = seen.survey.ensemble_max
     if len(stay) >= need or not seen.survey.naming.get(drain.bookie):
@@ -138,6 +145,8 @@ def _go_on(
     assert seen is not None
     bookie, info = drain.bookie, seen.bookies.get(drain.bookie)
     effects: list[Effect]
+    if not seen.survey.is_whole:
+        return _at(world, drain, drain.stage, [], "which ledgers name it is being read", now_ms)
     remaining = len(seen.survey.naming.get(bookie, ()))
     if drain.remaining < 0 or remaining < drain.remaining:
         drain = replace(drain, progress_ms=now_ms)

@@ -34,7 +34,7 @@ def others_away(world: PoolWorld) -> dict[BookieId, str]:
         if world.ordinal_of(bookie) is not None:
             continue
         if bookie not in seen.bookies:
-            if seen.survey.ledgers_of.get(bookie):
+            if not seen.survey.is_whole or seen.survey.ledgers_of.get(bookie):
                 found[bookie] = "is not registered"
         elif (pod := world.other_pods.get(bookie)) is not None and (why := _is_going(pod)):
             found[bookie] = why

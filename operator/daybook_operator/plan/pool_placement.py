@@ -50,6 +50,20 @@ def placement_condition(world: PoolWorld, placing: Placing) -> Condition:
     if (few := too_few(world.spec.placement, places)) is not None:
         return few
     survey = world.cluster.survey
+    if not survey.is_whole and survey.trouble:
+        return unknown(
+            RACK_PLACEMENT,
+            "LedgersUnreadable",
+            f"The ledgers' metadata cannot be read: {survey.trouble}",
+            next_step="Mend or delete that ledger; bookies and other ledgers go on meanwhile.",
+        )
+    if not survey.is_whole:
+        return unknown(
+            RACK_PLACEMENT,
+            "LedgersBeingRead",
+            f"The ledgers' metadata is being read, {survey.ledgers} so far",
+            next_step="Nothing is to do: it goes on by itself.",
+        )
     if survey.misplaced_count:
         return wrong(
             RACK_PLACEMENT,

@@ -260,7 +260,7 @@ def bookie_records(
         if info is not None and info.capacity_bytes:
             record["capacityBytes"] = info.capacity_bytes
             record["usedBytes"] = info.capacity_bytes - info.free_bytes
-        if world.cluster is not None:
+        if world.cluster is not None and world.cluster.survey.is_whole:
             record["ledgers"] = world.cluster.survey.ledgers_of.get(bookie, 0)
         records.append(record)
     return records

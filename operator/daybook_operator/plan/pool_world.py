@@ -85,7 +85,8 @@ class StatefulSetSeen:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a listing of all ledgers said, at one instant after a `sync`.
+    """What all ledgers say, as of a `sync`. Not `is_whole`: they are still being read, `ledgers` of them have been; `trouble` says why that cannot
+    end, if it cannot.
 
     `ledgers_of` counts, for each bookie, the ledgers that name it; `naming` has them for bookies that may have to leave.
     `ack_quorum_of` has the smallest ack quorum among the ledgers that name a bookie. `ensemble_max` is the largest ensemble there is. `misplaced` has, for some ledgers of this pool, what their
@@ -93,6 +94,8 @@ class Survey:
     """
 
     ledgers: int = 0
+    is_whole: bool = True
+    trouble: str = ""
     ledgers_of: Mapping[BookieId, int] = field(default_factory=dict)
     naming: Mapping[BookieId, tuple[LedgerId, ...]] = field(default_factory=dict)
     ack_quorum_of: Mapping[BookieId, int] = field(default_factory=dict)

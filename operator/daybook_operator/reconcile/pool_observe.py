@@ -31,22 +31,21 @@ from daybook_operator.plan.recovery import recovery_status
 from daybook_operator.reconcile.cluster_pods import pods_of
 from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.pool_objects_seen import claims_seen, pods_seen, stateful_set_seen
-from daybook_operator.reconcile.pool_survey import Listings, survey_of
+from daybook_operator.reconcile.pool_survey import Asker, Surveys
 from daybook_operator.reconcile.recovery import observe_recovery
 from daybook_operator.reconcile.world import World
 
-_YOUNG_MS: Final = 0
 _OLD_MS: Final = 30_000
 
 
 class PoolObserver:
-    """Observes pools; keeps the listings of ledgers that they share."""
+    """Observes pools."""
 
     def __init__(self, world: World) -> None:
         """Nothing is read yet."""
         self._world = world
         self._kube = world.kube
-        self._listings = Listings()
+        self._surveys = Surveys()
 
     async def observe(self, manifest: Object) -> PoolWorld:
         """What is true of the pool `manifest`. Raises KubeError."""
@@ -204,14 +203,14 @@ class PoolObserver:
         if world.drain is not None:
             may_leave.add(world.drain.bookie)
         is_urgent = bool(may_leave) or is_terminating(world.manifest) or bool(_ended(world))
-        listing = await self._listings.of(link, age_ms=_YOUNG_MS if is_urgent else _OLD_MS)
-        survey = survey_of(
-            listing,
-            mine=mine,
-            may_leave=may_leave,
+        age_ms, wait_ms = (0 if is_urgent else _OLD_MS), self._world.settings.zookeeper_timeout_ms
+        is_fresh = await link.ledgers.fresh(age_ms=age_ms, wait_ms=wait_ms)
+        survey = await self._surveys.of(
+            link.ledgers,
+            Asker(frozenset(mine), frozenset(may_leave), world.spec.placement),
             registered=seen.bookies,
             locations=seen.locations,
-            placement=world.spec.placement,
+            is_whole=is_fresh or (link.ledgers.is_whole and not is_urgent),
         )
         return replace(seen, survey=survey)
 

@@ -1,134 +1,137 @@
-"""What all ledgers of a cluster say of its bookies: who is named by which, and which lie against the placement.
+"""What concerns a pool of what all ledgers say: who is named by how many, and which lie against the placement.
 
-By listing all metadata after a `sync`, as a drain must (rule 29), because nothing else is certain. Reads are pipelined
-in bounded numbers (rule 37), and a listing serves all pools of the cluster as long as it is young enough for what it is
-asked for.
+The ledgers come from the link's index. A pool's look waits only a little for it: while it is not whole, or not as young
+as a step needs, the survey says so, and what must know waits for the next look.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Final, TypeAlias
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final
 from weakref import WeakKeyDictionary
 
-from daybook.core.ids import BookieId, LedgerId
+from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import PlacementSettings, SpreadPolicy, make_policy
-from daybook.core.quorum import Quorum
+from daybook.core.placement_policies import PlacementSettings, make_policy
 from daybook.metadata.bookies import Location
-from daybook.runtime.clock import monotonic_ms
-from daybook_operator.clusters import ClusterLink
+from daybook_operator.ledger_index import Ensembles, LedgerIndex, bookies_in
 from daybook_operator.plan.pool_world import Survey
 
 _SAMPLES_MAX: Final = 3
-Ensembles: TypeAlias = tuple[Quorum, frozenset[tuple[BookieId, ...]]]
+_AT_ONCE: Final = 200
+"""Kinds of ensembles that are judged before others get their turn."""
+_LOOKED_AT_AT_ONCE: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """The ensembles of every ledger, and when the reading began."""
+class Asker:
+    """Whose survey it is: its own bookies, those whose ledgers are listed by name, and the placement that is wanted."""
 
-    began_ms: int
-    ledgers: Mapping[LedgerId, Ensembles]
+    mine: frozenset[BookieId]
+    may_leave: frozenset[BookieId]
+    placement: PlacementSettings
 
 
-class Listings:
-    """The last listing of each cluster."""
+class Surveys:
+    """Remembers what was judged, as long as nobody stands elsewhere."""
 
     def __init__(self) -> None:
-        """None yet."""
-        self._last: WeakKeyDictionary[ClusterLink, Listing] = WeakKeyDictionary()
-        self._turns: WeakKeyDictionary[ClusterLink, asyncio.Lock] = WeakKeyDictionary()
+        """Nothing is judged yet."""
+        self._judges: WeakKeyDictionary[LedgerIndex, dict[PlacementSettings, _Judge]] = WeakKeyDictionary()
 
-    async def of(self, link: ClusterLink, *, age_ms: int) -> Listing:
-        """A listing that began at most `age_ms` ago. Raises MetadataError, MetadataUnavailableError."""
-        asked_ms = monotonic_ms()
-        async with self._turns.setdefault(link, asyncio.Lock()):
-            last = self._last.get(link)
-            if last is None or last.began_ms < asked_ms - age_ms:
-                last = await _read(link)
-                self._last[link] = last
-            return last
+    async def of(
+        self,
+        index: LedgerIndex,
+        asker: Asker,
+        *,
+        registered: Mapping[BookieId, BookieInfo],
+        locations: Mapping[BookieId, Location],
+        is_whole: bool,
+    ) -> Survey:
+        """What concerns the asker's pool. A bookie that is away still stands where it stood."""
+        judge = self._judge(index, asker.placement, _places(registered, locations))
+        if not is_whole:
+            return Survey(ledgers=len(index), is_whole=False, trouble=index.trouble)
+        groups = [(ensembles, len(ids)) for ensembles, ids in index.groups.items()]
+        ack_quorum_of: dict[BookieId, int] = {}
+        misplaced: list[tuple[Ensembles, str]] = []
+        count = 0
+        for number, (ensembles, ledgers) in enumerate(groups):
+            if number % _LOOKED_AT_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            named = bookies_in(ensembles)
+            ack_quorum = ensembles[0].ack_quorum
+            for bookie in named:
+                ack_quorum_of[bookie] = min(ack_quorum, ack_quorum_of.get(bookie, ack_quorum))
+            if named & asker.mine and (why := await judge.problem(ensembles)):
+                count += ledgers
+                misplaced.append((ensembles, why))
+        largest = max((ensembles[0].ensemble_size for ensembles, _ in groups), default=0)
+        largest_of = [
+            min(ids)
+            for ensembles, ids in index.groups.items()
+            if ids and ensembles[0].ensemble_size == largest
+        ]
+        return Survey(
+            ledgers=len(index),
+            ledgers_of={bookie: len(ids) for bookie, ids in index.of_bookie.items() if ids},
+            naming={b: tuple(sorted(index.of_bookie.get(b, ()))) for b in sorted(asker.may_leave)},
+            ack_quorum_of=ack_quorum_of,
+            ensemble_max=largest,
+            ensemble_max_ledger=min(largest_of, default=-1),
+            misplaced=_samples(index, misplaced),
+            misplaced_count=count,
+        )
+
+    def _judge(
+        self, index: LedgerIndex, placement: PlacementSettings, places: Mapping[BookieId, BookieInfo]
+    ) -> "_Judge":
+        judges = self._judges.setdefault(index, {})
+        known = judges.get(placement)
+        if known is None or known.places != places:
+            known = judges[placement] = _Judge(placement, places)
+        return known
 
 
-async def _read(link: ClusterLink) -> Listing:
-    began_ms = monotonic_ms()
-    await link.client.store.sync(link.client.layout.ledgers)
-    known: dict[Ensembles, Ensembles] = {}  # most ledgers share few ensembles
-    ledgers: dict[LedgerId, Ensembles] = {}
-    async for found in link.client.ledgers.read_all():
-        ensembles = (found.value.quorum, frozenset(each.bookies for each in found.value.fragments))
-        ledgers[found.value.ledger_id] = known.setdefault(ensembles, ensembles)
-    return Listing(began_ms, dict(sorted(ledgers.items())))
-
-
-def survey_of(
-    listing: Listing,
-    *,
-    mine: Collection[BookieId],
-    may_leave: Collection[BookieId],
-    registered: Mapping[BookieId, BookieInfo],
-    locations: Mapping[BookieId, Location],
-    placement: PlacementSettings,
-) -> Survey:
-    """What concerns a pool whose bookies are `mine`; `may_leave` are those whose ledgers are listed by name.
-
-    A bookie that is away still stands where it stood.
-    """
-    infos = {
-        bookie: replace(registered.get(bookie, BookieInfo(bookie)), **asdict(place))
-        for bookie, place in locations.items()
+def _places(
+    registered: Mapping[BookieId, BookieInfo], locations: Mapping[BookieId, Location]
+) -> dict[BookieId, BookieInfo]:
+    """Where everybody stands, without what changes all the time."""
+    places = {
+        bookie: BookieInfo(bookie, region=info.region, zone=info.zone, rack=info.rack, node=info.node)
+        for bookie, info in registered.items()
     }
-    judge = _Judge(make_policy(placement), {**registered, **infos})
-    counts: Counter[BookieId] = Counter()
-    ack_quorum_of: dict[BookieId, int] = {}
-    naming: dict[BookieId, list[LedgerId]] = {bookie: [] for bookie in may_leave}
-    largest, largest_of = 0, -1
-    misplaced = 0
-    samples: list[str] = []
-    mine = frozenset(mine)
-    for ledger_id, (quorum, ensembles) in listing.ledgers.items():
-        named = frozenset(bookie for ensemble in ensembles for bookie in ensemble)
-        counts.update(named)
-        for bookie in named:
-            ack_quorum_of[bookie] = min(quorum.ack_quorum, ack_quorum_of.get(bookie, quorum.ack_quorum))
-        for bookie in named & naming.keys():
-            naming[bookie].append(ledger_id)
-        if quorum.ensemble_size > largest:
-            largest, largest_of = quorum.ensemble_size, ledger_id
-        if named & mine and (why := judge.problem(quorum, ensembles)):
-            misplaced += 1
-            if len(samples) < _SAMPLES_MAX:
-                samples.append(f"ledger {ledger_id}: {why}")
-    return Survey(
-        ledgers=len(listing.ledgers),
-        ledgers_of=dict(counts),
-        naming={bookie: tuple(ledgers) for bookie, ledgers in naming.items()},
-        ack_quorum_of=ack_quorum_of,
-        ensemble_max=largest,
-        ensemble_max_ledger=largest_of,
-        misplaced=tuple(samples),
-        misplaced_count=misplaced,
-    )
+    for bookie, place in locations.items():
+        places[bookie] = replace(places.get(bookie, BookieInfo(bookie)), **asdict(place))
+    return places
 
 
+def _samples(index: LedgerIndex, misplaced: Collection[tuple[Ensembles, str]]) -> tuple[str, ...]:
+    """The first ledgers of those that are misplaced, and why."""
+    first = sorted((min(ids), why) for ensembles, why in misplaced if (ids := index.groups.get(ensembles)))
+    return tuple(f"ledger {ledger_id}: {why}" for ledger_id, why in first[:_SAMPLES_MAX])
+
+
+@dataclass(slots=True)
 class _Judge:
     """Judges each kind of ensembles once."""
 
-    def __init__(self, policy: SpreadPolicy, bookies: Mapping[BookieId, BookieInfo]) -> None:
-        self._policy = policy
-        self._bookies = bookies
-        self._known: dict[Ensembles, str] = {}
+    placement: PlacementSettings
+    places: Mapping[BookieId, BookieInfo]
+    known: dict[Ensembles, str] = field(default_factory=dict)
 
-    def problem(self, quorum: Quorum, ensembles: frozenset[tuple[BookieId, ...]]) -> str:
+    async def problem(self, ensembles: Ensembles) -> str:
         """What is wrong with one of them; "" if nothing is."""
-        key = (quorum, ensembles)
-        if key not in self._known:
+        found = self.known.get(ensembles)
+        if found is None:
+            policy = make_policy(self.placement)
+            quorum, all_of_them = ensembles
             problems = [
                 problem
-                for ensemble in sorted(ensembles)
-                for problem in self._policy.problems(quorum, ensemble, self._bookies)
+                for ensemble in sorted(all_of_them)
+                for problem in policy.problems(quorum, ensemble, self.places)
             ]
-            self._known[key] = problems[0] if problems else ""
-        return self._known[key]
+            found = self.known[ensembles] = problems[0] if problems else ""
+            if len(self.known) % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return found

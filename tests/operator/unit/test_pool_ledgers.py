@@ -1,0 +1,52 @@
+"""A pool's plan while the ledgers of its cluster are still being read."""
+
+from dataclasses import replace
+
+from daybook_operator.plan.conditions import find, iso
+from daybook_operator.plan.decision import FINALIZER
+from daybook_operator.plan.effects import PatchMeta, Remove, SetStatus
+from daybook_operator.plan.pool_decide import decide
+from daybook_operator.plan.pool_placement import placement_condition
+from daybook_operator.plan.pool_topology import placing_of
+from daybook_operator.plan.pool_world import PoolWorld, Survey
+
+from tests.operator.unit.pool_sim import grown, kinds
+
+
+def test_nothing_is_decided_by_a_part_of_the_ledgers() -> None:
+    """While their metadata is being read, which takes its time where there are many, looks go on."""
+    sim = grown(replicas=4)
+    sim.ledgers = {1: ("data.bk-2", "data.bk-3")}
+    sim.manifest["spec"]["replicas"] = 3
+
+    def partly(world: PoolWorld) -> PoolWorld:
+        assert world.cluster is not None
+        survey = Survey(ledgers=7, is_whole=False)
+        return replace(world, cluster=replace(world.cluster, survey=survey))
+
+    world = partly(sim.world())
+    assert placement_condition(world, placing_of(world)).reason == "LedgersBeingRead"
+    assert world.cluster is not None
+    unreadable = replace(world.cluster.survey, trouble="ledger 7: no JSON")
+    world = replace(world, cluster=replace(world.cluster, survey=unreadable))
+    assert "ledger 7: no JSON" in placement_condition(world, placing_of(world)).message
+    effects = decide(world, sim.now_ms).effects
+    assert isinstance(effects[-1], SetStatus)
+    said = find(effects[-1].status["conditions"], "Draining")
+    assert said is not None
+    assert (said["status"], said["reason"]) == ("Unknown", "LedgersBeingRead")
+    assert "SetReadOnly" not in kinds(effects)
+    for _ in range(3):
+        sim.reconcile()
+    stage = sim.manifest["status"]["drain"]["stage"]
+    effects = decide(partly(sim.world()), sim.now_ms).effects
+    assert {"MarkLeaving", "DeleteCookie"}.isdisjoint(kinds(effects))
+    assert stage == "Replicating"
+    assert [each.status["drain"]["stage"] for each in effects if isinstance(each, SetStatus)] in ([], [stage])
+    sim.lose_disk(1)
+    sim.kubelet(1)
+    assert "AuthoriseReplacement" not in kinds(decide(partly(sim.world()), sim.now_ms).effects)
+    sim.manifest["spec"]["reclaimPolicy"] = "Delete"
+    sim.manifest["metadata"] |= {"deletionTimestamp": iso(sim.now_ms), "finalizers": [FINALIZER]}
+    world = partly(sim.world())
+    assert not [each for each in decide(world, sim.now_ms).effects if isinstance(each, Remove | PatchMeta)]
