@@ -176,9 +176,9 @@ class Journal:
             try:
                 self._replay.write_again()
             except OSError as error:
-                if error.errno not in FULL:
+                if error.errno not in FULL | NO_DESCRIPTORS:
                     self._fail("the journal's last entries could not be written again", error)
-                msg = f"no room to write the journal's last entries again ({error}): {_READ_ONLY}"
+                msg = f"the journal's last entries cannot be written again yet ({error}): {_READ_ONLY}"
                 raise StorageFullError(msg) from error
             self.durable = self._replay.end
 
