@@ -93,7 +93,7 @@ class Journal:
     def append(self, records: Sequence[Record]) -> Position:
         """Write `records` in order and return where they end; they are durable after `sync`.
 
-        Raises StorageFullError if a new file cannot be preallocated: some of the records may have been written and may
+        Raises StorageFullError if there is no room for a new file or, copying on write, in this one: some of the records may have been written and may
         come back in a replay, none is promised. Raises BookieMustStopError after any other failure, and ever after.
         """
         self._check_alive()
@@ -156,10 +156,12 @@ class Journal:
             self.sync()
             size = group_bytes([])
             if self.written.offset + size <= self._file_bytes:
-                self._write([], size)
-                self.sync()
-        self._file.close()
-        self._file = None
+                with suppress(StorageFullError):  # all that was promised is durable without it
+                    self._write([], size)
+                    self.sync()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
         self._failed = "the journal is closed"
 
     @property
@@ -202,9 +204,20 @@ class Journal:
         try:
             self._file.pwritev(buffers, self.written.offset)
         except OSError as error:
+            if error.errno in FULL:
+                self._end_file(error)
             self._fail("a write to the journal failed", error)
         self._sequence += 1
         self.written = Position(self.written.file_id, self.written.offset + size)
+
+    def _end_file(self, error: OSError) -> NoReturn:
+        """No room within a preallocated file: copying on write takes some. What comes next goes into another file."""
+        assert self._file is not None
+        self.sync()
+        self._file.close()
+        self._file = None
+        msg = f"no room to write to the journal ({error}): {_READ_ONLY}"
+        raise StorageFullError(msg) from error
 
     def _roll(self) -> None:
         """Begin the next file. All of the one before is durable first: the new header says so."""
@@ -235,6 +248,10 @@ class Journal:
             file.pwritev([pack_file_header(header)], 0)
             file.fdatasync()
             self._disk.rename(SPARE, file_name(header.file_id))
+        except OSError as error:
+            file.close()
+            self._refuse_or_fail(error)
+        try:
             self._disk.sync_directory()
         except OSError as error:
             file.close()
@@ -250,7 +267,7 @@ class Journal:
         elif error.errno in FULL:
             msg = f"no room for a journal file of {self._file_bytes} bytes ({error}): {_READ_ONLY}"
         else:
-            self._fail("a journal file could not be created", error)
+            self._fail("a new journal file could not be made", error)
         raise StorageFullError(msg) from error
 
     def _fail(self, what: str, error: OSError) -> NoReturn:

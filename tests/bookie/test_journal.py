@@ -314,6 +314,27 @@ def test_rule_30_no_room_for_a_file_is_read_only_and_ends_when_there_is_room() -
     assert reopen(disk)[1][-1] == fence_record(3)
 
 
+def test_rule_30_no_room_within_a_file_is_read_only_and_no_byte_is_written_twice() -> None:
+    """A file system that copies on write keeps no promise of preallocation."""
+    disk = SimDisk()
+    journal, _ = reopen(disk)
+    append_each(journal, [1])
+    journal.append([fence_record(2)])
+    disk.tear_at, disk.fail["pwritev"] = 50, OSError(errno.ENOSPC, "injected")
+    with pytest.raises(StorageFullError, match="read-only"):
+        journal.append([fence_record(3)])
+    disk.killed()
+    left = disk.power_cut(lambda *_: False)
+    assert reopen(left)[1] == [fence_record(1), fence_record(2)]
+    append_each(journal, [4])
+    assert journal.written.file_id == 2
+    assert reopen(disk.power_cut(lambda *_: False))[1] == [fence_record(n) for n in (1, 2, 4)]
+    disk.fail["pwritev"] = OSError(errno.ENOSPC, "injected")
+    journal.close()
+    disk.killed()
+    assert reopen(disk)[1] == [fence_record(n) for n in (1, 2, 4)]
+
+
 @pytest.mark.parametrize("operation", ["create", "preallocate", "pwritev", "fdatasync"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_rule_30_room_is_proved_by_taking_it_and_nothing_is_left_behind(operation: str, code: int) -> None:
@@ -335,7 +356,8 @@ def test_rule_30_room_is_proved_by_taking_it_and_nothing_is_left_behind(operatio
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["append", "sync", "kill", "cut", "fail", "spare", "trim"]), st.integers(0, 2**32)
+            st.sampled_from(["append", "sync", "kill", "cut", "fail", "full", "spare", "trim"]),
+            st.integers(0, 2**32),
         ),
         max_size=30,
     )
@@ -356,6 +378,13 @@ def test_rule_25_synced_records_survive_any_sequence_of_crashes(steps: list[tupl
         elif step == "sync":
             journal.sync()
             synced = len(written)
+        elif step == "full":
+            if journal.written.offset > DATA_START:
+                disk.tear_at, disk.fail["pwritev"] = noise % 60, OSError(errno.ENOSPC, "injected")
+                with pytest.raises(StorageFullError):
+                    journal.append([fence_record(10**6)])
+                disk.killed()
+                synced = len(written)
         elif step == "spare":
             journal.make_spare()
         elif step == "trim":
