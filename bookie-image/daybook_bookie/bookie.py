@@ -371,6 +371,7 @@ class Bookie:
         return BookieInfo(
             bookie=self._info.bookie,
             address=self._info.address,
+            tls_address=self._info.tls_address,
             region=self._info.region,
             zone=self._info.zone,
             rack=self._info.rack,

@@ -79,6 +79,7 @@ class _Process:
         self._bookie: Bookie | None = None
         tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_ca)
         credentials = server_credentials(tls) if settings.tls_certificate else None
+        plain = parse_address(settings.plain_address) if settings.plain_address else None
         stack.callback(DirectoryLock(settings.journal_dir, settings.store_dir).close)
         registry = new_registry()
         metrics = BookieMetrics(registry)
@@ -96,12 +97,14 @@ class _Process:
             bookie = Bookie(
                 settings, storage, link, metrics, on_failure=self._fail, on_superseded=self._superseded
             )
-            self._server = BookieServer(bookie, parse_address(settings.address), credentials)
+            self._server = BookieServer(bookie, parse_address(settings.address), credentials, plain)
             undo.pop_all()
         bookie.start()
         self._server.start()
         self._bookie = bookie
         _LOG.info("serving", address=str(self._server.address), boot_id=bookie.boot_id)
+        if self._server.plain_address is not None:
+            _LOG.warning("serving without TLS as well", address=str(self._server.plain_address))
         gc.freeze()  # what start-up made stays; no collection needs to look at it again
         bookie.register(self._info(), self._write_ready_file)
 
@@ -141,9 +144,14 @@ class _Process:
 
     def _info(self) -> BookieInfo:
         settings = self._settings
+        own = settings.advertised_address or _reachable(self._server.address)
+        plain = settings.advertised_plain_address
+        if not plain and self._server.plain_address is not None:
+            plain = _reachable(self._server.plain_address)
         return BookieInfo(
             bookie=settings.bookie_id,
-            address=settings.advertised_address or _reachable(self._server.address),
+            address=plain or own,
+            tls_address=own if plain else "",
             region=settings.region,
             zone=settings.zone,
             rack=settings.rack,

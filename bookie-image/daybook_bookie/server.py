@@ -37,9 +37,16 @@ class BookieServer:
     """Serves a bookie on an address."""
 
     def __init__(
-        self, bookie: Bookie, address: Address, credentials: grpc.ServerCredentials | None = None
+        self,
+        bookie: Bookie,
+        address: Address,
+        credentials: grpc.ServerCredentials | None = None,
+        plain: Address | None = None,
     ) -> None:
-        """Listen on `address` (port 0: a free one); nothing is answered before `start`. Raises PortInUseError."""
+        """Listen on `address` (port 0: a free one), and on `plain` without TLS as well; nothing is answered before `start`.
+
+        Raises PortInUseError.
+        """
         check_port_free(address, "address")
         self._bookie = bookie
         settings = bookie.settings
@@ -69,6 +76,10 @@ class BookieServer:
             else self._server.add_secure_port(text, credentials)
         )
         self.address = Address(address.host, port)
+        self.plain_address: Address | None = None
+        if plain is not None:
+            check_port_free(plain, "plain_address")
+            self.plain_address = Address(plain.host, self._server.add_insecure_port(str(plain)))
 
     def start(self) -> None:
         """Begin to answer."""

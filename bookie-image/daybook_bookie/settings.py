@@ -35,6 +35,12 @@ class BookieSettings(Settings):
 
     address: str = Field("127.0.0.1:0", description="host:port to serve on; port 0 takes a free one")
     advertised_address: str = Field("", description="host:port that clients use, if it is another one")
+    plain_address: str = Field(
+        "", description="host:port to serve on without TLS as well, while clients move to TLS or away from it"
+    )
+    advertised_plain_address: str = Field(
+        "", description="host:port that clients without TLS use, if it is another one"
+    )
     health_address: str = Field("127.0.0.1:0", description="host:port of grpc.health.v1, without TLS")
     metrics_address: str = Field("127.0.0.1:0", description="host:port of the Prometheus endpoint")
     ready_file: Path | None = Field(
@@ -140,6 +146,13 @@ class BookieSettings(Settings):
         parse_address(value)
         return value
 
+    @field_validator("plain_address")
+    @classmethod
+    def _check_plain_address(cls, value: str) -> str:
+        if value:
+            parse_address(value)
+        return value
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         if not self.disk_low_water_ratio <= self.disk_full_ratio < self.disk_reserve_ratio:
@@ -150,6 +163,9 @@ class BookieSettings(Settings):
             raise ValueError(msg)
         if (self.tls_certificate is None) != (self.tls_key is None):
             msg = "tls_certificate and tls_key go together: set both, or none"
+            raise ValueError(msg)
+        if self.plain_address and self.tls_certificate is None:
+            msg = "plain_address is for a bookie that serves with TLS at its address: set tls_certificate and tls_key, or leave it out"
             raise ValueError(msg)
         if self.tls_ca is not None and self.tls_certificate is None:
             msg = "tls_ca asks clients for certificates, which needs tls_certificate and tls_key"

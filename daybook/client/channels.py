@@ -114,7 +114,7 @@ class ChannelPool:
         if stream is None:
             stream = self._streams[bookie] = AppendStream(
                 bookie,
-                lambda: self._open_channel(self._bookies[bookie].address, self._current_credentials()),
+                lambda: self._open(bookie),
                 self._client_name,
                 partial(self._is_registered, bookie),
                 partial(self.unsealed.room, bookie),
@@ -133,7 +133,8 @@ class ChannelPool:
             return None
         known = self._calls.get(bookie)
         now_s = asyncio.get_running_loop().time()
-        is_there = known is not None and (known.address, known.boot_id) == (info.address, info.boot_id)
+        address = info.address_for(secure=self.is_secure)
+        is_there = known is not None and (known.address, known.boot_id) == (address, info.boot_id)
         try:
             credentials = self._current_credentials()
         except ConnectionError as error:
@@ -144,10 +145,16 @@ class ChannelPool:
             if is_there and (is_young or known.credentials is credentials):
                 return known.calls
             self._retire(known.channel)
-        channel = self._open_channel(info.address, credentials)
+        channel = self._open_channel(address, credentials)
         calls = BookieCalls(bookie, channel, partial(self._note, bookie), boot_id=info.boot_id)
-        self._calls[bookie] = _Open(info.address, info.boot_id, credentials, now_s, channel, calls)
+        self._calls[bookie] = _Open(address, info.boot_id, credentials, now_s, channel, calls)
         return calls
+
+    def _open(self, bookie: BookieId) -> AioChannel:
+        """A channel to where the bookie is now. Raises ConnectionError while there are no credentials."""
+        credentials = self._current_credentials()
+        address = self._bookies[bookie].address_for(secure=credentials is not None)
+        return self._open_channel(address, credentials)
 
     def _current_credentials(self) -> grpc.ChannelCredentials | None:
         """What a connection is opened with now. Raises ConnectionError when whoever gives them cannot."""
@@ -186,7 +193,9 @@ class ChannelPool:
             return True  # who has none to give has some at other times
 
     def _note(self, bookie: BookieId, details: str) -> None:
-        self.troubles.note(bookie, self._bookies[bookie].address, details, secure=self.is_secure)
+        secure = self.is_secure
+        address = self._bookies[bookie].address_for(secure=secure)
+        self.troubles.note(bookie, address, details, secure=secure)
 
     def _retire(self, channel: AioChannel) -> None:
         """Close `channel` when nobody can use it any more: at once would cancel its calls, and who awaits them."""

@@ -29,7 +29,10 @@ class RandomSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BookieInfo:
-    """A registered bookie as placement sees it. Empty topology names mean "not known"."""
+    """A registered bookie as placement sees it. Empty topology names mean "not known".
+
+    `tls_address` is where it serves with TLS while it serves without at `address` as well; empty: `address` is all there is.
+    """
 
     bookie: BookieId
     address: str = ""
@@ -41,6 +44,11 @@ class BookieInfo:
     free_bytes: int = 0
     capacity_bytes: int = 0
     boot_id: str = ""
+    tls_address: str = ""
+
+    def address_for(self, *, secure: bool) -> str:
+        """Where a client goes that speaks TLS, or does not."""
+        return self.tls_address if secure and self.tls_address else self.address
 
 
 class PlacementPolicy(Protocol):

@@ -13,13 +13,10 @@ from typing import Any, Final
 
 from daybook_operator.plan.decision import API_VERSION
 from daybook_operator.plan.effects import Apply, Effect, Manifest
-from daybook_operator.plan.pool_pod import COMPONENT, pod_template, selector
+from daybook_operator.plan.pool_pod import COMPONENT, pod_template, ports_of, selector
 from daybook_operator.plan.pool_spec import VolumeSpec
 from daybook_operator.plan.pool_world import (
     APPLIED_ANNOTATION,
-    DATA_PORT,
-    HEALTH_PORT,
-    METRICS_PORT,
     OWNER_ANNOTATION,
     POOL_LABEL,
     PoolWorld,
@@ -74,7 +71,7 @@ def service_account(world: PoolWorld) -> Manifest:
 
 def service(world: PoolWorld) -> Manifest:
     """Names for the pods. They have addresses before they are ready: a bookie is found by ZooKeeper, not by readiness."""
-    ports = {"data": DATA_PORT, "health": HEALTH_PORT, "metrics": METRICS_PORT}
+    ports = ports_of(world.spec)
     return sealed(
         {
             "apiVersion": "v1",

@@ -17,6 +17,7 @@ from daybook_operator.plan.pool_world import (
     METRICS_PORT,
     POOL_LABEL,
     ROLES,
+    TLS_PORT,
     PoolWorld,
 )
 from daybook_operator.plan.zookeeper_access import OF_BOOKIES
@@ -87,7 +88,7 @@ def _pod_spec(world: PoolWorld) -> dict[str, Any]:
 
 def _container(world: PoolWorld) -> dict[str, Any]:
     spec = world.spec
-    ports = {"data": DATA_PORT, "health": HEALTH_PORT, "metrics": METRICS_PORT}
+    ports = ports_of(spec)
     mounts: list[dict[str, Any]] = [{"name": role, "mountPath": f"{MOUNT}/{role}"} for role in ROLES]
     mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - an emptyDir of the pod's own
     if spec.tls.secret_name:
@@ -109,6 +110,12 @@ def _container(world: PoolWorld) -> dict[str, Any]:
         **_probes(spec),
     }
     return container if not spec.resources else {**container, "resources": dict(spec.resources)}
+
+
+def ports_of(spec: PoolSpec) -> dict[str, int]:
+    """The ports of a bookie, by name."""
+    ports = {"data": DATA_PORT, "health": HEALTH_PORT, "metrics": METRICS_PORT}
+    return {**ports, "data-tls": TLS_PORT} if spec.tls.is_optional else ports
 
 
 def _probes(spec: PoolSpec) -> dict[str, Any]:
@@ -139,6 +146,7 @@ def _environment(world: PoolWorld) -> list[dict[str, Any]]:
         "LOG_FORMAT": "json",
         **spec.disk.settings(),
         **_tls_settings(spec.tls),
+        **(_both_ways(host) if spec.tls.is_optional else {}),
         **spec.settings,
     }
     name: dict[str, Any] = {
@@ -159,6 +167,16 @@ def _tls_settings(tls: TlsSpec) -> dict[str, str]:
     if tls.client_authentication:
         files["TLS_CA"] = "ca.crt"
     return {key: f"{TLS_MOUNT}/{file}" for key, file in files.items()}
+
+
+def _both_ways(host: str) -> dict[str, str]:
+    """Clients without TLS stay where they are; those with TLS find their port in the registration."""
+    return {
+        "ADDRESS": f"0.0.0.0:{TLS_PORT}",
+        "ADVERTISED_ADDRESS": f"{host}:{TLS_PORT}",
+        "PLAIN_ADDRESS": f"0.0.0.0:{DATA_PORT}",
+        "ADVERTISED_PLAIN_ADDRESS": f"{host}:{DATA_PORT}",
+    }
 
 
 def _tls_volume(tls: TlsSpec) -> list[dict[str, Any]]:

@@ -125,6 +125,8 @@ class TlsSpec:
 
     secret_name: str = ""
     client_authentication: bool = False
+    is_optional: bool = False
+    """Bookies serve without TLS as well, so that clients can move one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,4 +293,8 @@ def _pod_template(template: Mapping[str, Any]) -> PodTemplateSpec:
 
 
 def _tls(tls: Mapping[str, Any]) -> TlsSpec:
-    return TlsSpec(tls.get("secretName", ""), tls.get("clientAuth", "None") == "Required")
+    return TlsSpec(
+        tls.get("secretName", ""),
+        tls.get("clientAuth", "None") == "Required",
+        tls.get("mode", "Required") == "Optional",
+    )

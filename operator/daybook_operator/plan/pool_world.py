@@ -20,6 +20,8 @@ from daybook_operator.plan.pool_spec import PoolDefaults, PoolSpec
 from daybook_operator.plan.pool_state import Drain, Recovery, Roll
 
 DATA_PORT: Final = 3181
+TLS_PORT: Final = 3183
+"""The data port with TLS while there is one without as well."""
 HEALTH_PORT: Final = 3182
 METRICS_PORT: Final = 8000
 

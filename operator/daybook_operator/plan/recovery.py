@@ -255,7 +255,7 @@ def _pod_spec(
     }
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the container's own
-    if spec.tls.secret_name:
+    if spec.tls.secret_name and not spec.tls.is_optional:  # else not every bookie may serve with TLS yet
         variables["DAYBOOK_TLS_CA"] = f"{TLS_MOUNT}/ca.crt"
         if spec.tls.client_authentication:
             variables["DAYBOOK_TLS_CERTIFICATE"] = f"{TLS_MOUNT}/tls.crt"

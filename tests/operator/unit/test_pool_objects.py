@@ -1,6 +1,7 @@
 """What a BookiePool's spec becomes: the StatefulSet, its pods, the Service; and when an object is as it should be."""
 
 import copy
+import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,8 @@ import yaml
 from daybook_bookie.settings import BookieSettings
 from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.decision import FINALIZER
-from daybook_operator.plan.effects import Apply, Remove, Report, SetStatus
+from daybook_operator.plan.effects import Apply, ClusterRef, Remove, Report, SetStatus
+from daybook_operator.plan.jobs import NewJob
 from daybook_operator.plan.pool_decide import decide
 from daybook_operator.plan.pool_objects import (
     apply_if_needed,
@@ -23,6 +25,7 @@ from daybook_operator.plan.pool_objects import (
 from daybook_operator.plan.pool_spec import PoolDefaults, cluster_of, spec_of
 from daybook_operator.plan.pool_world import OWNER_ANNOTATION, ClaimSeen, PoolWorld
 from daybook_operator.plan.quantities import bytes_of, in_words
+from daybook_operator.plan.recovery import RecoverySpec, job_manifest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,6 +142,32 @@ def test_tls_secrets_are_mounted_and_clients_are_asked_for_certificates_only_if_
     volumes = {each["name"]: each for each in pod(tls={"secretName": "certs"})["spec"]["volumes"]}
     assert volumes["tls"]["secret"]["secretName"] == "certs"
     assert "tls" not in {each["name"] for each in pod()["spec"]["volumes"]}
+
+
+def test_while_tls_is_optional_bookies_serve_both_ways_and_jobs_need_no_certificate() -> None:
+    tls = {"secretName": "bookie-tls", "clientAuth": "Required", "mode": "Optional"}
+    container = pod(tls=tls)["spec"]["containers"][0]
+    values = {each["name"].removeprefix("DAYBOOK_BOOKIE_"): each.get("value") for each in container["env"]}
+    assert values["ADVERTISED_PLAIN_ADDRESS"] == "$(POD_NAME).bk.data.svc:3181", (
+        "clients of before stay there"
+    )
+    assert values["ADVERTISED_ADDRESS"] == "$(POD_NAME).bk.data.svc:3183"
+    assert (values["PLAIN_ADDRESS"], values["ADDRESS"]) == ("0.0.0.0:3181", "0.0.0.0:3183")
+    assert values["TLS_CERTIFICATE"]
+    assert {each["name"]: each["containerPort"] for each in container["ports"]}["data-tls"] == 3183
+    assert {each["name"]: each["port"] for each in service(world(tls=tls))["spec"]["ports"]}[
+        "data-tls"
+    ] == 3183
+
+    def job(**tls: str) -> str:
+        manifest = pool_manifest(tls=tls)
+        spec, made = spec_of(manifest, DEFAULTS), NewJob("job", (7,), ("7:1:1",))
+        return json.dumps(
+            job_manifest(manifest, spec, RecoverySpec(), ClusterRef("zk:2181", "daybook"), made)
+        )
+
+    assert "TLS_CA" not in job(**tls), "not every bookie may have TLS yet, and each serves without"
+    assert "TLS_CA" in job(secretName="bookie-tls")
 
 
 def test_the_pod_template_takes_what_the_spec_adds_and_not_what_selects() -> None:
