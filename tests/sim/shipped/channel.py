@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from daybook.core.ids import BookieId
-from daybook.wire.service import BOOKIE_METADATA, BOOT_METADATA
+from daybook.wire.service import BOOKIE_METADATA, BOOT_METADATA, RECOVERY_METADATA
 from tests.sim.shipped.append_call import AppendCall
 from tests.sim.shipped.servant import Payload, serve
 from tests.sim.world import MS
@@ -94,6 +94,7 @@ class SimChannel:
         meant: dict[str, str] = dict(metadata)
         assert meant.pop(BOOKIE_METADATA) == self._bookie.name
         boot_id = meant.pop(BOOT_METADATA, None)
+        meant.pop(RECOVERY_METADATA, None)  # whose workers answer is nothing here: there are no threads
         assert not meant
         return boot_id
 
