@@ -80,6 +80,8 @@ def _be(order: dict[str, Any]) -> None:
         runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException as error:  # noqa: BLE001 - what ends a process is told, whatever it is
+        sys.excepthook(type(error), error, error.__traceback__)
     finally:
         sys.stderr.flush()
         os._exit(code)
