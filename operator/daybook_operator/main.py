@@ -167,8 +167,13 @@ async def _work(
         async with asyncio.TaskGroup() as group:
             group.create_task(lease.hold())
             group.create_task(standing.leading.run())
-    except* DaybookError as errors:
-        raise _first_of(errors) from errors
+    except (
+        BaseExceptionGroup
+    ) as failed:  # not `except*`: before 3.11.4, Python puts what that raises into a group, too
+        errors, others = failed.split(DaybookError)
+        if errors is None or others is not None:
+            raise
+        raise _first_of(errors) from failed
     finally:
         metrics.leading.set(0)
         await lease.release()
