@@ -4,6 +4,7 @@ import pytest
 from daybook_bookie import disk, journal
 from daybook_bookie.disk import RealDisk
 from daybook_bookie.disk_watch import DiskWatch, Trial
+from daybook_bookie.storage_errors import StorageFullError
 
 from tests.mutants.registry import mutant
 
@@ -64,3 +65,18 @@ def a_process_without_descriptors_has_a_broken_disk(monkeypatch: pytest.MonkeyPa
 def no_descriptor_is_kept_in_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     "Who has no descriptor left cannot open a file."
     monkeypatch.setattr(RealDisk, "_lend", lambda _: False)
+
+
+@mutant(
+    rule=30,
+    caught_by="tests/bookie/test_journal.py::"
+    "test_rule_30_no_room_within_a_file_is_read_only_and_no_byte_is_written_twice",
+    not_simulated=_DISK,
+)
+def a_file_that_had_no_room_is_written_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    "What comes next is written over what was cut short."
+
+    def refuse(_: journal.Journal, error: OSError) -> None:
+        raise StorageFullError(str(error)) from error
+
+    monkeypatch.setattr(journal.Journal, "_end_file", refuse)
