@@ -245,6 +245,7 @@ class ClusterLink:
         after = {task.value.ledger_id: task for task in self._task_list}
         for ledger_id in sorted(before.keys() | after.keys()):
             if before.get(ledger_id) != after.get(ledger_id):
+                self.ledgers.doubt(ledger_id)
                 self._context.on_ledger(self.ref, ledger_id)
         if before != after:
             self._wake.set()

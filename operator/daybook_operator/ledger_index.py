@@ -59,6 +59,7 @@ class LedgerIndex:
         self._of_bookie: dict[BookieId, set[LedgerId]] = {}
         self._not_closed: set[LedgerId] = set()
         self._with_task: frozenset[LedgerId] = frozenset()
+        self._doubted: set[LedgerId] = set()
         self._next_in_turn: LedgerId = 0
         self._on_whole = on_whole
         self._began_ms: int | None = None
@@ -86,6 +87,10 @@ class LedgerIndex:
         """The ledgers that name each bookie."""
         return self._of_bookie
 
+    def doubt(self, ledger_id: LedgerId) -> None:
+        """Have the next pass read this ledger: its task came, changed or went, perhaps all of it between two passes."""
+        self._doubted.add(ledger_id)
+
     async def fresh(self, *, age_ms: int, wait_ms: int) -> bool:
         """Whether a pass that began at most `age_ms` ago has ended; waits at most `wait_ms` for one, which goes on by itself.
 
@@ -112,9 +117,11 @@ class LedgerIndex:
         while True:
             await self._asked.wait()
             self._asked.clear()
+            doubted, self._doubted = self._doubted, set()
             try:
-                await self._pass()
+                await self._pass(doubted)
                 self.trouble = ""
+                doubted = set()
             except MetadataUnavailableError:
                 self._asked.set()
                 raise
@@ -124,16 +131,18 @@ class LedgerIndex:
                 self._asked.set()
                 await is_set_within(asyncio.Event(), _PAUSE_MS)
                 continue
+            finally:
+                self._doubted |= doubted
             self._ended.set()
             self._ended = asyncio.Event()
 
-    async def _pass(self) -> None:
+    async def _pass(self, doubted: set[LedgerId]) -> None:
         began_ms = monotonic_ms()
         self._started += 1
         number = self._started
         await self._store.sync(self._layout.ledgers)
         with_task = frozenset([ledger_id async for ledger_id in self._tasks.ids()])
-        doubtful = self._not_closed | with_task | self._with_task
+        doubtful = doubted | self._not_closed | with_task | self._with_task
         there: set[LedgerId] = set()
         async with aclosing(read_ahead(self._to_read(there, doubtful), self._read)) as reads:
             async for ledger_id, found in reads:

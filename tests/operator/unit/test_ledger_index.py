@@ -141,6 +141,13 @@ async def test_a_pass_reads_what_is_new_or_open_or_has_a_task(monkeypatch: pytes
         await made.ledgers.delete(new, 0)
         await made.pass_()
         assert made.named()["d"] == {closed[3]}
+        await made.move(closed[4], "a", "d")
+        made.index.doubt(closed[4])  # its task came and went between two passes
+        made.ledgers.is_away = True
+        assert not await made.index.fresh(age_ms=0, wait_ms=20)
+        made.ledgers.is_away = False
+        await made.pass_()
+        assert made.named()["d"] == {closed[3], closed[4]}
 
 
 @on_a_loop
