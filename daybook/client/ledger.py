@@ -273,7 +273,7 @@ class Ledger:
         except asyncio.CancelledError:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
-            elif waiting.admitted.exception() is None:
+            elif not waiting.admitted.cancelled() and waiting.admitted.exception() is None:
                 waiting.admitted.result().cancel()  # it was let in a moment ago, and nobody will ask for its ids
             raise
 
