@@ -20,6 +20,7 @@ from daybook_bookie.budget import ByteBudget
 from daybook_bookie.control import Control
 from daybook_bookie.disk import RealDisk
 from daybook_bookie.disk_watch import DiskWatch, SpaceLimits, SpaceState, Usage
+from daybook_bookie.epoch import EpochKeeper
 from daybook_bookie.fencing import Fencer
 from daybook_bookie.gc import Collector
 from daybook_bookie.journal_thread import Barrier, JournalThread
@@ -86,6 +87,13 @@ class Bookie:
         self._streams_lock = threading.Lock()
         self._info: BookieInfo | None = None
         self._told_ratio = 0.0
+        assert link.disk_epoch is not None, "the disks are open"
+        self.epoch = EpochKeeper(
+            link.disk_epoch,
+            lambda: storage.journal.written,
+            link.raise_epoch,
+            lambda: link.is_connected,
+        )
         self._make_threads(look_at_space or self._look_at_space)
         self._make_services()
 
@@ -180,6 +188,7 @@ class Bookie:
         self.disk_watch.start()
         self.collector.start()
         self.scrubber.start()
+        self.epoch.start()
         self._watch_gauges()
 
     def register(self, info: BookieInfo, on_registered: Callable[[], None] = lambda: None) -> None:
@@ -223,6 +232,7 @@ class Bookie:
         self.long_polls.close()
         self.journal.close()
         self.store_thread.close()
+        self.epoch.close()
         try:
             self.storage.close()
         except StorageError as error:
@@ -392,6 +402,7 @@ class Bookie:
         metrics.registered.set_function(lambda: self.link.is_listed)
         metrics.ledgers.set_function(lambda: len(self.table.known_ids()))
         metrics.metadata_rolled_back.set_function(lambda: bool(self.roll_back.reason))
+        metrics.disk_went_back.set(1 if self.link.disk_notice else 0)
         metrics.limbo_ledgers.set_function(lambda: len(self.table.limbo_marks()))
         for index, usage in enumerate(self.disk_watch.usages):
             metrics.disk_used_ratio.labels(usage.name).set_function(partial(self._used_ratio, index))

@@ -37,6 +37,7 @@ from daybook_bookie.cookies import (
     write_cookie,
 )
 from daybook_bookie.disk import Disk, RealDisk
+from daybook_bookie.epoch import DiskEpoch
 from daybook_bookie.kept_mode import KeptMode
 from daybook_bookie.metadata_link import MetadataLink
 from daybook_bookie.private_files import DIRECTORY_MODE, make_private
@@ -122,7 +123,7 @@ class _Boot:
         self._link.claim.incarnation = judged.registered.value.incarnation
         storage = self._open_disks(new=False)
         self._finish()
-        return storage
+        return self._aged(storage)
 
     def _judge(self) -> _Judged:
         """How the bookie may start, as things are now. Raises CookieError."""
@@ -194,7 +195,45 @@ class _Boot:
         except BaseException:
             storage.close()
             raise
+        return self._aged(storage)
+
+    def _aged(self, storage: Storage) -> Storage:
+        """Begin another epoch of the disks; ones that went back in time vouch for nothing (rule 58)."""
+        link = self._link
+        try:
+            disks = DiskEpoch(self._disks, link.claim.incarnation)
+            in_zookeeper = link.run(link.claim.disks.look(link.claim.incarnation))
+            if disks.age.is_behind(in_zookeeper):
+                self._went_back(storage, disks)
+            else:
+                link.claim.disks.epoch = disks.step()
+        except BaseException:
+            storage.close()
+            raise
+        link.disk_epoch = disks
         return storage
+
+    def _went_back(self, storage: Storage, disks: DiskEpoch) -> None:
+        """As after a lost disk, and under one claim as then; only what is there still may be read."""
+        link, age = self._link, disks.age
+        while True:
+            link.take_claim()
+            link.run(link.store.sync(link.layout.root))
+            in_zookeeper = link.run(link.claim.disks.look(link.claim.incarnation))
+            link.disk_notice = (
+                f"a disk went back in time: the journal's is of epoch {age.journal}, the store's of {age.store}, and they were "
+                f"at {max(in_zookeeper, *age)}; the bookie vouches for no ledger that names it until repair has given back what it owes"
+            )
+            _LOG.error(link.disk_notice, journal=age.journal, store=age.store, zookeeper=in_zookeeper)
+            self._mark_limbo(storage, link.ledgers_of(self._settings.bookie_id))
+            link.claim.disks.epoch = max(in_zookeeper, *age) + 1
+            disks.write(link.claim.disks.epoch)
+            try:
+                link.run(link.claim.commit_epoch())
+            except (SessionExpiredError, NoNodeError, BadVersionError, NodeExistsError) as error:
+                _LOG.warning("the claim was lost: the ledgers are listed again", reason=str(error))
+            else:
+                return
 
     def _is_stamped(self, storage: Storage, cookie: Cookie, judged: _Judged) -> bool:
         """Mark limbo, then stamp directories and ZooKeeper; False if the claim was not held all the while."""
@@ -216,9 +255,7 @@ class _Boot:
             marks = [limbo_record(ledger_id, secrets.token_bytes(NONCE_BYTES)) for ledger_id in part]
             storage.journal.append([storage.decide(mark) for mark in marks])
             storage.journal.sync()
-        _LOG.warning(
-            "replacement: this bookie cannot vouch for these ledgers yet", limbo_ledgers=len(ledgers)
-        )
+        _LOG.warning("this bookie cannot vouch for these ledgers yet", limbo_ledgers=len(ledgers))
 
     def _stamp(self, cookie: Cookie, judged: _Judged) -> None:
         link = self._link

@@ -137,6 +137,7 @@ class Control:
             streams=bookie.open_streams,
             limbo_ledgers=len(self._table.limbo_marks()),
             collection_refused=bookie.roll_back.reason,
+            disk_notice=bookie.link.disk_notice,
             highest_ledger=max(known.highest_proved, bookie.roll_back.highest_held),
         )
 

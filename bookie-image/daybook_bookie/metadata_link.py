@@ -25,6 +25,7 @@ from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.registration import Registration
 from daybook.metadata.store import MetadataStore, Versioned
 from daybook.runtime.logs import get_logger
+from daybook_bookie.epoch import DiskEpoch
 
 T = TypeVar("T")
 
@@ -43,6 +44,10 @@ class MetadataLink:
         self.layout = Layout(cluster)
         self.on_superseded: Callable[[str], None] = lambda _: None
         """Told once that another process is the bookie, and why that is known; this one must stop."""
+        self.disk_epoch: DiskEpoch | None = None
+        """How far the disks have come; known once they are open."""
+        self.disk_notice = ""
+        """What is wrong with their age (rule 58); empty: nothing."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="metadata", daemon=True)
         self._thread.start()
@@ -137,6 +142,14 @@ class MetadataLink:
 
     # Registration
 
+    def raise_epoch(self, epoch: int) -> None:
+        """Tell how far the disks have come (rule 58). Raises DaybookError."""
+        try:
+            self.run(self.claim.raise_epoch(epoch))
+        except SupersededError as error:
+            self._superseded(error)
+            raise
+
     def take_claim(self) -> None:
         """Wait until no other process is the bookie, and keep it so; see `Claim.take`."""
         self.run(self.claim.take(), timeout_s=None)
@@ -166,6 +179,11 @@ class MetadataLink:
     def is_listed(self) -> bool:
         """Whether clients can find the bookie now, as far as this process can tell."""
         return self._registration is not None and self.store.session.connected
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether ZooKeeper would hear of something now, as far as this process can tell."""
+        return self.store.session.connected
 
     async def _register(self, *, wait_for_topology: bool, on_registered: Callable[[], None]) -> None:
         assert self._wanted is not None

@@ -61,6 +61,9 @@ class BookieMetrics:
         self.server_status = self._gauge("server_status", "1 writable, 0 read-only.")
         self.streams = self._gauge("streams", "Append streams that are open.")
         self.ledgers = self._gauge("ledgers", "Ledgers known here.")
+        self.disk_went_back = self._gauge(
+            "disk_went_back", "1 if a disk was found older than it had been at this start (rule 58)."
+        )
         self.limbo_ledgers = self._gauge("limbo_ledgers", "Ledgers that the bookie cannot vouch for.")
         self.metadata_rolled_back = self._gauge(
             "metadata_rolled_back", "1 while nothing is collected because ZooKeeper went back in time."

@@ -15,9 +15,11 @@ from typing import Final
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ids import BookieId
 from daybook.metadata.bookies import BookieDirectory, info_from_json
+from daybook.metadata.epoch_node import EpochNode
 from daybook.metadata.layout import Layout
 from daybook.metadata.resolving import parent_of
 from daybook.metadata.store import (
+    BadVersionError,
     Check,
     Create,
     Delete,
@@ -55,6 +57,7 @@ class Claim:
         self._path = layout.claim(bookie)
         self._data = json.dumps({"formatVersion": 1, "bootId": boot_id}).encode()
         self._session_id = 0
+        self.disks = EpochNode(store, layout, bookie, boot_id)
         self.bookie: Final = bookie
         self.boot_id: Final = boot_id
         self.incarnation = ""
@@ -145,19 +148,45 @@ class Claim:
             return False
         if node is None:
             await self._make_directory()
+        await self.disks.prepare()
+        disks = self.disks.operation(self.incarnation)
         claim: Operation = (
             Create(self._path, self._data, ephemeral=True) if node is None else Check(self._path, 0)
         )
         leave = await self._directory.replacement(self.bookie)
         withdrawn = [] if leave is None else [Delete(self._layout.replacement(self.bookie), leave.version)]
         cookie = Check(self._layout.cookie(self.bookie), cookie_version)
-        await self._store.multi([cookie, claim, *withdrawn, *operations], session_id=session_id)
+        try:
+            await self._store.multi([cookie, claim, disks, *withdrawn, *operations], session_id=session_id)
+        except (BadVersionError, NodeExistsError):
+            await self._refuse_foreign_disks()
+            raise
+        self.disks.done()
         self._hold(session_id)
         if withdrawn:
             log.warning(
                 "a replacement was authorised, and the bookie lives: not any more", bookie=self.bookie
             )
         return True
+
+    async def raise_epoch(self, epoch: int) -> None:
+        """Tell that the disks durably have this epoch (rule 58). Raises SupersededError, MetadataUnavailableError."""
+        if not await self.disks.raise_to(epoch, self.incarnation):
+            await self._refuse_foreign_disks()
+
+    async def commit_epoch(self) -> None:
+        """Make the node of the epoch this process's own, under the claim: no copy of its directories registers any more."""
+        await self.disks.prepare()
+        await self.commit([self.disks.operation(self.incarnation)])
+        self.disks.done()
+
+    async def _refuse_foreign_disks(self) -> None:
+        if await self.disks.is_foreign():
+            msg = (
+                f"another process of bookie {self.bookie} has started on these directories, or a copy of them, since this "
+                "one did: it stops"
+            )
+            raise SupersededError(msg)
 
     async def _make_directory(self) -> None:
         """Clusters that an earlier release formatted have none."""

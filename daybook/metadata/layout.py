@@ -118,6 +118,15 @@ class Layout:
         return f"{self.replacements}/{bookie}"
 
     @property
+    def epochs(self) -> str:
+        """The directory of how far bookies' disks had come (rule 58)."""
+        return f"{self.root}/bookies/epochs"
+
+    def epoch(self, bookie: BookieId) -> str:
+        """How far the disks of `bookie` had come."""
+        return f"{self.epochs}/{bookie}"
+
+    @property
     def claims(self) -> str:
         """The directory of the processes that are bookies."""
         return f"{self.root}/bookies/claims"
@@ -184,6 +193,7 @@ class Layout:
             self.cookies,
             self.replacements,
             self.claims,
+            self.epochs,
             self.tasks,
             self.task_locks,
             self.auditor,

@@ -155,7 +155,7 @@ class GetInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetInfoResponse(_message.Message):
-    __slots__ = ("bookie_id", "boot_id", "version", "writable", "read_only_reason", "capacity_bytes", "free_bytes", "ledgers", "write_cache_bytes", "journal_bytes", "streams", "rss_anon_bytes", "limbo_ledgers", "collection_refused", "highest_ledger")
+    __slots__ = ("bookie_id", "boot_id", "version", "writable", "read_only_reason", "capacity_bytes", "free_bytes", "ledgers", "write_cache_bytes", "journal_bytes", "streams", "rss_anon_bytes", "limbo_ledgers", "collection_refused", "highest_ledger", "disk_notice")
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +171,7 @@ class GetInfoResponse(_message.Message):
     LIMBO_LEDGERS_FIELD_NUMBER: _ClassVar[int]
     COLLECTION_REFUSED_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_LEDGER_FIELD_NUMBER: _ClassVar[int]
+    DISK_NOTICE_FIELD_NUMBER: _ClassVar[int]
     bookie_id: str
     boot_id: str
     version: str
@@ -186,7 +187,8 @@ class GetInfoResponse(_message.Message):
     limbo_ledgers: int
     collection_refused: str
     highest_ledger: int
-    def __init__(self, bookie_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., writable: _Optional[bool] = ..., read_only_reason: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., ledgers: _Optional[int] = ..., write_cache_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., streams: _Optional[int] = ..., rss_anon_bytes: _Optional[int] = ..., limbo_ledgers: _Optional[int] = ..., collection_refused: _Optional[str] = ..., highest_ledger: _Optional[int] = ...) -> None: ...
+    disk_notice: str
+    def __init__(self, bookie_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., writable: _Optional[bool] = ..., read_only_reason: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., ledgers: _Optional[int] = ..., write_cache_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., streams: _Optional[int] = ..., rss_anon_bytes: _Optional[int] = ..., limbo_ledgers: _Optional[int] = ..., collection_refused: _Optional[str] = ..., highest_ledger: _Optional[int] = ..., disk_notice: _Optional[str] = ...) -> None: ...
 
 class ListLedgersRequest(_message.Message):
     __slots__ = ("after_ledger", "limit")

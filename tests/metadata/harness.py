@@ -80,6 +80,7 @@ async def claim_of(store: MetadataStore, info: BookieInfo, incarnation: str = "i
         await store.multi(directory.stamping(cookie, over=None, leave=None))
     claim = Claim(store, LAYOUT, info.bookie, info.boot_id)
     claim.incarnation = incarnation
+    await claim.disks.look(incarnation)
     return claim
 
 
