@@ -30,7 +30,7 @@ from tests.sim.bookie_gc import Collector
 from tests.sim.bookie_polls import LacPolls
 from tests.sim.disk import EntriesRemoved, FrameWritten, LedgerDropped, RecordWritten
 from tests.sim.journalled import JournalledDisk
-from tests.sim.metadata_model import Session
+from tests.sim.metadata_model import Session, place_of
 from tests.sim.network import Stream
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class BookieCalls(BookieDisk):
     session: Session
 
     def __init__(self, cluster: "Cluster", bookie: BookieId, info: BookieInfo) -> None:
-        super().__init__(cluster, bookie)
+        super().__init__(cluster, bookie, place_of(info))
         self.info = info
         self._noise = self.world.rng(f"{bookie}/limbo")
         self.alive = False
@@ -69,7 +69,7 @@ class BookieCalls(BookieDisk):
     @property
     def boot_id(self) -> str:
         """New with each start."""
-        return f"{self.name}/{self.incarnation}"
+        return f"{self.place}/{self.incarnation}"
 
     # What the checkers ask
 
@@ -88,7 +88,7 @@ class BookieCalls(BookieDisk):
 
     def is_in_limbo(self, ledger_id: LedgerId) -> bool:
         """Whether the bookie lost this ledger and was not repaired yet; a disk that was just lost counts."""
-        if self.replaced:
+        if self.replaced or self.doomed:
             return True
         stored = self.disk.ledgers.get(ledger_id)
         return stored is not None and stored.record.limbo_nonce is not None
@@ -169,7 +169,11 @@ class BookieCalls(BookieDisk):
 
     def _fence_done(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
         lac = self._ledger(ledger_id).last_add_confirmed()
-        self.cluster.checkers.fence_answered(self.name, ledger_id)
+        if not self.was_replaced:  # the checkers look at the disk that counts
+            self.cluster.checkers.fence_answered(self.name, ledger_id)
+        self.cluster.twins.testifies(
+            self, ledger_id, self.caches[ledger_id], limbo=lac.limbo or self.journalled is not None
+        )
         # In limbo it is worth nothing, so it may as well be anything (rule 29).
         told = lac.last_add_confirmed + (self._noise.randrange(4) if lac.limbo else 0)
         self.note(f"is fenced for ledger {ledger_id}; LAC {lac.last_add_confirmed}{', in limbo' * lac.limbo}")

@@ -39,14 +39,20 @@ class BookieDisk(Process):
     replaced: bool = False
     """The disk is new and its replacement authorised: limbo has to be marked before anything is served."""
 
-    def __init__(self, cluster: "Cluster", bookie: BookieId) -> None:
+    doomed = False
+    """It is taken for dead, and somebody has its replacement started: its disk counts as lost (rule 57)."""
+    was_replaced = False
+    """It is the bookie no more."""
+
+    def __init__(self, cluster: "Cluster", bookie: BookieId, place: str) -> None:
         super().__init__(cluster.world, bookie)
         self.cluster = cluster
-        self._rng = self.world.rng(bookie)
+        self.place = place
+        self._rng = self.world.rng(place)
         swarm = cluster.disks
         self.journalled: JournalledDisk | None = None
         if swarm.journalled:
-            rng = self.world.rng(f"{bookie}/disk")
+            rng = self.world.rng(f"{place}/disk")
             self.journalled = JournalledDisk(
                 swarm,
                 rng,

@@ -31,7 +31,7 @@ class Collector:
     def _list(self) -> None:
         bookie = self._bookie
         bookie.later(_EVERY_US, self._list)
-        if bookie.serving and bookie.ledgers and not bookie.session.expired:
+        if bookie.serving and bookie.ledgers and not (bookie.session.expired or bookie.was_replaced):
             store = bookie.cluster.store
             store.request(bookie.session, self._listed, store.list_ledgers)
 

@@ -7,7 +7,7 @@ server is only that threads, sockets and files are events.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 from daybook.core.bookie import AttachVerdict, BookieLedger, Purpose
@@ -17,11 +17,10 @@ from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers
 from tests.sim.bookie_calls import BookieCalls
 from tests.sim.disk import Entries, FrameWritten, RecordWritten
-from tests.sim.metadata_model import LOST, Session, Versioned
+from tests.sim.metadata_model import LOST, SUPERSEDED, Session, Versioned
 from tests.sim.network import Stream
-from tests.sim.world import MS
+from tests.sim.twin_boot import RETRY_US, TwinBoot
 
-_RETRY_US: Final = 20 * MS
 _SENTINEL: Final = -1
 
 
@@ -29,6 +28,10 @@ class SimBookie(BookieCalls):
     """One bookie process and its disk."""
 
     read_only = False
+    was_the_bookie = False
+    """This start of it has been registered."""
+    is_stamped = False
+    """The cookie is this process's, if it is not the bookie's first."""
     retired = False
     """An operator takes it out of the cluster: it is read-only, over restarts as well."""
     gone = False
@@ -39,9 +42,11 @@ class SimBookie(BookieCalls):
 
     def start(self) -> None:
         """Start, or start again: replay the disk, mark limbo if it is a new one, register."""
-        if self.gone:
+        if self.gone or self.was_replaced:
+            self.note("does not start: it is the bookie no more")
             return
         self.alive = True
+        self.was_the_bookie = False
         self._reset()
         for ledger_id, stored in self.disk.ledgers.items():
             self.caches[ledger_id] = self.disk.readable(ledger_id)
@@ -55,7 +60,9 @@ class SimBookie(BookieCalls):
                 self.looked.add(ledger_id)
         self.note(f"starts with {len(self.ledgers)} ledgers")
         self.session = self.cluster.store.connect(self)
-        if self.replaced:
+        if self._boots_beside_another:
+            self._twin_boot.begin()
+        elif self.replaced:
             self._ask_what_it_owed()
         else:
             self._serve()
@@ -93,18 +100,33 @@ class SimBookie(BookieCalls):
         self.note("loses its disk")
         self.world.tally.fault("disk lost")
 
+    @property
+    def _boots_beside_another(self) -> bool:
+        return self.place != self.name and not self.is_stamped
+
+    @cached_property
+    def _twin_boot(self) -> TwinBoot:
+        return TwinBoot(self, self._mark_limbo, self._serve)
+
+    def superseded(self) -> None:
+        """Another process is the bookie: this one stops without another answer (rule 57)."""
+        self.note("stops: it is the bookie no more")
+        self.world.tally.state("superseded")
+        self.crash()
+
     def _ask_what_it_owed(self) -> None:
         """List, after a sync, every ledger that names this bookie; not before the old registration is gone."""
         store = self.cluster.store
         if store.registered.get(self.name) is not None:
-            self.later(_RETRY_US, self._ask_what_it_owed)
+            self.later(RETRY_US, self._ask_what_it_owed)
             return
         store.request(self.session, self._mark_limbo, lambda: dict(store.ledgers))
 
     def _mark_limbo(self, answer: object) -> None:
         if not isinstance(answer, dict):
             self._reconnect_if_expired()
-            self.later(_RETRY_US, self._ask_what_it_owed)
+            again = self._twin_boot.begin if self._boots_beside_another else self._ask_what_it_owed
+            self.later(RETRY_US, again)
             return
         for ledger_id, found in answer.items():
             if self._must_mark(found):
@@ -126,7 +148,10 @@ class SimBookie(BookieCalls):
         """Stamp the cookie and serve: from here on it is an ordinary bookie."""
         del self.ledgers[_SENTINEL], self.caches[_SENTINEL], self.disk.ledgers[_SENTINEL]
         self.replaced = False
-        self._serve()
+        if self._boots_beside_another:
+            self._twin_boot.marked()
+        else:
+            self._serve()
 
     def _serve(self) -> None:
         self.serving = True
@@ -140,13 +165,17 @@ class SimBookie(BookieCalls):
         )
 
     def _registered(self, answer: object) -> None:
-        if answer is not True:
-            self.later(_RETRY_US, self._register)
+        if answer is SUPERSEDED:
+            self.superseded()
+        elif answer is True:
+            self.was_the_bookie = True
+        else:
+            self.later(RETRY_US, self._register)
 
     def session_expired(self) -> None:
         """It goes on serving, and registers anew."""
         if self.serving:
-            self.later(_RETRY_US, self._register)
+            self.later(RETRY_US, self._register)
 
     def set_read_only(self, *, read_only: bool) -> None:
         """Run out of space, or have it back (rule 30)."""
@@ -173,7 +202,8 @@ class SimBookie(BookieCalls):
         if self.session.expired:
             self.session = self.cluster.store.connect(self)
 
-    def _live_session(self) -> Session:
+    def live_session(self) -> Session:
+        """Its session, a new one if the last has expired."""
         self._reconnect_if_expired()
         return self.session
 
@@ -190,8 +220,11 @@ class SimBookie(BookieCalls):
         verdict = ledger.attach(stream.number, key, purpose)
         if verdict is AttachVerdict.NEEDS_METADATA:
             answer = partial(self._attach_with, ledger, stream, key, purpose)
-            store = self.cluster.store
-            store.request(self._live_session(), answer, store.read, ledger_id)
+            store, session = self.cluster.store, self.live_session()
+            read: Callable[..., object] = store.read
+            if self.name in self.cluster.twins.split:
+                read = partial(store.read_as, session, self.name, self.place)
+            store.request(session, answer, read, ledger_id)
         else:
             self._attached(stream, ledger_id, purpose, verdict.code)
 
@@ -200,6 +233,12 @@ class SimBookie(BookieCalls):
     ) -> None:
         if answer is LOST:
             self._attached(stream, ledger.ledger_id, purpose, Code.UNAVAILABLE)
+            return
+        if answer is SUPERSEDED:
+            if self.was_the_bookie:
+                self.superseded()
+            else:  # the session of the process before it has not ended yet
+                self._attached(stream, ledger.ledger_id, purpose, Code.UNAVAILABLE)
             return
         metadata = answer.metadata if isinstance(answer, Versioned) else None
         self.looked.add(ledger.ledger_id)

@@ -40,6 +40,10 @@ class ClientProcess(Process):
         """The process dies; its session expires by itself some time later."""
         raise NotImplementedError
 
+    def heard_of(self, registered: Mapping[BookieId, BookieInfo]) -> None:
+        """A watch fired, and this is the list of bookies."""
+        self.bookies_changed(registered)
+
     def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
         """A watch fired; for machines that choose bookies."""
 

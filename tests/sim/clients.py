@@ -13,6 +13,7 @@ from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
+from daybook.core.metadata import LedgerMetadata, LedgerState
 from tests.sim.checkers import PENDING_BYTES_MAX, REQUESTS_MAX
 from tests.sim.client_process import Activity
 from tests.sim.metadata_model import LOST, Session, Versioned
@@ -56,6 +57,10 @@ class Driver(StreamClient):
         self._activity = Activity.NONE
         self._generation = 0
         self._calls: dict[int, tuple[int, Callable[[], ev.Event], BookieId]] = {}
+        self._confirmed: set[BookieId] = set()
+        """Those whose registration was read since the ledger was marked."""
+        self.last_named: set[BookieId] | None = None
+        """The bookies of the ledger's last fragment, as this client knows it."""
         self._carry_out: dict[type, Callable[..., None]] = {
             fx.SendFrame: self._send_frame,
             fx.SendFence: self._send_fence,
@@ -189,7 +194,9 @@ class Driver(StreamClient):
         *args: object,
     ) -> None:
         self._calls[request_id] = (self.world.now_us + REQUEST_TIMEOUT_US, late, bookie)
-        self.cluster.network.call(self, self.cluster.bookies[bookie], receive, *args)
+        target = self.process_of(bookie)
+        if self._is_the_bookie(target):
+            self.cluster.network.call(self, target, receive, *args)
 
     def reply_from(self, bookie: BookieId) -> Callable[[ev.Event], None]:
         """What a bookie calls with its answer: it travels back as a message of its own."""
@@ -202,21 +209,51 @@ class Driver(StreamClient):
         self._calls.pop(answer.request_id, None)
         self.feed(answer)
 
+    def _ask_witness(self, bookie: BookieId, ask: Callable[[], None], refusal: CallAnswer) -> None:
+        """Ask only who is registered after the ledger was marked, or later (rule 57)."""
+        if bookie not in self.cluster.twins.split or bookie in self._confirmed:
+            ask()
+            return
+        generation = self._generation
+
+        def confirmed(is_registered: bool) -> None:
+            if generation != self._generation:
+                return
+            if is_registered:
+                self._confirmed.add(bookie)
+                ask()
+            else:
+                self.world.tally.state("no witness")
+                self.feed(refusal)
+
+        self._confirm(bookie, confirmed)
+
     def _send_fence(self, effect: fx.SendFence) -> None:
+        refusal = ev.FenceAnswered(effect.bookie, effect.request_id, Code.CONNECTION_LOST)
+        self._ask_witness(effect.bookie, partial(self._ask_fence, effect), refusal)
+
+    def _ask_fence(self, effect: fx.SendFence) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.FenceAnswered, name, request_id, Code.TIMEOUT)
         if self.cluster.network.loses_fence():
             self._calls[request_id] = (self.world.now_us + REQUEST_TIMEOUT_US, late, name)
             return
-        bookie = self.cluster.bookies[name]
+        bookie = self.process_of(name)
         self._call(
             name, request_id, late, bookie.fence, self.ledger_id, self.key, request_id, self.reply_from(name)
         )
 
     def _send_read(self, effect: fx.SendRead) -> None:
+        refusal = ev.ReadAnswered(effect.bookie, effect.request_id, Code.CONNECTION_LOST)
+        if effect.fence:
+            self._ask_witness(effect.bookie, partial(self._ask_read, effect), refusal)
+        else:
+            self._ask_read(effect)
+
+    def _ask_read(self, effect: fx.SendRead) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.ReadAnswered, name, request_id, Code.TIMEOUT)
-        bookie = self.cluster.bookies[name]
+        bookie = self.process_of(name)
         self._call(
             name,
             request_id,
@@ -231,13 +268,13 @@ class Driver(StreamClient):
     def _send_force(self, effect: fx.SendForce) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.ForceAnswered, name, request_id, Code.TIMEOUT)
-        bookie = self.cluster.bookies[name]
+        bookie = self.process_of(name)
         self._call(name, request_id, late, bookie.force, self.ledger_id, request_id, self.reply_from(name))
 
     def _send_lac_read(self, effect: fx.SendLacRead) -> None:
         name = effect.bookie
         late = partial(ev.LacAnswered, name, effect.request_id, Code.TIMEOUT)
-        bookie = self.cluster.bookies[name]
+        bookie = self.process_of(name)
         self._call(
             name, effect.request_id, late, bookie.read_lac, self.ledger_id, effect, self.reply_from(name)
         )
@@ -245,7 +282,7 @@ class Driver(StreamClient):
     def _read_limbo(self, effect: fx.ReadLimbo) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.LimboRead, name, request_id, Code.TIMEOUT)
-        bookie = self.cluster.bookies[name]
+        bookie = self.process_of(name)
         self._call(
             name, request_id, late, bookie.read_limbo, self.ledger_id, request_id, self.reply_from(name)
         )
@@ -253,7 +290,7 @@ class Driver(StreamClient):
     def _clear_limbo(self, effect: fx.ClearLimbo) -> None:
         name, request_id = effect.bookie, effect.request_id
         late = partial(ev.LimboCleared, name, request_id, Code.TIMEOUT)
-        bookie = self.cluster.bookies[name]
+        bookie = self.process_of(name)
         self._call(
             name,
             request_id,
@@ -286,15 +323,21 @@ class Driver(StreamClient):
 
     def _cas(self, effect: fx.CasMetadata) -> None:
         store = self.cluster.store
-        answer = partial(self._cas_answered, self._generation, effect.request_id)
+        answer = partial(self._cas_answered, self._generation, effect.request_id, effect.metadata)
         store.request(self.session, answer, store.cas, effect.metadata, effect.expected_version, self.party)
 
-    def _cas_answered(self, generation: int, request_id: int, answer: object) -> None:
+    def _cas_answered(
+        self, generation: int, request_id: int, metadata: LedgerMetadata, answer: object
+    ) -> None:
         if generation != self._generation:
             return
         if isinstance(answer, tuple):
             outcome, version = answer
-            self.feed(ev.CasAnswered(request_id, outcome, version))
+            event = ev.CasAnswered(request_id, outcome, version)
+            if outcome is ev.CasOutcome.DONE:
+                self._adopted(metadata, event)
+            else:
+                self.feed(event)
         else:
             self.world.tally.state("unknown cas")
             self.feed(ev.CasAnswered(request_id, ev.CasOutcome.UNKNOWN))
@@ -310,6 +353,18 @@ class Driver(StreamClient):
         if answer is LOST:
             self.feed(ev.MetadataUnreadable(request_id))
         elif isinstance(answer, Versioned):
-            self.feed(ev.MetadataRead(request_id, answer.metadata, answer.version))
+            self._adopted(answer.metadata, ev.MetadataRead(request_id, answer.metadata, answer.version))
         else:
             self.feed(ev.MetadataRead(request_id, None))
+
+    def _adopted(self, metadata: LedgerMetadata, event: ev.Event) -> None:
+        """The metadata is this, perhaps by an own change whose outcome was unknown: tell the machine."""
+        before, self.last_named = self.last_named, set(metadata.last_fragment.bookies)
+        new: set[BookieId] = set()
+        if before is not None and metadata.state is LedgerState.OPEN:
+            new = (self.last_named - before) & self.cluster.twins.split
+        self._named_anew(sorted(new), partial(self._feed_still, self._generation, event))
+
+    def _feed_still(self, generation: int, event: ev.Event) -> None:
+        if generation == self._generation:
+            self.feed(event)

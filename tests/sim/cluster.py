@@ -20,6 +20,7 @@ from tests.sim.network import Network, Stream
 from tests.sim.shipped.swarm import draw_shipped
 from tests.sim.shipped.zookeeper import TreeStore
 from tests.sim.swarm import Swarm, draw
+from tests.sim.twins import Twins
 from tests.sim.world import MS, World
 
 KEY: Final = "key"
@@ -62,6 +63,7 @@ class Cluster:
             info = BookieInfo(f"b{i}", rack=f"r{rack}", capacity_bytes=1, free_bytes=1)
             self.bookies[info.bookie] = SimBookie(self, info.bookie, info)
         self.checkers.bookies = self.bookies
+        self.twins = Twins(self)
 
     def _make_store(self) -> MetadataStore:
         if not self.shipped.processes:
@@ -103,7 +105,8 @@ class Cluster:
         delay = (1 + int(40 * self.rng.random())) * MS
         client = self.clients[stream.client.name]
         self.world.at(now + delay, client, client.stream_lost, stream)
-        bookie = self.bookies[stream.bookie.name]
+        bookie = stream.bookie
+        assert isinstance(bookie, SimBookie)
         if bookie.alive:
             self.world.at(now + delay, bookie, bookie.stream_lost, stream)
 
@@ -130,14 +133,14 @@ class Cluster:
     def _bookies_changed(self) -> None:
         """Watches fire: each client hears some time later, and reads the list as it is then."""
         for client in self.live_clients():
-            delay = (1 + int(8 * self.rng.random())) * MS
+            delay = (1 + int(8 * self.rng.random())) * MS + self.twins.delay_us()
             self.world.at(self.world.now_us + delay, client, self._tell_bookies, client)
 
     def _tell_bookies(self, client: ClientProcess) -> None:
         if self.store.is_away:
             self.world.at(self.store.away_until_us, client, self._tell_bookies, client)
             return
-        client.bookies_changed(self.store.bookies())
+        client.heard_of(self.store.bookies())
 
     def store_away(self, until_us: int) -> None:
         """ZooKeeper does not answer until then; clients that care are told, a little later."""
@@ -167,6 +170,8 @@ class Cluster:
         self.set_faulty(is_faulty=False)
         self.network.mend()
         self.store.away_until_us = self.store.repair_off_until_us = 0
+        for old in self.twins.old:
+            self.twins.end(old)
         for bookie in self.bookies.values():
             bookie.resume(early=True)
             if bookie.journalled is not None:

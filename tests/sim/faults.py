@@ -97,7 +97,7 @@ class Faults:
         if not self.cluster.is_faulty:
             return
         self.crash(bookie)
-        if not bookie.alive and may_lose(self.cluster.checkers, bookie.name):
+        if not bookie.alive and not bookie.doomed and may_lose(self.cluster.checkers, bookie.name):
             self.cluster.note_wipe(bookie)
             bookie.wipe()
             self.cluster.checkers.disks_changed()

@@ -41,6 +41,28 @@ LOST: Final = Lost.LOST
 Reply: TypeAlias = Callable[[Any], None]
 
 
+class Stamp(Enum):
+    """What comes of the attempt to stamp a bookie's cookie (rule 57)."""
+
+    DONE = "the cookie is the process's own"
+    LOST_CLAIM = "the claim is not the one that limbo was listed under"
+    REFUSED = "nobody authorises the replacement any more"
+
+
+class Superseded(Enum):
+    """What a process hears that is its bookie no more (rule 57)."""
+
+    SUPERSEDED = "another process is the bookie"
+
+
+SUPERSEDED: Final = Superseded.SUPERSEDED
+
+
+def place_of(info: BookieInfo) -> str:
+    """Where a registered process is: an address of its own if it is not the first of its bookie."""
+    return info.address or info.bookie
+
+
 class Session:
     """A client's session: what it created ephemerally goes when it expires."""
 
@@ -75,6 +97,13 @@ class MetadataStore:
         self.ledgers: dict[LedgerId, Versioned] = {}
         self.deleted: set[LedgerId] = set()
         self.registered: dict[BookieId, tuple[BookieInfo, Session]] = {}
+        self.cookies: dict[BookieId, str] = {}
+        """Whose the cookie is, by place; not listed: the first process's."""
+        self.claims: dict[BookieId, Session] = {}
+        self.leaves: set[BookieId] = set()
+        """The bookies that may start once on empty disks."""
+        self.cut_until_us: dict[Process, int] = {}
+        """The processes that reach no server until then."""
         self.locks: dict[str, Session] = {}
         self.tasks: dict[LedgerId, RepairTask] = {}
         self.watchers: list[Callable[[], None]] = []
@@ -98,6 +127,7 @@ class MetadataStore:
         self.world.tally.state("session expired")
         self.world.note("zookeeper", f"session of {session.owner.name} expired")
         self.locks = {name: owner for name, owner in self.locks.items() if owner is not session}
+        self.claims = {name: owner for name, owner in self.claims.items() if owner is not session}
         gone = [bookie for bookie, (_, owner) in self.registered.items() if owner is session]
         for bookie in gone:
             del self.registered[bookie]
@@ -118,7 +148,8 @@ class MetadataStore:
         now = world.now_us
         delay = _DELAY_MIN_US + int(_DELAY_SPREAD_US * rng.random())
         if self.is_faulty:
-            if self.is_away or (swarm.zk_request_loss and rng.random() < swarm.zk_request_loss):
+            is_cut = self.cut_until_us.get(session.owner, 0) > now
+            if self.is_away or is_cut or (swarm.zk_request_loss and rng.random() < swarm.zk_request_loss):
                 world.tally.fault("ZooKeeper request lost")
                 world.at(now + _GIVE_UP_US, session.owner, reply, LOST)
                 self._may_arrive_late(session, operation, args)
@@ -237,15 +268,70 @@ class MetadataStore:
         self.world.tally.fault("short listing")
         return {name: found for name, found in self.ledgers.items() if self._rng.random() < 0.7}
 
-    def register(self, session: Session, info: BookieInfo) -> bool:
-        """Register a bookie ephemerally; False while an earlier session of it still stands."""
+    def register(self, session: Session, info: BookieInfo) -> bool | Superseded:
+        """Register a bookie ephemerally; False while an earlier session of it still stands, or another claim (rule 57)."""
+        if self._was_replaced(info.bookie, place_of(info)):
+            return SUPERSEDED
         standing = self.registered.get(info.bookie)
         if standing is not None and standing[1] is not session:
             return False
+        if self._is_claimed_elsewhere(session, info.bookie):
+            return False
+        self.claims[info.bookie] = session
+        self.leaves.discard(info.bookie)
         self.registered[info.bookie] = (info, session)
         self.checkers.audits.registered(info.bookie, self.world.now_ms)
         self._tell_watchers()
         return True
+
+    # One process at a time (rule 57)
+
+    def _is_incarnation(self, bookie: BookieId, place: str) -> bool:
+        return self.cookies.get(bookie, bookie) == place
+
+    def _was_replaced(self, bookie: BookieId, place: str) -> bool:
+        """What a process finds that compares incarnations."""
+        return not self._is_incarnation(bookie, place)
+
+    def _is_claimed_elsewhere(self, session: Session, bookie: BookieId) -> bool:
+        return self.claims.get(bookie, session) is not session
+
+    def claim(self, session: Session, bookie: BookieId, place: str) -> Stamp:
+        """Keep every other process of the bookie from registering; not while there is one."""
+        if bookie not in self.leaves and not self._is_incarnation(bookie, place):
+            return Stamp.REFUSED
+        standing = self.registered.get(bookie)
+        if (standing is not None and standing[1] is not session) or self._is_claimed_elsewhere(
+            session, bookie
+        ):
+            return Stamp.LOST_CLAIM
+        self.claims[bookie] = session
+        return Stamp.DONE
+
+    def stamp(self, session: Session, bookie: BookieId, place: str) -> Stamp:
+        """Make the cookie that of the process at `place`, under its claim."""
+        if not self._has_claim(session, bookie):
+            return Stamp.LOST_CLAIM
+        if bookie not in self.leaves and not self._is_incarnation(bookie, place):
+            return Stamp.REFUSED
+        self.cookies[bookie] = place
+        self.leaves.discard(bookie)
+        return Stamp.DONE
+
+    def _has_claim(self, session: Session, bookie: BookieId) -> bool:
+        return self.claims.get(bookie) is session
+
+    def read_as(
+        self, session: Session, bookie: BookieId, place: str, ledger_id: LedgerId
+    ) -> Versioned | Superseded | None:
+        """As `read`, by a process that has to be the bookie still."""
+        is_other = self._is_claimed_elsewhere(session, bookie) or self._was_replaced(bookie, place)
+        return SUPERSEDED if is_other else self.read(ledger_id)
+
+    def registration(self, bookie: BookieId) -> BookieInfo | None:
+        """Which process is the bookie."""
+        standing = self.registered.get(bookie)
+        return standing and standing[0]
 
     def bookies(self) -> dict[BookieId, BookieInfo]:
         """The registered bookies."""

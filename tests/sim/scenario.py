@@ -89,6 +89,7 @@ class Scenario:
         for _ in range(self.cluster.shipped.processes):
             self._ship()
         self.faults.schedule()
+        self.cluster.twins.schedule()
         DiskFaults(self.cluster, self.faults.crash).schedule()
         self.cluster.repair_started = self._repair_started
         self.cluster.crash_bookie = self.faults.crash

@@ -1,7 +1,8 @@
 """A client's streams to bookies: attach, gather while a message is under way, send, take the answers (rule 49)."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from daybook.core import effects as fx
@@ -10,12 +11,15 @@ from daybook.core.bookie import Purpose
 from daybook.core.errors import Code
 from daybook.core.frame import FLAG_DEFERRED_SYNC, decode_header, frame_entry_ids
 from daybook.core.ids import BookieId, LedgerId
+from daybook.core.placement import BookieInfo
 from daybook.core.stream import StreamAnswer, StreamWindow, WindowLimits
 from tests.sim.client_process import ClientProcess
+from tests.sim.metadata_model import LOST
 from tests.sim.network import Stream
 from tests.sim.world import MS
 
 if TYPE_CHECKING:
+    from tests.sim.bookie_model import SimBookie
     from tests.sim.cluster import Cluster
 
 REQUEST_TIMEOUT_US: Final = 60 * MS
@@ -26,10 +30,11 @@ _STALL_US: Final = 150 * MS
 class Channel:
     """This client's stream to one bookie: what waits for the attach, what waits for room, what is under way."""
 
-    __slots__ = ("attached", "heard_us", "queue", "stream", "window")
+    __slots__ = ("attached", "heard_us", "queue", "stream", "target", "window")
 
-    def __init__(self, stream: Stream, now_us: int, limits: WindowLimits) -> None:
+    def __init__(self, stream: Stream, target: "SimBookie", now_us: int, limits: WindowLimits) -> None:
         self.stream = stream
+        self.target = target
         self.heard_us = now_us
         """When the bookie answered last, or owed no answer."""
         self.window: StreamWindow[int] = StreamWindow(limits)
@@ -54,6 +59,62 @@ class StreamClient(ClientProcess):
         """Frames without an answer: deadline and bookie."""
         self.sent: dict[int, bytes] = {}
         """What each frame was, for the checkers."""
+        self.view = dict(cluster.store.bookies())
+        """Where the bookies are, and which process each is, as far as this client has heard."""
+        self._unregistered: set[BookieId] = set()
+        """Those that were named anew when none of their processes was registered (rule 57)."""
+
+    # Which process a bookie is (rule 57)
+
+    def process_of(self, bookie: BookieId) -> "SimBookie":
+        """Whom this client takes for the bookie."""
+        return self.cluster.twins.meant(bookie, self.view)
+
+    def heard_of(self, registered: Mapping[BookieId, BookieInfo]) -> None:
+        """See ClientProcess. A stream to a process that is the bookie no more ends."""
+        self.view |= registered
+        for bookie in sorted(self.cluster.twins.split & self.channels.keys()):
+            if not self._is_the_bookie(self.channels[bookie].target):
+                self.stream_lost(self.channels[bookie].stream)
+        self.bookies_changed(registered)
+
+    def _is_the_bookie(self, process: "SimBookie") -> bool:
+        return self.cluster.twins.is_meant(process, self.view)
+
+    def _confirm(self, bookie: BookieId, then: Callable[[bool], None]) -> None:
+        """Read the bookie's registration; `then` is told whether there is one, which is what is believed from then on."""
+        store = self.cluster.store
+
+        def read(answer: object) -> None:
+            current = None if answer is LOST else store.registration(bookie)
+            if current is not None:
+                self.view[bookie] = current
+            then(current is not None)
+
+        store.request(self.session_now(), read, store.registration, bookie)
+
+    def _hello_is_judged(self, channel: Channel, _is_registered: bool) -> None:
+        if self.channels.get(channel.target.name) is not channel:
+            return
+        if self._is_the_bookie(channel.target):
+            channel.attached = True
+            self._pump(channel)
+        else:
+            self.stream_lost(channel.stream)
+
+    def _named_anew(self, bookies: Sequence[BookieId], then: Callable[[], None]) -> None:
+        """Nothing is sent to any of `bookies` before its registration was read; then go on."""
+        if not bookies:
+            then()
+            return
+
+        def read(is_registered: bool) -> None:
+            (self._unregistered.discard if is_registered else self._unregistered.add)(bookies[0])
+            self._named_anew(bookies[1:], then)
+
+        self._confirm(bookies[0], read)
+
+    # Streams
 
     def feed(self, event: ev.Event) -> None:
         """Give the machine an event."""
@@ -66,9 +127,10 @@ class StreamClient(ClientProcess):
     def _channel(self, bookie: BookieId) -> Channel:
         channel = self.channels.get(bookie)
         if channel is None:
-            target = self.cluster.bookies[bookie]
+            target = self.process_of(bookie)
             channel = self.channels[bookie] = Channel(
                 self.cluster.network.open(self, target),
+                target,
                 self.world.now_us,
                 WindowLimits(full_bytes=1) if self.cluster.swarm.overlapping else WindowLimits(),
             )
@@ -82,6 +144,10 @@ class StreamClient(ClientProcess):
             self.cluster.stream_broke(stream)
 
     def _send_frame(self, effect: fx.SendFrame) -> None:
+        if effect.bookie in self._unregistered:
+            self.later(0, self._frame_decided, effect.bookie, effect.send_id, Code.CONNECTION_LOST, "")
+            self._named_anew([effect.bookie], lambda: None)
+            return
         self._frames[effect.send_id] = (self.world.now_us + REQUEST_TIMEOUT_US, effect.bookie)
         self.sent[effect.send_id] = effect.frame
         channel = self._channel(effect.bookie)
@@ -97,8 +163,7 @@ class StreamClient(ClientProcess):
         channel.window.send([send_id for send_id, _ in queue], size)
         data = b"".join(frame for _, frame in queue)
         queue.clear()
-        target = self.cluster.bookies[channel.stream.bookie.name]
-        self._send(channel, target.message, channel.stream, data)
+        self._send(channel, channel.target.message, channel.stream, data)
 
     def attached(self, stream: Stream, _ledger_id: LedgerId, _purpose: Purpose, code: Code) -> None:
         """The bookie judged the password; if it refused, so it did with every frame that waited."""
@@ -107,8 +172,11 @@ class StreamClient(ClientProcess):
             return
         channel.heard_us = self.world.now_us
         if code is Code.OK:
-            channel.attached = True
-            self._pump(channel)
+            if self._is_the_bookie(channel.target):
+                channel.attached = True
+                self._pump(channel)
+            else:
+                self._confirm(channel.target.name, partial(self._hello_is_judged, channel))
             return
         self.channels.pop(stream.bookie.name)
         self._end_stream(channel)
@@ -140,7 +208,10 @@ class StreamClient(ClientProcess):
         """A bookie answers when it has synced, but for what is to be forced later."""
         header = decode_header(frame)
         if not header.flags & FLAG_DEFERRED_SYNC:
-            self.cluster.checkers.acked_by(bookie, header.ledger_id, frame_entry_ids(frame, header))
+            entries = frame_entry_ids(frame, header)
+            self.cluster.checkers.acked_by(bookie, header.ledger_id, entries)
+            if not header.is_recovery:
+                self.cluster.twins.told(bookie, header.ledger_id, entries)
 
     def stream_lost(self, stream: Stream) -> None:
         """The stream broke: everything under way to that bookie is unknown."""
@@ -170,5 +241,5 @@ class StreamClient(ClientProcess):
     def _end_stream(self, channel: Channel) -> None:
         channel.window.close()
         channel.stream.broken = True
-        bookie = self.cluster.bookies[channel.stream.bookie.name]
+        bookie = channel.target
         self.world.at(self.world.now_us + _NOTICE_US, bookie, bookie.stream_lost, channel.stream)

@@ -81,6 +81,8 @@ class Swarm:
     """How long at most a bookie that crashed stays away: one of these; beyond 120 ms it is taken for lost."""
     disks: DiskSwarm | None = None
     """What the disks are; None: drawn by themselves."""
+    twins: int | None = None
+    """How many bookies are replaced beside their living processes; None: drawn by itself."""
     shipped: ShippedSwarm | None = None
     """The processes of what ships; None: drawn by themselves."""
 

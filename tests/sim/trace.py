@@ -36,6 +36,10 @@ STATES: Final[dict[str, str]] = {
     "stopped by its disk": "a write, a sync or a commit failed, and the bookie stopped (rule 23)",
     "read what was not written": "… and the next process had the same pages, which no sync writes any more (rule 23)",
     "refresh after a change": "a reader asked for the LAC after the metadata that it was opened with had changed (rule 59)",
+    "replaced beside its process": "a bookie that was cut off and lived was replaced (rule 57)",
+    "superseded": "… and its old process heard of that, and stopped",
+    "a leave that ended": "… or had registered again before its replacement had the claim, which was not let in",
+    "no witness": "a recovery asked for a bookie's process, and none was registered (rule 57)",
     "torn group": "a crash kept some sectors of what was not synced, and the replay cut it off (rule 25)",
     "journal refused": "a damaged journal was refused, and its bookie replaced (rule 25)",
     "harmless damage": "… and damage of what nobody needed changed nothing",
@@ -79,6 +83,7 @@ FAULTS: Final = (
     "ZooKeeper reply slow",
     "ZooKeeper request late",
     "session expiry",
+    "cut off from ZooKeeper",
     "short listing",
     "frame refused",
 )

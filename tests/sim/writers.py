@@ -42,6 +42,7 @@ class WriterClient(Driver):
         self._token = 0
         self._lac: EntryId = NO_ENTRY
         self._failed_idle = self._has_ended = False
+        self.last_named = set(metadata.last_fragment.bookies)
         self._explicit: list[EntryId] = []
         ensemble_changes_max = self._rng.choice((2, 100, 100))
         self.machine = LedgerWriter(

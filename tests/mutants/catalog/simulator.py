@@ -9,7 +9,7 @@ import pytest
 from daybook.core.bookie import BookieLedger
 from daybook.core.errors import Code
 from daybook.core.events import ForceAnswered
-from tests.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, RESTARTS
+from tests.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, RESTARTS, TWO_PROCESSES
 from tests.mutants.registry import mutant
 from tests.sim.auditing import Inspector, WorkerClient
 from tests.sim.bookie_calls import BookieCalls
@@ -64,6 +64,12 @@ def full_bookies_keep_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
 def workers_outlive_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker whose session expired takes a new one and goes on with its repair."""
     monkeypatch.setattr(WorkerClient, "session_expired", super(Inspector, Inspector).session_expired)
+
+
+@mutant(rule=57, swarm=TWO_PROCESSES)
+def registrations_do_not_compare_incarnations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old process registers again beside the cookie of its replacement, and takes first frames."""
+    monkeypatch.setattr(MetadataStore, "_was_replaced", lambda self, bookie, place: False)
 
 
 @mutant(rule=43)

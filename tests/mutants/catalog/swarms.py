@@ -30,6 +30,22 @@ LOST_DISKS: Final[Swarm] = {
 }
 """Disks are lost again and again, the same one during its repair as well."""
 
+TWO_PROCESSES: Final[Swarm] = {
+    **_faults(crash_bookie=0.5, crash_client=1.0),
+    "quorum": Quorum(3, 3, 2),
+    "bookies": 4,
+    "writers": 3,
+    "appends": 24,
+    "recoverers": 3,
+    "deleters": 0,
+    "deferred_sync": False,
+    "explicit_ids": False,
+    "disks": DiskSwarm(),
+    "shipped": ShippedSwarm(),
+    "twins": 6,
+}
+"""Bookies are replaced while their processes live."""
+
 NO_SPARES: Final[Swarm] = {**LOST_DISKS, "bookies": 3, "recoverers": 0, "quorum": Quorum(3, 3, 2)}
 """Disks are lost where no other bookie is."""
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import grpc
 import grpc.aio
 
-from daybook.core.ids import BookieId
 from daybook.wire.service import BOOKIE_METADATA, BOOT_METADATA, RECOVERY_METADATA
 from tests.sim.shipped.append_call import AppendCall
 from tests.sim.shipped.servant import Payload, serve
@@ -32,11 +31,11 @@ def rpc_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
 
 
 class SimChannel:
-    """A channel of `process` to `bookie`: `daybook.wire.service.AioChannel`."""
+    """A channel of `process` to the bookie at `address`: `daybook.wire.service.AioChannel`."""
 
-    def __init__(self, process: "ShippedProcess", bookie: BookieId) -> None:
+    def __init__(self, process: "ShippedProcess", address: str) -> None:
         self._process = process
-        self._bookie = process.cluster.bookies[bookie]
+        self._bookie = process.cluster.twins.at(address)
         self._closed = False
         self._waiting: dict[int, asyncio.Future[Payload]] = {}
         self._streams: list[AppendCall] = []

@@ -24,7 +24,7 @@ from daybook.metadata.resolving import parent_of
 from daybook.metadata.store import Create, Delete, Operation, Put, StoreError
 from tests.sim.audit_checks import LOST_DELAY_MS
 from tests.sim.checkers import Checkers
-from tests.sim.metadata_model import SESSION_TIMEOUT_US, MetadataStore, Session
+from tests.sim.metadata_model import SESSION_TIMEOUT_US, MetadataStore, Session, Superseded, place_of
 from tests.sim.shipped.loop import SCALE
 from tests.sim.swarm import Swarm
 from tests.sim.transitions import Party, why_illegal
@@ -278,13 +278,14 @@ class TreeStore(MetadataStore):
             self.commit(lambda tree: tree.apply([gone], 0))
         return outcome
 
-    def register(self, session: Session, info: BookieInfo) -> bool:
+    def register(self, session: Session, info: BookieInfo) -> bool | Superseded:
         """Register a bookie."""
-        if not super().register(session, info):
-            return False
+        outcome = super().register(session, info)
+        if outcome is not True:
+            return outcome
         paths = [LAYOUT.registration(info.bookie, writable=writable) for writable in (True, False)]
         operations: list[Operation] = [Delete(path, None) for path in paths if self._is_there(path)]
-        data = info_to_json(replace(info, address=info.bookie))
+        data = info_to_json(replace(info, address=place_of(info)))
         operations.append(Create(paths[not info.writable], data, ephemeral=True))
         self.commit(lambda tree: tree.apply(operations, session.number))
         return True
