@@ -170,11 +170,12 @@ class Collector:
     def _collect_all(self, known: Known, existing: Collection[LedgerId], next_id: LedgerId) -> Collected:
         result = Collected()
         certain: list[LedgerId] = []
+        dropped = 0
         for ledger_id in known.ledger_ids:
             if ledger_id in existing or self._closing.is_set():
                 continue
             if ledger_id >= next_id:
-                self._drop_fence(ledger_id)
+                dropped += self._drop_fence(ledger_id)
                 continue
             try:
                 gone = self._is_certainly_gone(ledger_id)
@@ -189,7 +190,9 @@ class Collector:
                 self._delete(certain, result)
                 certain = []
         self._delete(certain, result)
-        if result.deleted:
+        if dropped:
+            _LOG.warning("fences of ledgers that never existed were dropped", ledgers=dropped)
+        if result.deleted or dropped:
             self._table.flush_wanted.set()
         return result
 
@@ -197,21 +200,24 @@ class Collector:
         """A listing alone proves nothing: one that misses a directory deleted live ledgers elsewhere (rule 28)."""
         return self._source.read_ledger(ledger_id) is None
 
-    def _drop_fence(self, ledger_id: LedgerId) -> None:
+    def _drop_fence(self, ledger_id: LedgerId) -> bool:
         """No ledger has had this id when the counter was read, so a fence from before that is nobody's (rule 3).
 
         A ledger that was created and fenced, or written to, since then was touched, and keeps what it has.
         """
         with self._table.lock:
             if self._table.adds_counted(ledger_id) or not self._table.is_bare(ledger_id):
-                return
+                return False
             ledger = self._table.obtain(ledger_id)
-            ledger.never_existed()
-            if ledger.fence_dropped:
+            dropped = False
+            if not ledger.introduced:
+                ledger.never_existed()
+                dropped = ledger.fence_dropped
+            if dropped:
                 ledger.record_is_journalled()
                 self._put(fence_dropped_record(ledger_id))
-                _LOG.warning("a fence of a ledger that never existed was dropped", ledger_id=ledger_id)
             self._table.release(ledger_id)
+            return dropped
 
     def _put(self, *records: Record) -> Barrier:
         """Decide and journal, with the table's lock held."""
