@@ -22,7 +22,7 @@ from daybook.wire.channel import SERVER_OPTIONS
 from daybook_bookie.admission import Admission, CallPool, later, on
 from daybook_bookie.bookie import Bookie
 from daybook_bookie.deadlines import Deadlines
-from daybook_bookie.roles import Gate
+from daybook_bookie.roles import Enforcement, Gate
 
 _LOG: Final = get_logger(__name__)
 _REFUSING_WORKERS: Final = 8
@@ -62,7 +62,8 @@ class BookieServer:
         self._refusing = ThreadPoolExecutor(_REFUSING_WORKERS, "refuse")
         self._gate = Gate(
             settings.cluster,
-            settings.roles,
+            # who has not moved to TLS yet has no certificate, and must not be kept from repairing
+            Enforcement.WARN if plain is not None and settings.roles is Enforcement.AUTO else settings.roles,
             bookie.metrics,
             certificate=settings.tls_certificate,
             asks_for_certificates=settings.tls_ca is not None,

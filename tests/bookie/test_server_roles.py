@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 from daybook_bookie.roles import ROLES_OF_CALLS, Enforcement, Gate, Role, roles_of
+from daybook_bookie.server import BookieServer
 
 from daybook.core.errors import Code
 from daybook.runtime.ports import Address
@@ -148,6 +149,17 @@ def test_the_setting_overrides_what_the_own_certificate_says(
     uris = [] if refused else ["daybook://test/role/bookie"]
     secured = start_secured(*uris, roles=roles)
     assert is_refused(secured.stub(), "scrub") is refused
+
+
+def test_who_has_not_moved_to_tls_is_not_refused_while_a_bookie_serves_both_ways(
+    secured: Secured,
+) -> None:
+    both = BookieServer(secured.bookie.bookie, Address("127.0.0.1", 0), None, Address("127.0.0.1", 0))
+    both.start()
+    try:
+        assert not is_refused(BookieStub(open_channel(str(both.plain_address))), "clear_limbo")
+    finally:
+        both.stop(0.1)
 
 
 def test_a_name_that_is_no_uri_gives_no_role(secured: Secured) -> None:
