@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from daybook_bookie.disk import RealDisk
-from daybook_bookie.storage_errors import CorruptStoreError, StoreRefusedError
+from daybook_bookie.storage_errors import CorruptStoreError, StoreNotOpenedError, StoreRefusedError
 from daybook_bookie.store import Store
 
 from daybook.core.frame import decode_entries, decode_header
@@ -25,7 +25,7 @@ def verdict(directory: Path) -> str:
     """`refused`, `io-error`, `harmless`, or what is wrong."""
     try:
         store = Store(directory, RealDisk(directory), SMALL)
-    except StoreRefusedError:
+    except (StoreRefusedError, StoreNotOpenedError):  # a flipped version number is another release's
         return "refused"
     found = "harmless"
     with store:
