@@ -161,10 +161,15 @@ class JournalledDisk(FailingDisk):
         """The journal had no room for these: they are in the cache alone, and durable once that is stored."""
         refused, self.unsynced = self.unsynced[:count], self.unsynced[count:]
         self._refused += refused
+        self._outlived -= _deletions(refused)
         return refused
 
     def _apply(self, written: Written) -> None:
         """A LAC is durable with the frame that carries it, and with nothing else."""
+        if isinstance(written, LedgerDropped):
+            self._outlived.discard(written.ledger_id)
+        elif written.ledger_id in self._outlived:
+            return
         if isinstance(written, RecordWritten):
             written = RecordWritten(replace(written.record, last_add_confirmed=NO_ENTRY, length_at_lac=0))
         super()._apply(written)
@@ -215,6 +220,7 @@ class JournalledDisk(FailingDisk):
         new = FrameWritten(ledger_id, {}, NO_ENTRY, 0)
         if found is None:
             self.ledgers.pop(ledger_id, None)
+            self._outlived |= _deletions(self.unsynced) & {ledger_id}
             return new
         stored = self.ledgers.setdefault(ledger_id, Stored(LedgerRecord(ledger_id)))
         if ledger_id in self._decided:  # and what was decided since is newer
@@ -380,6 +386,8 @@ class JournalledDisk(FailingDisk):
         self._refused: list[Waiting] = []
         self._removing: dict[LedgerId, set[EntryId]] = {}
         """What may be gone as soon as a flush has begun."""
+        self._outlived: set[LedgerId] = set()
+        """Ledgers whose deletion the store has before the journal does: a sync of what came before brings nothing back."""
         self._decided = set()
         self._proves = self.storage.journal.durable
         ids = set(self.store.ledgers())
@@ -417,6 +425,10 @@ class JournalledDisk(FailingDisk):
                 pass  # damaged: not there for anyone who asks what is left
             at = index.next_from(through + 1)
         return found
+
+
+def _deletions(waiting: Iterable[Waiting]) -> set[LedgerId]:
+    return {each.written.ledger_id for each in waiting if isinstance(each.written, LedgerDropped)}
 
 
 def _frames_of(ledger_id: LedgerId, waiting: Iterable[Waiting]) -> Iterator[FrameWritten]:
