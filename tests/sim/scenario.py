@@ -11,12 +11,11 @@ from traceback import format_exception
 from typing import Final
 
 from daybook.core.errors import MetadataError
-from daybook.core.ids import EntryId, LedgerId
+from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.writer import LedgerWriter
 from tests.sim.actors import DeletionClient, RecoveryClient
 from tests.sim.auditing import AUDITOR_LOCK, AuditorClient, WorkerClient
-from tests.sim.bookie_model import SimBookie
 from tests.sim.client_process import Activity
 from tests.sim.cluster import KEY, Cluster
 from tests.sim.disk_faults import DiskFaults
@@ -69,7 +68,7 @@ class Scenario:
         self._read: set[LedgerId] = set()
         self._shipped: list[tuple[ShippedProcess, Users]] = []
         self._caretakers: list[Caretaker | Operator] = []
-        self._leaving: SimBookie | None = None
+        self._leaving: BookieId | None = None
 
     def run(self) -> None:
         """Raise ViolationError, or whatever a machine raised, if something is wrong."""
@@ -132,9 +131,13 @@ class Scenario:
         self._caretakers = [process for process in self._caretakers if process.alive and not process.done]
         while sum(isinstance(process, Caretaker) for process in self._caretakers) < shipped.caretakers:
             self._begin(Caretaker(self.cluster, self.name("caretaker")))
-        leaving = self._leaving
-        if leaving and not leaving.gone and not any(isinstance(p, Operator) for p in self._caretakers):
-            self._begin(Operator(self.cluster, self.name("operator"), leaving.name))
+        if self._stays() and not any(isinstance(process, Operator) for process in self._caretakers):
+            assert self._leaving is not None
+            self._begin(Operator(self.cluster, self.name("operator"), self._leaving))
+
+    def _stays(self) -> bool:
+        """Whether a bookie is to be taken out and is there yet; a replacement may go on under its id meanwhile."""
+        return self._leaving is not None and not self.cluster.bookies[self._leaving].gone
 
     def _begin(self, process: Caretaker | Operator) -> None:
         self._caretakers.append(process)
@@ -143,7 +146,7 @@ class Scenario:
     def _draw_leaving(self) -> None:
         """One bookie is taken out, where enough others are left."""
         cluster = self.cluster
-        bookies = list(cluster.bookies.values())
+        bookies = list(cluster.bookies)
         if (
             cluster.shipped.caretakers
             and cluster.shipped.decommission
@@ -323,8 +326,7 @@ class Scenario:
             f"{c.name} has not ended" for c in self.cluster.live_clients() if isinstance(c, DeletionClient)
         ]
         at_it = [f"{process.name} has not ended" for process, _ in self._shipped if not process.done]
-        leaving = self._leaving
-        staying = [f"{leaving.name} is there yet"] if leaving and not leaving.gone else []
+        staying = [f"{self._leaving} is there yet"] if self._stays() else []
         wishes: tuple[tuple[str, Callable[[], list[str]]], ...] = (
             ("every ledger gets closed", lambda: not_closed),
             ("every deletion ends", lambda: deleting),
