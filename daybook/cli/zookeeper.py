@@ -110,8 +110,10 @@ class EmbeddedZooKeeper:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop the process in its tracks: connections stay, nothing is answered."""
+        """Stop the process in its tracks: connections stay, and once this returns nothing is answered."""
         self._signal(signal.SIGSTOP)
+        if self._process is not None:  # a signal reaches the threads of a busy machine one after the other
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let a paused process go on."""

@@ -164,7 +164,9 @@ async def test_rule_25_a_damaged_journal_is_refused_and_the_bookie_can_be_replac
         overwrite(damaged.file, damaged.begin + GROUP_HEADER_BYTES, b"\0\0\0\0")
         with pytest.raises(ClusterError, match=r"is damaged at byte.*daybook bookie replace"):
             await off(cluster.start_bookie, VICTIM)
+        await until_gone(client, VICTIM)
         await replace_bookie(cluster, VICTIM)
+        await until_registered(client, VICTIM)
         assert (await info(client, VICTIM)).limbo_ledgers > 0
         await repair(cluster, ledger.id)
         _, entries = await read_closed(client, ledger.id)
