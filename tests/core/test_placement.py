@@ -443,9 +443,3 @@ def test_rule_36_recovery_keeps_the_racks_or_says_so() -> None:
     )
     after = policy.replace(check_quorum(2, 2, 2), during, {lost_at}, bookies, rng())
     assert {bookies[b].rack for b in after} == {"r1", "r2"}
-
-
-def test_a_client_with_tls_goes_to_the_address_that_has_it() -> None:
-    plain, moving = BookieInfo("b1", "host:1"), BookieInfo("b2", "host:1", tls_address="host:2")
-    assert [plain.address_for(secure=secure) for secure in (False, True)] == ["host:1", "host:1"]
-    assert [moving.address_for(secure=secure) for secure in (False, True)] == ["host:1", "host:2"]
