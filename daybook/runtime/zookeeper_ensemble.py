@@ -4,7 +4,8 @@ The number of servers is part of what a majority is: of servers that disagree ab
 So each one keeps the number beside its data and does not start with another, but for one server more: majorities of n
 and of n + 1 servers always share one. The new server comes first, once all others serve, and so have everything that was
 decided so far; then the others take the new number. A server whose disk is empty starts only once all others have told
-how many they know. They ask each other over HTTP, by /ensemble. Of the standard library alone, as all of that image.
+how many they know, and whoever of them has data serves: of three, two empty ones would outvote one that still reads its
+snapshot. They ask each other over HTTP, by /ensemble. Of the standard library alone, as all of that image.
 """
 
 import json
@@ -37,11 +38,15 @@ class OtherEnsembleError(WrongSettingsError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server says of itself: how many servers it knows, whether it has not started yet, whether it serves."""
+    """What a server says of itself: how many servers it knows, whether it has not started yet, whether it serves.
+
+    `has_data`: it knows something that was decided, and empty servers must not outvote it.
+    """
 
     servers: int
     waits: bool = False
     serves: bool = False
+    has_data: bool = False
 
     def to_json(self) -> str:
         """For /ensemble."""
@@ -163,6 +168,22 @@ def record(settings: ServerSettings) -> None:
         os.close(folder)
 
 
+def has_data(settings: ServerSettings) -> bool:
+    """Whether anything was ever decided with this server; files that cannot be read count as data.
+
+    A server that was in a quorum has an epoch; one that was alone has none, but a log, and a restored one a snapshot.
+    """
+    folder = settings.data_dir / "version-2"
+    try:
+        if int((folder / "currentEpoch").read_text()) > 0:
+            return True
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError):
+        return True
+    return any(any(folder.glob(pattern)) for pattern in ("log.*", "snapshot.[1-9a-f]*"))
+
+
 def whom_to_ask(settings: ServerSettings, before: int | None) -> tuple[int, ...]:
     """The ordinals of the servers that must agree before this one starts. Raises OtherEnsembleError if it must not at all."""
     size = settings.size
@@ -191,8 +212,8 @@ def _why_not(settings: ServerSettings, before: int | None, ordinal: int, answer:
     if answer is None:
         return "does not answer"
     if before is None:
-        if answer.servers == size - 1 and not answer.serves:
-            return "does not serve"
+        if (answer.has_data or answer.servers == size - 1) and not answer.serves:
+            return "has data and does not serve"
         return "" if answer.servers in {size, size - 1} else f"is one of {answer.servers}"
     if ordinal == size - 1:
         return "has not started" if answer.waits or answer.servers != size else ""
@@ -204,7 +225,8 @@ def ask_other(host: str, port: int) -> Answer | None:
     try:
         with urllib.request.urlopen(f"http://{host}:{port}/ensemble", timeout=ANSWER_TIMEOUT_S) as reply:
             found = json.loads(reply.read(1024))
-            return Answer(int(found["servers"]), bool(found["waits"]), bool(found["serves"]))
+            told = (bool(found[each]) for each in ("waits", "serves"))
+            return Answer(int(found["servers"]), *told, has_data=bool(found.get("has_data", False)))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -27,6 +27,7 @@ from daybook.runtime.zookeeper_ensemble import (
     ServerSettings,
     WrongSettingsError,
     ask_other,
+    has_data,
     record,
     recorded,
     wait_for_others,
@@ -192,6 +193,7 @@ class Standing:
 
     servers: int
     waits: str = ""
+    has_data: Callable[[], bool] = lambda: False
 
 
 def answer(
@@ -203,7 +205,7 @@ def answer(
     """HTTP status and text for a path. `others` asks the other servers."""
     if path == "/ensemble":
         serves = not standing.waits and health("/readyz", question)[0] == HTTPStatus.OK
-        return 200, Answer(standing.servers, bool(standing.waits), serves).to_json()
+        return 200, Answer(standing.servers, bool(standing.waits), serves, standing.has_data()).to_json()
     if standing.waits and path in {"/livez", "/readyz"}:
         return (200 if path == "/livez" else 503), f"{standing.waits}\n"
     status, text = health(path, question)
@@ -271,7 +273,8 @@ def main(arguments: Sequence[str] = ()) -> int:
             return 0
         before = recorded(settings)
         waits = "it starts" if whom_to_ask(settings, before) else ""
-        standing = Standing(settings.size if before is None else before, waits)
+        known = settings.size if before is None else before
+        standing = Standing(known, waits, lambda: has_data(settings))
         probes = serve_health(settings, standing)
         if not _begin(settings, before, standing, stopping):
             return 0

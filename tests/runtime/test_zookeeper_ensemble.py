@@ -1,7 +1,9 @@
 """How many servers a ZooKeeper has: whoever changes the number, two majorities never decide apart."""
 
+import json
 import threading
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from daybook.runtime.zookeeper_ensemble import (
     OtherEnsembleError,
     ServerSettings,
     WrongSettingsError,
+    ask_other,
+    has_data,
     record,
     recorded,
     wait_for_others,
@@ -66,9 +70,11 @@ def test_a_server_refuses_every_ensemble_but_its_own_and_one_server_more(before:
 def test_the_new_server_comes_first_once_all_others_serve() -> None:
     mine = server(4, 3)
     assert whom_to_ask(mine, None) == (0, 1, 2)
-    serves = Answer(3, serves=True)
+    serves = Answer(3, serves=True, has_data=True)
     assert who_is_missing(mine, None, {0: serves, 1: serves, 2: serves}) == ""
-    assert who_is_missing(mine, None, {0: serves, 1: serves, 2: Answer(3)}) == "zk-2 does not serve"
+    does_not = "zk-2 has data and does not serve"
+    assert who_is_missing(mine, None, {0: serves, 1: serves, 2: Answer(3, has_data=True)}) == does_not
+    assert who_is_missing(mine, None, {0: serves, 1: serves, 2: Answer(3)}) == does_not, "an older release"
     assert who_is_missing(mine, None, {0: serves, 1: None, 2: serves}) == "zk-1 does not answer"
     assert who_is_missing(mine, None, {0: serves, 1: Answer(2, serves=True), 2: serves}) == "zk-1 is one of 2"
 
@@ -93,6 +99,61 @@ def test_an_empty_disk_waits_for_all_others() -> None:
     assert who_is_missing(mine, None, {0: Answer(3), 1: Answer(3, waits=True)}) == ""
     assert "zk-1 does not answer" in who_is_missing(mine, None, {0: Answer(3), 1: None})
     assert "zk-0 is one of 1" in who_is_missing(mine, None, {0: Answer(1), 1: Answer(3)}), "alone until now"
+
+
+def test_an_empty_disk_waits_until_whoever_has_data_serves() -> None:
+    """Two empty servers of three are a majority, and the third, which has what was decided, may still read its snapshot."""
+    empty, read = Answer(3, waits=True), Answer(3, has_data=True)
+    for mine, other in ((0, 1), (1, 0)):
+        missing = who_is_missing(server(3, mine), None, {other: empty, 2: read})
+        assert missing == "zk-2 has data and does not serve"
+    serves = Answer(3, serves=True, has_data=True)
+    assert who_is_missing(server(3, 0), None, {1: read, 2: serves}) == "zk-1 has data and does not serve"
+    assert who_is_missing(server(3, 0), None, {1: serves, 2: serves}) == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, False),
+        ({"acceptedEpoch": "1", "currentEpoch": "0", "snapshot.0": ""}, False),
+        ({"currentEpoch": "1", "snapshot.0": ""}, True),
+        ({"snapshot.0": "", "log.1": ""}, True),
+        ({"currentEpoch": "0", "snapshot.2a": ""}, True),
+        ({"currentEpoch": "one"}, True),
+    ],
+    ids=["empty", "never in a quorum", "in a quorum", "alone until now", "restored", "unreadable"],
+)
+def test_a_server_has_data_once_something_was_decided_with_it(
+    tmp_path: Path, files: dict[str, str], expected: bool
+) -> None:
+    for name, content in files.items():
+        (tmp_path / "version-2").mkdir(exist_ok=True)
+        (tmp_path / "version-2" / name).write_text(content)
+    assert has_data(server(3, 0, tmp_path)) is expected
+
+
+@pytest.mark.parametrize("told", [True, False, None])
+def test_others_are_told_whether_a_server_has_data(tmp_path: Path, told: bool | None) -> None:
+    """A server of an older release tells nothing of it."""
+    found = {"servers": 3, "waits": False, "serves": True} | ({} if told is None else {"has_data": told})
+
+    class Handler(BaseHTTPRequestHandler):
+        """Tells it."""
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(found).encode())
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - http.server's name
+            """Nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as one:
+        thread = threading.Thread(target=one.handle_request)
+        thread.start()
+        assert ask_other("127.0.0.1", one.server_port) == Answer(3, serves=True, has_data=bool(told))
+        thread.join()
 
 
 def test_it_waits_until_they_answer_or_a_person_has_it_adopted(tmp_path: Path) -> None:
@@ -133,6 +194,8 @@ def test_a_server_that_waits_lives_is_not_ready_and_tells_what_it_knows() -> Non
     assert answer("/ensemble", standing, answers.__getitem__) == (200, Answer(3, serves=True).to_json())
     answers["srvr"] = "not serving"
     assert answer("/ensemble", standing, answers.__getitem__) == (200, Answer(3).to_json())
+    standing.has_data = lambda: True
+    assert answer("/ensemble", standing, answers.__getitem__) == (200, Answer(3, has_data=True).to_json())
 
 
 def test_a_server_that_knows_one_more_than_the_others_holds_no_roll_up() -> None:
@@ -191,9 +254,12 @@ class Ensemble:
 
     def says(self, ordinal: int) -> Answer | None:
         """What the server answers."""
+        knows = ordinal in self.commits
         if ordinal in self.running:
-            return Answer(self.running[ordinal], serves=ordinal in self.serving)
-        return Answer(self.waiting[ordinal], waits=True) if ordinal in self.waiting else None
+            return Answer(self.running[ordinal], serves=ordinal in self.serving, has_data=knows)
+        if ordinal in self.waiting:
+            return Answer(self.waiting[ordinal], waits=True, has_data=knows)
+        return None
 
     def stop(self, ordinal: int) -> None:
         """Its pod is gone, and with it perhaps the leader."""
@@ -202,11 +268,16 @@ class Ensemble:
         self.waiting.pop(ordinal, None)
 
     def lose_disk(self, ordinal: int) -> None:
-        """What it knew is gone, also what only it and a few others knew: no rule of theirs can mend that."""
+        """What it knew is gone; what all others know less of is then lost, whatever they do."""
         self.stop(ordinal)
         self.records.pop(ordinal, None)
         self.commits.pop(ordinal, None)
         self.has_lost_disks = True
+        self.commit = max(self.commits.values(), default=0)
+
+    def fewest(self) -> int:
+        """Servers that are to be configured where disks are lost: as many as anybody knows, and one to ask."""
+        return max([2, *self.records.values()])
 
     def voters(self, size: int) -> set[int]:
         """Who can vote where `size` servers are known."""
@@ -224,6 +295,8 @@ class Ensemble:
         for size in set(self.running.values()):
             if len(self.voters(size)) > size / 2:
                 self.serving = self.voters(size)
+                newest = max(self.commits.get(each, 0) for each in self.serving)
+                assert newest == self.commit, f"nobody of {self.serving} knows {self.commit}: {self}"
                 self.commits |= dict.fromkeys(self.serving, self.commit)
 
     def decide(self) -> None:
@@ -233,7 +306,7 @@ class Ensemble:
             if len(by_age) <= size / 2:
                 continue
             majority = by_age[: size // 2 + 1]
-            assert self.has_lost_disks or self.commit in {self.commits.get(each, 0) for each in majority}, (
+            assert self.commit in {self.commits.get(each, 0) for each in majority}, (
                 f"{majority} of {size} decide, and none of them knows {self.commit}: {self}"
             )
             self.commit += 1
@@ -256,9 +329,16 @@ EVENTS = st.lists(
 GROWN_IN_HASTE = [("configure", 4), ("decide", 0), ("roll", 0), ("configure", 5), ("roll", 0), ("roll", 0)]
 """Nobody was elected between the two steps, and two of three know what nobody told the others."""
 
+TWO_OF_THREE_ARE_LOST = [
+    *(("decide", 0), ("elect", 0), ("lose", 0), ("lose", 1)),
+    *(("start", 0), ("start", 1), ("start", 0)),
+]
+"""Two empty servers are a majority beside one that has what was decided."""
+
 
 @settings(max_examples=300, deadline=None)
 @example(3, GROWN_IN_HASTE)
+@example(3, TWO_OF_THREE_ARE_LOST)
 @given(st.sampled_from([1, 3, 4]), EVENTS)
 def test_two_majorities_never_decide_apart(first: int, events: list[tuple[str, int]]) -> None:
     ensemble = Ensemble(first)
@@ -268,13 +348,13 @@ def test_two_majorities_never_decide_apart(first: int, events: list[tuple[str, i
     assert len(ensemble.running) == first, "an ensemble begins"
     for what, number in [*events, ("decide", 0)]:
         if what == "configure":
-            # One server alone whose disk is lost has nobody to ask; it is the chart that refuses to go from three to one.
-            ensemble.configured = max(number, 2) if ensemble.has_lost_disks else number
+            # Empty servers ask only those that are configured; it is the chart that refuses to go from five to two.
+            ensemble.configured = max(number, ensemble.fewest()) if ensemble.has_lost_disks else number
         elif what == "start":
             ensemble.start(number)
         elif what == "stop":
             ensemble.stop(number)
-        elif what == "lose" and ensemble.configured > 1:
+        elif what == "lose" and ensemble.configured >= ensemble.fewest():
             ensemble.lose_disk(number)
         elif what == "roll":
             for ordinal in reversed(range(ensemble.configured)):
