@@ -97,8 +97,9 @@ capabilities: {drop: [ALL]}
 {{- end }}
 
 {{/*
-Refuse another number of ZooKeeper servers than there are, but for one more once all others know theirs. Helm sees what is
-installed only where it talks to an API server; the servers themselves refuse in any case.
+Refuse another number of ZooKeeper servers than there are, but for one more once all others know theirs. Where the volume of
+that one exists, the ensemble has grown already and was taken back, by which servers that know of it no longer start: to go on
+is the way out. Helm sees what is installed only where it talks to an API server; the servers themselves refuse in any case.
 */}}
 {{- define "daybook.checkEnsemble" -}}
 {{- $name := include "daybook.zookeeper" . }}
@@ -113,7 +114,7 @@ installed only where it talks to an API server; the servers themselves refuse in
 {{- fail (printf "zookeeper.replicas is %d, and StatefulSet %s has %d servers: two majorities could decide apart. Set it to %d again; an ensemble grows by one server at a time and does not shrink (docs/kubernetes.md, Growing ZooKeeper)" $after $name $before $before) }}
 {{- else if not $.Values.zookeeper.growing }}
 {{- fail (printf "zookeeper.replicas is %d, and StatefulSet %s has %d servers: to grow it by one server set zookeeper.growing as well (docs/kubernetes.md, Growing ZooKeeper)" $after $name $before) }}
-{{- else if not $isWhole }}
+{{- else if not (or $isWhole (lookup "v1" "PersistentVolumeClaim" $.Release.Namespace (printf "data-%s-%d" $name $before))) }}
 {{- fail (printf "zookeeper.replicas is %d, and not all of the %d servers of StatefulSet %s are ready and rolled: wait until they are (kubectl rollout status)" $after $before $name) }}
 {{- end }}
 {{- end }}

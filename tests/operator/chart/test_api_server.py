@@ -187,6 +187,16 @@ def _check_that_zookeeper_grows_by_one(
     servers(4, *growing)
     with pytest.raises(HelmError, match="Set it to 4 again"):
         servers(3)
+    volume = ("get", "pvc", f"data-{set_name}-3", "-n", namespace, "--ignore-not-found", "-o", "name")
+    assert eventually(lambda: plane.kubectl(*volume) != "", 60)
+    helm("rollback", name, *where)
+    nodes.run(namespace, f"{set_name}-2", ready=False)
+    ready = ("get", found, "-n", namespace, "-o", "jsonpath={.spec.replicas}{.status.readyReplicas}")
+    assert eventually(lambda: plane.kubectl(*ready) == "32", 60), (
+        "one has the larger number and does not start"
+    )
+    servers(4, *growing)
+    assert plane.kubectl(*ready)[0] == "4", "the way out of a rollback amid the growth"
 
 
 def test_helm_installs_upgrades_and_leaves_the_crds(
