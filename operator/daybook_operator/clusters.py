@@ -41,7 +41,7 @@ from daybook_operator.ledger_index import LedgerIndex
 from daybook_operator.metrics import LabelledRegistries
 from daybook_operator.plan.audit_debt import AuditDebt
 from daybook_operator.plan.effects import ClusterRef
-from daybook_operator.plan.zookeeper_access import are_same_servers
+from daybook_operator.plan.zookeeper_access import are_among
 from daybook_operator.settings import OperatorSettings
 
 _LOG: Final = get_logger(__name__)
@@ -381,9 +381,9 @@ class Clusters:
                 await opening
 
     def _options(self, ref: ClusterRef) -> ZooKeeperOptions:
-        """Credentials are for the operator's own ZooKeeper: who may edit a pool may name any server, and would be shown them."""
+        """Credentials are for servers of the operator's own ZooKeeper: who may edit a pool may name any server, and would be shown them."""
         options = zookeeper_options()
-        is_own = are_same_servers(ref.zookeeper, self._context.settings.zookeeper)
+        is_own = are_among(ref.zookeeper, self._context.settings.zookeeper)
         return options if is_own else options.anonymous()
 
     async def _open(self, ref: ClusterRef) -> ClusterLink:

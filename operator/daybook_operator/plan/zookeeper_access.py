@@ -50,13 +50,17 @@ class ZooKeeperAccess:
         return [{"name": VOLUME, "secret": {"secretName": self.tls_secret, "defaultMode": 0o440}}]
 
 
-def are_same_servers(one: str, other: str) -> bool:
-    """Whether two connect strings name the same servers, in whatever order and under whatever path."""
-    return _servers(one) == _servers(other)
+def are_among(pool: str, own: str) -> bool:
+    """Whether a pool's connect string names servers of the operator's own alone, in whatever order and under whatever path.
+
+    Fewer are enough: an ensemble that grew has servers that its pools need not name.
+    """
+    named = _servers(pool)
+    return bool(named) and named <= _servers(own)
 
 
 def _servers(connect_string: str) -> frozenset[str]:
-    return frozenset(connect_string.partition("/")[0].split(","))
+    return frozenset(filter(None, connect_string.partition("/")[0].split(",")))
 
 
 def zookeeper_access_of(access: Mapping[str, Any]) -> ZooKeeperAccess:

@@ -99,8 +99,11 @@ def test_without_it_nothing_is_mounted_or_set(monkeypatch: pytest.MonkeyPatch) -
     [
         ("zk-0:2181,zk-1:2181", True),
         ("zk-1:2181,zk-0:2181/tenant", True),
+        ("zk-1:2181", True),
         ("zk-0:2181,elsewhere:2181", False),
+        ("zk-0:2181,zk-1:2181,elsewhere:2181", False),
         ("elsewhere:2181", False),
+        ("/tenant", False),
     ],
 )
 def test_the_operator_shows_its_credentials_to_its_own_zookeeper_alone(
