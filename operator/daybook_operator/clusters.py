@@ -404,7 +404,7 @@ class Clusters:
             cluster=ref.cluster,
             placement=make_policy(),
             writer_policy=WriterPolicy(),
-            credentials=client_credentials(files) if files != TlsFiles(None, None, None) else lambda: None,
+            credentials=client_credentials(files) if settings.speaks_tls else lambda: None,
             zone="",
             rack="",
             name=self._context.name,

@@ -114,6 +114,11 @@ class OperatorSettings(Settings):
         return tuple(sorted({name.strip() for name in self.namespaces.split(",") if name.strip()}))
 
     @property
+    def speaks_tls(self) -> bool:
+        """Whether this process speaks TLS with bookies, and TLS alone."""
+        return self.tls_ca is not None or self.tls_certificate is not None
+
+    @property
     def lease_identity(self) -> str:
         """Who this process is, for the Lease: never the same for two processes."""
         return self.identity or f"{socket.gethostname()}-{os.getpid()}"

@@ -118,7 +118,14 @@ def carrier_of(pools: Sequence[Manifest]) -> Manifest | None:
 
 
 def decide_recovery(
-    pool: Manifest, spec: PoolSpec, seen: RecoverySeen, now_ms: int, *, look_s: float, needless_ms: int
+    pool: Manifest,
+    spec: PoolSpec,
+    seen: RecoverySeen,
+    now_ms: int,
+    *,
+    look_s: float,
+    needless_ms: int,
+    operator_speaks_tls: bool,
 ) -> Decision:
     """What the pool that repairs the cluster does now."""
     if is_terminating(pool) or is_paused(pool):
@@ -138,7 +145,12 @@ def decide_recovery(
     ]
     if plan.create:
         effects.append(Apply(service_account(pool)))
-    effects += [Apply(job_manifest(pool, spec, wanted, seen.cluster_ref, job)) for job in plan.create]
+    effects += [
+        Apply(
+            job_manifest(pool, spec, wanted, seen.cluster_ref, job, operator_speaks_tls=operator_speaks_tls)
+        )
+        for job in plan.create
+    ]
     return Decision(tuple(effects), plan.requeue_after_s)
 
 
@@ -220,10 +232,22 @@ def service_account(pool: Manifest) -> Manifest:
 
 
 def job_manifest(
-    pool: Manifest, spec: PoolSpec, recovery: RecoverySpec, ref: ClusterRef, job: NewJob
+    pool: Manifest,
+    spec: PoolSpec,
+    recovery: RecoverySpec,
+    ref: ClusterRef,
+    job: NewJob,
+    *,
+    operator_speaks_tls: bool,
 ) -> Manifest:
-    """The Job that mends the ledgers of `job`."""
+    """The Job that mends the ledgers of `job`.
+
+    While the pool's TLS is optional, a Job speaks what the operator speaks: during the roll to that mode some bookies serve
+    in one way alone, which is the operator's, since that is changed only once all of them serve in both.
+    """
+    with_tls = bool(spec.tls.secret_name) and (not spec.tls.is_optional or operator_speaks_tls)
     labels = labels_of(pool, ref)
+    pod = _pod_spec(pool, spec, recovery, ref, job, with_tls=with_tls)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -238,13 +262,13 @@ def job_manifest(
             "backoffLimit": recovery.backoff_limit,
             "activeDeadlineSeconds": recovery.active_deadline_s,
             "ttlSecondsAfterFinished": recovery.ttl_s,
-            "template": {"metadata": {"labels": labels}, "spec": _pod_spec(pool, spec, recovery, ref, job)},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
 
 
 def _pod_spec(
-    pool: Manifest, spec: PoolSpec, recovery: RecoverySpec, ref: ClusterRef, job: NewJob
+    pool: Manifest, spec: PoolSpec, recovery: RecoverySpec, ref: ClusterRef, job: NewJob, *, with_tls: bool
 ) -> dict[str, Any]:
     variables = {
         "DAYBOOK_ZOOKEEPER": ref.zookeeper,
@@ -255,7 +279,7 @@ def _pod_spec(
     }
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the container's own
-    if spec.tls.secret_name and not spec.tls.is_optional:  # else not every bookie may serve with TLS yet
+    if with_tls:
         variables["DAYBOOK_TLS_CA"] = f"{TLS_MOUNT}/ca.crt"
         if spec.tls.client_authentication:
             variables["DAYBOOK_TLS_CERTIFICATE"] = f"{TLS_MOUNT}/tls.crt"

@@ -94,6 +94,7 @@ class RecoveryReconciler:
             now_ms,
             look_s=world.settings.recovery_look_ms / 1000,
             needless_ms=world.settings.needless_job_ms,
+            operator_speaks_tls=world.settings.speaks_tls,
         )
         self._measure(seen)
         for changed in world.inventory.note_jobs(ref, seen.jobs):

@@ -224,6 +224,7 @@ def test_a_job_whose_pod_is_refused_says_why_it_does_not_start(
         RecoverySpec(),
         ClusterRef("zk:2181", "daybook"),
         NewJob("bk-recovery-1", (7,), ("7:1:1",)),
+        operator_speaks_tls=False,
     )
     made["metadata"]["ownerReferences"] = []
 

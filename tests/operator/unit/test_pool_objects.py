@@ -144,7 +144,7 @@ def test_tls_secrets_are_mounted_and_clients_are_asked_for_certificates_only_if_
     assert "tls" not in {each["name"] for each in pod()["spec"]["volumes"]}
 
 
-def test_while_tls_is_optional_bookies_serve_both_ways_and_jobs_need_no_certificate() -> None:
+def test_while_tls_is_optional_bookies_serve_both_ways_and_jobs_speak_what_the_operator_speaks() -> None:
     tls = {"secretName": "bookie-tls", "clientAuth": "Required", "mode": "Optional"}
     container = pod(tls=tls)["spec"]["containers"][0]
     values = {each["name"].removeprefix("DAYBOOK_BOOKIE_"): each.get("value") for each in container["env"]}
@@ -159,15 +159,18 @@ def test_while_tls_is_optional_bookies_serve_both_ways_and_jobs_need_no_certific
         "data-tls"
     ] == 3183
 
-    def job(**tls: str) -> str:
+    def has_tls(*, operator_speaks_tls: bool, **tls: str) -> bool:
         manifest = pool_manifest(tls=tls)
         spec, made = spec_of(manifest, DEFAULTS), NewJob("job", (7,), ("7:1:1",))
-        return json.dumps(
-            job_manifest(manifest, spec, RecoverySpec(), ClusterRef("zk:2181", "daybook"), made)
-        )
+        ref = ClusterRef("zk:2181", "daybook")
+        job = job_manifest(manifest, spec, RecoverySpec(), ref, made, operator_speaks_tls=operator_speaks_tls)
+        return "DAYBOOK_TLS_CA" in json.dumps(job)
 
-    assert "TLS_CA" not in job(**tls), "not every bookie may have TLS yet, and each serves without"
-    assert "TLS_CA" in job(secretName="bookie-tls")
+    assert not has_tls(operator_speaks_tls=False, **tls), "not every bookie may serve with TLS yet"
+    assert has_tls(operator_speaks_tls=True, **tls), "on the way back not every bookie may serve without yet"
+    for speaks in (False, True):
+        assert has_tls(operator_speaks_tls=speaks, secretName="bookie-tls")
+        assert not has_tls(operator_speaks_tls=speaks)
 
 
 def test_the_pod_template_takes_what_the_spec_adds_and_not_what_selects() -> None:

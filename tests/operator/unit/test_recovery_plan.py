@@ -41,8 +41,16 @@ def pool(meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     }
 
 
-def decide(manifest: dict[str, Any], seen: RecoverySeen) -> Decision:
-    return decide_recovery(manifest, spec_of(manifest, DEFAULTS), seen, NOW_MS, look_s=5, needless_ms=1000)
+def decide(manifest: dict[str, Any], seen: RecoverySeen, *, operator_speaks_tls: bool = False) -> Decision:
+    return decide_recovery(
+        manifest,
+        spec_of(manifest, DEFAULTS),
+        seen,
+        NOW_MS,
+        look_s=5,
+        needless_ms=1000,
+        operator_speaks_tls=operator_speaks_tls,
+    )
 
 
 def lacking(*ledger_ids: int) -> RecoverySeen:
@@ -66,6 +74,14 @@ def test_a_job_runs_the_ordinary_worker_for_its_ledgers() -> None:
     assert job["metadata"]["annotations"][TASKS_ANNOTATION] == "3:0:1,5:0:1"
     assert job["metadata"]["ownerReferences"][0]["uid"] == "pool-uid"
     assert (job["spec"]["backoffLimit"], job["spec"]["ttlSecondsAfterFinished"]) == (3, 300)
+
+
+def test_jobs_speak_tls_with_the_operator_while_bookies_serve_both_ways() -> None:
+    manifest = pool(tls={"secretName": "certs", "mode": "Optional"})
+    for speaks in (False, True):
+        plan = decide(manifest, lacking(3), operator_speaks_tls=speaks)
+        (container,) = job_of(plan)["spec"]["template"]["spec"]["containers"]
+        assert ("DAYBOOK_TLS_CA" in {each["name"] for each in container["env"]}) is speaks
 
 
 def test_the_account_comes_first_and_may_do_nothing() -> None:

@@ -36,7 +36,9 @@ def bookies_pod(**spec: Any) -> dict[str, Any]:
 def jobs_pod(**spec: Any) -> dict[str, Any]:
     manifest = pool_manifest(**spec)
     seen = RecoverySeen(ClusterRef("zk:2181", "daybook"), (TaskSeen(3, 0, 1, ("lost data.bk-0",)),))
-    plan = decide_recovery(manifest, spec_of(manifest, DEFAULTS), seen, 9_000, look_s=1, needless_ms=1)
+    plan = decide_recovery(
+        manifest, spec_of(manifest, DEFAULTS), seen, 9_000, look_s=1, needless_ms=1, operator_speaks_tls=False
+    )
     (job,) = [e.manifest for e in plan.effects if isinstance(e, Apply) and e.manifest["kind"] == "Job"]
     found = job["spec"]["template"]["spec"]
     assert isinstance(found, dict)
