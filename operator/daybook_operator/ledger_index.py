@@ -94,6 +94,7 @@ class LedgerIndex:
     async def fresh(self, *, age_ms: int, wait_ms: int) -> bool:
         """Whether a pass that began at most `age_ms` ago has ended; waits at most `wait_ms` for one, which goes on by itself.
 
+        Does not wait while there is `trouble`: a person has to act, and passes are tried all the while.
         Where a pass takes longer than that, it counts for who asks again as well.
         """
         asked_ms = monotonic_ms()
@@ -104,7 +105,7 @@ class LedgerIndex:
         while not (self._last_ended > started or self._is_of(asked_ms - age_ms if age_ms else None)):
             self._asked.set()
             left_ms = asked_ms + wait_ms - monotonic_ms()
-            if left_ms <= 0:
+            if self.trouble or left_ms <= 0:
                 return False
             await is_set_within(self._ended, left_ms)
         return True
@@ -129,12 +130,16 @@ class LedgerIndex:
                 self.trouble = str(error)
                 _LOG.error("the ledgers cannot be read", why=self.trouble)
                 self._asked.set()
+                self._tell_who_waits()
                 await is_set_within(asyncio.Event(), _PAUSE_MS)
                 continue
             finally:
                 self._doubted |= doubted
-            self._ended.set()
-            self._ended = asyncio.Event()
+            self._tell_who_waits()
+
+    def _tell_who_waits(self) -> None:
+        self._ended.set()
+        self._ended = asyncio.Event()
 
     async def _pass(self, doubted: set[LedgerId]) -> None:
         began_ms = monotonic_ms()
@@ -176,6 +181,11 @@ class LedgerIndex:
             return ledger_id, await self._ledgers.read(ledger_id)
         except NoSuchLedgerError:
             return ledger_id, None
+        except MetadataUnavailableError:
+            raise
+        except DaybookError as error:
+            msg = f"ledger {ledger_id}: {error}"
+            raise DaybookError(msg) from error
 
     def _note(self, ledger_id: LedgerId, found: Versioned[LedgerMetadata] | None) -> None:
         """The ledger is so now; None: it is gone."""

@@ -20,7 +20,7 @@ from daybook_operator.plan.effects import (
     SetLocations,
 )
 from daybook_operator.plan.finalizers import FinalizerRules, has_finalizer, must_let_go
-from daybook_operator.plan.pool_world import PoolWorld
+from daybook_operator.plan.pool_world import MEND_LEDGER, PoolWorld
 
 READY: Final = "Ready"
 LOOK_S: Final = 5.0
@@ -69,6 +69,13 @@ def _blocked(world: PoolWorld) -> Condition | None:
             "DeletionBlocked",
             f"ZooKeeper of {world.cluster_ref} does not answer, so nobody knows whether ledgers need this pool",
             next_step="Bring ZooKeeper back, or set spec.reclaimPolicy to Retain to let the pool go without its volumes.",
+        )
+    if world.cluster.survey.why_unreadable:
+        return wrong(
+            READY,
+            "DeletionBlocked",
+            f"Nobody knows whether ledgers need this pool: {world.cluster.survey.why_unreadable}",
+            next_step=f"{MEND_LEDGER} Or set spec.reclaimPolicy to Retain to let the pool go without its volumes.",
         )
     if not world.cluster.survey.is_whole:
         return wrong(

@@ -25,9 +25,10 @@ from daybook_operator.plan.effects import (
 from daybook_operator.plan.pool_failures import Part
 from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms
 from daybook_operator.plan.pool_state import Drain, Stage
-from daybook_operator.plan.pool_world import ClusterSeen, PoolWorld
+from daybook_operator.plan.pool_world import MEND_LEDGER, ClusterSeen, PoolWorld
 
 DRAINING: Final = "Draining"
+UNREADABLE: Final = "LedgersUnreadable"
 LOOK_S: Final = 5.0
 """How often a drain under way is looked at; the end of a repair is no event of the API server."""
 AGAIN_S: Final = 0.2
@@ -117,6 +118,13 @@ def _refusal(world: PoolWorld, drain: Drain) -> Condition | None:
             next_step="Bring ZooKeeper back; the drain begins then.",
         )
     seen = world.cluster
+    if seen.survey.why_unreadable:
+        return unknown(
+            DRAINING,
+            UNREADABLE,
+            f"{drain.bookie} is to leave, and which ledgers name it is not known: {seen.survey.why_unreadable}",
+            next_step=f"{MEND_LEDGER} The drain begins then.",
+        )
     if not seen.survey.is_whole:
         return unknown(
             DRAINING,
@@ -145,6 +153,15 @@ def _go_on(
     assert seen is not None
     bookie, info = drain.bookie, seen.bookies.get(drain.bookie)
     effects: list[Effect]
+    if why := seen.survey.why_unreadable:
+        condition = wrong(
+            DRAINING,
+            UNREADABLE,
+            f"{bookie} leaves, and which ledgers name it is not known: {why}",
+            next_step=f"{MEND_LEDGER} The drain goes on then; set replicas to {drain.ordinal + 1} again to call it off.",
+            status=True,
+        )
+        return _at(world, drain, drain.stage, [], why, now_ms, condition)
     if not seen.survey.is_whole:
         return _at(world, drain, drain.stage, [], "which ledgers name it is being read", now_ms)
     remaining = len(seen.survey.naming.get(bookie, ()))

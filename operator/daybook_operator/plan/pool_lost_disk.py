@@ -67,6 +67,8 @@ def _why_not(world: PoolWorld, pod: PodSeen) -> str | None:
     command = f"`daybook bookie replace {bookie}`"
     is_about_ledgers = pod.exit_code in {EXIT_FORGOTTEN, EXIT_DISK_LOST}
     if is_about_ledgers and world.spec.replaces_lost_disks and not world.cluster.survey.is_whole:
+        if why := world.cluster.survey.why_unreadable:
+            return f"what it holds is not known: {why}; mend or delete that ledger"
         return "what it holds is not known yet: the ledgers' metadata is being read"
     if pod.exit_code == EXIT_FORGOTTEN and bookie not in world.cluster.cookies:
         if world.cluster.survey.ledgers_of.get(bookie, 0) == 0:

@@ -10,7 +10,7 @@ from daybook.core.placement_policies import PlacementSettings
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.conditions import Condition, fine, unknown, wrong
 from daybook_operator.plan.pool_topology import Placing, rack_path
-from daybook_operator.plan.pool_world import PoolWorld
+from daybook_operator.plan.pool_world import MEND_LEDGER, PoolWorld
 
 RACK_PLACEMENT: Final = "RackPlacementSatisfied"
 _TIERS: Final = {
@@ -50,12 +50,12 @@ def placement_condition(world: PoolWorld, placing: Placing) -> Condition:
     if (few := too_few(world.spec.placement, places)) is not None:
         return few
     survey = world.cluster.survey
-    if not survey.is_whole and survey.trouble:
+    if survey.why_unreadable:
         return unknown(
             RACK_PLACEMENT,
             "LedgersUnreadable",
-            f"The ledgers' metadata cannot be read: {survey.trouble}",
-            next_step="Mend or delete that ledger; bookies and other ledgers go on meanwhile.",
+            f"Where replicas lie is not known: {survey.why_unreadable}",
+            next_step=MEND_LEDGER,
         )
     if not survey.is_whole:
         return unknown(

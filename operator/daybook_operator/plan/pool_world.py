@@ -31,6 +31,8 @@ OWNER_ANNOTATION: Final = "daybook.dev/owner-uid"
 APPLIED_ANNOTATION: Final = "daybook.dev/applied"
 
 ROLES: Final = ("journal", "store")
+MEND_LEDGER: Final = "Mend or delete that ledger; bookies and other ledgers go on meanwhile."
+"""What a person can do where the survey is unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,12 @@ class Survey:
     ensemble_max_ledger: LedgerId = -1
     misplaced: tuple[str, ...] = ()
     misplaced_count: int = 0
+
+    @property
+    def why_unreadable(self) -> str:
+        """Why it is not whole and does not become so by itself, as part of a sentence (see `MEND_LEDGER`); "" if it does."""
+        is_stuck = not self.is_whole and self.trouble
+        return f"the ledgers' metadata cannot be read: {self.trouble.rstrip('.')}" if is_stuck else ""
 
 
 @dataclass(frozen=True, slots=True)
