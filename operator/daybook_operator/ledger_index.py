@@ -46,7 +46,7 @@ class LedgerIndex:
         tasks: RepairTasks,
         on_whole: Callable[[], None] = lambda: None,
     ) -> None:
-        """Nothing is read yet; `on_whole` is called once every ledger has been."""
+        """Nothing is read yet; `on_whole` is called once every ledger has been, and again after `trouble`."""
         self._store = store
         self._layout = layout
         self._ledgers = ledgers
@@ -121,7 +121,6 @@ class LedgerIndex:
             doubted, self._doubted = self._doubted, set()
             try:
                 await self._pass(doubted)
-                self.trouble = ""
                 doubted = set()
             except MetadataUnavailableError:
                 self._asked.set()
@@ -158,7 +157,8 @@ class LedgerIndex:
         was_whole, self._began_ms, self._last_ended = self.is_whole, began_ms, number
         if was_whole:
             self._took_ms = monotonic_ms() - began_ms
-        else:
+        if self.trouble or not was_whole:
+            self.trouble = ""
             self._on_whole()
 
     async def _to_read(self, there: set[LedgerId], doubtful: set[LedgerId]) -> AsyncIterator[LedgerId]:

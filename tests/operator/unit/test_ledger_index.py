@@ -205,6 +205,13 @@ async def test_a_ledger_that_cannot_be_read_is_told_and_what_is_known_stays(
             await made.whole.wait()
         assert made.index.trouble == ""
         await made.pass_()
+        made.whole.clear()
+        await made.store.put(made.layout.ledger(bad), b"{", None)
+        assert not await made.index.fresh(age_ms=0, wait_ms=WAIT_MS)
+        assert made.index.is_whole, "what is known stays"
+        await made.store.put(made.layout.ledger(bad), whole, None)
+        async with asyncio.timeout(WAIT_MS / 1000):
+            await made.whole.wait()  # who was not made to wait looks again
 
 
 @on_a_loop
