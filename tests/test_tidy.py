@@ -26,6 +26,7 @@ SLEEPS: dict[str, str] = {
     "daybook/cli/zookeeper.py": "a server that starts can only be asked again",
     "daybook/client/append_stream.py": "a stall is that nothing happens",
     "daybook/client/client.py": "the clock's tick is the event",
+    "daybook/metadata/registration.py": "the pause between attempts to register",
     "operator/daybook_operator/leading.py": "a resync is due to the clock; a kind that is not served tells nobody when it is",
     "operator/daybook_operator/lease.py": "the pace of renewals, and of looks at another's Lease",
     "operator/daybook_operator/main.py": "the clock's tick is the event",

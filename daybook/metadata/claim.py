@@ -135,7 +135,8 @@ class Claim:
         """Do `operations` and hold the claim from that instant on; False while another process holds it.
 
         Then `watch` tells of its end. A leave for a replacement that was not used ends: its reason, that the process is
-        dead, was wrong. Raises SupersededError, NodeExistsError, SessionExpiredError.
+        dead, was wrong. Raises SupersededError, and NodeExistsError, NoNodeError, BadVersionError or SessionExpiredError where
+        something changed meanwhile, so that another attempt may go.
         """
         session_id = self._store.session.session_id
         cookie_version = await self.check_cookie()
@@ -158,7 +159,7 @@ class Claim:
         cookie = Check(self._layout.cookie(self.bookie), cookie_version)
         try:
             await self._store.multi([cookie, claim, disks, *withdrawn, *operations], session_id=session_id)
-        except (BadVersionError, NodeExistsError):
+        except (BadVersionError, NodeExistsError, NoNodeError):
             await self._refuse_foreign_disks()
             raise
         self.disks.done()
@@ -168,6 +169,11 @@ class Claim:
                 "a replacement was authorised, and the bookie lives: not any more", bookie=self.bookie
             )
         return True
+
+    async def adopt(self) -> None:
+        """Take over what an earlier `register` did whose answer was lost. Raises SupersededError."""
+        await self._refuse_foreign_disks()
+        self._hold(self._store.session.session_id)
 
     async def raise_epoch(self, epoch: int) -> None:
         """Tell that the disks durably have this epoch (rule 58). Raises SupersededError, MetadataUnavailableError."""

@@ -70,25 +70,34 @@ class EpochNode:
             self._is_own = True
 
     async def is_foreign(self) -> bool:
-        """Whether another process wrote the node since this one looked at it or wrote it."""
+        """Whether another process wrote the node since this one looked at it or wrote it; what this one wrote is adopted.
+
+        Another process has raised it to this one's number at least: a lower one is of a ZooKeeper that went back in time.
+        """
         try:
             node = await self._store.get(self._path)
         except NoNodeError:
+            self._version, self._is_own = None, False
             return False
-        return node.version != self._version and json.loads(node.value)["bootId"] != self._boot_id
+        record = json.loads(node.value)
+        is_own = record["bootId"] == self._boot_id
+        if not is_own and node.version != self._version and int(record["epoch"]) >= self.epoch:
+            return True
+        self._version, self._is_own = node.version, is_own
+        return False
 
     async def raise_to(self, epoch: int, incarnation: str) -> bool:
         """Say what the disks durably have by now, once the node is this process's own; False if it is not any more."""
-        if not self._is_own:
-            return True
         self.epoch = epoch
-        assert self._version is not None
-        try:
-            self._version = await self._store.put(self._path, self._data(incarnation), self._version)
-        except BadVersionError:
-            if await self.is_foreign():
-                return False
-            self._version = (await self._store.get(self._path)).version  # an earlier raise came late
+        while self._is_own:
+            assert self._version is not None
+            try:
+                self._version = await self._store.put(self._path, self._data(incarnation), self._version)
+            except (BadVersionError, NoNodeError):  # an earlier raise came late, or ZooKeeper went back
+                if await self.is_foreign():
+                    return False
+            else:
+                break
         return True
 
     def _data(self, incarnation: str) -> bytes:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from daybook.core.errors import MetadataUnavailableError
 from daybook.core.placement import BookieInfo
@@ -27,10 +28,14 @@ from daybook.metadata.store import (
     SessionExpiredError,
     StoreClosedError,
     StoreError,
+    Watch,
 )
 from daybook.runtime.logs import get_logger
 
 log = get_logger(__name__)
+
+_PAUSE_S: Final = 0.1
+"""Between attempts that failed, so that what never gets on is no loop without a pause."""
 
 
 class Registration:
@@ -137,6 +142,7 @@ class Registration:
                 log.warning(
                     "bookie is not registered; trying again", bookie=self._info.bookie, error=str(error)
                 )
+                await asyncio.sleep(_PAUSE_S)
 
     async def _make_node(self) -> None:
         """Create the node, waiting until no other process has the claim or a node in either directory."""
@@ -144,21 +150,29 @@ class Registration:
         try:
             while True:
                 async with self._changing:
-                    node = Create(self._path(self._info), info_to_json(self._info), ephemeral=True)
-                    try:
-                        is_made = await self._claim.register(watch, [node])
-                    except NodeExistsError:
-                        if not await self._is_own(node.path):
-                            continue
-                        is_made = True
-                    except (SessionExpiredError, BadVersionError):
-                        continue
+                    is_made = await self._attempt(watch)
                 if is_made:
                     log.info("bookie registered", bookie=self._info.bookie, writable=self._info.writable)
                     return
-                await watch.changed()
+                if is_made is None:
+                    await asyncio.sleep(_PAUSE_S)
+                else:
+                    await watch.changed()
         finally:
             watch.close()
+
+    async def _attempt(self, watch: Watch) -> bool | None:
+        """Whether the node is made; False while another process has the claim, None where something changed meanwhile."""
+        node = Create(self._path(self._info), info_to_json(self._info), ephemeral=True)
+        try:
+            return await self._claim.register(watch, [node])
+        except NodeExistsError:
+            if not await self._is_own(node.path):
+                return None
+            await self._claim.adopt()
+            return True
+        except (SessionExpiredError, BadVersionError, NoNodeError):
+            return None
 
     async def _is_own(self, path: str) -> bool:
         """Whether the node at `path` is of this start of this bookie."""
