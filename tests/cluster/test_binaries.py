@@ -174,7 +174,7 @@ def test_where_go_cannot_be_had_the_message_says_so(go: FakeGo, monkeypatch: pyt
     go.write("uv", "#!/bin/sh\necho no route to the index; exit 1\n")
     with pytest.raises(BinariesMissingError, match="no route to the index") as failed:
         binaries(("etcd",), say=lambda _text: None)
-    assert "Install Go 1.25" in str(failed.value)
+    assert "Install Go 1.26" in str(failed.value)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", False), ("0", False), ("1", True)])
