@@ -122,7 +122,8 @@ class Control:
         """The bookie as a whole."""
         bookie = self._bookie
         fullest = bookie.disk_watch.fullest
-        known = self._table.known()
+        guard = bookie.roll_back
+        held = self._table.known().highest_proved if guard.reason else guard.highest_held
         return pb.GetInfoResponse(
             bookie_id=bookie.settings.bookie_id,
             boot_id=bookie.boot_id,
@@ -131,14 +132,14 @@ class Control:
             read_only_reason=bookie.read_only_reason,
             capacity_bytes=fullest.capacity_bytes,
             free_bytes=fullest.free_bytes,
-            ledgers=len(known.ledger_ids),
+            ledgers=len(self._table.known_ids()),
             write_cache_bytes=self._table.storage.cache.size_bytes,
             journal_bytes=bookie.journal_bytes(),
             streams=bookie.open_streams,
             limbo_ledgers=len(self._table.limbo_marks()),
-            collection_refused=bookie.roll_back.reason,
+            collection_refused=guard.reason,
             disk_notice=bookie.link.disk_notice,
-            highest_ledger=max(known.highest_proved, bookie.roll_back.highest_held),
+            highest_ledger=max(held, guard.highest_held),
         )
 
     def list_ledgers(self, request: pb.ListLedgersRequest, _: grpc.ServicerContext) -> pb.ListLedgersResponse:

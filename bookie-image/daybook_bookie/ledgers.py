@@ -159,14 +159,19 @@ class LedgerTable:
         return sorted(found)
 
     def known(self) -> Known:
-        """What is known, and what of it proves that the ledger existed."""
+        """What is known, and what of it proves that the ledger existed.
+
+        The cache's ledgers are listed before the store is read: what is flushed meanwhile is then in one or the other.
+        """
+        with self.lock:
+            cached = [each for generation in self.storage.cache.generations for each in generation.ledgers]
         proved: set[LedgerId] = set()
         bare: set[LedgerId] = set()
         for ledger_id, record in self.storage.store.ledgers().items():
             (proved if _proves_existence(record) else bare).add(ledger_id)
-        with self.lock:
-            for generation in self.storage.cache.generations:
-                for ledger_id in generation.ledgers:
+        for begin in range(0, len(cached), LEDGERS_UNDER_LOCK):
+            with self.lock:
+                for ledger_id in cached[begin : begin + LEDGERS_UNDER_LOCK]:
                     proved.discard(ledger_id)
                     bare.discard(ledger_id)
                     if self.storage.ledger(ledger_id) is not None:
