@@ -202,8 +202,10 @@ class BookieDirectory:
         return await list_directory(self._store, self._layout.cookies)
 
     async def delete_cookie(self, bookie: BookieId, version: int) -> None:
-        """Forget a decommissioned bookie. Raises BadVersionError, NoNodeError."""
-        await self._store.delete(self._layout.cookie(bookie), version)
+        """Forget a decommissioned bookie, and a replacement that it never used. Raises BadVersionError, NoNodeError."""
+        leave = await self.replacement(bookie)
+        unused = [] if leave is None else [Delete(self._layout.replacement(bookie), leave.version)]
+        await self._store.multi([Delete(self._layout.cookie(bookie), version), *unused])
 
     async def authorise_replacement(self, bookie: BookieId, *, by: str, now_ms: int) -> None:
         """Let `bookie` start once on empty directories (rule 29), within `REPLACEMENT_VALID_MS`; asking again renews it.

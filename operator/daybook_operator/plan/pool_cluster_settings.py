@@ -6,10 +6,11 @@ after the one delay or the other by chance.
 
 from typing import Final
 
-from daybook_operator.plan.conditions import Condition, fine, wrong
+from daybook_operator.plan.conditions import Condition, find, fine, from_iso, wrong
 from daybook_operator.plan.effects import Effect, Manifest, SetLostBookieDelay
 from daybook_operator.plan.pool_move import AddressSeen, why_not_moved
-from daybook_operator.plan.pool_world import PoolWorld
+from daybook_operator.plan.pool_state import digest_of
+from daybook_operator.plan.pool_world import RECOVERY_BLOCKED, PoolWorld
 
 CLUSTER_SETTINGS: Final = "ClusterSettingsAccepted"
 
@@ -26,9 +27,9 @@ def delay_effects(world: PoolWorld) -> list[Effect]:
     )
 
 
-def cluster_settings_condition(world: PoolWorld) -> Condition:
+def cluster_settings_condition(world: PoolWorld, now_ms: int) -> Condition:
     """Whether what this pool says of the whole cluster holds."""
-    if world.address is not None and (why_not := _why_not_moved(world, world.address)):
+    if world.address is not None and (why_not := _why_not_moved(world, world.address, now_ms)):
         return wrong(
             CLUSTER_SETTINGS,
             "ZooKeeperNotAccepted",
@@ -49,20 +50,24 @@ def cluster_settings_condition(world: PoolWorld) -> Condition:
     )
 
 
-def moves_to(world: PoolWorld) -> str:
+def moves_to(world: PoolWorld, now_ms: int) -> str:
     """ZooKeeper's new address, if the pool uses it from here on; else ""."""
-    if world.address is None or _why_not_moved(world, world.address):
+    if world.address is None or _why_not_moved(world, world.address, now_ms):
         return ""
     return world.address.zookeeper
 
 
-def _why_not_moved(world: PoolWorld, address: AddressSeen) -> str:
+def _why_not_moved(world: PoolWorld, address: AddressSeen, now_ms: int) -> str:
     boots = {b: info.boot_id for b, info in world.cluster.bookies.items()} if world.cluster else None
+    told = find(world.status.get("conditions") or (), RECOVERY_BLOCKED)
+    was_silent = boots is None and told is not None and told["status"] == "Unknown"
     return why_not_moved(
         address,
         instance_id=world.instance_id,
         was_reached=bool(world.cluster or world.recovery.bookies_digest),
         boots=boots,
+        had_these=digest_of(address.boots) == world.recovery.bookies_digest,
+        silent_ms=now_ms - from_iso(told["lastTransitionTime"]) if told is not None and was_silent else 0,
     )
 
 

@@ -90,7 +90,7 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
         *growth.step.conditions,
         disk_condition(world),
         recovery_condition(world),
-        cluster_settings_condition(world),
+        cluster_settings_condition(world, now_ms),
         scale.condition,
     ]
     status = status_of(
@@ -115,7 +115,7 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
         *lost.step.effects,
         *rolling.step.effects,
         *draining.step.effects,
-        *_told_of_move(world),
+        *_told_of_move(world, now_ms),
     ]
     steps = (growth.step, rolling.step, draining.step)
     return finish(
@@ -209,9 +209,9 @@ def _has_failed(world: PoolWorld, effect: Effect) -> bool:
     return part_of(effect, world.drain) in world.failed
 
 
-def _told_of_move(world: PoolWorld) -> list[Effect]:
+def _told_of_move(world: PoolWorld, now_ms: int) -> list[Effect]:
     """The status, which comes last, is what moves the pool: whatever reads it finds ZooKeeper there from then on."""
-    if not (new := moves_to(world)):
+    if not (new := moves_to(world, now_ms)):
         return []
     text = f"ZooKeeper of {world.cluster_ref} answers at {new} as well: it is used from here on, and the bookies roll."
     return [Report(world.ref, EventType.NORMAL, "ZooKeeperMoved", text)]

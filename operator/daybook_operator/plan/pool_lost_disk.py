@@ -128,4 +128,6 @@ def under_repair(world: PoolWorld) -> set[BookieId]:
         *((pool.get("status") or {}).get("recovery", {}).get("replacedBookies", ()) for pool in world.others)
     )
     not_back = {bookie for bookie in replaced if bookie in seen.cookies and bookie not in seen.bookies}
-    return not_back - disks_lost(world) | seen.replacements | seen.in_limbo | seen.untold.keys()
+    return (
+        not_back - disks_lost(world) | (seen.replacements & seen.cookies) | seen.in_limbo | seen.untold.keys()
+    )

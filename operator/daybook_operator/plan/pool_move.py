@@ -4,7 +4,8 @@ The address that the status has is the one that is used; the spec's takes its pl
 pool answers there, since bookies that were sent to another one would find their ledgers deleted. The same instance id is
 not enough while the present address answers too: a copy of an ensemble has it as well, and two ensembles that both live
 would each let other ledgers change. So both have to list the same bookies, by the boots of their processes, which are
-ephemeral and in no copy.
+ephemeral and in no copy. An address that does not answer at one look is not gone: until it has been silent for long, the
+bookies that were last seen there must be the ones that are registered at the new one.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from daybook.core.ids import BookieId
 from daybook_operator.plan.effects import ClusterRef, Manifest
 
 FORMER_MAX: Final = 8
+SILENT_MS: Final = 600_000
+"""So long an address has to be silent before it counts as gone: no election and no restart of an ensemble takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,14 @@ def why_not_moved(
     instance_id: str,
     was_reached: bool,
     boots: Mapping[BookieId, str] | None,
+    had_these: bool,
+    silent_ms: int,
 ) -> str:
     """Why the address is not used; "" if it is from here on.
 
     `instance_id` is the pool's cluster's, "" if it was never noted; `was_reached`: whether its ZooKeeper ever answered;
-    `boots` are those of the bookies that are registered where the pool is now, None if nobody answers there.
+    `boots` are those of the bookies that are registered where the pool is now, None if nobody answers there, and has not
+    for `silent_ms`; `had_these`: the bookies at the new address are those that were last seen at the present one.
     """
     if not instance_id and not was_reached:
         return ""  # no bookie ever belonged to anything: the address was wrong from the beginning
@@ -56,6 +62,15 @@ def why_not_moved(
         return seen.trouble
     if seen.instance_id != instance_id:
         return f"another cluster answers there: its instance is {seen.instance_id}, this pool's {instance_id}"
+    if boots is None and not had_these and silent_ms < SILENT_MS:
+        return (
+            "its present address does not answer just now, so a copy cannot be told apart: the change waits until it answers, or "
+            f"has been silent for {SILENT_MS // 60_000} minutes"
+        )
+    if boots is not None and not boots and not seen.boots:
+        return (
+            "no bookie is registered at either address, so a copy cannot be told apart: start a bookie first"
+        )
     if boots is not None and dict(boots) != dict(seen.boots):
         return (
             "other bookies are registered there than at the present address: it is another ensemble, a copy for instance, "

@@ -13,7 +13,7 @@ from daybook.core.ids import BookieId
 from daybook.core.placement import BookieInfo
 from daybook_operator.plan.conditions import Condition, fine, from_iso, iso, unknown, wrong
 from daybook_operator.plan.lost_ledgers import Verdict, deletion_of
-from daybook_operator.plan.pool_state import Recovery, whole
+from daybook_operator.plan.pool_state import Recovery, digest_of, whole
 from daybook_operator.plan.pool_world import ClusterSeen, PoolWorld
 
 FULLY_REPLICATED: Final = "FullyReplicated"
@@ -73,8 +73,7 @@ def remembered(world: PoolWorld, seen: ClusterSeen, now_ms: int) -> Recovery:
     Not before any audit that is known: the clock of the operator that began it may be ahead of this one's.
     """
     before = replace(world.recovery, replaced=world.recovery.replaced | seen.replacements)
-    boots = "\n".join(f"{bookie} {info.boot_id}" for bookie, info in sorted(seen.bookies.items()))
-    digest = hashlib.sha256(boots.encode()).hexdigest()[:16]
+    digest = digest_of({bookie: info.boot_id for bookie, info in seen.bookies.items()})
     if digest == before.bookies_digest:
         return before
     changed_ms = max(whole(now_ms), clean_audit_began_ms(world) or 0)

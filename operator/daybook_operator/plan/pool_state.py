@@ -3,6 +3,7 @@
 Everything else of the status is written for people alone, and never read back.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -161,6 +162,12 @@ class Recovery:
             return cls(str(record["bookiesDigest"]), from_iso(record["bookiesChangedAt"]), audited, replaced)
         except (AttributeError, KeyError, TypeError, ValueError):
             return cls()
+
+
+def digest_of(boots: Mapping[BookieId, str]) -> str:
+    """The registered bookies and their processes in a few characters, to be remembered."""
+    text = "\n".join(f"{bookie} {boot_id}" for bookie, boot_id in sorted(boots.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def whole(at_ms: int) -> int:

@@ -18,11 +18,10 @@ from daybook_operator.plan.pool_pod import selector
 from daybook_operator.plan.pool_replication import Replication
 from daybook_operator.plan.pool_roll import PROGRESSING, Rolling
 from daybook_operator.plan.pool_topology import Placing, rack_path
-from daybook_operator.plan.pool_world import PodSeen, PoolWorld
+from daybook_operator.plan.pool_world import RECOVERY_BLOCKED, PodSeen, PoolWorld
 from daybook_operator.plan.quantities import in_words
 
 DISK_PRESSURE: Final = "DiskPressure"
-RECOVERY_BLOCKED: Final = "RecoveryBlocked"
 _WORDS_MAX: Final = 400
 
 
@@ -210,7 +209,10 @@ def status_of(
         "phase": phase(world, conditions, growing=growth.growing, rolling=rolling, draining=draining),
         "message": message([*waits, *(each for each in conditions if each.type == PROGRESSING)]),
         "metadata": metadata_record(
-            world.cluster_ref, moves_to(world), world.instance_id, world.status.get("metadata") or {}
+            world.cluster_ref,
+            moves_to(world, now_ms),
+            world.instance_id,
+            world.status.get("metadata") or {},
         ),
         "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(world).items())),
         "replicas": replicas,

@@ -29,6 +29,7 @@ POOL_LABEL: Final = "daybook.dev/pool"
 RACK_LABEL: Final = "daybook.dev/rack"
 OWNER_ANNOTATION: Final = "daybook.dev/owner-uid"
 APPLIED_ANNOTATION: Final = "daybook.dev/applied"
+RECOVERY_BLOCKED: Final = "RecoveryBlocked"
 
 ROLES: Final = ("journal", "store")
 MEND_LEDGER: Final = "Mend or delete that ledger; bookies and other ledgers go on meanwhile."

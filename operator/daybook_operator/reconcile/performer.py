@@ -299,10 +299,14 @@ class Performer:
 
 
 async def _refuse_beside_another(link: ClusterLink, bookie: str) -> None:
-    """Two pools may have found a disk lost at one time (rule 29). Raises MetadataError."""
+    """Two pools may have found a disk lost at one time (rule 29). Raises MetadataError.
+
+    A replacement of a bookie without a cookie is of one that was forgotten since, and owes nothing.
+    """
     layout = link.client.layout
     await link.client.store.sync(layout.replacements)
-    others = set(await list_directory(link.client.store, layout.replacements)) - {bookie}
+    authorised = set(await list_directory(link.client.store, layout.replacements))
+    others = authorised & set(await link.client.directory.cookies()) - {bookie}
     if others:
         msg = f"the replacement of {min(others)} is authorised just now, and bookies are replaced one after the other"
         raise MetadataError(msg)

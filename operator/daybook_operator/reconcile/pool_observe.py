@@ -18,7 +18,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.metadata.instance import read_instance
 from daybook.metadata.tree import list_directory
 from daybook_operator.clusters import ClusterLink
-from daybook_operator.kube import Object
+from daybook_operator.kube import KubeError, Object
 from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.pool_drain import victim_of
@@ -140,6 +140,8 @@ class PoolObserver:
         try:
             link = await self._world.clusters.link(world.cluster_ref)
             seen = await self._cluster(link, world)
+        except KubeError:
+            raise  # it says nothing of ZooKeeper
         except DaybookError as error:
             return replace(world, cluster=None, cluster_trouble=str(error))
         foreign = {each for each in seen.bookies.keys() | seen.cookies if world.ordinal_of(each) is None}
@@ -190,10 +192,14 @@ class PoolObserver:
 
     async def _with_limbo(self, link: ClusterLink, world: PoolWorld, seen: ClusterSeen) -> ClusterSeen:
         """Ask who may be in limbo: a bookie that ran at the last clean audit, and still does, is not."""
-        listings = BookieListings(link.client.channels, calls_max=1)
-        found = await listings.limbo(unaudited(world.recovery, seen))
+        channels = link.client.channels
+        channels.bookies_changed(seen.bookies)  # its own news of them may come later
+        asked = unaudited(world.recovery, seen)
+        unreached = {bookie: "it cannot be reached yet" for bookie in asked if channels.calls(bookie) is None}
+        listings = BookieListings(channels, calls_max=1)
+        found = await listings.limbo(asked)
         in_limbo = frozenset(bookie for bookies in found.values() for bookie in bookies)
-        return replace(seen, in_limbo=in_limbo, untold=dict(listings.silent))
+        return replace(seen, in_limbo=in_limbo, untold={**unreached, **listings.silent})
 
     async def _surveyed(self, link: ClusterLink, world: PoolWorld, seen: ClusterSeen) -> ClusterSeen:
         known = replace(world, cluster=seen)

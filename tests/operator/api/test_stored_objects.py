@@ -45,7 +45,9 @@ def test_what_was_applied_needs_no_second_apply(
         configuration = load_configuration(control_plane.kubeconfig)
         kube = Kube(configuration, threads=1, timeout_s=30, metrics=OperatorMetrics())
         for wanted in (service_account(world), service(world), stateful_set(world, 0)):
-            stored = await kube.apply(wanted)  # asked for later, it may be gone: its owner is of this test alone
+            stored = await kube.apply(
+                wanted
+            )  # asked for later, it may be gone: its owner is of this test alone
             assert apply_if_needed(wanted, stored) == ()
         kube.close()
 

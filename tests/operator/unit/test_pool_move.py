@@ -9,6 +9,7 @@ from daybook_operator.plan.effects import ClusterRef, Report, SetStatus
 from daybook_operator.plan.pool_decide import decide
 from daybook_operator.plan.pool_move import (
     FORMER_MAX,
+    SILENT_MS,
     AddressSeen,
     address_to_look_at,
     is_where_it_was,
@@ -88,12 +89,37 @@ def test_what_is_not_the_same_is_told_and_nothing_moves(sim: PoolSim, seen: dict
 def test_an_address_that_died_is_left_for_the_one_that_the_cluster_was_restored_at(sim: PoolSim) -> None:
     sim.has_zookeeper = False
     looked_at(sim, boots={})
+    assert sim.manifest["status"]["metadata"]["zookeeper"] == "zk:2181", (
+        "one look without an answer proves nothing"
+    )
+    assert "does not answer just now" in sim.condition("ClusterSettingsAccepted")["message"]
+    sim.now_ms += SILENT_MS - 2_000
+    looked_at(sim, boots={})
+    assert sim.manifest["status"]["metadata"]["zookeeper"] == "zk:2181"
+    sim.now_ms += 4_000
+    looked_at(sim, boots={})
     assert sim.manifest["status"]["metadata"]["zookeeper"] == NEW
     other = grown()
     other.manifest["spec"]["metadata"] = {"zookeeper": NEW}
     other.has_zookeeper = False
     looked_at(other, instance_id="instance-2", boots={})
+    other.now_ms += 2 * SILENT_MS
+    looked_at(other, instance_id="instance-2", boots={})
     assert other.manifest["status"]["metadata"]["zookeeper"] == "zk:2181"
+
+
+def test_an_address_without_an_answer_is_left_at_once_for_where_its_bookies_are(sim: PoolSim) -> None:
+    sim.has_zookeeper = False
+    looked_at(sim)
+    assert sim.manifest["status"]["metadata"]["zookeeper"] == NEW
+
+
+def test_a_copy_is_refused_also_at_a_look_that_the_ensemble_does_not_answer(sim: PoolSim) -> None:
+    copy = {"data.bk-0": "boot-of-yesterday"}
+    looked_at(sim, boots=copy)
+    sim.has_zookeeper = False
+    looked_at(sim, boots=copy)
+    assert sim.manifest["status"]["metadata"]["zookeeper"] == "zk:2181"
 
 
 def test_a_pool_that_never_reached_a_zookeeper_takes_what_is_named_next() -> None:
@@ -125,14 +151,30 @@ def test_a_pool_of_an_older_operator_has_to_be_known_first(sim: PoolSim) -> None
     st.booleans(),
     st.none() | st.dictionaries(st.sampled_from(["b0", "b1"]), st.sampled_from(["x", "y"])),
     st.dictionaries(st.sampled_from(["b0", "b1"]), st.sampled_from(["x", "y"])),
+    st.booleans(),
+    st.sampled_from([0, SILENT_MS - 1, SILENT_MS]),
 )
 def test_nobody_who_was_reached_moves_to_another_cluster_or_to_a_copy_beside_it(
-    known: str, found: str, was_reached: bool, boots: dict[str, str] | None, there: dict[str, str]
+    known: str,
+    found: str,
+    was_reached: bool,
+    boots: dict[str, str] | None,
+    there: dict[str, str],
+    had_these: bool,
+    silent_ms: int,
 ) -> None:
     seen = AddressSeen(NEW, found, there, trouble="" if found else "no answer")
-    moves = not why_not_moved(seen, instance_id=known, was_reached=was_reached, boots=boots)
+    moves = not why_not_moved(
+        seen,
+        instance_id=known,
+        was_reached=was_reached,
+        boots=boots,
+        had_these=had_these,
+        silent_ms=silent_ms,
+    )
     if known or was_reached:
         assert not moves or (known == found != "" and boots in (None, there))
+        assert not moves or boots or (boots is None and (had_these or silent_ms >= SILENT_MS))
 
 
 def test_former_addresses_are_few_and_the_present_one_is_none_of_them() -> None:
