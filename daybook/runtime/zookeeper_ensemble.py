@@ -225,8 +225,12 @@ def ask_other(host: str, port: int) -> Answer | None:
     try:
         with urllib.request.urlopen(f"http://{host}:{port}/ensemble", timeout=ANSWER_TIMEOUT_S) as reply:
             found = json.loads(reply.read(1024))
-            told = (bool(found[each]) for each in ("waits", "serves"))
-            return Answer(int(found["servers"]), *told, has_data=bool(found.get("has_data", False)))
+            return Answer(
+                int(found["servers"]),
+                waits=bool(found["waits"]),
+                serves=bool(found["serves"]),
+                has_data=bool(found.get("has_data", False)),
+            )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
