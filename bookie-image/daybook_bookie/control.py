@@ -122,8 +122,7 @@ class Control:
         """The bookie as a whole."""
         bookie = self._bookie
         fullest = bookie.disk_watch.fullest
-        guard = bookie.roll_back
-        held = self._table.known().highest_proved if guard.reason else guard.highest_held
+        known, guard = self._table.known(), bookie.roll_back
         return pb.GetInfoResponse(
             bookie_id=bookie.settings.bookie_id,
             boot_id=bookie.boot_id,
@@ -132,14 +131,14 @@ class Control:
             read_only_reason=bookie.read_only_reason,
             capacity_bytes=fullest.capacity_bytes,
             free_bytes=fullest.free_bytes,
-            ledgers=len(self._table.known_ids()),
+            ledgers=len(known.ledger_ids),
             write_cache_bytes=self._table.storage.cache.size_bytes,
             journal_bytes=bookie.journal_bytes(),
             streams=bookie.open_streams,
             limbo_ledgers=len(self._table.limbo_marks()),
             collection_refused=guard.reason,
             disk_notice=bookie.link.disk_notice,
-            highest_ledger=max(held, guard.highest_held),
+            highest_ledger=max(known.highest_proved, guard.highest_held),
         )
 
     def list_ledgers(self, request: pb.ListLedgersRequest, _: grpc.ServicerContext) -> pb.ListLedgersResponse:
