@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import daybook
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.paths import ROOT
 
 
 def test_import_loads_nothing_that_a_user_has_not_asked_for() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.paths import ROOT
+
 CODE_FOLDERS = ("daybook", "bookie-image", "broker-image", "operator", "spark-jobs", "tests", "bench")
 TEXT_SUFFIXES = {"", ".cfg", ".json", ".md", ".proto", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
 GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")

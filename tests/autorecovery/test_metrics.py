@@ -1,13 +1,13 @@
 """The list of metrics is an interface: dashboards and alerts break when a name changes."""
 
 import asyncio
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from daybook.client.autorecovery.auditor import LedgerAudits
 from daybook.client.autorecovery.metrics import AuditorMetrics, WorkerMetrics
 from tests.autorecovery.kit import SETTINGS, FakeCluster, run
+from tests.paths import ROOT
 
 AUDITOR = """
 audit_bookies_time_seconds elected fully_replicated num_bookie_audits_delayed num_ledgers_by_reason
@@ -32,7 +32,7 @@ def test_the_list_of_metrics() -> None:
 
 
 def test_the_documentation_names_them_all() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert sorted(name for name in NAMES if f"| `{name}` |" not in text) == []
 
 

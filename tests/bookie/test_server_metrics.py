@@ -1,9 +1,9 @@
 """The list of metrics is an interface: dashboards and alerts break when a name changes."""
 
-from pathlib import Path
-
 from daybook_bookie.metrics import BookieMetrics
 from prometheus_client import CollectorRegistry
+
+from tests.paths import ROOT
 
 NAMES = """
 add_entry_bytes add_entry_entries add_entry_frames add_entry_messages add_entry_rejected add_entry_seconds attach
@@ -22,5 +22,5 @@ def test_the_list_of_metrics() -> None:
 
 
 def test_the_documentation_names_them_all() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert [name for name in NAMES.split() if f"| `{name}` |" not in text] == []

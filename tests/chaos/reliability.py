@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final, TypeAlias
 
-from tests.chaos.records import ROOT
+from tests.paths import ROOT
 from tests.sim.regressions import REGRESSIONS
 from tests.sim.trace import STATES
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.chaos.records import ROOT
+from tests.paths import ROOT
 
 PROGRAM = """
 import socket

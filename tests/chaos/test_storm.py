@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.faults import Deck
-from tests.chaos.records import ROOT, VARIABLE
+from tests.chaos.records import VARIABLE
+from tests.paths import ROOT
 
 SEED = 3
 MINUTES = 0.15

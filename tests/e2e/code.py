@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 PACKAGES: Final[Mapping[str, Path]] = {
     "daybook": Path("daybook"),
     "daybook_bookie": Path("bookie-image/daybook_bookie"),

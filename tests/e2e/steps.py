@@ -8,8 +8,9 @@ from typing import Final
 import yaml
 
 from tests.e2e.repairs import StepError
-from tests.e2e.world import NAMESPACE, POOL, RELEASE, ROOT, NotYet, Object, World, now
+from tests.e2e.world import NAMESPACE, POOL, RELEASE, NotYet, Object, World, now
 from tests.images.build import image_name
+from tests.paths import ROOT
 
 READY_S: Final = 300.0
 SETTLE_S: Final = 600.0

@@ -17,10 +17,10 @@ from tests.cluster.node_files import DOMAIN, GATEWAY
 from tests.cluster.nodes import NodeCluster
 from tests.e2e.code import IN_POD
 from tests.e2e.repairs import Repairs, StepError
+from tests.paths import ROOT
 
 Object: TypeAlias = dict[str, Any]
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 NAMESPACE: Final = "data"
 RELEASE: Final = "daybook"
 POOL: Final = "bk"

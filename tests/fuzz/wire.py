@@ -28,6 +28,7 @@ from daybook.wire.service import BookieStub
 from tests.bookie.server_kit import KEY, MIB, WAIT_S, Stream, eventually
 from tests.chaos.records import commit, write_record
 from tests.fuzz.attacks import ATTACKS, HealthyClient
+from tests.paths import ROOT
 
 GROWTH_BYTES_MAX: Final = 256 * MIB
 """Write cache (two of 32 MiB), the journal's queue (32), some messages of 16 and what gRPC holds of them."""
@@ -43,7 +44,7 @@ class Process:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.fuzz.bookie_process", str(directory)],
-                cwd=Path(__file__).resolve().parents[2],
+                cwd=ROOT,
                 stdout=log,
                 stderr=log,
             )

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.fixtures.package_index import find_uv, user_cache
+from tests.paths import ROOT
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 TARGETS: Final = ("bookie", "operator", "zookeeper")
 SOURCES: Final = ("Dockerfile", "images", "uv.lock", "pyproject.toml", "daybook", "bookie-image", "operator")
 NOT_IN_KEY: Final = ("README.md", "LICENSE")

@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 TEXT: Final = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
 TARGETS: Final = ("bookie", "operator", "zookeeper")
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.integration.history import History, Kind, LedgerHistory
 from tests.integration.recorded import load, save
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LEDGERS = 3
 ENTRIES = 40
 SEEDS = range(30)

@@ -12,16 +12,16 @@ import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
 
 from tests.mutants import catalog
+from tests.paths import ROOT
 
 Patch: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
-_PAGE: Final = Path(__file__).resolve().parents[2] / "docs/protocol.md"
+_PAGE: Final = ROOT / "docs/protocol.md"
 
 _BROKER: Final = "topics come with the broker"
 

@@ -24,8 +24,8 @@ import pytest
 
 from tests.mutants import plugin
 from tests.mutants.registry import Mutant
+from tests.paths import ROOT
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 TEST_SECONDS_MAX: Final = 120
 _GRACE_SECONDS: Final = 30
 _FORK: Final = multiprocessing.get_context("fork")

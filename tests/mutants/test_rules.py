@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from tests.mutants.registry import LISTED, RULES, WAITING, load_catalog, registered
-from tests.mutants.runner import ROOT, has_test
+from tests.mutants.runner import has_test
+from tests.paths import ROOT
 
 _TEST_OF_RULE = re.compile(r"^\s*(?:async )?def test_rule_(\d\d)_|^TestRule(\d\d)\w* = ", re.MULTILINE)
 

@@ -4,7 +4,8 @@ import json
 import subprocess
 import sys
 
-from tests.mutants.runner import ROOT, has_test
+from tests.mutants.runner import has_test
+from tests.paths import ROOT
 
 SCRIPT = """
 import json, sys

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from http import HTTPStatus
 from itertools import count
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,8 +16,9 @@ from kubernetes import client
 from tests.cluster.binaries import CONTROL_PLANE, WITHOUT, BinariesMissingError, binaries, left_out
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
+from tests.paths import ROOT
 
-CRDS: Final = Path(__file__).resolve().parents[2] / "crds"
+CRDS: Final = ROOT / "crds"
 RESTRICTED: Final = {
     "pod-security.kubernetes.io/enforce": "restricted",
     "pod-security.kubernetes.io/enforce-version": "latest",

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos.records import commit
+from tests.paths import ROOT
 from tests.slo.notes import VARIABLE
-from tests.slo.page import PAGE, RECORDS, ROOT, load, page
+from tests.slo.page import PAGE, RECORDS, load, page
 
 TESTS: Final = ("tests/integration/test_slo.py", "tests/integration/test_matrix.py")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeAlias
 
+from tests.paths import ROOT
 from tests.slo.cases import QUORUMS
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 RECORDS: Final = ROOT / "docs" / "records" / "slo.jsonl"
 PAGE: Final = ROOT / "docs" / "slo.md"
 

@@ -12,8 +12,8 @@ from daybook.core.stream import FrameFailure, StreamAnswer, StreamError
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire import messages
 from daybook.wire.messages import ReadHeader
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FAILURES = (FrameFailure(7, 0, Code.FENCED), FrameFailure(2**40, 3, Code.BAD_FRAME))
 READ = ReadHeader(Code.OK, 41, 17, 12_345, limbo=True, damaged=((3, 5), (9, 9)))
 

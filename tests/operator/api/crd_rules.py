@@ -6,14 +6,14 @@ A case names its rule by its place in the schema and the beginning of its messag
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from tests.operator.api.rest import Object, ledger, pool, topic
+from tests.paths import ROOT
 
-CRDS: Final = Path(__file__).resolve().parents[3] / "crds"
+CRDS: Final = ROOT / "crds"
 BASES: Final = {"BookiePool": pool, "Ledger": ledger, "Topic": topic}
 
 

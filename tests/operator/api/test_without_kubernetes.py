@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.binaries import ASSETS, WITHOUT
+from tests.paths import ROOT
 
 ONE_TEST = "tests/operator/api/test_harness.py::test_what_kubectl_says_reaches_the_test"
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def _run(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -11,8 +10,8 @@ import yaml
 
 from tests.cluster.binaries import KUBERNETES, WITHOUT, BinariesMissingError, binaries, left_out
 from tests.cluster.control_plane import ControlPlane
+from tests.paths import ROOT
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 CHART: Final = ROOT / "charts" / "daybook"
 RELEASE: Final = "daybook"
 

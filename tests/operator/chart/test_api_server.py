@@ -10,7 +10,8 @@ from kubernetes import client
 from tests.bookie.server_kit import eventually
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
-from tests.operator.chart.conftest import CHART, RELEASE, ROOT, HelmError, Object, Render, of_kind
+from tests.operator.chart.conftest import CHART, RELEASE, HelmError, Object, Render, of_kind
+from tests.paths import ROOT
 
 FOREIGN: Final = ("Certificate", "Issuer", "ServiceMonitor", "PodMonitor", "PrometheusRule")
 """Kinds of other projects' CRDs, which a bare API server does not know."""

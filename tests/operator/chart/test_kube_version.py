@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from tests.cluster.binaries import KUBERNETES
-from tests.operator.chart.conftest import CHART, ROOT, HelmError, Render
+from tests.operator.chart.conftest import CHART, HelmError, Render
+from tests.paths import ROOT
 
 SINCE: Final = {
     "selectableFields": 31,  # of a CRD's version; on by default

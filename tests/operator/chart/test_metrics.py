@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from daybook.client.autorecovery.metrics import AuditorMetrics, WorkerMetrics
 from daybook.runtime.metrics import new_registry
-from tests.operator.chart.conftest import CHART, ROOT
+from tests.operator.chart.conftest import CHART
+from tests.paths import ROOT
 
 _NAME: Final = re.compile(r"\b(?:daybook|zk|process|python)_[a-z0-9_]+\b")
 _ROW: Final = re.compile(r"^\| `(\w+)` \| (counter|gauge|histogram)", re.MULTILINE)

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from daybook.metadata.zookeeper_settings import zookeeper_options
-from tests.operator.chart.conftest import CHART, ROOT, HelmError, Object, Render, of_kind
+from tests.operator.chart.conftest import CHART, HelmError, Object, Render, of_kind
+from tests.paths import ROOT
 
 EVERYTHING: Final = {
     "tls": {"enabled": True, "certManager": {"enabled": True, "pools": [{"name": "secure"}]}},

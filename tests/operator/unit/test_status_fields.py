@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -25,8 +24,9 @@ from daybook.metadata.tasks import RepairTask
 from tests.operator.unit import test_ledger_plan as ledgers
 from tests.operator.unit.pool_facts import pool_manifest
 from tests.operator.unit.pool_sim import PoolSim, grown
+from tests.paths import ROOT
 
-CRDS: Final = Path(__file__).resolve().parents[3] / "crds"
+CRDS: Final = ROOT / "crds"
 Schema = Mapping[str, Any]
 
 
