@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         RecoveryFailedError,
         UnauthorizedError,
     )
-    from daybook.core.frame import Entry
+    from daybook.core.format.frame import Entry
 
     __version__: str
 
@@ -62,7 +62,7 @@ __all__ = [
 
 _HOMES: Final = {
     "Client": "daybook.client.client",
-    "Entry": "daybook.core.frame",
+    "Entry": "daybook.core.format.frame",
     "Ledger": "daybook.client.ledger",
     "Reader": "daybook.client.reader",
     "connect": "daybook.client.client",

@@ -13,9 +13,9 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Final
 
-from daybook.core.bookie import BookieLedger, LacAnswer
+from daybook.core.bookie.ledger import BookieLedger, LacAnswer
 from daybook.core.errors import Code, FrameError
-from daybook.core.frame import Buffer, FrameHeader, check_body, split_message
+from daybook.core.format.frame import Buffer, FrameHeader, check_body, split_message
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers, StreamError
 from daybook.runtime.clock import monotonic_ms

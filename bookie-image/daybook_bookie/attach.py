@@ -11,10 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from daybook.core.bookie import AttachVerdict, Purpose
+from daybook.core.bookie.ledger import AttachVerdict, Purpose
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 from daybook_bookie.append import AppendStream

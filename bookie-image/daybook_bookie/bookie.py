@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Final
 
 from daybook.core.errors import Code
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.logs import get_logger
 from daybook_bookie.append import AppendContext, AppendStream
 from daybook_bookie.attach import Attacher

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import grpc
 
-from daybook.core.bookie import LacAnswer
+from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import LedgerId
 from daybook.runtime.clock import monotonic_ms

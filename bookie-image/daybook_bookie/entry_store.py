@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-from daybook.core.block import Block
+from daybook.core.format.block import Block
 from daybook.core.ids import EntryId, LedgerId
 from daybook_bookie.journal_format import Position
 from daybook_bookie.ledger_record import LedgerRecord

@@ -7,7 +7,7 @@ must wait puts the fence into the journal behind what is queued, and one group m
 from functools import partial
 from typing import Final
 
-from daybook.core.bookie import AttachVerdict, LacAnswer
+from daybook.core.bookie.ledger import AttachVerdict, LacAnswer
 from daybook.core.errors import Code
 from daybook.core.ids import LedgerId
 from daybook_bookie.journal_thread import Barrier, JournalThread

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook_bookie.journal_thread import Barrier, JournalThread

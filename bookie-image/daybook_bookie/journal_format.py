@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from daybook.core.errors import FrameError
-from daybook.core.frame import Buffer, check_body, decode_header
+from daybook.core.format.frame import Buffer, check_body, decode_header
 from daybook_bookie.records import Record, RecordKind, is_known
 from daybook_bookie.storage_errors import JournalCorruptError
 

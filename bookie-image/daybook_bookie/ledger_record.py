@@ -14,9 +14,9 @@ from typing import Final
 from crc32c import crc32c
 
 from daybook.core.errors import IntervalError
-from daybook.core.frame import ledger_seed
+from daybook.core.format.frame import ledger_seed
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import MAX_ID, NO_ENTRY, EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
 from daybook_bookie.journal_format import START, Position
 from daybook_bookie.records import NONCE_BYTES
 from daybook_bookie.storage_errors import CorruptStoreError, StoreRefusedError

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from daybook.core.bookie import BookieLedger, LedgerRecord
+from daybook.core.bookie.ledger import BookieLedger, LedgerRecord
 from daybook.core.errors import Code
-from daybook.core.frame import Buffer, FrameHeader
+from daybook.core.format.frame import Buffer, FrameHeader
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY, LedgerId
-from daybook.core.intervals import IntervalSet
 from daybook.runtime.clock import unix_ms
 from daybook_bookie import ledger_record
 from daybook_bookie.disk_watch import SpaceState

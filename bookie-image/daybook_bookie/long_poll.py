@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from daybook.core.bookie import LacAnswer
+from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.ids import EntryId, LedgerId
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger

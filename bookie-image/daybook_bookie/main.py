@@ -51,7 +51,7 @@ def start(
     """Serve until SIGTERM. Every setting also has a variable DAYBOOK_BOOKIE_…, and a name in the file."""
     flags = {name: value for name, value in locals().items() if name != "config"}
     _use_allocator()
-    from daybook.core.exits import EXIT_NOT_STARTED
+    from daybook.core.bookie.exits import EXIT_NOT_STARTED
     from daybook.runtime.logs import configure_logs
     from daybook.runtime.settings import SettingsError, load_settings
     from daybook_bookie.process import run

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 
 from daybook.core.errors import DaybookError, MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.claim import Claim, SupersededError
 from daybook.metadata.layout import Layout

@@ -10,10 +10,10 @@ is taken without asking anyone, and one of an impossible ledger would stop the s
 from collections.abc import Callable
 from typing import Final
 
-from daybook.core.bookie import AttachVerdict
+from daybook.core.bookie.ledger import AttachVerdict
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.runtime.logs import get_logger
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.records import PASSWORD_HASH_BYTES_MAX

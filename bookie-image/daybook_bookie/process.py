@@ -13,15 +13,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Final
 
-from daybook.core.errors import DaybookError
-from daybook.core.exits import (
+from daybook.core.bookie.exits import (
     EXIT_DISK_LOST,
     EXIT_FORGOTTEN,
     EXIT_NOT_STARTED,
     EXIT_STORAGE_FAILED,
     EXIT_SUPERSEDED,
 )
-from daybook.core.placement import BookieInfo
+from daybook.core.errors import DaybookError
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store import MetadataStore
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.metadata.zookeeper_acl import acl_of_nodes

@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import Final, NamedTuple, Protocol
 
-from daybook.core.block import (
+from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.errors import Code, FrameError
+from daybook.core.format.block import (
     Block,
     cut_rows,
     decode_block,
@@ -18,9 +20,7 @@ from daybook.core.block import (
     rows_between,
     rows_that_fit,
 )
-from daybook.core.bookie import BookieLedger
-from daybook.core.errors import Code, FrameError
-from daybook.core.frame import Buffer
+from daybook.core.format.frame import Buffer
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb

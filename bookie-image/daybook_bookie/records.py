@@ -8,7 +8,7 @@ import struct
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from daybook.core.frame import Buffer
+from daybook.core.format.frame import Buffer
 from daybook.core.ids import LedgerId
 
 NONCE_BYTES: Final = 16

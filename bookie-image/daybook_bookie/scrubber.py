@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from daybook.core.errors import FrameError
-from daybook.core.frame import decode_entries, decode_header
+from daybook.core.format.frame import decode_entries, decode_header
 from daybook.core.ids import EntryId, LedgerId
 from daybook.runtime.logs import get_logger
 from daybook_bookie.entry_store import EntryStore

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Self
 
 from daybook.core.errors import DaybookError
-from daybook.core.frame import Buffer, FrameHeader
+from daybook.core.format.frame import Buffer, FrameHeader
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import LedgerId
-from daybook.core.intervals import IntervalSet
 from daybook_bookie import store_write
 from daybook_bookie.disk import Disk
 from daybook_bookie.entry_store import EntryStore

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from daybook.core.frame import FRAME_BYTES_TARGET
+from daybook.core.format.frame import FRAME_BYTES_TARGET
 from daybook.core.ids import MESSAGE_BYTES_MAX
 
 MIB: Final = 1024 * 1024

@@ -9,7 +9,8 @@ are those of a sound one beside an entry that was lost, since they may be the la
 import struct
 from typing import Any, Final
 
-from daybook.core.block import (
+from daybook.core.errors import FrameError
+from daybook.core.format.block import (
     Block,
     block_entry_ids,
     cut_payload_bytes,
@@ -21,9 +22,8 @@ from daybook.core.block import (
     rows_that_fit,
     sound_parts,
 )
-from daybook.core.errors import FrameError
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
 from daybook_bookie.storage_errors import CorruptStoreError
 
 _KEY: Final = struct.Struct(">QQ")

@@ -12,7 +12,7 @@ from typing import Final
 
 import lmdb
 
-from daybook.core.block import (
+from daybook.core.format.block import (
     Block,
     block_entry_ids,
     cut_rows,
@@ -22,8 +22,8 @@ from daybook.core.block import (
     sound_parts,
     untangle,
 )
+from daybook.core.format.intervals import Interval, IntervalSet, clip
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
-from daybook.core.intervals import Interval, IntervalSet, clip
 from daybook.runtime.logs import get_logger
 from daybook_bookie.entry_store import Blocks, EntryStore, LedgerChange
 from daybook_bookie.journal_format import Position

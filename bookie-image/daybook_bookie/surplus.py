@@ -1,16 +1,16 @@
 """Removal of replicas that metadata no longer places on this bookie: a repair put a successor in its place (rule 47).
 
-The steps are the core's (daybook.core.surplus): only of a CLOSED ledger, only after a compare-and-set that raises the
+The steps are the core's (daybook.core.bookie.over_replicated): only of a CLOSED ledger, only after a compare-and-set that raises the
 version of its metadata, and not if any frame of the ledger was accepted since the metadata was read. This carries
 them out, one ledger at a time.
 """
 
 from typing import Final, Protocol
 
+from daybook.core.bookie.over_replicated import SurplusRemoval
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.intervals import IntervalSet
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.surplus import SurplusRemoval
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.store import BadVersionError, Versioned
 from daybook.runtime.logs import get_logger
 from daybook_bookie.ledgers import LedgerTable

@@ -13,10 +13,10 @@ from bisect import bisect_left, bisect_right, insort
 from operator import attrgetter
 from typing import Final
 
-from daybook.core.block import Block, block_entry_ids, is_dense_block
-from daybook.core.frame import Buffer, FrameHeader, decode_header, last_entry
+from daybook.core.format.block import Block, block_entry_ids, is_dense_block
+from daybook.core.format.frame import Buffer, FrameHeader, decode_header, last_entry
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
 from daybook_bookie.records import LedgerIntro, Record, RecordKind, record_intro, record_ledger, record_nonce
 
 _FIRST: Final = attrgetter("first")

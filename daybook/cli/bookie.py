@@ -26,7 +26,7 @@ from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId
 
 if TYPE_CHECKING:
-    from daybook.core.placement import BookieInfo
+    from daybook.core.placement.policy import BookieInfo
     from daybook.wire import bookie_pb2 as pb
     from daybook.wire.service import BookieStub
 

@@ -29,7 +29,7 @@ from daybook.cli.output import err, out
 
 if TYPE_CHECKING:
     from daybook.client.verify import LedgerReport
-    from daybook.core.metadata import LedgerMetadata
+    from daybook.core.ledger.metadata import LedgerMetadata
 
 app = typer.Typer(no_args_is_help=True, help="Create, write, read and look after ledgers.")
 
@@ -72,7 +72,7 @@ def create(
         return created.value
 
     ledger = with_client(find_cluster(directory, zookeeper, cluster), work)
-    from daybook.core.writer_policy import quorum_warning
+    from daybook.core.writer.policy import quorum_warning
 
     if warning := quorum_warning(ledger.quorum):
         err.print(f"[yellow]warning:[/] {warning}")

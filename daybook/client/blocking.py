@@ -14,10 +14,10 @@ from daybook.client.client import Client, connect
 from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
 from daybook.core.errors import DaybookError
-from daybook.core.frame import Buffer, Entry
+from daybook.core.format.frame import Buffer, Entry
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 
 T = TypeVar("T")
 

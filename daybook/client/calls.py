@@ -21,7 +21,7 @@ from daybook.core.events import (
     LimboRead,
     ReadAnswered,
 )
-from daybook.core.frame import Entry, decode_entries, is_dense, split_message
+from daybook.core.format.frame import Entry, decode_entries, is_dense, split_message
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.stream import StreamError
 from daybook.wire import bookie_pb2 as pb

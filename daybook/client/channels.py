@@ -15,7 +15,7 @@ from daybook.client.sink import FrameSink
 from daybook.client.trouble import Troubles
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.logs import get_logger
 from daybook.wire.channel import open_aio_channel
 from daybook.wire.service import AioChannel, OpenChannel

@@ -17,24 +17,24 @@ from daybook.client.deletion import delete_recovered, delete_without_recovery
 from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
 from daybook.client.recovery import recover_ledger
-from daybook.core.deletion import DeletionPolicy
-from daybook.core.ensemble_change import Quarantine
 from daybook.core.errors import DaybookError, MetadataUnavailableError, UnauthorizedError
 from daybook.core.events import BookiesChanged, MetadataConnection
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import (
+from daybook.core.ledger.metadata import (
     Fragment,
     LedgerMetadata,
     check_custom_metadata,
     hash_password,
     password_key,
 )
-from daybook.core.placement import BookieInfo, PlacementPolicy
-from daybook.core.placement_policies import make_policy
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo, PlacementPolicy
 from daybook.core.quorum import check_quorum
-from daybook.core.reader import Rank, nearness
-from daybook.core.writer import LedgerWriter
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.reader.reader import Rank, nearness
+from daybook.core.recovery.deletion import DeletionPolicy
+from daybook.core.writer.policy import WriterPolicy
+from daybook.core.writer.replacement import Quarantine
+from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.instance import read_instance
 from daybook.metadata.layout import Layout

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from daybook.client.run import Surroundings, run_to_end
-from daybook.core.deletion import DeletionFence, DeletionPolicy
 from daybook.core.effects import DeletionReady, DeletionRefused
 from daybook.core.errors import DeletionRefusedError, MetadataError
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import TOPIC_KEY, LedgerMetadata
+from daybook.core.ledger.metadata import TOPIC_KEY, LedgerMetadata
+from daybook.core.recovery.deletion import DeletionFence, DeletionPolicy
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.store import BadVersionError, MetadataStore
 from daybook.runtime.clock import monotonic_ms

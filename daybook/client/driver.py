@@ -42,7 +42,7 @@ from daybook.core.events import (
     ReadAnswered,
 )
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata, LedgerState
+from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store import BadVersionError, Versioned
 from daybook.runtime.logs import get_logger

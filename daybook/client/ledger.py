@@ -1,6 +1,6 @@
 """A ledger open for writing: appends in, acknowledgements out, in order.
 
-The protocol is `daybook.core.writer`; here are the futures of those who wait and the back-pressure, which keeps the
+The protocol is `daybook.core.writer.writer`; here are the futures of those who wait and the back-pressure, which keeps the
 order of the calls (rule 60). Entries that are appended in one turn of the event loop leave together, and so does
 everything that gathers while the ensemble is busy.
 """
@@ -36,10 +36,10 @@ from daybook.core.events import (
     MetadataConnection,
     Tick,
 )
-from daybook.core.frame import Buffer, check_payloads
+from daybook.core.format.frame import Buffer, check_payloads
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.writer import LedgerWriter
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store import Versioned
 from daybook.runtime.logs import get_logger

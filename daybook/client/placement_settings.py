@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from daybook.core.placement_policies import PlacementSettings, PolicyName, SpreadPolicy, make_policy
+from daybook.core.placement.policies import PlacementSettings, PolicyName, SpreadPolicy, make_policy
 from daybook.runtime.settings import Settings, load_settings
 
 

@@ -1,7 +1,7 @@
 """A ledger open for reading: entries in order, checked, and never one that may still be lost.
 
-The protocol is `daybook.core.reader` (ranges) and `daybook.core.lac` (how far one may read), joined by what the reader
-knows of its ledger (`daybook.core.ledger_view`, rule 59); here they become asynchronous iterators. What the consumer has
+The protocol is `daybook.core.reader.reader` (ranges) and `daybook.core.reader.lac` (how far one may read), joined by what the reader
+knows of its ledger (`daybook.core.reader.view`, rule 59); here they become asynchronous iterators. What the consumer has
 not taken yet bounds what is read ahead.
 """
 
@@ -13,12 +13,12 @@ from daybook.client.run import Running, Startable, Surroundings
 from daybook.core.effects import Deliver, LacKnown, MetadataKnown, ReadFailed, ReadFinished
 from daybook.core.errors import DaybookError, NoSuchEntryError
 from daybook.core.events import Consumed
-from daybook.core.frame import Entry
+from daybook.core.format.frame import Entry
 from daybook.core.ids import EntryId, LedgerId
-from daybook.core.lac import LacReader
-from daybook.core.ledger_view import LedgerView
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.reader import Rank
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.reader.lac import LacReader
+from daybook.core.reader.reader import Rank
+from daybook.core.reader.view import LedgerView
 from daybook.runtime.clock import monotonic_ms
 
 

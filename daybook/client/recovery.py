@@ -3,9 +3,9 @@
 from daybook.client.run import Surroundings, run_to_end
 from daybook.core.effects import Recovered, RecoveryFailed
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import PlacementPolicy, RandomSource
-from daybook.core.recovery import LedgerRecovery
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import PlacementPolicy, RandomSource
+from daybook.core.recovery.recovery import LedgerRecovery
 from daybook.runtime.clock import monotonic_ms
 
 

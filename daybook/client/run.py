@@ -12,8 +12,8 @@ from daybook.core.effects import Effect
 from daybook.core.errors import DaybookError
 from daybook.core.events import BookiesChanged, Event, Tick
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store import Versioned
 from daybook.runtime.clock import monotonic_ms

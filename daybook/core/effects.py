@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from daybook.core.errors import DaybookError
-from daybook.core.frame import Entry
+from daybook.core.format.frame import Entry
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 
 # Requests to bookies.
 

@@ -12,10 +12,10 @@ from enum import Enum
 from typing import TypeAlias
 
 from daybook.core.errors import Code
-from daybook.core.frame import Buffer, Entry
+from daybook.core.format.frame import Buffer, Entry
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 
 # Events from the user of a machine.
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, check_bookie_id
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.layout import Layout
 from daybook.metadata.store import (
     BadVersionError,

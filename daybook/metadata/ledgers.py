@@ -15,7 +15,7 @@ from typing import Final
 
 from daybook.core.errors import AlreadyAttachedError, MetadataError, NoSuchLedgerError
 from daybook.core.ids import LedgerId, check_ledger_id
-from daybook.core.metadata import LedgerMetadata, LedgerState, check_transition
+from daybook.core.ledger.metadata import LedgerMetadata, LedgerState, check_transition
 from daybook.metadata.layout import Layout
 from daybook.metadata.read_ahead import read_ahead
 from daybook.metadata.resolving import parent_of

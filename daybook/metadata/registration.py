@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from daybook.core.errors import MetadataUnavailableError
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import info_to_json
 from daybook.metadata.claim import TAKE_TIMEOUT_S, Claim, RegisteredElsewhereError, SupersededError
 from daybook.metadata.layout import Layout

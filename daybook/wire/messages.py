@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from daybook.core.errors import Code
-from daybook.core.frame import MAGIC as FRAME_MAGIC
-from daybook.core.frame import Buffer
+from daybook.core.format.frame import MAGIC as FRAME_MAGIC
+from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId
 from daybook.core.stream import FrameFailure, StreamAnswer, StreamError
 from daybook.wire.bookie_pb2 import ClientControl, ServerControl

@@ -21,12 +21,12 @@ from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.words import is_harmless
 from daybook.client.client import Client
-from daybook.core.audit_ledger import HARMLESS, Reason
+from daybook.core.audit.judgement import HARMLESS, Reason
 from daybook.core.errors import DaybookError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import PlacementSettings, make_policy
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.placement.policies import PlacementSettings, make_policy
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.writer.policy import WriterPolicy
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.instance import ensure_cluster, read_instance
 from daybook.metadata.layout import Layout

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from daybook.client.autorecovery.cluster import is_set_within
 from daybook.core.errors import DaybookError, MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from daybook.core.errors import DaybookError
-from daybook.core.placement import RandomSource
+from daybook.core.placement.policy import RandomSource
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import bound_contextvars, get_logger
 from daybook_operator.metrics import OperatorMetrics

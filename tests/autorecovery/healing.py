@@ -18,7 +18,7 @@ from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.worker import RepairWorker
 from daybook.client.verify import CopyReport, verify_ledger
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from tests.fixtures.cluster import connect_to
 
 SETTINGS = AutoRecoverySettings(

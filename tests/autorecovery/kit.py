@@ -21,13 +21,13 @@ from daybook.client.sink import FrameSink
 from daybook.core.effects import ClearLimbo, ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import FenceAnswered, LacAnswered, LimboCleared, LimboRead, ReadAnswered
-from daybook.core.frame import Entry, decode_entries, split_message
+from daybook.core.format.frame import Entry, decode_entries, split_message
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
-from daybook.core.metadata import Fragment, LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum, stripe_of
-from daybook.core.reader import Rank, nearness
+from daybook.core.reader.reader import Rank, nearness
 from daybook.metadata.bookies import BookieDirectory, Cookie, info_to_json
 from daybook.metadata.instance import format_cluster
 from daybook.metadata.layout import Layout

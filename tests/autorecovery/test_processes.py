@@ -18,7 +18,7 @@ from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.worker import RepairWorker
 from daybook.client.verify import CopyReport
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.tasks import RepairTasks
 from tests.autorecovery.healing import (
     SESSION_MS,

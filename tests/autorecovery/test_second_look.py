@@ -9,7 +9,7 @@ from daybook.client.autorecovery.mend import Outcome
 from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.worker import RepairWorker
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import LedgerState
+from daybook.core.ledger.metadata import LedgerState
 from tests.autorecovery.kit import SETTINGS, FakeCluster, payload, run
 
 LATE = 9

@@ -11,7 +11,7 @@ from daybook.client.autorecovery.mend import Outcome
 from daybook.client.autorecovery.orders import TaskOrder
 from daybook.client.autorecovery.words import UNRECOVERABLE
 from daybook.client.autorecovery.worker import RepairWorker
-from daybook.core.metadata import LedgerState
+from daybook.core.ledger.metadata import LedgerState
 from daybook.core.quorum import Quorum
 from daybook.metadata.store import Put
 from daybook.runtime.clock import unix_ms

@@ -12,7 +12,7 @@ from daybook_bookie.disk import RealDisk
 from daybook_bookie.storage_errors import CorruptStoreError, StoreNotOpenedError, StoreRefusedError
 from daybook_bookie.store import Store
 
-from daybook.core.frame import decode_entries, decode_header
+from daybook.core.format.frame import decode_entries, decode_header
 from tests.bookie.samples import payload
 from tests.bookie.storage_kit import SMALL
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from daybook.core.frame import Entry, encode_frame, entry_crcs
+from daybook.core.format.frame import Entry, encode_frame, entry_crcs
 from daybook.core.quorum import DENSE, Stripe
 
 

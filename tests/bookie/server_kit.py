@@ -19,9 +19,9 @@ from daybook_bookie.settings import BookieSettings
 from prometheus_client import CollectorRegistry
 
 from daybook.core.errors import Code
-from daybook.core.frame import Entry, decode_entries, encode_frame, entry_crcs, split_message
-from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState, hash_password
-from daybook.core.placement import BookieInfo
+from daybook.core.format.frame import Entry, decode_entries, encode_frame, entry_crcs, split_message
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState, hash_password
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import DENSE, Quorum, Stripe
 from daybook.core.stream import StreamAnswer
 from daybook.metadata.instance import ensure_cluster

@@ -15,7 +15,7 @@ from daybook_bookie.storage_settings import MIB, StorageSettings
 from daybook_bookie.store import Store
 from daybook_bookie.write_cache import Generation, WriteCache
 
-from daybook.core.frame import Buffer, Entry, decode_entries, decode_header
+from daybook.core.format.frame import Buffer, Entry, decode_entries, decode_header
 from daybook.core.ids import NO_ENTRY
 from tests.bookie.sim_disk import SimDisk
 

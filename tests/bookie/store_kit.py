@@ -19,7 +19,7 @@ from daybook_bookie.store import Store
 from daybook_bookie.store_read import block_key
 from daybook_bookie.write_cache import Generation, WriteCache
 
-from daybook.core.frame import Entry, decode_header
+from daybook.core.format.frame import Entry, decode_header
 from tests.bookie.storage_kit import SMALL, decoded, raw
 from tests.bookie.store_model import StoreModel, StorePlatter
 

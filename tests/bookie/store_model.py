@@ -17,10 +17,10 @@ from daybook_bookie.storage_errors import BookieMustStopError, CorruptStoreError
 from daybook_bookie.storage_settings import StorageSettings
 from daybook_bookie.store_read import block_key, run_without_gap
 
-from daybook.core.block import Block, decode_block, rows_between, sound_parts
 from daybook.core.errors import FrameError
+from daybook.core.format.block import Block, decode_block, rows_between, sound_parts
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
 
 ENDLESS: Final = 1 << 40
 _ID_BYTES: Final = 8

@@ -15,7 +15,7 @@ from daybook_bookie.records import fence_record
 from daybook_bookie.store import Store
 from daybook_bookie.write_cache import WriteCache
 
-from daybook.core.frame import decode_header
+from daybook.core.format.frame import decode_header
 from tests.bookie.flip_worker import ENTRIES, LEDGERS
 from tests.bookie.samples import frame
 from tests.bookie.storage_kit import SMALL, memory_directory

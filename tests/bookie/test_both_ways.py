@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 import daybook
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.tls import client_credentials
 from tests.bookie.process_kit import LAYOUT, BookieProcess, format_cluster
 from tests.runtime.certificates import new_authority

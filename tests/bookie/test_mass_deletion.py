@@ -14,7 +14,7 @@ from daybook_bookie.store import Store
 from daybook_bookie.write_cache import WriteCache
 
 from daybook.core.errors import Code
-from daybook.core.frame import decode_header
+from daybook.core.format.frame import decode_header
 from tests.bookie.samples import entries, frame
 from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
 from tests.bookie.store_kit import Bench, LmdbBench, ModelBench

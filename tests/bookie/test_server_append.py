@@ -11,9 +11,9 @@ from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.records import Record
 
 from daybook.core.errors import Code
-from daybook.core.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, HEADER_BYTES, Buffer, FrameHeader
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, HEADER_BYTES, Buffer, FrameHeader
 from daybook.core.ids import ENTRY_BYTES_MAX, MESSAGE_BYTES_MAX
-from daybook.core.metadata import LedgerMetadata, LedgerState
+from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.core.stream import WHOLE_MESSAGE
 from daybook.wire import bookie_pb2 as pb
 from tests.bookie.server_kit import KEY, WAIT_S, RunningBookie, StalledJournal, eventually, frame_of

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from daybook.core.errors import Code
-from daybook.core.frame import FLAG_RECOVERY
+from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.wire import bookie_pb2 as pb
 from tests.bookie.server_kit import KEY, WAIT_S, RunningBookie, StalledJournal, eventually, frame_of
 from tests.bookie.test_server_gc import collect

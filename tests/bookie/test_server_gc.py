@@ -7,8 +7,8 @@ import pytest
 from daybook_bookie.metadata_link import MetadataLink
 
 from daybook.core.errors import Code, MetadataUnavailableError
-from daybook.core.frame import FLAG_RECOVERY
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.format.frame import FLAG_RECOVERY
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.memory import Fault, FaultKind
 from daybook.metadata.store import BadVersionError, Versioned
 from daybook.wire import bookie_pb2 as pb

@@ -12,7 +12,7 @@ from daybook_bookie.storage import Storage
 from daybook_bookie.storage_errors import DiskLostError
 
 from daybook.core.errors import Code, DaybookError
-from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.metadata.bookies import REPLACEMENT_VALID_MS, BookieDirectory
 from daybook.metadata.layout import Layout

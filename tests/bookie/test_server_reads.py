@@ -10,7 +10,7 @@ import pytest
 from daybook_bookie.records import NONCE_BYTES, limbo_record
 
 from daybook.core.errors import Code
-from daybook.core.frame import FLAG_RECOVERY, Entry
+from daybook.core.format.frame import FLAG_RECOVERY, Entry
 from daybook.core.quorum import Stripe
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import decode_read

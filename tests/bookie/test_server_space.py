@@ -15,7 +15,7 @@ from daybook_bookie.storage_errors import StorageFullError
 from daybook_bookie.storage_settings import GIB
 
 from daybook.core.errors import Code
-from daybook.core.frame import FLAG_RECOVERY
+from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.wire import bookie_pb2 as pb
 from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
 

@@ -8,8 +8,8 @@ import pytest
 from daybook_bookie.disk_watch import SpaceState, Usage
 from daybook_bookie.long_poll import LongPolls, Poll
 
-from daybook.core.bookie import LacAnswer
-from daybook.core.placement import BookieInfo
+from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.clock import monotonic_ms
 from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually
 

@@ -10,7 +10,7 @@ from daybook_bookie.storage_errors import StorageFullError
 from daybook_bookie.write_cache import Generation
 
 from daybook.core.errors import Code
-from daybook.core.frame import FLAG_DEFERRED_SYNC
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC
 from daybook.wire import bookie_pb2 as pb
 from tests.bookie.server_kit import KEY, WAIT_S, RunningBookie, eventually, frame_of
 

@@ -24,8 +24,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from daybook.core.frame import decode_header
-from daybook.core.intervals import IntervalSet
+from daybook.core.format.frame import decode_header
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.quorum import DENSE, Stripe
 from tests.bookie.samples import entries, frame
 from tests.bookie.sim_disk import SimDisk

@@ -26,8 +26,8 @@ from daybook_bookie.storage_errors import (
 from daybook_bookie.store import Store
 from daybook_bookie.store_read import block_key
 
-from daybook.core.frame import FLAG_RECOVERY, decode_header, encode_frame, entry_crcs, ledger_seed
-from daybook.core.intervals import Interval, IntervalSet
+from daybook.core.format.frame import FLAG_RECOVERY, decode_header, encode_frame, entry_crcs, ledger_seed
+from daybook.core.format.intervals import Interval, IntervalSet
 from daybook.core.quorum import DENSE, Stripe
 from tests.bookie.samples import entries, frame, payload
 from tests.bookie.sim_disk import SimDisk

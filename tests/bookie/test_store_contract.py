@@ -27,8 +27,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from daybook.core.frame import FLAG_RECOVERY, decode_header, encode_frame, entry_crcs
-from daybook.core.intervals import Interval, IntervalSet
+from daybook.core.format.frame import FLAG_RECOVERY, decode_header, encode_frame, entry_crcs
+from daybook.core.format.intervals import Interval, IntervalSet
 from daybook.core.quorum import DENSE, Stripe
 from tests.bookie.samples import entries, frame, payload
 from tests.bookie.storage_kit import decoded, memory_directory

@@ -10,7 +10,7 @@ import pytest
 from daybook_bookie.storage_errors import CorruptStoreError
 from daybook_bookie.store import Store, Transaction
 
-from daybook.core.frame import decode_entries, decode_header
+from daybook.core.format.frame import decode_entries, decode_header
 from tests.bookie.samples import entries, frame
 from tests.bookie.sim_disk import SimDisk
 from tests.bookie.storage_kit import add, flush, open_storage

@@ -8,8 +8,8 @@ from daybook_bookie.write_cache import WriteCache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybook.core.block import Block, block_entry_ids
-from daybook.core.frame import decode_header
+from daybook.core.format.block import Block, block_entry_ids
+from daybook.core.format.frame import decode_header
 from tests.bookie.samples import entries, frame
 from tests.bookie.sim_disk import SimDisk
 from tests.bookie.storage_kit import add, open_storage, read_all

@@ -3,7 +3,7 @@
 import pytest
 
 from daybook.client.placement_settings import placement_policy
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
 from daybook.runtime.settings import SettingsError
 

@@ -10,12 +10,12 @@ from daybook.client.channels import ChannelPool
 from daybook.client.ledger import Ledger
 from daybook.client.sink import FrameSink
 from daybook.core.ids import BookieId
-from daybook.core.metadata import Fragment, LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import make_policy
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
-from daybook.core.writer import LedgerWriter
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.writer.policy import WriterPolicy
+from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager

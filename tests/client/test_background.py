@@ -9,9 +9,9 @@ from daybook.client import client as client_module
 from daybook.client.client import Client
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import make_policy
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.writer.policy import WriterPolicy
 from daybook.metadata.bookies import info_to_json
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout

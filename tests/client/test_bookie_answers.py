@@ -13,7 +13,7 @@ from daybook.client.sink import FrameSink
 from daybook.core.effects import ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
-from daybook.core.frame import encode_frame, entry_crcs
+from daybook.core.format.frame import encode_frame, entry_crcs
 from daybook.core.ids import BookieId
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_aio_channel

@@ -11,7 +11,7 @@ from daybook.client.channels import ChannelPool
 from daybook.client.sink import FrameSink
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from tests.client.scripted_bookie import AppendScript, Requests, ScriptedBookie
 
 BOOKIES = {"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="1")}

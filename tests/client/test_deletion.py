@@ -8,10 +8,10 @@ import pytest
 from daybook.client import deletion
 from daybook.client.deletion import delete_without_recovery
 from daybook.client.recovery import recover_ledger
-from daybook.core.deletion import DeletionPolicy
 from daybook.core.errors import DeletionRefusedError, MetadataError, NoSuchLedgerError
-from daybook.core.metadata import TOPIC_KEY, Fragment, LedgerMetadata
-from daybook.core.placement_policies import make_policy
+from daybook.core.ledger.metadata import TOPIC_KEY, Fragment, LedgerMetadata
+from daybook.core.placement.policies import make_policy
+from daybook.core.recovery.deletion import DeletionPolicy
 from tests.autorecovery.kit import THREE, FakeCluster, run, until
 
 

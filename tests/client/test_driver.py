@@ -8,7 +8,7 @@ from daybook.client.driver import MachineDriver
 from daybook.core.effects import Effect, SendFence, SendFrame
 from daybook.core.errors import Code, DaybookError
 from daybook.core.events import Event, FenceAnswered
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.memory import MemoryServer, MemoryStore

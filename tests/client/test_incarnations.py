@@ -22,10 +22,10 @@ from daybook.core.events import (
     MetadataRead,
     ReadAnswered,
 )
-from daybook.core.frame import MAGIC
+from daybook.core.format.frame import MAGIC
 from daybook.core.ids import BookieId
-from daybook.core.metadata import Fragment, LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager

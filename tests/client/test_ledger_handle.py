@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from daybook.core.errors import Code, LedgerClosedError, LedgerFencedError, NotEnoughBookiesError
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.writer.policy import WriterPolicy
 from daybook.runtime.clock import monotonic_ms
 from tests.client.handle_kit import open_handle, run, turns
 

@@ -1,7 +1,7 @@
 """A reader that was opened long ago: what it is told of a ledger that went on without it (rule 59)."""
 
 from daybook.client.reader import Reader
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from tests.autorecovery.kit import FakeCluster, payload, run
 
 

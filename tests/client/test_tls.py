@@ -17,7 +17,7 @@ from daybook.client.trouble import Troubles
 from daybook.core.effects import SendLacRead
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.events import LacAnswered
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.writer.policy import WriterPolicy
 from daybook.runtime import tls
 from daybook.runtime.tls import TlsFiles, client_credentials
 from daybook.wire import bookie_pb2 as pb

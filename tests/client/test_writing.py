@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import daybook
-from daybook.core.frame import Entry
+from daybook.core.format.frame import Entry
 from daybook.core.ids import ENTRY_BYTES_MAX
 from tests.fixtures.cluster import Connect, abandon
 

@@ -3,13 +3,13 @@
 import random
 from collections.abc import Iterable
 
-from daybook.core.audit_ledger import Findings, LedgerAudit, LedgerAuditor
+from daybook.core.audit.judgement import Findings, LedgerAudit, LedgerAuditor
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
-from daybook.core.intervals import IntervalSet
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import make_policy
-from daybook.core.repair_plan import RepairPlan
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.repair.plan import RepairPlan
 from tests.core.repair_model import Cluster
 
 

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.ids import BookieId
-from daybook.core.placement import BookieInfo, RandomSource
+from daybook.core.placement.policy import BookieInfo, RandomSource
 from daybook.core.quorum import Quorum
 
 

@@ -5,9 +5,9 @@ from daybook.core.errors import (
     DaybookError,
 )
 from daybook.core.events import Consumed
-from daybook.core.frame import Entry
+from daybook.core.format.frame import Entry
 from daybook.core.ids import EntryId
-from daybook.core.reader import LedgerReader, ReadPolicy
+from daybook.core.reader.reader import LedgerReader, ReadPolicy
 from tests.core.small_cluster import ENTRY_BYTES, Cluster, Run, entry
 
 SMALL = ReadPolicy(

@@ -3,9 +3,9 @@
 import random
 
 from daybook.core.effects import Recovered, RecoveryFailed
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.recovery import LedgerRecovery, RecoveryPolicy
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.recovery.recovery import LedgerRecovery, RecoveryPolicy
 from tests.core.in_order import InOrder
 from tests.core.small_cluster import LEDGER, Cluster, Run
 

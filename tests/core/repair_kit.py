@@ -5,10 +5,10 @@ from typing import TypeAlias
 
 from daybook.core.effects import Effect
 from daybook.core.events import Event
-from daybook.core.intervals import IntervalSet
-from daybook.core.repair import LedgerRepair
-from daybook.core.repair_copy import RepairPolicy
-from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan, limbo_plan
+from daybook.core.format.intervals import IntervalSet
+from daybook.core.repair.copy import RepairPolicy
+from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan, limbo_plan
+from daybook.core.repair.repair import LedgerRepair
 from tests.core.repair_model import Cluster
 
 Todo: TypeAlias = list[tuple[int, str]]

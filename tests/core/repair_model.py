@@ -32,11 +32,11 @@ from daybook.core.events import (
     MetadataRead,
     ReadAnswered,
 )
-from daybook.core.frame import Entry, FrameHeader, check_body, decode_entries, decode_header
+from daybook.core.format.frame import Entry, FrameHeader, check_body, decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState, check_transition
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState, check_transition
 from daybook.core.quorum import check_quorum, write_set
-from daybook.core.repair import LedgerRepair
+from daybook.core.repair.repair import LedgerRepair
 
 LEDGER = 7
 

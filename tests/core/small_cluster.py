@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from daybook.core.bookie import AttachVerdict, BookieLedger, Purpose, compose_range
+from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, Purpose, compose_range
 from daybook.core.effects import CasMetadata, Effect, ReadMetadata, SendFence, SendFrame, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import (
@@ -22,7 +22,7 @@ from daybook.core.events import (
     MetadataRead,
     ReadAnswered,
 )
-from daybook.core.frame import (
+from daybook.core.format.frame import (
     Entry,
     decode_entries,
     decode_header,
@@ -30,7 +30,7 @@ from daybook.core.frame import (
     entry_crcs,
 )
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.metadata import Fragment, LedgerMetadata, check_transition
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_transition
 from daybook.core.quorum import check_quorum, stripe_of
 
 LEDGER = 7

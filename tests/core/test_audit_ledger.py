@@ -5,21 +5,21 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from daybook.core.audit_ledger import Findings, LedgerAuditor, OpenAction, Problem, Reason
-from daybook.core.auditor import (
+from daybook.core.audit.auditor import (
     Auditor,
     AuditorPolicy,
 )
+from daybook.core.audit.judgement import Findings, LedgerAuditor, OpenAction, Problem, Reason
+from daybook.core.audit.lost_bookies import GracePeriods
+from daybook.core.audit.task import RepairTask
 from daybook.core.errors import NotEnoughBookiesError
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
-from daybook.core.intervals import IntervalSet
-from daybook.core.lost_bookies import GracePeriods
-from daybook.core.metadata import Fragment
-from daybook.core.placement import BookieInfo, RandomSource
-from daybook.core.placement_policies import PlacementSettings, make_policy
+from daybook.core.ledger.metadata import Fragment
+from daybook.core.placement.policies import PlacementSettings, make_policy
+from daybook.core.placement.policy import BookieInfo, RandomSource
 from daybook.core.quorum import Quorum
-from daybook.core.repair_plan import RepairPlan
-from daybook.core.repair_task import RepairTask
+from daybook.core.repair.plan import RepairPlan
 from tests.core.audit_kit import audit, listing, successors, up
 from tests.core.repair_model import Cluster, closed_ledger, open_ledger
 from tests.core.test_auditor import heal

@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybook.core.audit_ledger import Findings, LedgerAudit, Reason
-from daybook.core.auditor import (
+from daybook.core.audit.auditor import (
     Auditor,
     CycleReport,
     DecommissionStep,
     PacedReads,
     decommission_step,
 )
+from daybook.core.audit.judgement import Findings, LedgerAudit, Reason
+from daybook.core.audit.task import RepairTask, RetryBucket
 from daybook.core.effects import CasMetadata, RepairFinished
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import make_policy
-from daybook.core.repair import LedgerRepair
-from daybook.core.repair_task import RepairTask, RetryBucket
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.repair.repair import LedgerRepair
 from tests.core.audit_kit import audit, listing, up
 from tests.core.repair_model import Cluster, closed_ledger
 

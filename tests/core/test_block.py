@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybook.core.block import (
+from daybook.core.errors import FrameError
+from daybook.core.format.block import (
     Block,
     block_entry_ids,
     cut,
@@ -20,8 +21,7 @@ from daybook.core.block import (
     sound_parts,
     untangle,
 )
-from daybook.core.errors import FrameError
-from daybook.core.frame import (
+from daybook.core.format.frame import (
     HEADER_BYTES,
     ROW_BYTES,
     Entry,
@@ -30,7 +30,7 @@ from daybook.core.frame import (
     encode_frame,
     entry_crcs,
 )
-from daybook.core.intervals import IntervalSet
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.quorum import DENSE, Stripe
 
 LEDGER = 7

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from daybook.core.bookie import AttachVerdict, BookieLedger, LedgerRecord, Purpose, compose_range
+from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, LedgerRecord, Purpose, compose_range
 from daybook.core.errors import Code
-from daybook.core.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, FrameHeader
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, FrameHeader
 from daybook.core.ids import EntryId
-from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import DENSE, check_quorum
 
 LEDGER = 7

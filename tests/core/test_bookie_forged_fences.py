@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from daybook.core.bookie import AttachVerdict, BookieLedger, Purpose
+from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, Purpose
 from daybook.core.errors import Code
 from tests.core.test_bookie import KEY, LEDGER, OPEN, WRITER, WRONG, add, fence, ledger_with_writer
 

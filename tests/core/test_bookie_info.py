@@ -1,6 +1,6 @@
 """What a registration tells clients: the address to go to, with TLS and without."""
 
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 
 
 def test_a_client_with_tls_goes_to_the_address_that_has_it() -> None:

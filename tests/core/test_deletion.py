@@ -4,7 +4,6 @@ from itertools import product
 
 import pytest
 
-from daybook.core.deletion import DeletionFence, DeletionPolicy
 from daybook.core.effects import CasMetadata, DeletionReady, DeletionRefused, ReadMetadata, SendFence
 from daybook.core.errors import Code, DeletionRefusedError, NoSuchLedgerError
 from daybook.core.events import (
@@ -18,8 +17,9 @@ from daybook.core.events import (
     MetadataUnreadable,
     Tick,
 )
-from daybook.core.metadata import LedgerState
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import LedgerState
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.recovery.deletion import DeletionFence, DeletionPolicy
 from tests.core.small_cluster import LEDGER, Cluster, Run
 
 DELAY_MS = 60_000

@@ -1,6 +1,6 @@
 """The exit codes of a bookie's process are a contract: each means one thing, and none is somebody else's."""
 
-from daybook.core import exits
+from daybook.core.bookie import exits
 
 TAKEN = {0, 2, 130, 141}
 """Success, wrong usage, Ctrl-C, a broken pipe: what every command means by them (docs/operations.md)."""

@@ -7,9 +7,9 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybook.core import frame
 from daybook.core.errors import EntryTooLargeError, FrameError
-from daybook.core.frame import (
+from daybook.core.format import frame
+from daybook.core.format.frame import (
     check_body,
     check_payloads,
     decode_entries,

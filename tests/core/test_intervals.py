@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daybook.core.errors import IntervalError
+from daybook.core.format.intervals import Interval, IntervalSet, first_held, last_held
 from daybook.core.ids import NO_ENTRY
-from daybook.core.intervals import Interval, IntervalSet, first_held, last_held
 from daybook.core.quorum import DENSE, Stripe, check_quorum, stripe_of
 
 SMALL = st.integers(0, 120)

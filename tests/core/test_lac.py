@@ -21,7 +21,7 @@ from daybook.core.events import (
     Tick,
 )
 from daybook.core.ids import EntryId
-from daybook.core.lac import LacPolicy, LacReader, LacTail, TailPolicy
+from daybook.core.reader.lac import LacPolicy, LacReader, LacTail, TailPolicy
 from tests.core.small_cluster import Cluster
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from daybook.core.effects import LacKnown, MetadataKnown
-from daybook.core.ledger_view import LedgerView
+from daybook.core.reader.view import LedgerView
 from tests.core.small_cluster import Cluster
 
 OPEN = Cluster(spares=2).meta

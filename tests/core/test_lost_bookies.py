@@ -1,8 +1,8 @@
 """Who is lost: a bookie that stays away for longer than the delay, and nobody else (rule 33)."""
 
-from daybook.core.audit_ledger import Findings
-from daybook.core.lost_bookies import LostBookies
-from daybook.core.repair_task import RepairTask
+from daybook.core.audit.judgement import Findings
+from daybook.core.audit.lost_bookies import LostBookies
+from daybook.core.audit.task import RepairTask
 from tests.core.audit_kit import audit, successors, up
 from tests.core.repair_model import closed_ledger
 

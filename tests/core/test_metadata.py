@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybook.core.errors import MetadataError
-from daybook.core.metadata import (
+from daybook.core.ledger.metadata import (
     Fragment,
     LedgerMetadata,
     LedgerState,

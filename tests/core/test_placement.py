@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybook.core import placement_search
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.ids import BookieId
-from daybook.core.placement import BookieInfo, PlacementPolicy
-from daybook.core.placement_policies import PlacementSettings, make_policy
-from daybook.core.placement_search import certain_domains, path_of, write_sets
+from daybook.core.placement import search as placement_search
+from daybook.core.placement.policies import PlacementSettings, make_policy
+from daybook.core.placement.policy import BookieInfo, PlacementPolicy
+from daybook.core.placement.search import certain_domains, path_of, write_sets
 from daybook.core.quorum import Quorum, check_quorum
 
 E3 = check_quorum(3, 3, 2)

@@ -24,11 +24,11 @@ from daybook.core.events import (
     ReadAnswered,
     Tick,
 )
-from daybook.core.frame import Entry
+from daybook.core.format.frame import Entry
 from daybook.core.ids import EntryId
-from daybook.core.metadata import Fragment
-from daybook.core.placement import BookieInfo
-from daybook.core.reader import LedgerReader, ReadPolicy, nearness
+from daybook.core.ledger.metadata import Fragment
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.reader.reader import LedgerReader, ReadPolicy, nearness
 from tests.core.reading import SMALL, Reading, closed_cluster, expected, read
 from tests.core.small_cluster import ENTRY_BYTES, Cluster, entry, failed
 

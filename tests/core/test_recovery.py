@@ -5,9 +5,9 @@ import pytest
 from daybook.core.effects import Recovered, SendFence, SendFrame
 from daybook.core.errors import Code
 from daybook.core.events import BookieFailed, BookiesChanged, FenceAnswered, FlushRequested
-from daybook.core.metadata import LedgerState
-from daybook.core.placement import BookieInfo
-from daybook.core.recovery import Phase, RecoveryPolicy
+from daybook.core.ledger.metadata import LedgerState
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.recovery.recovery import Phase, RecoveryPolicy
 from tests.core.recovery_kit import recover, recovery_of, run_of
 from tests.core.small_cluster import ENTRY_BYTES, Cluster, Run, entry
 

@@ -21,7 +21,7 @@ from daybook.core.errors import (
     UnauthorizedError,
 )
 from daybook.core.events import BookieFailed, Tick
-from daybook.core.metadata import LedgerState
+from daybook.core.ledger.metadata import LedgerState
 from daybook.core.quorum import write_set
 from tests.core.recovery_kit import SHAPES, recover, refusal, run_of
 from tests.core.small_cluster import ENTRY_BYTES, Cluster, entry, failed

@@ -14,10 +14,10 @@ from daybook.core.effects import (
 )
 from daybook.core.errors import Code, CorruptEntryError, NotEnoughReplicasError
 from daybook.core.events import BookieFailed, FrameAcked, FrameFailed, ReadAnswered, Tick
-from daybook.core.intervals import IntervalSet
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.quorum import stripe_of
-from daybook.core.repair_copy import RepairPolicy
-from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
+from daybook.core.repair.copy import RepairPolicy
+from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
 from tests.core.repair_kit import named, on_first, one, repair_of
 from tests.core.repair_model import Cluster, closed_ledger, open_ledger, payload
 

@@ -26,8 +26,8 @@ from daybook.core.events import (
     MetadataUnreadable,
     Tick,
 )
-from daybook.core.intervals import IntervalSet
-from daybook.core.repair_copy import RepairPolicy
+from daybook.core.format.intervals import IntervalSet
+from daybook.core.repair.copy import RepairPolicy
 from tests.core.repair_kit import SMALL, Todo, limbo_repair, named, on_first, one, repair_of
 from tests.core.repair_model import Cluster, closed_ledger, open_ledger
 from tests.core.test_repair_limbo import in_limbo

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
+from daybook.core.bookie.over_replicated import SurplusRemoval, surplus
 from daybook.core.effects import Effect, RepairFinished
-from daybook.core.intervals import IntervalSet
-from daybook.core.repair import LedgerRepair
-from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
-from daybook.core.surplus import SurplusRemoval, surplus
+from daybook.core.format.intervals import IntervalSet
+from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
+from daybook.core.repair.repair import LedgerRepair
 from tests.core.audit_kit import listing
 from tests.core.repair_model import Cluster, closed_ledger, open_ledger
 from tests.core.test_auditor import Todo

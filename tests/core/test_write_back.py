@@ -7,12 +7,12 @@ from daybook.core.errors import (
     Code,
 )
 from daybook.core.events import BookieFailed
-from daybook.core.frame import Entry, decode_header
-from daybook.core.metadata import Fragment, LedgerState
-from daybook.core.placement import BookieInfo
+from daybook.core.format.frame import Entry, decode_header
+from daybook.core.ledger.metadata import Fragment, LedgerState
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import write_set
-from daybook.core.recovery import RecoveryPolicy
-from daybook.core.write_back import Spares, WriteBack
+from daybook.core.recovery.recovery import RecoveryPolicy
+from daybook.core.recovery.write_back import Spares, WriteBack
 from tests.core.in_order import InOrder
 from tests.core.recovery_kit import recover, run_of
 from tests.core.small_cluster import ENTRY_BYTES, LEDGER, Cluster, entry

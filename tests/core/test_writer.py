@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from daybook.core.append_queue import ENTRY_ID_MAX
 from daybook.core.effects import CasMetadata, Complete, SendFrame
 from daybook.core.errors import (
     Code,
@@ -14,12 +13,13 @@ from daybook.core.errors import (
     MetadataError,
 )
 from daybook.core.events import FenceAnswered, FrameAcked, FrameFailed
-from daybook.core.frame import FRAME_ENTRIES_MAX, check_body, decode_entries, decode_header
-from daybook.core.metadata import Fragment, LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.format.frame import FRAME_ENTRIES_MAX, check_body, decode_entries, decode_header
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import check_quorum
-from daybook.core.writer import LedgerWriter
-from daybook.core.writer_policy import WriterPolicy, quorum_warning
+from daybook.core.writer.policy import WriterPolicy, quorum_warning
+from daybook.core.writer.queue import ENTRY_ID_MAX
+from daybook.core.writer.writer import LedgerWriter
 from tests.core.in_order import InOrder
 from tests.core.writer_world import WriterWorld
 

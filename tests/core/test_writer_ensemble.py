@@ -11,8 +11,8 @@ from daybook.core.errors import (
     NotEnoughBookiesError,
 )
 from daybook.core.events import CasAnswered, CasOutcome, MetadataRead, MetadataUnreadable
-from daybook.core.metadata import Fragment
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.ledger.metadata import Fragment
+from daybook.core.writer.policy import WriterPolicy
 from tests.core.writer_world import WriterWorld
 
 

@@ -13,7 +13,7 @@ from daybook.core.errors import (
     UnauthorizedError,
 )
 from daybook.core.ids import ENTRY_BYTES_MAX
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.writer.policy import WriterPolicy
 from tests.core.writer_world import WriterWorld
 
 _ADD_FAILS = {Code.TOO_LARGE, Code.BAD_FRAME}

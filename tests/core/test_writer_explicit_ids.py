@@ -5,7 +5,7 @@ import pytest
 from daybook.core.effects import Closed, Complete
 from daybook.core.errors import Code, EntryIdError
 from daybook.core.ids import MAX_ID
-from daybook.core.metadata import Fragment
+from daybook.core.ledger.metadata import Fragment
 from tests.core.writer_world import WriterWorld
 
 

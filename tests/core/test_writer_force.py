@@ -5,7 +5,7 @@ import pytest
 from daybook.core.effects import Closed, Forced, SendForce
 from daybook.core.errors import Code, ForceFailedError, FrameError, LedgerClosedError, LedgerFencedError
 from daybook.core.events import ForceAnswered
-from daybook.core.frame import FLAG_DEFERRED_SYNC
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC
 from tests.core.writer_world import WriterWorld
 
 

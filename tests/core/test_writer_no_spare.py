@@ -8,8 +8,8 @@ from daybook.core.errors import Code, NotEnoughBookiesError
 from daybook.core.events import (
     BookiesChanged,
 )
-from daybook.core.metadata import Fragment
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.ledger.metadata import Fragment
+from daybook.core.writer.policy import WriterPolicy
 from tests.core.writer_world import WriterWorld
 
 

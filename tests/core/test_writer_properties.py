@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from daybook.core.effects import Closed, Forced, HandleEnded
 from daybook.core.errors import REACTIONS, Code, LedgerClosedError, Reaction
 from daybook.core.events import CasOutcome
-from daybook.core.metadata import LedgerState
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.ledger.metadata import LedgerState
+from daybook.core.writer.policy import WriterPolicy
 from tests.core.writer_world import Sent, WriterWorld
 
 _QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (3, 3, 1), (4, 2, 1), (5, 3, 2), (6, 2, 2), (5, 5, 3)]

@@ -47,13 +47,13 @@ from daybook.core.events import (
     MetadataUnreadable,
     Tick,
 )
-from daybook.core.frame import FrameHeader, check_body, decode_header, frame_entry_ids
+from daybook.core.format.frame import FrameHeader, check_body, decode_header, frame_entry_ids
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.metadata import Fragment, LedgerMetadata, check_transition
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_transition
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import check_quorum, write_set
-from daybook.core.writer import LedgerWriter
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.writer.policy import WriterPolicy
+from daybook.core.writer.writer import LedgerWriter
 from tests.core.in_order import InOrder
 
 E = TypeVar("E")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from daybook.core.errors import MetadataError
 from daybook.core.ids import EntryId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import write_set
 from tests.explore.parts import FAILED, WRITER, Action, Bounds, InvariantError, World, payload
 from tests.explore.world import Universe

@@ -7,15 +7,15 @@ the protocol and not a disk.
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from daybook.core.bookie import AttachVerdict, BookieLedger, Purpose
+from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, Purpose
 from daybook.core.effects import SendFence, SendFrame, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import Event, FenceAnswered, FrameAcked, FrameFailed, ReadAnswered
-from daybook.core.frame import Entry, decode_entries, decode_header
+from daybook.core.format.frame import Entry, decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.recovery import LedgerRecovery
-from daybook.core.writer import LedgerWriter
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.writer.writer import LedgerWriter
 
 LEDGER: Final = 7
 

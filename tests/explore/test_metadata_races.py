@@ -13,9 +13,9 @@ import pytest
 from daybook.core.effects import CasMetadata, ReadLimbo, ReadMetadata, Recovered, RepairFinished
 from daybook.core.errors import Code
 from daybook.core.events import LimboRead, MetadataRead
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.repair import LedgerRepair
-from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
+from daybook.core.repair.repair import LedgerRepair
 from tests.core.recovery_kit import recovery_of
 from tests.core.small_cluster import ENTRY_BYTES, Cluster, Run
 from tests.mutants.catalog import recovery as recovery_mutants

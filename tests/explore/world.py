@@ -8,7 +8,7 @@ lost. How often is limited by `Bounds`, so that the worlds can be counted out.
 
 from collections.abc import Iterator
 
-from daybook.core.bookie import Purpose
+from daybook.core.bookie.ledger import Purpose
 from daybook.core.effects import (
     CasMetadata,
     Closed,
@@ -35,11 +35,11 @@ from daybook.core.events import (
     MetadataRead,
     Tick,
 )
-from daybook.core.metadata import Fragment, LedgerMetadata, check_transition
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_transition
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import check_quorum
-from daybook.core.recovery import LedgerRecovery
-from daybook.core.writer import LedgerWriter
+from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.writer.writer import LedgerWriter
 from tests.core.in_order import InOrder
 from tests.explore.components import Memo, Pool, Shared
 from tests.explore.parts import (

@@ -11,7 +11,7 @@ from typing import Final
 from daybook_bookie.process import run
 from daybook_bookie.settings import BookieSettings
 
-from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout

@@ -23,7 +23,7 @@ from daybook_bookie.storage_errors import CorruptStoreError, JournalCorruptError
 from daybook_bookie.store import Store
 from daybook_bookie.write_cache import WriteCache
 
-from daybook.core.frame import decode_entries, decode_header
+from daybook.core.format.frame import decode_entries, decode_header
 from tests.bookie.samples import frame, payload
 from tests.bookie.sim_disk import SimDisk
 from tests.bookie.storage_kit import SMALL

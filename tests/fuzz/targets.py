@@ -35,12 +35,19 @@ from daybook_bookie.storage_errors import (
 )
 from daybook_bookie.write_cache import WriteCache
 
-from daybook.core.block import block_entry_ids, cut, decode_block, sound_parts
 from daybook.core.errors import Code, FrameError, IntervalError, MetadataError
-from daybook.core.frame import HEADER_BYTES, check_body, decode_entries, entry_crc, last_entry, split_message
+from daybook.core.format.block import block_entry_ids, cut, decode_block, sound_parts
+from daybook.core.format.frame import (
+    HEADER_BYTES,
+    check_body,
+    decode_entries,
+    entry_crc,
+    last_entry,
+    split_message,
+)
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import MAX_ID
-from daybook.core.intervals import IntervalSet
-from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.quorum import DENSE, Quorum, Stripe
 from daybook.core.stream import FrameFailure, StreamAnswer, StreamError, StreamWindow
 from daybook.wire import bookie_pb2 as pb

@@ -19,9 +19,15 @@ from daybook_bookie.storage_errors import CookieError, JournalCorruptError, Stor
 
 from daybook.client.append_stream import MESSAGE_BYTES_TARGET
 from daybook.core.errors import Code, FrameError, MetadataError
-from daybook.core.frame import HEADER_BYTES, MESSAGE_FRAMES_MAX, decode_entries, decode_header, split_message
+from daybook.core.format.frame import (
+    HEADER_BYTES,
+    MESSAGE_FRAMES_MAX,
+    decode_entries,
+    decode_header,
+    split_message,
+)
 from daybook.core.ids import MAX_ID
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import Stripe
 from daybook.core.stream import FrameFailure, StreamAnswer, StreamError, StreamWindow
 from tests.bookie.samples import frame

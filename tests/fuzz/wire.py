@@ -20,7 +20,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from daybook.core.errors import Code
-from daybook.core.frame import decode_entries, split_message
+from daybook.core.format.frame import decode_entries, split_message
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_channel
 from daybook.wire.messages import decode_read

@@ -18,7 +18,7 @@ from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.worker import RepairWorker
 from daybook.client.calls import BookieCalls
 from daybook.client.verify import CopyReport, verify_ledger
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.clock import unix_ms
 from daybook.wire import bookie_pb2 as pb
 from tests.fixtures.cluster import connect_to, make_cluster

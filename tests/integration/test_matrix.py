@@ -14,7 +14,7 @@ import pytest
 
 import daybook
 from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.writer.policy import WriterPolicy
 from tests.fixtures.cluster import connect_to, make_cluster
 from tests.integration.kit import (
     PATIENCE_S,

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
-from daybook.core.metadata import Fragment, LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
 from daybook.metadata.bookies import BookieDirectory, Cookie
 from daybook.metadata.claim import Claim, SupersededError

@@ -8,7 +8,7 @@ import pytest
 
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import (
     BookieDirectory,
     BookieStillRegisteredError,

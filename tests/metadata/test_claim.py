@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from daybook.core.errors import MetadataUnavailableError
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import REPLACEMENT_VALID_MS, BookieDirectory, info_to_json
 from daybook.metadata.claim import RegisteredElsewhereError, SupersededError
 from daybook.metadata.store import Create, MetadataStore, NoNodeError, SessionExpiredError

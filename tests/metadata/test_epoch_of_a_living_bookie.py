@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pytest
 
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.claim import SupersededError
 from daybook.metadata.registration import Registration

@@ -10,7 +10,7 @@ from daybook.core.errors import (
     MetadataUnavailableError,
     NoSuchLedgerError,
 )
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.instance import UnknownClusterError, ensure_cluster, format_cluster, read_instance
 from daybook.metadata.layout import Layout, join_id, split_id
 from daybook.metadata.ledgers import LedgerManager

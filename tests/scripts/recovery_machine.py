@@ -27,9 +27,9 @@ from daybook.core.effects import (
 )
 from daybook.core.errors import Code
 from daybook.core.events import CasAnswered, CasOutcome, Tick
-from daybook.core.frame import decode_header, frame_entry_ids
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.recovery import LedgerRecovery
+from daybook.core.format.frame import decode_header, frame_entry_ids
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.recovery.recovery import LedgerRecovery
 from tests.core.recovery_kit import recovery_of
 from tests.core.small_cluster import Cluster, failed
 from tests.scripts.harness import register

@@ -35,9 +35,9 @@ from daybook.core.effects import (
 )
 from daybook.core.errors import Code
 from daybook.core.events import CasOutcome, FrameAcked
-from daybook.core.frame import decode_header, frame_entry_ids
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.format.frame import decode_header, frame_entry_ids
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.writer.policy import WriterPolicy
 from tests.core.writer_world import WriterWorld
 from tests.scripts.harness import register
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerState
-from daybook.core.placement import BookieInfo
-from daybook.core.recovery import LedgerRecovery, RecoveryPolicy
+from daybook.core.ledger.metadata import LedgerState
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.recovery.recovery import LedgerRecovery, RecoveryPolicy
 from tests.sim.client_process import Activity
 from tests.sim.clients import Driver
 from tests.sim.metadata_model import LOST, Versioned

@@ -1,7 +1,7 @@
 """The fault atlas: which disk may be lost now, so that every failure of a run is a bug and never bad luck."""
 
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import write_set
 from tests.sim.checkers import Checkers
 from tests.sim.ghost import Ghost

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from daybook.core.audit_ledger import Findings, LedgerAudit, OpenAction
+from daybook.core.audit.judgement import Findings, LedgerAudit, OpenAction
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.metadata import Fragment, LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import write_set
-from daybook.core.repair_plan import RepairPlan
+from daybook.core.repair.plan import RepairPlan
 
 Fail: TypeAlias = Callable[[str, str], None]
 """Ends the run: the name of what was violated, and how."""

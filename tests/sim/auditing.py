@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.audit_ledger import Findings, LedgerAuditor, OpenAction
-from daybook.core.auditor import Auditor, AuditorPolicy
-from daybook.core.bookie import LacAnswer
+from daybook.core.audit.auditor import Auditor, AuditorPolicy
+from daybook.core.audit.judgement import Findings, LedgerAuditor, OpenAction
+from daybook.core.audit.task import RepairTask
+from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
-from daybook.core.placement import BookieInfo
-from daybook.core.recovery import LedgerRecovery
-from daybook.core.repair import LedgerRepair
-from daybook.core.repair_copy import RepairPolicy
-from daybook.core.repair_plan import PlanKey, RepairPlan
-from daybook.core.repair_task import RepairTask
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.repair.copy import RepairPolicy
+from daybook.core.repair.plan import PlanKey, RepairPlan
+from daybook.core.repair.repair import LedgerRepair
 from tests.sim.actors import make_recovery
 from tests.sim.audit_checks import LOST_DELAY_MS, OPEN_GRACE_MS, ReadPace
 from tests.sim.client_process import Activity

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daybook.core.bookie import AttachVerdict, BookieLedger, compose_range
+from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, compose_range
 from daybook.core.effects import SendLacRead
 from daybook.core.errors import Code
 from daybook.core.events import (
@@ -20,10 +20,10 @@ from daybook.core.events import (
     LimboRead,
     ReadAnswered,
 )
-from daybook.core.frame import Entry
+from daybook.core.format.frame import Entry
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.stream import StreamAnswers
 from tests.sim.bookie_disk import BookieDisk
 from tests.sim.bookie_gc import Collector

@@ -13,8 +13,8 @@ from daybook_bookie.storage import Storage
 from daybook_bookie.storage_errors import BookieMustStopError, StorageFullError
 from daybook_bookie.write_cache import Generation
 
-from daybook.core.bookie import BookieLedger
-from daybook.core.frame import decode_entries
+from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.format.frame import decode_entries
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from tests.sim.disk import Disk, FrameWritten, Written, nothing
 from tests.sim.journalled import JournalledDisk

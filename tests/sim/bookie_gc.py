@@ -3,10 +3,10 @@
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from daybook.core.bookie import BookieLedger
+from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.bookie.over_replicated import SurplusRemoval, surplus
 from daybook.core.events import CasOutcome
 from daybook.core.ids import EntryId, LedgerId
-from daybook.core.surplus import SurplusRemoval, surplus
 from tests.sim.disk import LedgerDropped
 from tests.sim.metadata_model import LOST, Versioned
 from tests.sim.transitions import Party

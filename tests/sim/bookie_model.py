@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Final
 
-from daybook.core.bookie import AttachVerdict, BookieLedger, Purpose
+from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, Purpose
 from daybook.core.errors import Code
-from daybook.core.frame import FrameHeader, decode_entries, split_message
+from daybook.core.format.frame import FrameHeader, decode_entries, split_message
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers
 from tests.sim.bookie_calls import BookieCalls

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from daybook.core.bookie import BookieLedger
+from daybook.core.bookie.ledger import BookieLedger
 from daybook.core.effects import SendLacRead
 from daybook.core.errors import Code
 from daybook.core.events import LacAnswered

@@ -11,9 +11,9 @@ from math import inf
 from typing import Final, Protocol
 
 from daybook.core.effects import LacKnown
-from daybook.core.frame import Entry
+from daybook.core.format.frame import Entry
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import write_set
 from tests.sim.audit_checks import AuditChecks
 from tests.sim.ghost import Ghost

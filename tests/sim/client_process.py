@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from enum import Enum
 
-from daybook.core.bookie import Purpose
+from daybook.core.bookie.ledger import Purpose
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.stream import StreamAnswer
 from tests.sim.metadata_model import Session
 from tests.sim.network import Stream

@@ -13,7 +13,7 @@ from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata, LedgerState
+from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from tests.sim.checkers import PENDING_BYTES_MAX, REQUESTS_MAX
 from tests.sim.client_process import Activity
 from tests.sim.metadata_model import LOST, Session, Versioned

@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from daybook.core.audit.task import RetryBucket
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import make_policy
-from daybook.core.repair_task import RetryBucket
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
 from tests.sim.auditing import WorkerClient
 from tests.sim.bookie_model import SimBookie
 from tests.sim.checkers import Checkers

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, TypeAlias
 
-from daybook.core.bookie import LedgerRecord
+from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.ids import EntryId, LedgerId
 
 Entries: TypeAlias = dict[EntryId, bytes]

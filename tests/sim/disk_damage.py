@@ -5,7 +5,7 @@ from typing import Final
 
 from daybook_bookie.journal_format import DATA_START, PAGE_BYTES, file_id_of, file_name
 
-from daybook.core.frame import HEADER_BYTES
+from daybook.core.format.frame import HEADER_BYTES
 from tests.sim.journalled import JournalledDisk
 
 _RECORD_BYTES: Final = 400

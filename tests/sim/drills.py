@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from daybook.core.quorum import can_still_ack
-from daybook.core.send_window import MemberState
+from daybook.core.writer.window import MemberState
 from tests.sim.actors import RecoveryClient
 from tests.sim.world import MS
 from tests.sim.writers import WriterClient

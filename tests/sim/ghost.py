@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ Each tells what is left in words, so that a run can wait for it and say what it 
 from collections.abc import Mapping
 
 from daybook.core.ids import BookieId
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from tests.sim.audit_checks import rack_deficit
 from tests.sim.checkers import Checkers
 

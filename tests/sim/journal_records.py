@@ -14,7 +14,7 @@ from daybook_bookie.records import (
     limbo_record,
 )
 
-from daybook.core.bookie import LedgerRecord
+from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.ids import LedgerId
 
 _SEEN_MS = 1

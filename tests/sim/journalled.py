@@ -19,11 +19,11 @@ from daybook_bookie.storage_settings import StorageSettings
 from daybook_bookie.store_write import add_block, delete_some
 from daybook_bookie.write_cache import Generation, PendingLedger
 
-from daybook.core.block import block_entry_ids
-from daybook.core.bookie import LedgerRecord
-from daybook.core.frame import decode_entries, decode_header
+from daybook.core.bookie.ledger import LedgerRecord
+from daybook.core.format.block import block_entry_ids
+from daybook.core.format.frame import decode_entries, decode_header
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
 from tests.bookie.sim_disk import SimDisk
 from tests.bookie.store_model import StoreModel, StorePlatter
 from tests.sim.disk import (

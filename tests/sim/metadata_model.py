@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
+from daybook.core.audit.task import RepairTask
 from daybook.core.events import CasOutcome
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata, LedgerState, check_transition
-from daybook.core.placement import BookieInfo
-from daybook.core.repair_task import RepairTask
+from daybook.core.ledger.metadata import LedgerMetadata, LedgerState, check_transition
+from daybook.core.placement.policy import BookieInfo
 from tests.sim.checkers import Checkers
 from tests.sim.swarm import Swarm
 from tests.sim.trace import describe_metadata

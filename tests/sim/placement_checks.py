@@ -5,11 +5,11 @@ The judge knows nothing of the search that it judges: it looks for a seating wit
 
 from collections.abc import Mapping
 
-from daybook.core import writer_policy
 from daybook.core.ids import BookieId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo, PlacementPolicy
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo, PlacementPolicy
 from daybook.core.quorum import Quorum, write_set
+from daybook.core.writer import policy as writer_policy
 from tests.sim.audit_checks import rack_deficit
 from tests.sim.checkers import Checkers
 

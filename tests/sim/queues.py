@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter, gt
 from typing import Final, NamedTuple, TypeAlias
 
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import ENSEMBLE_SIZE_MAX
-from daybook.core.intervals import IntervalSet
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 
 BOOKIES_MAX: Final = 16
 """No simulated cluster has more."""

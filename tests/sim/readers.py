@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
-from daybook.core.lac import LacPolicy, TailPolicy
-from daybook.core.ledger_view import LedgerView
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.reader import ReadPolicy
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.reader.lac import LacPolicy, TailPolicy
+from daybook.core.reader.reader import ReadPolicy
+from daybook.core.reader.view import LedgerView
 from tests.sim.clients import Driver
 from tests.sim.metadata_model import LOST, Versioned
 from tests.sim.world import MS

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.errors import Code
-from daybook.core.frame import decode_entries, decode_header
+from daybook.core.format.frame import decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import write_set
-from daybook.core.recovery import LedgerRecovery
+from daybook.core.recovery.recovery import LedgerRecovery
 from tests.sim.checkers import Checkers
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.frame import decode_entries, decode_header
+from daybook.core.format.frame import decode_entries, decode_header
 from daybook.core.ids import BookieId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.repair import LedgerRepair
-from daybook.core.repair_plan import RepairPlan, index_of
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.repair.plan import RepairPlan, index_of
+from daybook.core.repair.repair import LedgerRepair
 from tests.sim.checkers import Checkers
 
 

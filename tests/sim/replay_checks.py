@@ -7,7 +7,7 @@ noticed that one replica of several is gone.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from daybook.core.bookie import LedgerRecord
+from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.ids import LedgerId
 from tests.sim.disk import Entries, RecordWritten, Stored, Waiting
 

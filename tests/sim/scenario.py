@@ -12,8 +12,8 @@ from typing import Final
 
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
-from daybook.core.writer import LedgerWriter
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
+from daybook.core.writer.writer import LedgerWriter
 from tests.sim.actors import DeletionClient, RecoveryClient
 from tests.sim.auditing import AUDITOR_LOCK, AuditorClient, WorkerClient
 from tests.sim.client_process import Activity

@@ -6,7 +6,7 @@ import pytest
 
 from daybook.core import events as ev
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from tests.sim.checkers import Checkers
 from tests.sim.world import ViolationError, World

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.bookie import Purpose
+from daybook.core.bookie.ledger import Purpose
 from daybook.core.errors import Code
-from daybook.core.frame import FLAG_DEFERRED_SYNC, decode_header, frame_entry_ids
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC, decode_header, frame_entry_ids
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.stream import StreamAnswer, StreamWindow, WindowLimits
 from tests.sim.client_process import ClientProcess
 from tests.sim.metadata_model import LOST

@@ -8,7 +8,7 @@ import pytest
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.audit_ledger import Findings, LedgerAuditor
+from daybook.core.audit.judgement import Findings, LedgerAuditor
 from daybook.core.errors import (
     Code,
     DaybookError,
@@ -16,14 +16,14 @@ from daybook.core.errors import (
     LedgerFencedError,
     NotEnoughBookiesError,
 )
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.intervals import IntervalSet
-from daybook.core.metadata import Fragment, LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import make_policy
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
-from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
-from daybook.core.writer import LedgerWriter
+from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
+from daybook.core.writer.writer import LedgerWriter
 from tests.sim import queues
 from tests.sim.audit_checks import LOST_DELAY_MS, OPEN_GRACE_MS, ReadPace, rack_deficit
 from tests.sim.healed_checks import misplaced, orphans

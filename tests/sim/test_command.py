@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from daybook.core.writer import LedgerWriter
+from daybook.core.writer.writer import LedgerWriter
 from tests.sim.__main__ import app
 
 RUN = CliRunner()

@@ -8,10 +8,10 @@ import pytest
 from daybook_bookie.journal import Journal
 from daybook_bookie.storage_errors import BookieMustStopError, StorageFullError
 
-from daybook.core.bookie import LedgerRecord
+from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.errors import Code
 from daybook.core.events import FenceAnswered
-from daybook.core.frame import decode_header
+from daybook.core.format.frame import decode_header
 from tests.bookie.samples import frame, payload
 from tests.sim.cluster import Cluster
 from tests.sim.disk import FrameWritten, LedgerDropped, RecordWritten

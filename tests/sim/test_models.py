@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from daybook.core.bookie import LedgerRecord
+from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.errors import MetadataError
 from daybook.core.events import CasOutcome
-from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from tests.sim.atlas import may_lose
 from tests.sim.cluster import Cluster

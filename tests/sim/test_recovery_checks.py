@@ -8,10 +8,10 @@ import pytest
 from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.errors import Code, DaybookError
-from daybook.core.frame import encode_frame, entry_crcs
+from daybook.core.format.frame import encode_frame, entry_crcs
 from daybook.core.ids import EntryId
-from daybook.core.placement_policies import make_policy
-from daybook.core.recovery import LedgerRecovery
+from daybook.core.placement.policies import make_policy
+from daybook.core.recovery.recovery import LedgerRecovery
 from tests.sim.recovery_checks import RecoveryChecks
 from tests.sim.scene import CLOSED, OPEN, RECOVERING, TICK, Scene, violated
 

@@ -7,17 +7,17 @@ import pytest
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.audit_ledger import Findings, LedgerAuditor
+from daybook.core.audit.judgement import Findings, LedgerAuditor
 from daybook.core.errors import Code, LedgerFencedError
-from daybook.core.frame import encode_frame, entry_crcs
+from daybook.core.format.frame import encode_frame, entry_crcs
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import make_policy
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
-from daybook.core.recovery import LedgerRecovery
-from daybook.core.repair import LedgerRepair
-from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
-from daybook.core.writer import LedgerWriter
+from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
+from daybook.core.repair.repair import LedgerRepair
+from daybook.core.writer.writer import LedgerWriter
 from tests.sim.placement_checks import check_new_ledger
 from tests.sim.recovery_checks import RecoveryChecks
 from tests.sim.repair_checks import RepairChecks
@@ -150,7 +150,7 @@ def test_a_weak_ack_quorum_without_a_warning_is_seen(scene: Scene, monkeypatch: 
     weak = replace(OPEN, quorum=Quorum(3, 3, 1))
     here = {name: BookieInfo(name) for name in ("b0", "b1", "b2")}
     check_new_ledger(scene.checkers, make_policy(), weak, here)
-    monkeypatch.setattr("daybook.core.writer_policy.quorum_warning", lambda _: None)
+    monkeypatch.setattr("daybook.core.writer.policy.quorum_warning", lambda _: None)
     with violated("a weak ack quorum is warned about"):
         check_new_ledger(scene.checkers, make_policy(), weak, here)
 

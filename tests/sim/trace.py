@@ -13,8 +13,8 @@ from typing import Final
 from daybook.core.effects import Effect, SendFrame
 from daybook.core.errors import DaybookError
 from daybook.core.events import Event
-from daybook.core.frame import Entry, decode_header, last_entry
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.format.frame import Entry, decode_header, last_entry
+from daybook.core.ledger.metadata import LedgerMetadata
 
 STATES: Final[dict[str, str]] = {
     "fence race": "a frame of a live writer met a fence",

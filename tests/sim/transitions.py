@@ -1,13 +1,13 @@
 """Which changes of a ledger's metadata are legal, and whose: a second implementation, written from docs/protocol.md.
 
-`daybook.core.metadata.check_transition` lets through what any party may do; the judge here also knows who asks. Each
+`daybook.core.ledger.metadata.check_transition` lets through what any party may do; the judge here also knows who asks. Each
 party has its few changes and no others: that is what keeps a deletion, a recovery and a repair of one ledger from
 undoing each other (rules 9, 11, 17, 19, 31, 53 and 56).
 """
 
 from enum import Enum
 
-from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 
 OPEN, IN_RECOVERY, CLOSED = LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED
 

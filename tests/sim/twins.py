@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from tests.sim.atlas import may_lose
 from tests.sim.bookie_model import SimBookie
 from tests.sim.metadata_model import place_of

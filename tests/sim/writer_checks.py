@@ -19,11 +19,11 @@ from daybook.core.errors import (
     LedgerClosedError,
     NotEnoughBookiesError,
 )
-from daybook.core.frame import decode_header, last_entry
+from daybook.core.format.frame import decode_header, last_entry
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.quorum import Quorum, write_set
-from daybook.core.send_window import MemberState
-from daybook.core.writer import LedgerWriter
+from daybook.core.writer.window import MemberState
+from daybook.core.writer.writer import LedgerWriter
 from tests.sim.checkers import Checkers
 
 _NO_FAULT_OF_THE_BOOKIE: Final = frozenset(

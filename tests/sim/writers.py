@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Final
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.bookie import Purpose
+from daybook.core.bookie.ledger import Purpose
 from daybook.core.ids import ENTRY_BYTES_MAX, NO_ENTRY, BookieId, EntryId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.writer import LedgerWriter
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.writer.policy import WriterPolicy
+from daybook.core.writer.writer import LedgerWriter
 from tests.sim.clients import Driver
 from tests.sim.transitions import Party
 from tests.sim.world import MS

@@ -5,8 +5,8 @@ from collections.abc import Set as AbstractSet
 
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.ids import BookieId
-from daybook.core.placement import BookieInfo, PlacementPolicy, RandomSource
-from daybook.core.placement_policies import make_policy
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
 from daybook.core.quorum import Quorum
 
 

@@ -20,13 +20,13 @@ from daybook.client.autorecovery.metrics import AuditorMetrics
 from daybook.client.autorecovery.report import AuditReport, ledgers_by_reason, publish
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.words import bookies_of, is_unrecoverable, named_with, words_of
-from daybook.core.audit_ledger import Findings, LedgerAudit, RatingPolicy, Reason
-from daybook.core.auditor import Auditor
+from daybook.core.audit.auditor import Auditor
+from daybook.core.audit.judgement import Findings, LedgerAudit, RatingPolicy, Reason
 from daybook.core.errors import MetadataError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import make_policy
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import RepairTask, RepairTasks
 from daybook.runtime.clock import monotonic_ms, unix_ms

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from daybook.client.run import Surroundings
 from daybook.core.errors import DaybookError
-from daybook.core.placement import RandomSource
+from daybook.core.placement.policy import RandomSource
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.layout import Layout
 from daybook.metadata.lease import Lease

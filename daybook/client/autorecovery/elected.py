@@ -20,7 +20,7 @@ from daybook.client.autorecovery.cluster import (
 from daybook.client.autorecovery.metrics import AuditorMetrics
 from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.core.audit_ledger import RatingPolicy
+from daybook.core.audit.judgement import RatingPolicy
 from daybook.core.errors import DaybookError
 from daybook.metadata.election import Election
 from daybook.metadata.lease import Lease

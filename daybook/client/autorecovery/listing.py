@@ -16,8 +16,8 @@ import grpc.aio
 from daybook.client.calls import CALL_TIMEOUT_S, BookieCalls
 from daybook.client.channels import ChannelPool
 from daybook.core.errors import Code
+from daybook.core.format.intervals import Interval, IntervalSet
 from daybook.core.ids import ENSEMBLE_SIZE_MAX, MAX_ID, BookieId, EntryId, LedgerId
-from daybook.core.intervals import Interval, IntervalSet
 from daybook.core.quorum import Stripe
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb

@@ -18,7 +18,7 @@ from daybook.client.autorecovery.listing import BookieListings
 from daybook.client.autorecovery.orders import Order
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.run import Startable, run_to_end
-from daybook.core.audit_ledger import (
+from daybook.core.audit.judgement import (
     HARMLESS,
     Findings,
     LedgerAudit,
@@ -38,11 +38,11 @@ from daybook.core.effects import (
 )
 from daybook.core.errors import MetadataError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.recovery import LedgerRecovery
-from daybook.core.repair import LedgerRepair
-from daybook.core.repair_plan import PlanKey, RepairPlan
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.repair.plan import PlanKey, RepairPlan
+from daybook.core.repair.repair import LedgerRepair
 from daybook.metadata.store import Versioned
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from daybook.client.autorecovery.words import RECOVER, named_with, still_lost
-from daybook.core.audit_ledger import Problem, Reason
+from daybook.core.audit.judgement import Problem, Reason
+from daybook.core.audit.lost_bookies import GracePeriods, LostBookies
 from daybook.core.ids import BookieId
-from daybook.core.lost_bookies import GracePeriods, LostBookies
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.tasks import RepairTask
 from daybook.runtime.clock import monotonic_ms
 

@@ -15,7 +15,7 @@ from daybook.client.autorecovery.mend import LedgerMender, LedgerResult, Outcome
 from daybook.client.autorecovery.metrics import WorkerMetrics
 from daybook.client.autorecovery.orders import Order
 from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.core.audit_ledger import RatingPolicy
+from daybook.core.audit.judgement import RatingPolicy
 from daybook.core.ids import LedgerId
 from daybook.metadata.tasks import RepairTask, RepairTasks
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from daybook.client.autorecovery.metrics import AuditorMetrics
-from daybook.core.audit_ledger import LedgerAudit, Reason
-from daybook.core.auditor import CycleReport
+from daybook.core.audit.auditor import CycleReport
+from daybook.core.audit.judgement import LedgerAudit, Reason
 from daybook.core.ids import BookieId, LedgerId
 
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from daybook.core.auditor import AuditorPolicy
-from daybook.core.repair_copy import RepairPolicy
+from daybook.core.audit.auditor import AuditorPolicy
+from daybook.core.repair.copy import RepairPolicy
 from daybook.metadata.tasks import BACK_OFF_MS_MAX
 from daybook.runtime.ports import parse_address
 from daybook.runtime.settings import Settings

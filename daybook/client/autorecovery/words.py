@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from daybook.core.audit_ledger import HARMLESS, LedgerAudit, OpenAction, Reason
+from daybook.core.audit.judgement import HARMLESS, LedgerAudit, OpenAction, Reason
+from daybook.core.audit.task import RepairTask as FoundTask
 from daybook.core.ids import BookieId
-from daybook.core.repair_task import RepairTask as FoundTask
 from daybook.metadata.tasks import RepairTask
 
 RECOVER: Final = "recover"

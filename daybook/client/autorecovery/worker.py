@@ -16,10 +16,10 @@ from daybook.client.autorecovery.metrics import WorkerMetrics
 from daybook.client.autorecovery.orders import AskedOrder, Order, Patience, TaskOrder
 from daybook.client.autorecovery.pool import WorkPool, WorkProgress, WorkReport
 from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.core.audit_ledger import RatingPolicy
+from daybook.core.audit.judgement import RatingPolicy
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.placement_policies import make_policy
+from daybook.core.placement.policies import make_policy
 from daybook.metadata.read_ahead import read_ahead
 from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import BackOffs, RepairTask, RepairTasks

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.bookies import Location
 from daybook.metadata.store import Versioned
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from daybook.core.audit_ledger import HARMLESS
+from daybook.core.audit.judgement import HARMLESS
 from daybook.core.ids import LedgerId
 from daybook_operator.plan.decision import sooner
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from daybook.core.errors import NotEnoughBookiesError
-from daybook.core.metadata import password_key
-from daybook.core.placement_policies import make_policy
+from daybook.core.ledger.metadata import password_key
+from daybook.core.placement.policies import make_policy
 from daybook.core.quorum import Quorum
 from daybook_operator.plan.conditions import Condition, unknown, wrong
 from daybook_operator.plan.decision import (

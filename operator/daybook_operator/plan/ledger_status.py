@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from daybook.core.ids import BookieId
-from daybook.core.metadata import LedgerMetadata, LedgerState
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import make_policy
+from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
 from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
 from daybook_operator.plan.ledger_world import LedgerInCluster, LedgerWorld
 from daybook_operator.plan.lost_ledgers import Verdict, deletion_of

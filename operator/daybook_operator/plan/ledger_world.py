@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from daybook.core.audit_ledger import HARMLESS, Reason
+from daybook.core.audit.judgement import HARMLESS, Reason
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import PlacementSettings
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policies import PlacementSettings
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import RepairTask
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of

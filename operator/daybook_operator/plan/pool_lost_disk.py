@@ -13,7 +13,7 @@ names it any more.
 from dataclasses import dataclass
 from typing import Final
 
-from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
+from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
 from daybook.core.ids import BookieId
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import AuthoriseReplacement, Effect, EventType, Report

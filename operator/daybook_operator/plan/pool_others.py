@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook_operator.plan.effects import Evict
 from daybook_operator.plan.pool_world import PodSeen, PoolWorld
 

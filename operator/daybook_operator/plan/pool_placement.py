@@ -6,7 +6,7 @@ A spec that asks for more than there is harms nothing that runs: it is said here
 from collections.abc import Mapping
 from typing import Final
 
-from daybook.core.placement_policies import PlacementSettings
+from daybook.core.placement.policies import PlacementSettings
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.conditions import Condition, fine, unknown, wrong
 from daybook_operator.plan.pool_topology import Placing, rack_path

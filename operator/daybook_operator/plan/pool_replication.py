@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from daybook.core.ids import BookieId
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook_operator.plan.conditions import Condition, fine, from_iso, iso, unknown, wrong
 from daybook_operator.plan.lost_ledgers import Verdict, deletion_of
 from daybook_operator.plan.pool_state import Recovery, digest_of, whole

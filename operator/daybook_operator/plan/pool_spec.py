@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from daybook.core.placement_policies import PlacementSettings
+from daybook.core.placement.policies import PlacementSettings
 from daybook_operator.plan.effects import ClusterRef, Manifest
 from daybook_operator.plan.quantities import bytes_of
 from daybook_operator.plan.zookeeper_access import ZooKeeperAccess, zookeeper_access_of

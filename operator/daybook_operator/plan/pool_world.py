@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.lost_ledgers import Verdict

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from daybook.core.ids import BookieId
-from daybook.core.placement_policies import PlacementSettings
+from daybook.core.placement.policies import PlacementSettings
 from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.decision import API_VERSION, Decision, is_paused, is_terminating
 from daybook_operator.plan.effects import Apply, ClusterRef, Effect, Manifest, Ref, Remove

@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 
 from daybook.core.errors import MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import PlacementSettings
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policies import PlacementSettings
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store import Versioned
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.kube import ForbiddenError, NotFoundError, Object

@@ -15,7 +15,7 @@ from typing import Any, Final
 from daybook.client.autorecovery.decommission import Decommission, NotDrainedError
 from daybook.client.autorecovery.words import is_harmless, leaving_word
 from daybook.core.errors import DaybookError, MetadataError, NoSuchLedgerError
-from daybook.core.metadata import Fragment, LedgerMetadata, check_custom_metadata, hash_password
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_custom_metadata, hash_password
 from daybook.core.quorum import check_quorum
 from daybook.metadata.store import BadVersionError
 from daybook.metadata.tree import list_directory

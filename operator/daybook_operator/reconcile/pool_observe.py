@@ -11,9 +11,9 @@ from typing import Any, Final
 from daybook.client.autorecovery.listing import BookieListings
 from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.words import is_harmless, named_with
-from daybook.core.audit_ledger import Reason
+from daybook.core.audit.judgement import Reason
+from daybook.core.bookie.exits import EXIT_DISK_LOST
 from daybook.core.errors import DaybookError
-from daybook.core.exits import EXIT_DISK_LOST
 from daybook.core.ids import BookieId, LedgerId
 from daybook.metadata.instance import read_instance
 from daybook.metadata.tree import list_directory

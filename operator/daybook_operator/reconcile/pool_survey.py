@@ -11,8 +11,8 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from daybook.core.ids import BookieId
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import PlacementSettings, make_policy
+from daybook.core.placement.policies import PlacementSettings, make_policy
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
 from daybook_operator.ledger_index import Ensembles, LedgerIndex, bookies_in
 from daybook_operator.plan.pool_world import Survey

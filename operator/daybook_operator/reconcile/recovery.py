@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from daybook.client.autorecovery.report import AuditReport
 from daybook.client.autorecovery.words import is_unrecoverable
-from daybook.core.audit_ledger import Reason
+from daybook.core.audit.judgement import Reason
 from daybook.runtime.clock import monotonic_ms
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.kube import Object, UnavailableError

@@ -4,17 +4,17 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from daybook.core.audit_ledger import Findings, LedgerAuditor
-from daybook.core.auditor import PacedReads
-from daybook.core.bookie import BookieLedger
+from daybook.core.audit.auditor import PacedReads
+from daybook.core.audit.judgement import Findings, LedgerAuditor
+from daybook.core.audit.lost_bookies import GracePeriods, LostBookies
+from daybook.core.audit.task import RepairTask, RetryBucket
+from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.bookie.over_replicated import SurplusRemoval
 from daybook.core.events import CasOutcome
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
-from daybook.core.intervals import IntervalSet
-from daybook.core.lost_bookies import GracePeriods, LostBookies
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.repair_plan import owed_by
-from daybook.core.repair_task import RepairTask, RetryBucket
-from daybook.core.surplus import SurplusRemoval
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.repair.plan import owed_by
 from tests.mutants.catalog.swarms import NO_SPARES, READ_ONLY, REPAIRS, SIMPLE_DISKS, SWITCHED_OFF
 from tests.mutants.registry import mutant
 from tests.sim.bookie_gc import Collector

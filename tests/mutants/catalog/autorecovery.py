@@ -11,7 +11,7 @@ from daybook.client.autorecovery.mend import LedgerResult
 from daybook.client.autorecovery.orders import AskedOrder, Order
 from daybook.client.autorecovery.pool import WorkPool
 from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.core.auditor import AuditorPolicy
+from daybook.core.audit.auditor import AuditorPolicy
 from daybook.core.effects import Effect
 from daybook.metadata.lease import Lease
 from daybook.metadata.tasks import BackOffs, RepairTasks

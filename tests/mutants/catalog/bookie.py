@@ -4,9 +4,9 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from daybook.core.bookie import BookieLedger
+from daybook.core.bookie.ledger import BookieLedger
 from daybook.core.errors import Code
-from daybook.core.frame import FrameHeader
+from daybook.core.format.frame import FrameHeader
 from daybook.core.ids import EntryId
 from tests.mutants.catalog.swarms import DELETIONS, LOST_DISKS
 from tests.mutants.registry import mutant

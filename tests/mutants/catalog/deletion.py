@@ -3,10 +3,10 @@
 import pytest
 
 from daybook.client import deletion
-from daybook.core.deletion import DeletionFence
-from daybook.core.fence_round import FenceRound
 from daybook.core.ids import BookieId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.recovery.deletion import DeletionFence
+from daybook.core.recovery.fencing import FenceRound
 from tests.mutants.registry import mutant
 
 _CORE = "tests/core/test_deletion.py::"

@@ -6,7 +6,7 @@ import pytest
 
 from daybook.client.ledger import Ledger, _Waiting
 from daybook.core.errors import DaybookError
-from daybook.core.writer import LedgerWriter
+from daybook.core.writer.writer import LedgerWriter
 from tests.mutants.catalog.swarms import SHIPPED
 from tests.mutants.registry import mutant
 

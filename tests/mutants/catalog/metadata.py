@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata import (
     bookies,
     kazoo_session,

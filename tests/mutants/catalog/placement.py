@@ -2,8 +2,8 @@
 
 import pytest
 
-from daybook.core.placement_policies import SpreadPolicy
-from daybook.core.placement_search import EnsembleSearch
+from daybook.core.placement.policies import SpreadPolicy
+from daybook.core.placement.search import EnsembleSearch
 from tests.mutants.catalog.swarms import UNEVEN_RACKS
 from tests.mutants.registry import mutant
 

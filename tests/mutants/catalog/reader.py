@@ -3,9 +3,9 @@
 import pytest
 
 from daybook.core.effects import Effect
-from daybook.core.lac import LacReader
-from daybook.core.ledger_view import LedgerView
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.reader.lac import LacReader
+from daybook.core.reader.view import LedgerView
 from tests.mutants.registry import mutant
 
 

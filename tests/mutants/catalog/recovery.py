@@ -2,17 +2,17 @@
 
 import pytest
 
-from daybook.core import recovery, write_back
 from daybook.core.effects import RecoveryFailed
 from daybook.core.errors import Code, RecoveryFailedError
 from daybook.core.events import FenceAnswered, ReadAnswered
-from daybook.core.evidence import EvidenceWindow, _Testimony
-from daybook.core.fence_round import FenceRound
 from daybook.core.ids import MAX_ID, NO_ENTRY, EntryId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import Quorum
-from daybook.core.recovery import LedgerRecovery
-from daybook.core.write_back import WriteBack
+from daybook.core.recovery import recovery, write_back
+from daybook.core.recovery.evidence import EvidenceWindow, _Testimony
+from daybook.core.recovery.fencing import FenceRound
+from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.recovery.write_back import WriteBack
 from tests.mutants.catalog.swarms import CLOSES, LOST_DISKS, STRIPED
 from tests.mutants.registry import mutant
 

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from daybook.core import repair as repair_module
-from daybook.core import repair_plan
-from daybook.core.audit_ledger import Findings, LedgerAudit, LedgerAuditor, OpenAction
+from daybook.core.audit.judgement import Findings, LedgerAudit, LedgerAuditor, OpenAction
 from daybook.core.effects import Effect, ReadLimbo
 from daybook.core.events import LimboCleared
 from daybook.core.ids import BookieId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import DENSE, Quorum
-from daybook.core.repair import LedgerRepair, _Phase
-from daybook.core.repair_copy import PositionCopy
-from daybook.core.repair_plan import CopyJob, FragmentRepair, RepairPlan
+from daybook.core.repair import plan as repair_plan
+from daybook.core.repair import repair as repair_module
+from daybook.core.repair.copy import PositionCopy
+from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
+from daybook.core.repair.repair import LedgerRepair, _Phase
 from tests.mutants.catalog.swarms import BY_HAND, EXPIRIES, LOST_DISKS, LOST_SUCCESSORS, REPAIRS
 from tests.mutants.registry import mutant
 

@@ -14,9 +14,9 @@ from daybook_bookie.reads import Reads
 from daybook_bookie.records import Record, RecordKind, frame_record
 from daybook_bookie.rollback import RollBackGuard
 
-from daybook.core.bookie import LacAnswer
+from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.errors import Code
-from daybook.core.frame import Buffer, FrameHeader, decode_header
+from daybook.core.format.frame import Buffer, FrameHeader, decode_header
 from tests.mutants.registry import mutant
 
 _SERVER = "it is in the bookie's server; the simulator has a bookie of its own around the core"

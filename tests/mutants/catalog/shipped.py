@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from daybook.client.append_stream import AppendStream
-from daybook.core import audit_ledger
-from daybook.core.audit_ledger import Findings, Reason
+from daybook.core.audit import judgement as audit_ledger
+from daybook.core.audit.judgement import Findings, Reason
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
-from daybook.core.intervals import IntervalSet
-from daybook.core.lac import LacReader
-from daybook.core.ledger_view import LedgerView
+from daybook.core.reader.lac import LacReader
+from daybook.core.reader.view import LedgerView
 from daybook.core.stream import StreamWindow
 from tests.mutants.catalog.swarms import LEAVING, SHIPPED
 from tests.mutants.registry import mutant

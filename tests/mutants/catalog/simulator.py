@@ -6,7 +6,7 @@ notice if such a part broke its rule.
 
 import pytest
 
-from daybook.core.bookie import BookieLedger
+from daybook.core.bookie.ledger import BookieLedger
 from daybook.core.errors import Code
 from daybook.core.events import ForceAnswered
 from tests.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, RESTARTS, TWO_PROCESSES

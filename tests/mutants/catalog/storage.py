@@ -22,7 +22,7 @@ from daybook_bookie.store import Store
 from daybook_bookie.store_read import BlockReader
 from daybook_bookie.write_cache import WriteCache
 
-from daybook.core.frame import FrameHeader
+from daybook.core.format.frame import FrameHeader
 from daybook.core.ids import NO_ENTRY
 from tests.mutants.catalog.swarms import BROKEN_FLUSHES, DAMAGE, FAILED_SYNCS, FULL_JOURNALS, JOURNALS
 from tests.mutants.registry import mutant

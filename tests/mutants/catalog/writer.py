@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from daybook.core import writer_policy
-from daybook.core.append_queue import AppendQueue, ExplicitQueue
-from daybook.core.batch import Batch
 from daybook.core.effects import Effect
-from daybook.core.ensemble_change import why_not_own
 from daybook.core.errors import REACTIONS, Code, DaybookError, LedgerFencedError, Reaction
 from daybook.core.events import CasAnswered, FrameAcked, MetadataRead
-from daybook.core.force import Forces
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.metadata_update import MetadataUpdate
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.ledger.update import MetadataUpdate
 from daybook.core.quorum import Quorum
-from daybook.core.send_window import Member, MemberState, SendWindow
-from daybook.core.writer import LedgerWriter
+from daybook.core.writer import policy as writer_policy
+from daybook.core.writer.batch import Batch
+from daybook.core.writer.force import Forces
+from daybook.core.writer.queue import AppendQueue, ExplicitQueue
+from daybook.core.writer.replacement import why_not_own
+from daybook.core.writer.window import Member, MemberState, SendWindow
+from daybook.core.writer.writer import LedgerWriter
 from tests.mutants.catalog.swarms import EXPLICIT_IDS, LATE_CHANGES, MIXED_ANSWERS, REPAIRS, RESTARTS
 from tests.mutants.registry import mutant
 
@@ -61,7 +61,7 @@ def the_loser_of_a_closing_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=11, caught_by=f"{_CLOSE}test_rule_11_a_close_never_overwrites_a_recovery_at_work")
 def a_recovery_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer closes on top of whatever it reads."""
-    monkeypatch.setattr("daybook.core.writer_close.why_not_own", lambda _own, _read: None)
+    monkeypatch.setattr("daybook.core.writer.closing.why_not_own", lambda _own, _read: None)
 
 
 @mutant(
@@ -71,7 +71,8 @@ def a_recovery_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_fence_means_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was pending when the fence came is said to be not written."""
     monkeypatch.setattr(
-        "daybook.core.writer.bookie_refuses_ledger", lambda *_: DaybookError("fenced: nothing was written")
+        "daybook.core.writer.writer.bookie_refuses_ledger",
+        lambda *_: DaybookError("fenced: nothing was written"),
     )
 
 
@@ -144,7 +145,7 @@ def a_new_bookie_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=17, caught_by=f"{_ENSEMBLE}test_rule_17_a_change_from_the_same_entry_replaces_the_fragment")
 def a_change_always_adds_a_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two changes at one entry make two fragments that begin there."""
-    from daybook.core.metadata import Fragment
+    from daybook.core.ledger.metadata import Fragment
 
     def adding(
         self: LedgerMetadata, first_entry: EntryId, length_before: int, bookies: tuple[BookieId, ...]
@@ -210,7 +211,7 @@ def every_error_is_the_bookies_fault(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=21, caught_by=f"{_ERRORS}test_rule_21_an_oversized_entry_burns_no_bookie")
 def any_size_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """An oversized entry gets an id and goes out."""
-    monkeypatch.setattr("daybook.core.writer.check_payloads", lambda _: None)
+    monkeypatch.setattr("daybook.core.writer.writer.check_payloads", lambda _: None)
 
 
 @mutant(
@@ -365,7 +366,7 @@ def an_idle_writer_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=53, caught_by=f"{_WRITER}test_rule_53_a_writer_needs_a_fresh_attach")
 def anyone_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer takes any metadata."""
-    monkeypatch.setattr("daybook.core.writer_state._check_attached", lambda _: None)
+    monkeypatch.setattr("daybook.core.writer.state._check_attached", lambda _: None)
 
 
 @mutant(

@@ -29,9 +29,9 @@ from kubernetes import client as kubernetes
 
 from daybook.client.autorecovery.cluster import is_set_within
 from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
 from daybook.core.errors import MetadataUnavailableError
-from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import BookieDirectory, Cookie
 from daybook.metadata.claim import Claim
 from daybook.metadata.layout import Layout

@@ -17,7 +17,7 @@ from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.client.client import Client
 from daybook.core.errors import AlreadyAttachedError, UnauthorizedError
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from tests.bookie.process_kit import BookieProcess, with_store

@@ -8,7 +8,7 @@ import pytest
 from kubernetes import client as kubernetes
 
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout

@@ -9,7 +9,7 @@ from kubernetes import client as kubernetes
 
 from daybook.client.client import Client, connect
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
 from tests.operator.api.pool_kit import CLUSTER, Operator, RealBookies, Site

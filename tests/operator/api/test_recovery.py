@@ -21,7 +21,7 @@ from kubernetes import client as kubernetes
 from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.client.client import Client
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout

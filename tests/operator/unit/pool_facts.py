@@ -12,8 +12,8 @@ from daybook_operator.plan.decision import API_VERSION
 from daybook_operator.plan.effects import Effect, Manifest, Report
 from daybook_operator.plan.pool_world import OWNER_ANNOTATION, PodSeen
 
-from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
-from daybook.core.placement import BookieInfo
+from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
 
 WRITE_QUORUM = 2

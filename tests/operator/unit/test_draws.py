@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 from daybook_operator.plan.draws import Draws
 
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import make_policy
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
 
 DRAWS = 400

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from daybook.core.errors import MetadataUnavailableError
 from daybook.core.ids import LedgerId
-from daybook.core.metadata import Fragment, LedgerMetadata, LedgerState
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import PlacementSettings
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
+from daybook.core.placement.policies import PlacementSettings
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
 from daybook.metadata.bookies import Location
 from daybook.metadata.layout import Layout

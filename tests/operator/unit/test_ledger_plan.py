@@ -32,9 +32,9 @@ from daybook_operator.plan.ledger_world import (
 from daybook_operator.plan.lost_ledgers import Verdict
 
 from daybook.core.ids import BookieId
-from daybook.core.metadata import Fragment, LedgerMetadata
-from daybook.core.placement import BookieInfo
-from daybook.core.placement_policies import PlacementSettings
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.placement.policies import PlacementSettings
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
 from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import RepairTask

@@ -7,7 +7,7 @@ from typing import Any
 from daybook_operator.reconcile.lost_ledgers import JUDGED_MAX, verdicts
 
 from daybook.core.errors import NoSuchLedgerError
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import RepairTask
 

@@ -13,7 +13,7 @@ from daybook_operator.plan.pool_replication import replication_of
 from daybook_operator.plan.pool_roll import roll_step
 from daybook_operator.plan.pool_world import PodSeen
 
-from daybook.core.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED
+from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED
 from tests.operator.unit.pool_sim import PoolSim, grown, kinds
 
 

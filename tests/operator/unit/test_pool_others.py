@@ -13,7 +13,7 @@ from daybook_operator.reconcile.pool import without_what_failed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
 from tests.operator.unit.pool_sim import PoolSim, grown, kinds
 from tests.operator.unit.test_pool_budgets import least

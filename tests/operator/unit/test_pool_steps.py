@@ -30,7 +30,7 @@ from daybook_operator.plan.pool_world import PoolWorld
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
 from tests.operator.unit.pool_facts import pool_manifest
 from tests.operator.unit.pool_sim import PoolSim, grown, kinds

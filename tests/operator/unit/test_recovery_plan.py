@@ -24,7 +24,7 @@ from daybook_operator.reconcile.recovery import RecoveryReconciler
 from daybook_operator.reconcile.world import World
 
 from daybook.client.placement_settings import placement_policy
-from daybook.core.placement import BookieInfo
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
 
 REF = ClusterRef("zk:2181", "daybook")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 import grpc.aio
 
-from daybook.core.bookie import Purpose
+from daybook.core.bookie.ledger import Purpose
 from daybook.core.errors import Code
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswer

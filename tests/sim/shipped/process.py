@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from daybook.client.client import Client
-from daybook.core.bookie import Purpose
+from daybook.core.bookie.ledger import Purpose
 from daybook.core.errors import Code
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswer
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.writer.policy import WriterPolicy
 from daybook.metadata.resolving import ResolvingStore
 from daybook.metadata.store import MetadataStore
 from tests.sim.client_process import ClientProcess

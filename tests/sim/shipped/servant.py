@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import grpc
 from google.protobuf.message import Message
 
-from daybook.core.bookie import LacAnswer
+from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.effects import SendLacRead
 from daybook.core.errors import Code
 from daybook.core.events import (
@@ -22,9 +22,9 @@ from daybook.core.events import (
     LimboCleared,
     ReadAnswered,
 )
-from daybook.core.frame import Entry, encode_frame, entry_crcs
+from daybook.core.format.frame import Entry, encode_frame, entry_crcs
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.intervals import IntervalSet
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import ReadHeader, encode_read
 from daybook.wire.service import READ

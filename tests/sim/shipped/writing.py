@@ -13,7 +13,7 @@ from daybook.client.client import Client
 from daybook.client.ledger import Ledger
 from daybook.core.errors import DaybookError, EntryTooLargeError, LedgerClosedError, MetadataUnavailableError
 from daybook.core.ids import ENTRY_BYTES_MAX, NO_ENTRY, EntryId
-from daybook.core.writer_policy import WriterPolicy
+from daybook.core.writer.policy import WriterPolicy
 
 if TYPE_CHECKING:
     from random import Random

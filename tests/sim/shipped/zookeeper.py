@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from daybook.core.events import CasOutcome
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.metadata import LedgerMetadata
-from daybook.core.placement import BookieInfo
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Cookie, info_to_json
 from daybook.metadata.instance import FORMAT_VERSION
 from daybook.metadata.layout import Layout, join_id

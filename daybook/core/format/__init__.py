@@ -1,0 +1,8 @@
+"""Entries as bytes: one layout on the wire, in the journal and in the store (ADR 1).
+
+In reading order:
+
+    frame       many entries of one ledger as one run of bytes, with a checksum for each
+    block       frames at rest: cut and joined by columns, without touching entries one by one
+    intervals   which entries of a ledger exist, as a value that stays small
+"""

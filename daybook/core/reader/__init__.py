@@ -1,0 +1,9 @@
+"""A ledger open for reading: each entry once, in order, and none that may still be lost.
+
+In reading order:
+
+    view        what one reader knows of its ledger, and the machines that it makes
+    lac         how it learns how far it may read a ledger that somebody else writes
+    reader      the machine that reads a range
+    piece       a run of entries of one fragment, being fetched
+"""

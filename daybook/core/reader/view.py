@@ -1,0 +1,91 @@
+"""What one reader knows of a ledger: its metadata and its LAC, neither of which goes back.
+
+The reader's parts (lac.py, reader.py) each begin with what is known here and tell what they find out, so that a new
+ensemble or a close that one of them meets is known to the next one (rule 59).
+"""
+
+from daybook.core.effects import LacKnown, MetadataKnown
+from daybook.core.ids import EntryId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.reader.lac import LacPolicy, LacReader, LacTail, TailPolicy
+from daybook.core.reader.reader import LedgerReader, Rank, ReadPolicy
+
+
+class LedgerView:
+    """Makes the machines of one reader, and learns from them."""
+
+    def __init__(self, metadata: LedgerMetadata) -> None:
+        self.metadata = metadata
+        """The newest that is known; final once the ledger is closed."""
+        self.last_add_confirmed: EntryId = _confirmed_by(metadata)
+        """The last entry that may be read, −1 when there is none."""
+
+    def refresh(
+        self,
+        *,
+        lenient: bool = False,
+        is_new: bool = False,
+        policy: LacPolicy | None = None,
+        now_ms: int = 0,
+    ) -> LacReader:
+        """Asks for the LAC; `is_new`: the metadata was read just now."""
+        return LacReader(self.metadata, lenient=lenient, is_new=is_new, policy=policy, now_ms=now_ms)
+
+    def follow(
+        self, *, rank: Rank | None = None, policy: TailPolicy | None = None, now_ms: int = 0
+    ) -> LacTail:
+        """Follows the LAC to the close."""
+        return LacTail(
+            self.metadata,
+            last_add_confirmed=self.last_add_confirmed,
+            rank=rank,
+            policy=policy,
+            now_ms=now_ms,
+        )
+
+    def read(
+        self,
+        first: EntryId,
+        last: EntryId,
+        *,
+        unconfirmed: bool = False,
+        rank: Rank | None = None,
+        policy: ReadPolicy | None = None,
+        now_ms: int = 0,
+    ) -> LedgerReader:
+        """Reads first … last."""
+        return LedgerReader(
+            self.metadata,
+            first,
+            last,
+            last_add_confirmed=self.last_add_confirmed,
+            unconfirmed=unconfirmed,
+            rank=rank,
+            policy=policy,
+            now_ms=now_ms,
+        )
+
+    def learn(self, effect: LacKnown | MetadataKnown) -> None:
+        """Take what a machine found out; parts that run side by side may tell it late."""
+        if isinstance(effect, MetadataKnown):
+            self._learn_metadata(effect.metadata)
+            return
+        if effect.closed is not None:
+            self._learn_metadata(effect.closed)
+        self.last_add_confirmed = max(self.last_add_confirmed, effect.last_add_confirmed)
+
+    def _learn_metadata(self, metadata: LedgerMetadata) -> None:
+        known = self.metadata
+        if metadata.is_closed:
+            assert self.last_add_confirmed <= metadata.last_entry, (
+                "a LAC beyond the close was shown (rule 12)"
+            )
+        elif known.is_closed or metadata.last_fragment.first_entry < known.last_fragment.first_entry:
+            return
+        self.metadata = metadata
+        self.last_add_confirmed = max(self.last_add_confirmed, _confirmed_by(metadata))
+
+
+def _confirmed_by(metadata: LedgerMetadata) -> EntryId:
+    """What metadata alone confirms: all of a closed ledger, all before the last fragment of another."""
+    return metadata.last_entry if metadata.is_closed else metadata.last_fragment.first_entry - 1

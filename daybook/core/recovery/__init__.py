@@ -1,0 +1,10 @@
+"""A ledger whose writer is gone: closed at an end that holds everything that was ever acknowledged.
+
+In reading order:
+
+    recovery    the machine: fence, find the end, write back, close
+    fencing     who has fenced, and whether that is enough
+    evidence    what the answers of bookies prove about entries that may or may not have been written
+    write_back  what was found goes back to all of its write set
+    deletion    the machine that comes before a deletion without recovery
+"""

@@ -1,0 +1,70 @@
+"""Fencing one ledger: who has fenced, whether that is enough, and what LAC the fenced bookies vouch for.
+
+A recovery may go on once no write set has an ack quorum left that the old writer could still use (rules 1 and 8); it
+waits for nobody beyond that (rule 7). A fence counts from a bookie in limbo too, what that bookie knows does not (rule
+29). Where recovery starts follows from the answers and from where the last fragment begins (rules 5 and 44).
+"""
+
+from collections.abc import Callable
+
+from daybook.core.effects import SendFence
+from daybook.core.errors import Code
+from daybook.core.events import FenceAnswered
+from daybook.core.ids import BookieId, EntryId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.quorum import covers_every_write_set, mask_of
+
+
+class FenceRound:
+    """Fences the last ensemble of `metadata` once: `ask`, then `answer` for every answer until it is decided."""
+
+    def __init__(self, metadata: LedgerMetadata) -> None:
+        self.fenced = 0
+        """The positions that have fenced, as a bit mask."""
+        self._quorum = metadata.quorum
+        self._fragment = metadata.last_fragment
+        self._pending: dict[int, int] = {}
+        self._lac_answers: list[tuple[EntryId, int]] = []
+
+    def ask(self, next_id: Callable[[], int]) -> list[SendFence]:
+        """The requests, one for each position."""
+        asks = [SendFence(bookie, next_id()) for bookie in self._fragment.bookies]
+        self._pending = {ask.request_id: position for position, ask in enumerate(asks)}
+        return asks
+
+    def owed_by(self, bookie: BookieId) -> list[int]:
+        """The requests that `bookie` has not answered."""
+        return [r for r, position in self._pending.items() if self._fragment.bookies[position] == bookie]
+
+    def answer(self, event: FenceAnswered) -> bool:
+        """Count an answer; False if nobody waits for it (rule 18)."""
+        position = self._pending.pop(event.request_id, None)
+        if position is None:
+            return False
+        if event.code is Code.OK:
+            self.fenced |= 1 << position
+            self._hear(event)
+        return True
+
+    def _hear(self, event: FenceAnswered) -> None:
+        """Note the LAC of a bookie that can vouch for it."""
+        if not event.limbo:
+            self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether some request has no answer yet."""
+        return bool(self._pending)
+
+    def is_complete(self) -> bool:
+        """Whether no ack quorum is left for the old writer (rule 1)."""
+        return covers_every_write_set(self._quorum, self.fenced)
+
+    def is_hopeless(self) -> bool:
+        """Whether the answers that are still to come cannot complete it any more."""
+        return not covers_every_write_set(self._quorum, self.fenced | mask_of(set(self._pending.values())))
+
+    def starting_point(self) -> tuple[EntryId, int]:
+        """The highest LAC that is known, with the length there; never before the last fragment (rules 5 and 44)."""
+        known = (self._fragment.first_entry - 1, self._fragment.length_before)
+        return max([known, *self._lac_answers], key=lambda lac_and_length: lac_and_length[0])
