@@ -91,7 +91,7 @@ def info(
 
 async def _info(client: "daybook.Client", bookie: BookieId) -> "pb.GetInfoResponse":
     """What a bookie says of itself."""
-    from daybook.client.calls import CALL_TIMEOUT_S
+    from daybook.client.transport.calls import CALL_TIMEOUT_S
     from daybook.wire import bookie_pb2 as pb
 
     request = pb.GetInfoRequest()
@@ -251,7 +251,7 @@ def accept_rollback(
         raise typer.Exit(1)
 
     async def work(client: "daybook.Client") -> "pb.AcceptRollBackResponse":
-        from daybook.client.calls import CALL_TIMEOUT_S
+        from daybook.client.transport.calls import CALL_TIMEOUT_S
         from daybook.wire import bookie_pb2 as pb
 
         await client.ledgers.raise_next_id(noticed.highest_ledger + 1)

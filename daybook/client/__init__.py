@@ -1,1 +1,15 @@
-"""The client: carries out what the machines of the core ask for, over gRPC streams and the metadata store."""
+"""The client: carries out what the machines of the core ask for, over gRPC streams and the metadata store.
+
+In reading order:
+
+    client       a process's connection to a cluster, and everything that it can do to ledgers
+    ledger       a ledger open for writing
+    reader       a ledger open for reading
+    recovery     closes a ledger whose writer is gone
+    deletion     deletes a ledger, after a recovery or on purpose without one
+    verify       reads every copy of a ledger and compares them
+    blocking     the same for code without an event loop
+    placement_settings  where copies go, as environment variables
+    driver/      runs a machine: carries out its effects, feeds the answers back
+    transport/   append streams and calls to each bookie
+"""

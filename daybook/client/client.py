@@ -12,11 +12,11 @@ from typing import Final, Self
 
 import grpc
 
-from daybook.client.channels import ChannelPool
 from daybook.client.deletion import delete_recovered, delete_without_recovery
 from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
 from daybook.client.recovery import recover_ledger
+from daybook.client.transport.channels import ChannelPool
 from daybook.core.errors import DaybookError, MetadataUnavailableError, UnauthorizedError
 from daybook.core.events import BookiesChanged, MetadataConnection
 from daybook.core.ids import BookieId, LedgerId

@@ -7,7 +7,7 @@ take no frame of such a ledger (rule 20) and collect what they have of it (rule 
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from daybook.client.run import Surroundings, run_to_end
+from daybook.client.driver.run import Surroundings, run_to_end
 from daybook.core.effects import DeletionReady, DeletionRefused
 from daybook.core.errors import DeletionRefusedError, MetadataError
 from daybook.core.ids import BookieId, LedgerId

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from daybook.client.channels import ChannelPool
-from daybook.client.driver import MachineDriver
+from daybook.client.driver.driver import MachineDriver
+from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import (
     Closed,
     Complete,

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Protocol
 
-from daybook.client.run import Running, Startable, Surroundings
+from daybook.client.driver.run import Running, Startable, Surroundings
 from daybook.core.effects import Deliver, LacKnown, MetadataKnown, ReadFailed, ReadFinished
 from daybook.core.errors import DaybookError, NoSuchEntryError
 from daybook.core.events import Consumed

@@ -1,6 +1,6 @@
 """Recovery of a ledger by a client: the machine of the core, run to its end."""
 
-from daybook.client.run import Surroundings, run_to_end
+from daybook.client.driver.run import Surroundings, run_to_end
 from daybook.core.effects import Recovered, RecoveryFailed
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata

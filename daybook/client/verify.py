@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from daybook.client.calls import ReadKey
 from daybook.client.client import Client
+from daybook.client.transport.calls import ReadKey
 from daybook.core.effects import SendRead
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, EntryId, LedgerId

@@ -15,9 +15,9 @@ import grpc
 import grpc.aio
 
 from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.calls import BookieCalls, HasKey
-from daybook.client.channels import ChannelPool
-from daybook.client.sink import FrameSink
+from daybook.client.driver.sink import FrameSink
+from daybook.client.transport.calls import BookieCalls, HasKey
+from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import ClearLimbo, ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import FenceAnswered, LacAnswered, LimboCleared, LimboRead, ReadAnswered

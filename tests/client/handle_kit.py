@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from daybook.client.channels import ChannelPool
+from daybook.client.driver.sink import FrameSink
 from daybook.client.ledger import Ledger
-from daybook.client.sink import FrameSink
+from daybook.client.transport.channels import ChannelPool
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.placement.policies import make_policy

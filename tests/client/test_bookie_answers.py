@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from daybook.client import append_stream
-from daybook.client.append_stream import AppendStream
-from daybook.client.calls import BookieCalls, ReadKey
-from daybook.client.sink import FrameSink
+from daybook.client.driver.sink import FrameSink
+from daybook.client.transport import append_stream
+from daybook.client.transport.append_stream import AppendStream
+from daybook.client.transport.calls import BookieCalls, ReadKey
 from daybook.core.effects import ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered

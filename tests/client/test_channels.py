@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import grpc
 import pytest
 
-from daybook.client import channels
-from daybook.client.channels import ChannelPool
-from daybook.client.sink import FrameSink
+from daybook.client.driver.sink import FrameSink
+from daybook.client.transport import channels
+from daybook.client.transport.channels import ChannelPool
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from daybook.client.channels import ChannelPool
-from daybook.client.driver import MachineDriver
+from daybook.client.driver.driver import MachineDriver
+from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import Effect, SendFence, SendFrame
 from daybook.core.errors import Code, DaybookError
 from daybook.core.events import Event, FenceAnswered

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from daybook.client.flush_queue import FlushQueue
+from daybook.client.driver.flush_queue import FlushQueue
 
 
 class Writer:

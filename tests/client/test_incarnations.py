@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from daybook.client.channels import ChannelPool
-from daybook.client.driver import MachineDriver
-from daybook.client.sink import FrameSink
+from daybook.client.driver.driver import MachineDriver
+from daybook.client.driver.sink import FrameSink
+from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import CasMetadata, Effect, ReadMetadata, SendFence, SendFrame, SendRead
 from daybook.core.errors import Code, MetadataUnavailableError
 from daybook.core.events import (

@@ -10,10 +10,10 @@ import pytest
 
 import daybook
 from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
-from daybook.client import channels
-from daybook.client.calls import BookieCalls, HasKey
 from daybook.client.reader import Reader
-from daybook.client.trouble import Troubles
+from daybook.client.transport import channels
+from daybook.client.transport.calls import BookieCalls, HasKey
+from daybook.client.transport.connection_errors import Troubles
 from daybook.core.effects import SendLacRead
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.events import LacAnswered

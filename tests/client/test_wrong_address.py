@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from daybook.client.calls import BookieCalls, ReadKey
+from daybook.client.transport.calls import BookieCalls, ReadKey
 from daybook.core.effects import ClearLimbo, ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
 from daybook.wire import bookie_pb2 as pb

@@ -17,7 +17,7 @@ from daybook_bookie.ledger_record import ledger_of_key
 from daybook_bookie.records import Record, RecordKind, fence_record
 from daybook_bookie.storage_errors import CookieError, JournalCorruptError, StoreRefusedError
 
-from daybook.client.append_stream import MESSAGE_BYTES_TARGET
+from daybook.client.transport.append_stream import MESSAGE_BYTES_TARGET
 from daybook.core.errors import Code, FrameError, MetadataError
 from daybook.core.format.frame import (
     HEADER_BYTES,

@@ -16,7 +16,7 @@ from daybook.cli.cluster_file import BookieEntry, ClusterError
 from daybook.cli.local_cluster import LocalCluster
 from daybook.client.autorecovery.settings import AutoRecoverySettings
 from daybook.client.autorecovery.worker import RepairWorker
-from daybook.client.calls import BookieCalls
+from daybook.client.transport.calls import BookieCalls
 from daybook.client.verify import CopyReport, verify_ledger
 from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.clock import unix_ms

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol, Self, TypeVar
 
-from daybook.client.run import Surroundings
+from daybook.client.driver.run import Surroundings
 from daybook.core.errors import DaybookError
 from daybook.core.placement.policy import RandomSource
 from daybook.metadata.bookies import BookieDirectory

@@ -15,7 +15,7 @@ import grpc.aio
 
 from daybook.client.autorecovery.cluster import Cluster
 from daybook.client.autorecovery.words import leaving_word
-from daybook.client.calls import CALL_TIMEOUT_S
+from daybook.client.transport.calls import CALL_TIMEOUT_S
 from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.metadata.tasks import RepairTasks

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 import grpc.aio
 
-from daybook.client.calls import CALL_TIMEOUT_S, BookieCalls
-from daybook.client.channels import ChannelPool
+from daybook.client.transport.calls import CALL_TIMEOUT_S, BookieCalls
+from daybook.client.transport.channels import ChannelPool
 from daybook.core.errors import Code
 from daybook.core.format.intervals import Interval, IntervalSet
 from daybook.core.ids import ENSEMBLE_SIZE_MAX, MAX_ID, BookieId, EntryId, LedgerId

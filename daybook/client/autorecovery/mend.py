@@ -17,7 +17,7 @@ from daybook.client.autorecovery.guard import Guarded
 from daybook.client.autorecovery.listing import BookieListings
 from daybook.client.autorecovery.orders import Order
 from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.run import Startable, run_to_end
+from daybook.client.driver.run import Startable, run_to_end
 from daybook.core.audit.judgement import (
     HARMLESS,
     Findings,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from daybook_bookie.admission import Admission
 
-from daybook.client import driver
-from daybook.client.append_stream import AppendStream
-from daybook.client.channels import ChannelPool
+from daybook.client.driver import driver
+from daybook.client.transport.append_stream import AppendStream
+from daybook.client.transport.channels import ChannelPool
 from daybook.metadata import bookies, claim
 from daybook.wire import service
 from tests.mutants.registry import mutant

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from daybook.client.append_stream import AppendStream
+from daybook.client.transport.append_stream import AppendStream
 from daybook.core.audit import judgement as audit_ledger
 from daybook.core.audit.judgement import Findings, Reason
 from daybook.core.format.intervals import IntervalSet

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 import grpc
 
-from daybook.client.append_stream import AppendStream
-from daybook.client.calls import BookieCalls
-from daybook.client.flush_queue import FlushQueue
-from daybook.client.sink import FrameSink
-from daybook.client.trouble import Troubles
+from daybook.client.driver.flush_queue import FlushQueue
+from daybook.client.driver.sink import FrameSink
+from daybook.client.transport.append_stream import AppendStream
+from daybook.client.transport.calls import BookieCalls
+from daybook.client.transport.connection_errors import Troubles
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policy import BookieInfo

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
-from daybook.client.calls import BookieCalls
-from daybook.client.channels import ChannelPool
-from daybook.client.sink import FrameSink
+from daybook.client.driver.sink import FrameSink
+from daybook.client.transport.calls import BookieCalls
+from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import (
     CasMetadata,
     ClearLimbo,

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from daybook.client.channels import ChannelPool
-from daybook.client.driver import Machine, MachineDriver
+from daybook.client.driver.driver import Machine, MachineDriver
+from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import Effect
 from daybook.core.errors import DaybookError
 from daybook.core.events import BookiesChanged, Event, Tick

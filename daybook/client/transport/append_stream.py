@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, TypeAlias
 import grpc
 import grpc.aio
 
-from daybook.client.calls import known_code
-from daybook.client.sink import FrameSink
+from daybook.client.driver.sink import FrameSink
+from daybook.client.transport.calls import known_code
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.stream import StreamAnswer, StreamError, StreamWindow
