@@ -55,7 +55,7 @@ SLEEPS: dict[str, str] = {
 }
 """Files that may sleep, with the reason why there is no event to wait for."""
 
-CERTAIN_FOLDERS = ("daybook/metadata", "daybook/client/autorecovery", "operator")
+CERTAIN_FOLDERS = ("daybook/metadata", "daybook/autorecovery", "operator")
 """Where leases and sessions are kept; ruff refuses `time.monotonic` everywhere."""
 OTHER_CLOCK = re.compile(r"\bloop(?:\(\))?\.time\(|asyncio\.timeout_at\(|\.call_at\(")
 

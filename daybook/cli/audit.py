@@ -17,6 +17,15 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 import daybook
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.decommission import Decommission
+from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.metrics import AuditorMetrics, WorkerMetrics
+from daybook.autorecovery.pool import WorkProgress, WorkReport
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.serving import Serving
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.worker import RepairWorker
 from daybook.cli.audit_view import print_report, print_tasks, print_work, progress_bar
 from daybook.cli.connection import (
     Cluster,
@@ -29,15 +38,6 @@ from daybook.cli.connection import (
     with_client,
 )
 from daybook.cli.output import err, out
-from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.decommission import Decommission
-from daybook.client.autorecovery.elected import AuditorProcess
-from daybook.client.autorecovery.metrics import AuditorMetrics, WorkerMetrics
-from daybook.client.autorecovery.pool import WorkProgress, WorkReport
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.serving import Serving
-from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.autorecovery.worker import RepairWorker
 from daybook.client.placement_settings import placement_policy
 from daybook.core.errors import DaybookError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId, check_ledger_id

@@ -9,10 +9,10 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from daybook.autorecovery.pool import WorkProgress, WorkReport
+from daybook.autorecovery.report import AuditReport
 from daybook.cli.listing import print_json_array, print_tables
 from daybook.cli.output import err, out
-from daybook.client.autorecovery.pool import WorkProgress, WorkReport
-from daybook.client.autorecovery.report import AuditReport
 from daybook.core.ids import LedgerId
 from daybook.metadata.tasks import RepairTask
 

@@ -285,8 +285,8 @@ def decommission(
 
     Can be interrupted and run again at any point. Stopping the process for good is yours to do, in the end.
     """
+    from daybook.autorecovery.decommission import Decommission
     from daybook.cli.audit import drain_and_forget, run_with_stop
-    from daybook.client.autorecovery.decommission import Decommission
 
     where = find_cluster(directory, zookeeper, cluster)
     if cancel:

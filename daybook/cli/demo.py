@@ -33,13 +33,13 @@ from rich.progress import (
 from rich.table import Table
 
 import daybook
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.worker import RepairWorker
 from daybook.cli.connection import explain_errors
 from daybook.cli.demo_input import input_files, lines
 from daybook.cli.demo_writer import LineWriter, Written
 from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
 from daybook.cli.output import out
-from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.autorecovery.worker import RepairWorker
 from daybook.client.verify import verify_ledger
 from daybook.runtime.logs import configure_logs
 

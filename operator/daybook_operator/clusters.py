@@ -13,13 +13,13 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Final
 
-from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.cluster import LeaseLostError, is_set_within
-from daybook.client.autorecovery.elected import AuditorProcess
-from daybook.client.autorecovery.metrics import AuditorMetrics
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.autorecovery.words import is_harmless
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.cluster import LeaseLostError, is_set_within
+from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.metrics import AuditorMetrics
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.words import is_harmless
 from daybook.client.client import Client
 from daybook.core.audit.judgement import HARMLESS, Reason
 from daybook.core.errors import DaybookError, MetadataUnavailableError

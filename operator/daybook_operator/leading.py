@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Final
 
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.errors import DaybookError
 from daybook.core.ids import LedgerId
 from daybook.runtime.clock import monotonic_ms, unix_ms

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final, TypeAlias
 
-from daybook.client.autorecovery.cluster import is_set_within
+from daybook.autorecovery.cluster import is_set_within
 from daybook.core.errors import DaybookError, MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.errors import DaybookError
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.health import Progress

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import daybook
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.metrics import WorkerMetrics
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.worker import RepairWorker
 from daybook.cli.local_cluster import LocalCluster
-from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.elected import AuditorProcess
-from daybook.client.autorecovery.metrics import WorkerMetrics
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.autorecovery.worker import RepairWorker
 from daybook.client.verify import CopyReport, verify_ledger
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata

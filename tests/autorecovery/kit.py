@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import BookieCalls, HasKey
 from daybook.client.transport.channels import ChannelPool

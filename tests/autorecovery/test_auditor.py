@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.cluster import LeaseLostError, is_set_within
-from daybook.client.autorecovery.elected import AuditorProcess
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.worker import RepairWorker
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.cluster import LeaseLostError, is_set_within
+from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.worker import RepairWorker
 from daybook.core.ids import LedgerId
 from daybook.metadata.memory import Fault, FaultKind
 from daybook.wire import bookie_pb2 as pb

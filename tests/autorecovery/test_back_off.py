@@ -2,7 +2,7 @@
 
 import asyncio
 
-from daybook.client.autorecovery.worker import RepairWorker
+from daybook.autorecovery.worker import RepairWorker
 from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import BackOffs, RepairTask
 from daybook.runtime.clock import unix_ms

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.decommission import Decommission, DrainProgress, NotDrainedError
-from daybook.client.autorecovery.worker import RepairWorker
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.decommission import Decommission, DrainProgress, NotDrainedError
+from daybook.autorecovery.worker import RepairWorker
 from tests.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
 
 

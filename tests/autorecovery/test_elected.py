@@ -2,8 +2,8 @@
 
 import asyncio
 
-from daybook.client.autorecovery.elected import AuditorProcess
-from daybook.client.autorecovery.report import AuditReport
+from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.report import AuditReport
 from daybook.runtime.clock import monotonic_ms
 from tests.autorecovery.kit import SETTINGS, FakeCluster, run, until
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from daybook.client.autorecovery.pool import WorkProgress
-from daybook.client.autorecovery.worker import RepairWorker
+from daybook.autorecovery.pool import WorkProgress
+from daybook.autorecovery.worker import RepairWorker
 from daybook.metadata.store import Versioned
 from daybook.metadata.tasks import RepairTask, RepairTasks
 from tests.autorecovery.kit import SETTINGS, FakeCluster, run
@@ -21,7 +21,7 @@ async def tasks_are(cluster: FakeCluster, ledger_ids: list[int]) -> None:
 def test_the_first_of_many_tasks_is_taken_before_the_last_is_read(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.client.autorecovery.worker.TASKS_AT_ONCE", 2)
+    monkeypatch.setattr("daybook.autorecovery.worker.TASKS_AT_ONCE", 2)
 
     async def scenario(cluster: FakeCluster) -> None:
         ids = [await cluster.ledger("b1", "b2", "b3", without={"b2": {4}}) for _ in range(200)]
@@ -55,7 +55,7 @@ def test_the_first_of_many_tasks_is_taken_before_the_last_is_read(
 def test_ledgers_that_another_worker_has_do_not_fill_a_look_at_the_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("daybook.client.autorecovery.worker.TASKS_AT_ONCE", 2)
+    monkeypatch.setattr("daybook.autorecovery.worker.TASKS_AT_ONCE", 2)
 
     async def scenario(cluster: FakeCluster) -> None:
         ids = [await cluster.ledger("b1", "b2", "b3", without={"b2": {4}}) for _ in range(12)]

@@ -4,8 +4,8 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.metrics import AuditorMetrics, WorkerMetrics
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.metrics import AuditorMetrics, WorkerMetrics
 from tests.autorecovery.kit import SETTINGS, FakeCluster, run
 from tests.paths import ROOT
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.worker import RepairWorker
 from daybook.cli.cluster_file import CLUSTER_FILE
 from daybook.cli.local_cluster import LocalCluster
-from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.worker import RepairWorker
 from daybook.client.verify import CopyReport
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybook.client.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.auditor import LedgerAudits
 from daybook.core.errors import MetadataUnavailableError
 from daybook.core.ids import LedgerId
 from tests.autorecovery.kit import SETTINGS, FakeCluster, run

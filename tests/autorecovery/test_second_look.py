@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.mend import Outcome
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.worker import RepairWorker
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.mend import Outcome
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.worker import RepairWorker
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerState
 from tests.autorecovery.kit import SETTINGS, FakeCluster, payload, run

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from daybook.client.autorecovery.cluster import LeaseLostError, while_held
-from daybook.client.autorecovery.mend import Outcome
-from daybook.client.autorecovery.orders import TaskOrder
-from daybook.client.autorecovery.words import UNRECOVERABLE
-from daybook.client.autorecovery.worker import RepairWorker
+from daybook.autorecovery.cluster import LeaseLostError, while_held
+from daybook.autorecovery.mend import Outcome
+from daybook.autorecovery.orders import TaskOrder
+from daybook.autorecovery.words import UNRECOVERABLE
+from daybook.autorecovery.worker import RepairWorker
 from daybook.core.ledger.metadata import LedgerState
 from daybook.core.quorum import Quorum
 from daybook.metadata.store import Put

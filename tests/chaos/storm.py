@@ -15,13 +15,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.worker import RepairWorker
 from daybook.cli.bookie_process import write_settings
 from daybook.cli.cluster_file import ClusterError
 from daybook.cli.local_cluster import CLUSTER_NAME
-from daybook.client.autorecovery.elected import AuditorProcess
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.autorecovery.worker import RepairWorker
 from daybook.core.errors import DaybookError
 from daybook.metadata.tasks import RepairTasks
 from tests.chaos import network

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 import daybook
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.worker import RepairWorker
 from daybook.cli.bookie_process import is_running, send, start_bookie
 from daybook.cli.cluster_file import BookieEntry, ClusterError
 from daybook.cli.local_cluster import LocalCluster
-from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.autorecovery.worker import RepairWorker
 from daybook.client.transport.calls import BookieCalls
 from daybook.client.verify import CopyReport, verify_ledger
 from daybook.core.placement.policy import BookieInfo

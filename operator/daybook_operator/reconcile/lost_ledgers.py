@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from daybook.client.autorecovery.words import is_unrecoverable, named_with
+from daybook.autorecovery.words import is_unrecoverable, named_with
 from daybook.core.audit.judgement import Reason
 from daybook.core.errors import NoSuchLedgerError
 from daybook.metadata.store import Versioned

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from daybook.client.autorecovery.decommission import Decommission, NotDrainedError
-from daybook.client.autorecovery.words import is_harmless, leaving_word
+from daybook.autorecovery.decommission import Decommission, NotDrainedError
+from daybook.autorecovery.words import is_harmless, leaving_word
 from daybook.core.errors import DaybookError, MetadataError, NoSuchLedgerError
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_custom_metadata, hash_password
 from daybook.core.quorum import check_quorum

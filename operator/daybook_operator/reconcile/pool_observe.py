@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from daybook.client.autorecovery.listing import BookieListings
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.words import is_harmless, named_with
+from daybook.autorecovery.listing import BookieListings
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.words import is_harmless, named_with
 from daybook.core.audit.judgement import Reason
 from daybook.core.bookie.exits import EXIT_DISK_LOST
 from daybook.core.errors import DaybookError

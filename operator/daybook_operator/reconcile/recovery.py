@@ -6,8 +6,8 @@ Of several pools of one cluster one carries the Jobs (see `carrier_of`); all of 
 import asyncio
 from typing import Any, Final
 
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.words import is_unrecoverable
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.words import is_unrecoverable
 from daybook.core.audit.judgement import Reason
 from daybook.runtime.clock import monotonic_ms
 from daybook_operator.clusters import ClusterLink

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.guard import Guarded
-from daybook.client.autorecovery.locked import LockedRepair
-from daybook.client.autorecovery.mend import LedgerResult
-from daybook.client.autorecovery.orders import AskedOrder, Order
-from daybook.client.autorecovery.pool import WorkPool
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.guard import Guarded
+from daybook.autorecovery.locked import LockedRepair
+from daybook.autorecovery.mend import LedgerResult
+from daybook.autorecovery.orders import AskedOrder, Order
+from daybook.autorecovery.pool import WorkPool
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.audit.auditor import AuditorPolicy
 from daybook.core.effects import Effect
 from daybook.metadata.lease import Lease

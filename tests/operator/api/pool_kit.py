@@ -27,8 +27,8 @@ from daybook_operator.reconcile.world import World
 from daybook_operator.settings import OperatorSettings
 from kubernetes import client as kubernetes
 
-from daybook.client.autorecovery.cluster import is_set_within
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.cluster import is_set_within
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
 from daybook.core.errors import MetadataUnavailableError
 from daybook.core.placement.policy import BookieInfo

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kubernetes import client as kubernetes
 
-from daybook.client.autorecovery.worker import RepairWorker
+from daybook.autorecovery.worker import RepairWorker
 from daybook.client.client import Client, connect
 from daybook.client.verify import verify_ledger
 from daybook.core.ids import LedgerId

@@ -8,7 +8,7 @@ import pytest
 from daybook_operator.metrics import OperatorMetrics
 from prometheus_client import CollectorRegistry
 
-from daybook.client.autorecovery.metrics import AuditorMetrics, WorkerMetrics
+from daybook.autorecovery.metrics import AuditorMetrics, WorkerMetrics
 from daybook.runtime.metrics import new_registry
 from tests.operator.chart.conftest import CHART
 from tests.paths import ROOT

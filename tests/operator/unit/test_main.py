@@ -10,7 +10,7 @@ from daybook_operator.lease import LeaderLease, LeadershipLostError
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.settings import OperatorSettings
 
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.runtime.metrics import new_registry
 
 

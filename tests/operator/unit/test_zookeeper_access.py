@@ -14,7 +14,7 @@ from daybook_operator.plan.pool_spec import spec_of
 from daybook_operator.plan.recovery import RecoverySeen, decide_recovery
 from daybook_operator.settings import OperatorSettings
 
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.errors import MetadataUnavailableError
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.metadata.zookeeper_settings import zookeeper_options

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from daybook.client.autorecovery.decommission import Decommission
-from daybook.client.autorecovery.elected import AuditorProcess
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.autorecovery.worker import RepairWorker
+from daybook.autorecovery.decommission import Decommission
+from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.worker import RepairWorker
 from daybook.client.client import Client
 from daybook.core.errors import DaybookError, MetadataUnavailableError
 from daybook.core.ids import BookieId

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from daybook.client.autorecovery.words import RECOVER, named_with, still_lost
+from daybook.autorecovery.words import RECOVER, named_with, still_lost
 from daybook.core.audit.judgement import Problem, Reason
 from daybook.core.audit.lost_bookies import GracePeriods, LostBookies
 from daybook.core.ids import BookieId

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from daybook.client.autorecovery.metrics import AuditorMetrics
+from daybook.autorecovery.metrics import AuditorMetrics
 from daybook.core.audit.auditor import CycleReport
 from daybook.core.audit.judgement import LedgerAudit, Reason
 from daybook.core.ids import BookieId, LedgerId

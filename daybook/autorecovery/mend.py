@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from daybook.client.autorecovery.cluster import Cluster, LeaseLostError
-from daybook.client.autorecovery.guard import Guarded
-from daybook.client.autorecovery.listing import BookieListings
-from daybook.client.autorecovery.orders import Order
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.cluster import Cluster, LeaseLostError
+from daybook.autorecovery.guard import Guarded
+from daybook.autorecovery.listing import BookieListings
+from daybook.autorecovery.orders import Order
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.client.driver.run import Startable, run_to_end
 from daybook.core.audit.judgement import (
     HARMLESS,

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from typing import Final
 
-from daybook.client.autorecovery.cluster import Changes, Cluster, is_set_within
-from daybook.client.autorecovery.mend import LedgerResult, Outcome
-from daybook.client.autorecovery.metrics import WorkerMetrics
-from daybook.client.autorecovery.orders import AskedOrder, Order, Patience, TaskOrder
-from daybook.client.autorecovery.pool import WorkPool, WorkProgress, WorkReport
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.cluster import Changes, Cluster, is_set_within
+from daybook.autorecovery.mend import LedgerResult, Outcome
+from daybook.autorecovery.metrics import WorkerMetrics
+from daybook.autorecovery.orders import AskedOrder, Order, Patience, TaskOrder
+from daybook.autorecovery.pool import WorkPool, WorkProgress, WorkReport
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.audit.judgement import RatingPolicy
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId

@@ -9,17 +9,17 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from daybook.client.autorecovery.auditor import LedgerAudits
-from daybook.client.autorecovery.cluster import (
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.cluster import (
     Cluster,
     LeaseLostError,
     is_set_within,
     unless,
     while_held,
 )
-from daybook.client.autorecovery.metrics import AuditorMetrics
-from daybook.client.autorecovery.report import AuditReport
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.metrics import AuditorMetrics
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.audit.judgement import RatingPolicy
 from daybook.core.errors import DaybookError
 from daybook.metadata.election import Election

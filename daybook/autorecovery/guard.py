@@ -7,7 +7,7 @@ was sent before that is harmless, because every commit is a compare-and-set agai
 
 from collections.abc import Callable
 
-from daybook.client.autorecovery.cluster import LeaseLostError
+from daybook.autorecovery.cluster import LeaseLostError
 from daybook.client.driver.run import Startable
 from daybook.core.effects import CasMetadata, ClearLimbo, Effect, RepairFailed, SendFrame
 from daybook.core.events import Event, FrameAcked

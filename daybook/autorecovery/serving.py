@@ -10,8 +10,8 @@ from typing import Final, Self
 
 from prometheus_client import CollectorRegistry
 
-from daybook.client.autorecovery.cluster import is_set_within
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.cluster import is_set_within
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.metadata.store import MetadataStore
 from daybook.runtime.health import HealthServer, Progress
 from daybook.runtime.metrics import MetricsServer, new_registry

@@ -13,8 +13,8 @@ from typing import Final
 
 import grpc.aio
 
-from daybook.client.autorecovery.cluster import Cluster
-from daybook.client.autorecovery.words import leaving_word
+from daybook.autorecovery.cluster import Cluster
+from daybook.autorecovery.words import leaving_word
 from daybook.client.transport.calls import CALL_TIMEOUT_S
 from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId, LedgerId

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from daybook.client.autorecovery.cluster import Cluster, LeaseLostError, while_held
-from daybook.client.autorecovery.mend import LedgerMender, LedgerResult, Outcome
-from daybook.client.autorecovery.metrics import WorkerMetrics
-from daybook.client.autorecovery.orders import Order
-from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.autorecovery.words import UNRECOVERABLE
+from daybook.autorecovery.cluster import Cluster, LeaseLostError, while_held
+from daybook.autorecovery.mend import LedgerMender, LedgerResult, Outcome
+from daybook.autorecovery.metrics import WorkerMetrics
+from daybook.autorecovery.orders import Order
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.words import UNRECOVERABLE
 from daybook.core.errors import DaybookError
 from daybook.core.ids import LedgerId
 from daybook.metadata.lease import Lease

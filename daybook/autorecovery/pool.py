@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from daybook.client.autorecovery.cluster import Cluster
-from daybook.client.autorecovery.locked import LockedRepair
-from daybook.client.autorecovery.mend import LedgerMender, LedgerResult, Outcome
-from daybook.client.autorecovery.metrics import WorkerMetrics
-from daybook.client.autorecovery.orders import Order
-from daybook.client.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.cluster import Cluster
+from daybook.autorecovery.locked import LockedRepair
+from daybook.autorecovery.mend import LedgerMender, LedgerResult, Outcome
+from daybook.autorecovery.metrics import WorkerMetrics
+from daybook.autorecovery.orders import Order
+from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.audit.judgement import RatingPolicy
 from daybook.core.ids import LedgerId
 from daybook.metadata.tasks import RepairTask, RepairTasks

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from daybook.client.autorecovery.cluster import Cluster, LeaseLostError, is_set_within
-from daybook.client.autorecovery.listing import BookieListings, Listed
-from daybook.client.autorecovery.metrics import AuditorMetrics
-from daybook.client.autorecovery.report import AuditReport, ledgers_by_reason, publish
-from daybook.client.autorecovery.settings import AutoRecoverySettings
-from daybook.client.autorecovery.words import bookies_of, is_unrecoverable, named_with, words_of
+from daybook.autorecovery.cluster import Cluster, LeaseLostError, is_set_within
+from daybook.autorecovery.listing import BookieListings, Listed
+from daybook.autorecovery.metrics import AuditorMetrics
+from daybook.autorecovery.report import AuditReport, ledgers_by_reason, publish
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.autorecovery.words import bookies_of, is_unrecoverable, named_with, words_of
 from daybook.core.audit.auditor import Auditor
 from daybook.core.audit.judgement import Findings, LedgerAudit, RatingPolicy, Reason
 from daybook.core.errors import MetadataError, NoSuchLedgerError
