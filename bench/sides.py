@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.workloads import Workload
-from daybook.cli.bookie_process import reap
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.local.bookie_process import reap
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 
 PEER: Final = Path(__file__).parent / "peer"
 WORKLOAD_TIMEOUT_S: Final = 1200

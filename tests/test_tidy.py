@@ -25,7 +25,7 @@ BROAD = {"Exception", "BaseException"}
 
 SLEEPS: dict[str, str] = {
     "bookie-image/daybook_bookie/metadata_link.py": "the pause between attempts to register",
-    "daybook/cli/zookeeper.py": "a server that starts can only be asked again",
+    "daybook/local/zookeeper.py": "a server that starts can only be asked again",
     "daybook/client/transport/append_stream.py": "a stall is that nothing happens",
     "daybook/client/client.py": "the clock's tick is the event",
     "daybook/metadata/registration.py": "the pause between attempts to register",

@@ -17,7 +17,7 @@ from typing import Any, Final
 import daybook
 from bench.growth.measure import MIB, Note, daybook_command, major_faults, rss_anon_mib
 from bench.growth.memory_group import MemoryGroup
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 
 BOOKIE: Final = "bookie-0"
 LIMIT_MIB: Final = 256

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.growth.measure import Note, rss_anon_mib, run_daybook
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.quorum import check_quorum
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.resolving import parent_of
 from daybook.metadata.store import Create, NodeExistsError, Operation

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import daybook
 from bench.growth.measure import Note, cpu_s
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 
 BOOKIES: Final = 3
 RECOVERIES_AT_ONCE: Final = 16

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import daybook
 from bench.growth.measure import cpu_s, rss_anon_mib
-from daybook.cli.local_cluster import CLUSTER_NAME
+from daybook.local.cluster import CLUSTER_NAME
 
 CREATIONS_AT_ONCE: Final = 32
 SAMPLES: Final = 20

@@ -1,1 +1,1 @@
-"""The `daybook` command, and the cluster that it runs on one machine."""
+"""The `daybook` command."""

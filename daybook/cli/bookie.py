@@ -141,7 +141,7 @@ def start(
     ],
 ) -> None:
     """Start a bookie of a local cluster again, on the data it has."""
-    from daybook.cli.local_cluster import start_one
+    from daybook.local.cluster import start_one
 
     entry = start_one(directory, bookie)
     out.print(f"bookie {entry.id} serves at {entry.address} as process {entry.pid}")

@@ -16,9 +16,9 @@ import typer
 from rich.markup import escape
 
 import daybook
-from daybook.cli.cluster_file import ClusterError, ClusterFile
 from daybook.cli.output import err
 from daybook.core.errors import DaybookError
+from daybook.local.cluster_file import ClusterError, ClusterFile
 
 P = ParamSpec("P")
 T = TypeVar("T")

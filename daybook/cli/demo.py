@@ -38,9 +38,9 @@ from daybook.autorecovery.worker import RepairWorker
 from daybook.cli.connection import explain_errors
 from daybook.cli.demo_input import input_files, lines
 from daybook.cli.demo_writer import LineWriter, Written
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
 from daybook.cli.output import out
 from daybook.client.verify import verify_ledger
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.runtime.logs import configure_logs
 
 KILL_BOOKIE_AT: Final = 0.5

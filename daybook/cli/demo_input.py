@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from daybook.cli.cluster_file import ClusterError
+from daybook.local.cluster_file import ClusterError
 
 BATCH_LINES: Final = 200
 _SKIP: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})

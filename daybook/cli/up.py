@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 
-from daybook.cli.bookie_process import is_running, reap
-from daybook.cli.cluster_file import ClusterError, ClusterFile
 from daybook.cli.connection import explain_errors
 from daybook.cli.output import err, out
+from daybook.local.bookie_process import is_running, reap
+from daybook.local.cluster_file import ClusterError, ClusterFile
 from daybook.runtime.signals import StopEvent, stop_on_signals
 
 _WATCH_MS: Final = 200
@@ -51,7 +51,7 @@ def up(
     files = {"tls_certificate": tls_certificate, "tls_key": tls_key, "tls_ca": tls_ca}
     settings: dict[str, object] = {name: str(path) for name, path in files.items() if path}
     names = [rack for rack in racks.split(",") if rack]
-    from daybook.cli.local_cluster import LocalCluster
+    from daybook.local.cluster import LocalCluster
 
     with stop_on_signals() as stop:
         cluster = LocalCluster(directory, bookies=bookies, racks=names, settings=settings)
@@ -94,7 +94,7 @@ def _watch(directory: Path, stop: StopEvent, *, restart: bool) -> None:
 
 def _start_again(directory: Path, bookie_id: str) -> None:
     """Start a bookie; if it cannot start, say why and leave the others running."""
-    from daybook.cli.local_cluster import start_one
+    from daybook.local.cluster import start_one
 
     try:
         start_one(directory, bookie_id)

@@ -15,10 +15,10 @@ from daybook.autorecovery.metrics import WorkerMetrics
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
-from daybook.cli.local_cluster import LocalCluster
 from daybook.client.verify import CopyReport, verify_ledger
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
 
 SETTINGS = AutoRecoverySettings(

@@ -14,11 +14,11 @@ import pytest
 from daybook.autorecovery.auditor import LedgerAudits
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.worker import RepairWorker
-from daybook.cli.cluster_file import CLUSTER_FILE
-from daybook.cli.local_cluster import LocalCluster
 from daybook.client.verify import CopyReport
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.local.cluster import LocalCluster
+from daybook.local.cluster_file import CLUSTER_FILE
 from daybook.metadata.tasks import RepairTasks
 from tests.autorecovery.healing import (
     SESSION_MS,

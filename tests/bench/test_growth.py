@@ -7,7 +7,7 @@ import pytest
 
 from bench.growth import large_store, ledgers, open_ledgers
 from bench.growth.page import UNITS, load
-from daybook.cli.bookie_process import processes_with
+from daybook.local.bookie_process import processes_with
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

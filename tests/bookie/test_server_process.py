@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED, EXIT_STORAGE_FAILED
 from daybook.core.errors import Code
 from daybook.core.format.frame import frame_entry_ids, split_message
+from daybook.local.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.store import MetadataStore
 from daybook.runtime.health import LIVENESS, READINESS

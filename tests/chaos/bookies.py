@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from daybook.cli.bookie_process import (
+from daybook.local.bookie_process import (
     SETTINGS_FILE,
     is_running,
     processes_with,
@@ -18,9 +18,9 @@ from daybook.cli.bookie_process import (
     start_bookie,
     wait_for_exit,
 )
-from daybook.cli.cluster_file import BookieEntry, ClusterError
-from daybook.cli.local_cluster import LocalCluster
-from daybook.cli.zookeeper import EmbeddedZooKeeper
+from daybook.local.cluster import LocalCluster
+from daybook.local.cluster_file import BookieEntry, ClusterError
+from daybook.local.zookeeper import EmbeddedZooKeeper
 from tests.chaos.powercut.disk import WatchedDirectory
 from tests.chaos.powercut.shim import preloaded
 

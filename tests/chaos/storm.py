@@ -19,10 +19,10 @@ from daybook.autorecovery.elected import AuditorProcess
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
-from daybook.cli.bookie_process import write_settings
-from daybook.cli.cluster_file import ClusterError
-from daybook.cli.local_cluster import CLUSTER_NAME
 from daybook.core.errors import DaybookError
+from daybook.local.bookie_process import write_settings
+from daybook.local.cluster import CLUSTER_NAME
+from daybook.local.cluster_file import ClusterError
 from daybook.metadata.tasks import RepairTasks
 from tests.chaos import network
 from tests.chaos.bookies import SETTINGS, Bookies

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from daybook.cli.local_cluster import LocalCluster
+from daybook.local.cluster import LocalCluster
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daybook.cli.cluster_file import BookieEntry, ClusterError, ClusterFile
+from daybook.local.cluster_file import BookieEntry, ClusterError, ClusterFile
 
 
 def entry(number: int, pid: int = 1) -> BookieEntry:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from daybook.cli.bookie_process import processes_with, wait_for_exit
-from daybook.cli.cluster_file import ClusterFile
+from daybook.local.bookie_process import processes_with, wait_for_exit
+from daybook.local.cluster_file import ClusterFile
 from daybook.runtime.ports import HeldPort, parse_address
 from tests.cli.kit import WAIT_S, Process, run, write
 from tests.runtime.certificates import new_authority

@@ -6,8 +6,8 @@ from itertools import islice
 import pytest
 
 import daybook
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
 from daybook.client.blocking import connect_blocking
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 
 pytestmark = pytest.mark.integration
 

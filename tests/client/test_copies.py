@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import daybook
-from daybook.cli.local_cluster import LocalCluster
 from daybook.client.verify import verify_ledger
+from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import Connect, connect_to, make_cluster
 
 pytestmark = pytest.mark.integration

@@ -9,7 +9,6 @@ import grpc
 import pytest
 
 import daybook
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
 from daybook.client.reader import Reader
 from daybook.client.transport import channels
 from daybook.client.transport.calls import BookieCalls, HasKey
@@ -18,6 +17,7 @@ from daybook.core.effects import SendLacRead
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.events import LacAnswered
 from daybook.core.writer.policy import WriterPolicy
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.runtime import tls
 from daybook.runtime.tls import TlsFiles, client_credentials
 from daybook.wire import bookie_pb2 as pb

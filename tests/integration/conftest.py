@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daybook.cli.local_cluster import LocalCluster
+from daybook.local.cluster import LocalCluster
 from tests.integration.kit import OwnCluster
 
 

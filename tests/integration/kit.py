@@ -13,12 +13,12 @@ from typing import Final, ParamSpec, TypeVar
 import daybook
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
-from daybook.cli.bookie_process import is_running, send, start_bookie
-from daybook.cli.cluster_file import BookieEntry, ClusterError
-from daybook.cli.local_cluster import LocalCluster
 from daybook.client.transport.calls import BookieCalls
 from daybook.client.verify import CopyReport, verify_ledger
 from daybook.core.placement.policy import BookieInfo
+from daybook.local.bookie_process import is_running, send, start_bookie
+from daybook.local.cluster import LocalCluster
+from daybook.local.cluster_file import BookieEntry, ClusterError
 from daybook.runtime.clock import unix_ms
 from daybook.wire import bookie_pb2 as pb
 from tests.fixtures.cluster import connect_to, make_cluster

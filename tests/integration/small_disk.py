@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from daybook.cli.bookie_process import wait_for_exit
-from daybook.cli.local_cluster import CLUSTER_NAME
+from daybook.local.bookie_process import wait_for_exit
+from daybook.local.cluster import CLUSTER_NAME
 from daybook.runtime.allocator import ALLOCATOR
 from tests.fixtures.cluster import SETTINGS
 from tests.integration.kit import eventually

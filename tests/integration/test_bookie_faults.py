@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from daybook.cli.local_cluster import LocalCluster
 from daybook.core.writer.policy import WriterPolicy
+from daybook.local.cluster import LocalCluster
 from tests.integration.kit import copies, eventually, kill_all, off, repair, start_all, until_registered
 from tests.integration.workload import Workload, running
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 import daybook
-from daybook.cli.local_cluster import LocalCluster
+from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
 from tests.integration.kit import info, ledger_on, off, until_bookies
 from tests.integration.small_disk import DISK_BYTES, SmallBookie, SmallDisk, pretended_disk, small_tmpfs

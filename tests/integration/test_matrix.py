@@ -13,8 +13,8 @@ from typing import Final, TypeAlias, TypeVar
 import pytest
 
 import daybook
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
 from daybook.core.writer.policy import WriterPolicy
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from tests.fixtures.cluster import connect_to, make_cluster
 from tests.integration.kit import (
     PATIENCE_S,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from daybook.cli.local_cluster import LocalCluster
+from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
 from tests.integration.kit import BOOKIES, PATIENCE_S, eventually, kill_all, off, persist, repair, start_all
 from tests.integration.test_writer_killed import Writer

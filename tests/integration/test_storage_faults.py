@@ -22,9 +22,9 @@ from daybook_bookie.journal_format import (
 )
 
 import daybook
-from daybook.cli.cluster_file import ClusterError
-from daybook.cli.local_cluster import CLUSTER_NAME, LocalCluster
 from daybook.core.errors import Code
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
+from daybook.local.cluster_file import ClusterError
 from daybook.wire import bookie_pb2 as pb
 from tests.fixtures.cluster import connect_to
 from tests.integration.kit import (

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from daybook.cli.bookie_process import wait_for_exit
-from daybook.cli.local_cluster import LocalCluster
+from daybook.local.bookie_process import wait_for_exit
+from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
 from tests.integration.kit import copies, eventually
 from tests.integration.workload import read_back

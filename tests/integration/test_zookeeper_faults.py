@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from daybook.cli.local_cluster import LocalCluster
+from daybook.local.cluster import LocalCluster
 from tests.integration.kit import eventually, off, persist, start_all, until_registered
 from tests.integration.workload import running
 

@@ -14,8 +14,8 @@ from itertools import count
 from typing import Final, Self
 
 import daybook
-from daybook.cli.local_cluster import LocalCluster
 from daybook.core.errors import DaybookError
+from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
 from tests.integration.history import History, Seen
 from tests.integration.kit import PASSING, PATIENCE_S, persist

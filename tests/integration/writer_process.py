@@ -8,8 +8,8 @@ import sys
 from hashlib import sha256
 from typing import Final
 
-from daybook.cli.local_cluster import CLUSTER_NAME
 from daybook.client.client import connect
+from daybook.local.cluster import CLUSTER_NAME
 from tests.integration.history import History
 
 BATCH_ENTRIES: Final = 7

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from kazoo.security import make_digest_acl
 
-from daybook.cli import zookeeper as embedded
-from daybook.cli.zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.placement.policy import BookieInfo
+from daybook.local import zookeeper as embedded
+from daybook.local.zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
 from daybook.metadata import kazoo_session
 from daybook.metadata.blocking import BlockingStore
 from daybook.metadata.bookies import BookieDirectory

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from daybook.cli.zookeeper import find_jars, find_java
+from daybook.local.zookeeper import find_jars, find_java
 from daybook.metadata.store import StoreError
 from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.metadata.zookeeper_acl import acl_of_nodes

@@ -13,9 +13,9 @@ from itertools import count
 from typing import Final
 
 import daybook
-from daybook.cli.local_cluster import LocalCluster
 from daybook.core.errors import DaybookError
 from daybook.core.placement.policy import PlacementPolicy
+from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
 from tests.integration.history import History
 from tests.integration.kit import PATIENCE_S, persist

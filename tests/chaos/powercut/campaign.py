@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import daybook
-from daybook.cli.cluster_file import ClusterError
+from daybook.local.cluster_file import ClusterError
 from tests.chaos.bookies import Bookies
 from tests.chaos.powercut.disk import Faults
 from tests.fixtures.cluster import connect_to

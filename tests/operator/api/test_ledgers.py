@@ -13,11 +13,11 @@ import pytest
 from daybook_operator.plan.ledger import RESOURCE_KEY
 from kubernetes import client as kubernetes
 
-from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.client.client import Client
 from daybook.core.errors import AlreadyAttachedError, UnauthorizedError
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.local.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from tests.bookie.process_kit import BookieProcess, with_store

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kubernetes import client as kubernetes
 
-from daybook.cli.zookeeper import EmbeddedZooKeeper
+from daybook.local.zookeeper import EmbeddedZooKeeper
 from daybook.runtime.ports import HeldPort
 from tests.cluster.control_plane import ControlPlane
 from tests.operator.api.operator_kit import OperatorProcess, condition, ledger, pool, until

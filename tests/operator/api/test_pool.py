@@ -13,7 +13,7 @@ from daybook_operator.plan.effects import ClusterRef, Evict, Ref
 from daybook_operator.reconcile.performer import EffectError
 from kubernetes import client as kubernetes
 
-from daybook.cli.zookeeper import EmbeddedZooKeeper
+from daybook.local.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.bookies import BookieDirectory, Location
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout

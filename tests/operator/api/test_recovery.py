@@ -18,11 +18,11 @@ from daybook_operator.plan.recovery import RecoverySpec, job_manifest, service_a
 from daybook_operator.reconcile.recovery_troubles import troubles_of
 from kubernetes import client as kubernetes
 
-from daybook.cli.zookeeper import EmbeddedZooKeeper
 from daybook.client.client import Client
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
+from daybook.local.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.runtime.clock import unix_ms

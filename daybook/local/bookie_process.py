@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from daybook.cli.cluster_file import BookieEntry, ClusterError
+from daybook.local.cluster_file import BookieEntry, ClusterError
 from daybook.runtime.allocator import ALLOCATOR
 from daybook.runtime.ports import HeldPort, parse_address
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
-from daybook.cli.bookie_process import (
+from daybook.local.bookie_process import (
     SETTINGS_FILE,
     erase,
     hold_ports,
@@ -24,8 +24,8 @@ from daybook.cli.bookie_process import (
     wait_for_exit,
     write_settings,
 )
-from daybook.cli.cluster_file import CLUSTER_FILE, BookieEntry, ClusterError, ClusterFile
-from daybook.cli.zookeeper import EmbeddedZooKeeper
+from daybook.local.cluster_file import CLUSTER_FILE, BookieEntry, ClusterError, ClusterFile
+from daybook.local.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.zookeeper import ZooKeeperStore
