@@ -16,10 +16,10 @@ from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.quorum import check_quorum
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.metadata.layout import Layout
-from daybook.metadata.resolving import parent_of
-from daybook.metadata.store import Create, NodeExistsError, Operation
+from daybook.metadata.store.resolving import parent_of
+from daybook.metadata.store.store import Create, NodeExistsError, Operation
+from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.metadata.tasks import RepairTasks
-from daybook.metadata.zookeeper import ZooKeeperStore
 
 BOOKIES: Final = tuple(f"bookie-{number}" for number in range(4))
 BATCH: Final = 200

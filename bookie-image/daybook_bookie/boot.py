@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from daybook.core.ids import LedgerId
 from daybook.metadata import bookies as metadata_bookies
 from daybook.metadata.instance import read_instance
-from daybook.metadata.store import (
+from daybook.metadata.store.store import (
     BadVersionError,
     NodeExistsError,
     NoNodeError,

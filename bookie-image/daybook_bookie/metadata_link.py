@@ -23,7 +23,7 @@ from daybook.metadata.claim import Claim, SupersededError
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.registration import Registration
-from daybook.metadata.store import MetadataStore, Versioned
+from daybook.metadata.store.store import MetadataStore, Versioned
 from daybook.runtime.logs import get_logger
 from daybook_bookie.epoch import DiskEpoch
 

@@ -22,9 +22,9 @@ from daybook.core.bookie.exits import (
 )
 from daybook.core.errors import DaybookError
 from daybook.core.placement.policy import BookieInfo
-from daybook.metadata.store import MetadataStore
-from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
-from daybook.metadata.zookeeper_acl import acl_of_nodes
+from daybook.metadata.store.acl import acl_of_nodes
+from daybook.metadata.store.store import MetadataStore
+from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.health import HealthServer
 from daybook.runtime.logs import get_logger
 from daybook.runtime.metrics import MetricsServer, new_registry

@@ -11,7 +11,7 @@ from daybook.core.bookie.over_replicated import SurplusRemoval
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.metadata.store import BadVersionError, Versioned
+from daybook.metadata.store.store import BadVersionError, Versioned
 from daybook.runtime.logs import get_logger
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics

@@ -27,7 +27,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import BookieInfo
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTask, RepairTasks
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger

@@ -13,7 +13,7 @@ from daybook.core.placement.policy import RandomSource
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.layout import Layout
 from daybook.metadata.lease import Lease
-from daybook.metadata.store import MetadataStore
+from daybook.metadata.store.store import MetadataStore
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from daybook.autorecovery.words import UNRECOVERABLE
 from daybook.core.errors import DaybookError
 from daybook.core.ids import LedgerId
 from daybook.metadata.lease import Lease
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTask, RepairTasks
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger

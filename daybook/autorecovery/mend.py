@@ -43,7 +43,7 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.core.recovery.recovery import LedgerRecovery
 from daybook.core.repair.plan import PlanKey, RepairPlan
 from daybook.core.repair.repair import LedgerRepair
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from daybook.autorecovery.cluster import is_set_within
 from daybook.autorecovery.settings import AutoRecoverySettings
-from daybook.metadata.store import MetadataStore
+from daybook.metadata.store.store import MetadataStore
 from daybook.runtime.health import HealthServer, Progress
 from daybook.runtime.metrics import MetricsServer, new_registry
 from daybook.runtime.ports import Address, parse_address

@@ -20,8 +20,8 @@ from daybook.core.audit.judgement import RatingPolicy
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policies import make_policy
-from daybook.metadata.read_ahead import read_ahead
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.read_ahead import read_ahead
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import BackOffs, RepairTask, RepairTasks
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger

@@ -74,7 +74,7 @@ class Where:
     def connect(self) -> "daybook.Client":
         """A client of it, to be used with `async with`. Raises TlsError, SettingsError."""
         from daybook.client.placement_settings import placement_policy
-        from daybook.metadata.zookeeper_settings import zookeeper_options
+        from daybook.metadata.store.settings import zookeeper_options
         from daybook.runtime.tls import TlsFiles, client_credentials
 
         options: dict[str, Any] = {}

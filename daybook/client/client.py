@@ -39,9 +39,9 @@ from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.instance import read_instance
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.store import MetadataStore, Versioned
+from daybook.metadata.store.store import MetadataStore, Versioned
+from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.metadata.tasks import RepairTasks
-from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook.wire.channel import open_aio_channel

@@ -14,7 +14,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import TOPIC_KEY, LedgerMetadata
 from daybook.core.recovery.deletion import DeletionFence, DeletionPolicy
 from daybook.metadata.bookies import BookieDirectory
-from daybook.metadata.store import BadVersionError, MetadataStore
+from daybook.metadata.store.store import BadVersionError, MetadataStore
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 

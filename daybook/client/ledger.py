@@ -41,7 +41,7 @@ from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.runtime.logs import get_logger
 
 log = get_logger(__name__)

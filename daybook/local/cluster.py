@@ -28,7 +28,7 @@ from daybook.local.cluster_file import CLUSTER_FILE, BookieEntry, ClusterError, 
 from daybook.local.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
-from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.ports import HeldPort
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from daybook.metadata.store import MetadataStore, StoreClosedError
+from daybook.metadata.store.store import MetadataStore, StoreClosedError
 from daybook.runtime.logs import get_logger
 
 T = TypeVar("T")

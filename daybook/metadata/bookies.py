@@ -16,7 +16,7 @@ from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, check_bookie_id
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.layout import Layout
-from daybook.metadata.store import (
+from daybook.metadata.store.store import (
     BadVersionError,
     Create,
     Delete,

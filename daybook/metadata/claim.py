@@ -17,8 +17,8 @@ from daybook.core.ids import BookieId
 from daybook.metadata.bookies import BookieDirectory, info_from_json
 from daybook.metadata.epoch_node import EpochNode
 from daybook.metadata.layout import Layout
-from daybook.metadata.resolving import parent_of
-from daybook.metadata.store import (
+from daybook.metadata.store.resolving import parent_of
+from daybook.metadata.store.store import (
     BadVersionError,
     Check,
     Create,

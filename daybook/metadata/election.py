@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from daybook.core.errors import MetadataUnavailableError
 from daybook.metadata.lease import Lease, create_lease, holder_of
-from daybook.metadata.store import MetadataStore, NoNodeError, SessionExpiredError
+from daybook.metadata.store.store import MetadataStore, NoNodeError, SessionExpiredError
 
 _SEQUENCE_DIGITS = 10
 

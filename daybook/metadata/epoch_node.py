@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from daybook.core.ids import BookieId
 from daybook.metadata.layout import Layout
-from daybook.metadata.resolving import parent_of
-from daybook.metadata.store import (
+from daybook.metadata.store.resolving import parent_of
+from daybook.metadata.store.store import (
     BadVersionError,
     Check,
     Create,

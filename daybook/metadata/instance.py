@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from daybook.core.errors import MetadataError
 from daybook.metadata.layout import Layout
-from daybook.metadata.store import MetadataStore, NodeExistsError, NoNodeError
+from daybook.metadata.store.store import MetadataStore, NodeExistsError, NoNodeError
 
 FORMAT_VERSION = 1
 

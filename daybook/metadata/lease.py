@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from daybook.core.errors import DaybookError
-from daybook.metadata.store import (
+from daybook.metadata.store.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,

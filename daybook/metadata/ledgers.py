@@ -17,9 +17,9 @@ from daybook.core.errors import AlreadyAttachedError, MetadataError, NoSuchLedge
 from daybook.core.ids import LedgerId, check_ledger_id
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState, check_transition
 from daybook.metadata.layout import Layout
-from daybook.metadata.read_ahead import read_ahead
-from daybook.metadata.resolving import parent_of
-from daybook.metadata.store import (
+from daybook.metadata.store.read_ahead import read_ahead
+from daybook.metadata.store.resolving import parent_of
+from daybook.metadata.store.store import (
     BadVersionError,
     Check,
     Create,

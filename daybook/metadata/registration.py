@@ -17,7 +17,7 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import info_to_json
 from daybook.metadata.claim import TAKE_TIMEOUT_S, Claim, RegisteredElsewhereError, SupersededError
 from daybook.metadata.layout import Layout
-from daybook.metadata.store import (
+from daybook.metadata.store.store import (
     BadVersionError,
     Create,
     Delete,

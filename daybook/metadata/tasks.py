@@ -15,8 +15,8 @@ from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.metadata.layout import Layout
 from daybook.metadata.lease import Lease, acquire, holder_of
-from daybook.metadata.read_ahead import read_ahead
-from daybook.metadata.store import (
+from daybook.metadata.store.read_ahead import read_ahead
+from daybook.metadata.store.store import (
     BadVersionError,
     MetadataStore,
     NodeExistsError,

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from daybook.core.errors import MetadataError
 from daybook.core.ids import LedgerId
 from daybook.metadata.layout import ID_LEVELS, join_id
-from daybook.metadata.store import MetadataStore, NoNodeError
+from daybook.metadata.store.store import MetadataStore, NoNodeError
 
 
 class IncompleteListingError(MetadataError):

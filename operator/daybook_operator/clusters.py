@@ -30,10 +30,10 @@ from daybook.core.writer.policy import WriterPolicy
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.instance import ensure_cluster, read_instance
 from daybook.metadata.layout import Layout
-from daybook.metadata.store import MetadataStore, Versioned
+from daybook.metadata.store.settings import zookeeper_options
+from daybook.metadata.store.store import MetadataStore, Versioned
+from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.metadata.tasks import BackOffs, RepairTask, RepairTasks
-from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
-from daybook.metadata.zookeeper_settings import zookeeper_options
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook.runtime.tls import TlsFiles, client_credentials

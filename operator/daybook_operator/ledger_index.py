@@ -22,8 +22,8 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.read_ahead import read_ahead
-from daybook.metadata.store import MetadataStore, Versioned
+from daybook.metadata.store.read_ahead import read_ahead
+from daybook.metadata.store.store import MetadataStore, Versioned
 from daybook.metadata.tasks import RepairTasks
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger

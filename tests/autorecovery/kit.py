@@ -32,8 +32,8 @@ from daybook.metadata.bookies import BookieDirectory, Cookie, info_to_json
 from daybook.metadata.instance import format_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.memory import MemoryServer, MemoryStore
-from daybook.metadata.store import MetadataStore, NoNodeError
+from daybook.metadata.store.memory import MemoryServer, MemoryStore
+from daybook.metadata.store.store import MetadataStore, NoNodeError
 from daybook.metadata.tasks import RepairTasks
 from daybook.wire import bookie_pb2 as pb
 

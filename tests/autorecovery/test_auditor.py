@@ -12,7 +12,7 @@ from daybook.autorecovery.elected import AuditorProcess
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.worker import RepairWorker
 from daybook.core.ids import LedgerId
-from daybook.metadata.memory import Fault, FaultKind
+from daybook.metadata.store.memory import Fault, FaultKind
 from daybook.wire import bookie_pb2 as pb
 from tests.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
 

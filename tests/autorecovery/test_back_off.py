@@ -3,7 +3,7 @@
 import asyncio
 
 from daybook.autorecovery.worker import RepairWorker
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import BackOffs, RepairTask
 from daybook.runtime.clock import unix_ms
 from tests.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until

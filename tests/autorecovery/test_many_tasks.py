@@ -6,7 +6,7 @@ import pytest
 
 from daybook.autorecovery.pool import WorkProgress
 from daybook.autorecovery.worker import RepairWorker
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTask, RepairTasks
 from tests.autorecovery.kit import SETTINGS, FakeCluster, run
 

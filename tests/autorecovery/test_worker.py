@@ -13,7 +13,7 @@ from daybook.autorecovery.words import UNRECOVERABLE
 from daybook.autorecovery.worker import RepairWorker
 from daybook.core.ledger.metadata import LedgerState
 from daybook.core.quorum import Quorum
-from daybook.metadata.store import Put
+from daybook.metadata.store.store import Put
 from daybook.runtime.clock import unix_ms
 from tests.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
 

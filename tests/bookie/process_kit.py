@@ -18,8 +18,8 @@ from daybook.core.quorum import Quorum
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.store import MetadataStore
-from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.store.store import MetadataStore
+from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.wire.channel import open_channel
 from daybook.wire.service import BookieStub
 from tests.bookie.server_kit import KEY, WAIT_S, Stream, eventually

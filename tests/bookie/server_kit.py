@@ -26,8 +26,8 @@ from daybook.core.quorum import DENSE, Quorum, Stripe
 from daybook.core.stream import StreamAnswer
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
-from daybook.metadata.memory import MemoryServer, MemoryStore
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.memory import MemoryServer, MemoryStore
+from daybook.metadata.store.store import Versioned
 from daybook.runtime.ports import Address
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_channel

@@ -11,7 +11,7 @@ from daybook_bookie.storage_errors import CookieError
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY
-from daybook.metadata.memory import MemoryServer
+from daybook.metadata.store.memory import MemoryServer
 from daybook.wire import bookie_pb2 as pb
 from tests.bookie.server_kit import WAIT_S, RunningBookie, frame_of
 

@@ -18,7 +18,7 @@ from daybook_bookie.storage_errors import JournalCorruptError
 
 from daybook.core.errors import Code, MetadataUnavailableError
 from daybook.metadata.layout import Layout
-from daybook.metadata.memory import MemoryServer, MemoryStore
+from daybook.metadata.store.memory import MemoryServer, MemoryStore
 from daybook.wire import bookie_pb2 as pb
 from tests.bookie.server_kit import WAIT_S, RunningBookie, frame_of
 from tests.bookie.test_server_boot import fill

@@ -9,8 +9,8 @@ from daybook_bookie.metadata_link import MetadataLink
 from daybook.core.errors import Code, MetadataUnavailableError
 from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.metadata.memory import Fault, FaultKind
-from daybook.metadata.store import BadVersionError, Versioned
+from daybook.metadata.store.memory import Fault, FaultKind
+from daybook.metadata.store.store import BadVersionError, Versioned
 from daybook.wire import bookie_pb2 as pb
 from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually, formatted_store, frame_of
 

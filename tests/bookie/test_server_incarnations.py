@@ -16,7 +16,7 @@ from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.metadata.bookies import REPLACEMENT_VALID_MS, BookieDirectory
 from daybook.metadata.layout import Layout
-from daybook.metadata.memory import MemoryServer, MemoryStore, MemoryTransport
+from daybook.metadata.store.memory import MemoryServer, MemoryStore, MemoryTransport
 from daybook.wire import bookie_pb2 as pb
 from tests.bookie.server_kit import KEY, WAIT_S, RunningBookie, frame_of
 

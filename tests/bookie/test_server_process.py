@@ -19,7 +19,7 @@ from daybook.core.errors import Code
 from daybook.core.format.frame import frame_entry_ids, split_message
 from daybook.local.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.bookies import BookieDirectory
-from daybook.metadata.store import MetadataStore
+from daybook.metadata.store.store import MetadataStore
 from daybook.runtime.health import LIVENESS, READINESS
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import decode_read

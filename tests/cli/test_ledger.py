@@ -13,7 +13,7 @@ from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.store.zookeeper import ZooKeeperStore
 from tests.cli.kit import Process, run, write
 from tests.fixtures.cluster import make_cluster
 from tests.runtime.certificates import new_authority

@@ -19,7 +19,7 @@ from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.memory import MemoryServer, MemoryStore
+from daybook.metadata.store.memory import MemoryServer, MemoryStore
 
 WAIT_S = 5.0
 

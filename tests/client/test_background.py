@@ -15,7 +15,7 @@ from daybook.core.writer.policy import WriterPolicy
 from daybook.metadata.bookies import info_to_json
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
-from daybook.metadata.memory import MemoryServer, MemoryStore
+from daybook.metadata.store.memory import MemoryServer, MemoryStore
 
 LAYOUT = Layout("test")
 NODE = LAYOUT.registration("b0", writable=True)

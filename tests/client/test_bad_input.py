@@ -6,7 +6,7 @@ import pytest
 
 import daybook
 from daybook.metadata.instance import UnknownClusterError
-from daybook.metadata.zookeeper import ZooKeeperOptions
+from daybook.metadata.store.zookeeper import ZooKeeperOptions
 from tests.fixtures.cluster import Connect, abandon
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ from daybook.core.events import Event, FenceAnswered
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.memory import MemoryServer, MemoryStore
+from daybook.metadata.store.memory import MemoryServer, MemoryStore
 from tests.client.scripted_bookie import ScriptedBookie
 
 

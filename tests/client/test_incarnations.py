@@ -29,7 +29,7 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.memory import MemoryServer, MemoryStore
+from daybook.metadata.store.memory import MemoryServer, MemoryStore
 from tests.client.scripted_bookie import AppendScript, Requests, ScriptedBookie, attach_all, through
 
 FRAME = MAGIC + b"and what the script does not look at"

@@ -16,7 +16,7 @@ from daybook.core.quorum import Quorum
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.memory import MemoryServer, MemoryStore
+from daybook.metadata.store.memory import MemoryServer, MemoryStore
 from daybook.runtime.logs import configure_logs
 from tests.bookie.server_kit import KEY, MIB, settings_for
 

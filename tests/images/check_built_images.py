@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
-from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.ports import HeldPort
 from tests.images.build import TARGETS, build

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from daybook.metadata.store import MetadataStore
+from daybook.metadata.store.store import MetadataStore
 from tests.metadata.harness import Opener, memory_opener, zookeeper_opener
 
 

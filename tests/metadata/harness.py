@@ -13,10 +13,10 @@ from daybook.metadata.bookies import BookieDirectory, Cookie
 from daybook.metadata.claim import Claim, SupersededError
 from daybook.metadata.instance import format_cluster
 from daybook.metadata.layout import Layout
-from daybook.metadata.memory import MemoryServer, MemoryStore
 from daybook.metadata.registration import Registration
-from daybook.metadata.store import MetadataStore
-from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
+from daybook.metadata.store.memory import MemoryServer, MemoryStore
+from daybook.metadata.store.store import MetadataStore
+from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from daybook.metadata.bookies import (
     info_to_json,
 )
 from daybook.metadata.claim import RegisteredElsewhereError
-from daybook.metadata.store import BadVersionError, NodeExistsError, NoNodeError
+from daybook.metadata.store.store import BadVersionError, NodeExistsError, NoNodeError
 from daybook.metadata.tree import IncompleteListingError
 from tests.metadata.harness import LAYOUT, Opener, following, formatted, memory_opener, register, soon, stores
 

@@ -9,7 +9,7 @@ from daybook.core.errors import MetadataUnavailableError
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import REPLACEMENT_VALID_MS, BookieDirectory, info_to_json
 from daybook.metadata.claim import RegisteredElsewhereError, SupersededError
-from daybook.metadata.store import Create, MetadataStore, NoNodeError, SessionExpiredError
+from daybook.metadata.store.store import Create, MetadataStore, NoNodeError, SessionExpiredError
 from tests.metadata.harness import (
     LAYOUT,
     Opener,

@@ -9,7 +9,7 @@ import pytest
 from daybook.core.errors import MetadataUnavailableError
 from daybook.metadata.election import Election
 from daybook.metadata.lease import Lease, acquire
-from daybook.metadata.store import (
+from daybook.metadata.store.store import (
     NODE_BYTES_MAX,
     BadVersionError,
     Check,

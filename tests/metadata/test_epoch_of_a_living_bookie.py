@@ -10,7 +10,7 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.claim import SupersededError
 from daybook.metadata.registration import Registration
-from daybook.metadata.store import MetadataStore
+from daybook.metadata.store.store import MetadataStore
 from tests.metadata.harness import LAYOUT, claim_of, following, formatted, memory_opener, soon, stores
 
 OWN = BookieInfo("b0", boot_id="own")

@@ -14,9 +14,9 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.instance import UnknownClusterError, ensure_cluster, format_cluster, read_instance
 from daybook.metadata.layout import Layout, join_id, split_id
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.memory import Fault, FaultKind
-from daybook.metadata.read_ahead import READS_IN_FLIGHT_MAX
-from daybook.metadata.store import (
+from daybook.metadata.store.memory import Fault, FaultKind
+from daybook.metadata.store.read_ahead import READS_IN_FLIGHT_MAX
+from daybook.metadata.store.store import (
     BadVersionError,
     Delete,
     MetadataStore,

@@ -9,8 +9,8 @@ from daybook.core.errors import MetadataUnavailableError
 from daybook.metadata.election import Election
 from daybook.metadata.lease import acquire
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.memory import Fault, FaultKind, MemoryServer
-from daybook.metadata.store import (
+from daybook.metadata.store.memory import Fault, FaultKind, MemoryServer
+from daybook.metadata.store.store import (
     BadVersionError,
     Create,
     Delete,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from daybook.metadata.memory import Fault, FaultKind, MemoryServer, MemoryStore
-from daybook.metadata.store import (
+from daybook.metadata.store.memory import Fault, FaultKind, MemoryServer, MemoryStore
+from daybook.metadata.store.store import (
     BadVersionError,
     Check,
     Create,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from daybook.core.errors import MetadataError
-from daybook.metadata.memory import Fault, FaultKind
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.memory import Fault, FaultKind
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTask, RepairTasks
 from daybook.runtime.clock import LOOK_EVERY_S, monotonic_s
 from tests.metadata.harness import LAYOUT, Opener, following, formatted, memory_opener, soon, stores

@@ -14,14 +14,14 @@ from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.placement.policy import BookieInfo
 from daybook.local import zookeeper as embedded
 from daybook.local.zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
-from daybook.metadata import kazoo_session
 from daybook.metadata.blocking import BlockingStore
 from daybook.metadata.bookies import BookieDirectory
-from daybook.metadata.kazoo_session import SessionClient
 from daybook.metadata.lease import acquire
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.store import NoNodeError, Session, StoreClosedError, StoreError, Versioned
-from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
+from daybook.metadata.store import kazoo_session
+from daybook.metadata.store.kazoo_session import SessionClient
+from daybook.metadata.store.store import NoNodeError, Session, StoreClosedError, StoreError, Versioned
+from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.clock import monotonic_s
 from daybook.runtime.ports import HeldPort
 from tests.fixtures.zookeeper import expire_session

@@ -5,8 +5,8 @@ import json
 import pytest
 from kazoo.security import CREATOR_ALL_ACL
 
-from daybook.metadata.zookeeper import ZooKeeperOptions
-from daybook.metadata.zookeeper_settings import zookeeper_options
+from daybook.metadata.store.settings import zookeeper_options
+from daybook.metadata.store.zookeeper import ZooKeeperOptions
 from daybook.runtime.settings import SettingsError
 
 

@@ -16,9 +16,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from daybook.local.zookeeper import find_jars, find_java
-from daybook.metadata.store import StoreError
-from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
-from daybook.metadata.zookeeper_acl import acl_of_nodes
+from daybook.metadata.store.acl import acl_of_nodes
+from daybook.metadata.store.store import StoreError
+from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime import zookeeper_server
 from daybook.runtime.ports import HeldPort
 from daybook.runtime.zookeeper_ensemble import ServerSettings, WrongSettingsError

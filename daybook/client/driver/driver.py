@@ -44,7 +44,7 @@ from daybook.core.events import (
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.store import BadVersionError, Versioned
+from daybook.metadata.store.store import BadVersionError, Versioned
 from daybook.runtime.logs import get_logger
 
 log = get_logger(__name__)

@@ -15,7 +15,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.runtime.clock import monotonic_ms
 
 TICK_S: Final = 0.05

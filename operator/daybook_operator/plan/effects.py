@@ -13,7 +13,7 @@ from typing import Any
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.bookies import Location
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON has it."""

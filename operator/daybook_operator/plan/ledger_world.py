@@ -9,7 +9,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policies import PlacementSettings
 from daybook.core.placement.policy import BookieInfo
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTask
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.finalizers import FinalizerRules

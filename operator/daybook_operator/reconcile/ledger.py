@@ -8,7 +8,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policies import PlacementSettings
 from daybook.core.placement.policy import BookieInfo
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.kube import ForbiddenError, NotFoundError, Object
 from daybook_operator.plan.decision import is_terminating

@@ -7,7 +7,7 @@ from typing import Final
 from daybook.autorecovery.words import is_unrecoverable, named_with
 from daybook.core.audit.judgement import Reason
 from daybook.core.errors import NoSuchLedgerError
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTask
 from daybook_operator.clusters import ClusterLink
 from daybook_operator.plan.lost_ledgers import Nowhere, Verdict, verdict_on

@@ -17,7 +17,7 @@ from daybook.autorecovery.words import is_harmless, leaving_word
 from daybook.core.errors import DaybookError, MetadataError, NoSuchLedgerError
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_custom_metadata, hash_password
 from daybook.core.quorum import check_quorum
-from daybook.metadata.store import BadVersionError
+from daybook.metadata.store.store import BadVersionError
 from daybook.metadata.tree import list_directory
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger

@@ -8,18 +8,9 @@ import pytest
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.metadata import (
-    bookies,
-    kazoo_session,
-    lease,
-    ledgers,
-    read_ahead,
-    registration,
-    resolving,
-    tasks,
-    tree,
-)
-from daybook.metadata.store import Versioned
+from daybook.metadata import bookies, lease, ledgers, registration, tasks, tree
+from daybook.metadata.store import kazoo_session, read_ahead, resolving
+from daybook.metadata.store.store import Versioned
 from daybook.runtime.clock import monotonic_s
 from tests.mutants.catalog.swarms import LOST_ANSWERS
 from tests.mutants.registry import mutant

@@ -36,8 +36,8 @@ from daybook.metadata.bookies import BookieDirectory, Cookie
 from daybook.metadata.claim import Claim
 from daybook.metadata.layout import Layout
 from daybook.metadata.registration import Registration
-from daybook.metadata.store import MetadataStore
-from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.store.store import MetadataStore
+from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.runtime.logs import get_logger
 from tests.bookie.process_kit import BookieProcess
 from tests.cluster.control_plane import ControlPlane

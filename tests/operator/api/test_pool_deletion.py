@@ -13,8 +13,8 @@ from daybook.core.quorum import Quorum
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.store import MetadataStore
-from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.store.store import MetadataStore
+from daybook.metadata.store.zookeeper import ZooKeeperStore
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
 from tests.operator.api.pool_kit import CLUSTER, Operator, PretendBookies, Site

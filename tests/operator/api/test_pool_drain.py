@@ -15,7 +15,7 @@ from daybook.client.verify import verify_ledger
 from daybook.core.ids import LedgerId
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
-from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.store.zookeeper import ZooKeeperStore
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
 from tests.operator.api.pool_kit import AUDITING, CLUSTER, Operator, RealBookies, Site, drive_killed, killable

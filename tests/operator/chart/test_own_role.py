@@ -9,7 +9,7 @@ from kubernetes import client as kubernetes
 
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
-from daybook.metadata.zookeeper import ZooKeeperStore
+from daybook.metadata.store.zookeeper import ZooKeeperStore
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
 from tests.operator.api.operator_kit import OperatorProcess, condition, ledger

@@ -8,7 +8,7 @@ from daybook_operator.plan.effects import AdoptLedger
 from daybook_operator.plan.ledger import decide
 
 from daybook.core.ledger.metadata import hash_password
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from tests.operator.unit.test_ledger_plan import (
     NOW_MS,
     condition,

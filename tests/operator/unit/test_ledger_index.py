@@ -23,7 +23,7 @@ from daybook.core.quorum import Quorum
 from daybook.metadata.bookies import Location
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
-from daybook.metadata.store import MetadataStore, Versioned
+from daybook.metadata.store.store import MetadataStore, Versioned
 from daybook.metadata.tasks import RepairTasks
 from tests.metadata.harness import formatted, memory_opener
 

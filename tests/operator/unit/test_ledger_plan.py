@@ -36,7 +36,7 @@ from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.placement.policies import PlacementSettings
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTask
 
 NOW_MS = 1_700_000_000_000

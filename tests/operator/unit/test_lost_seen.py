@@ -8,7 +8,7 @@ from daybook_operator.reconcile.lost_ledgers import JUDGED_MAX, verdicts
 
 from daybook.core.errors import NoSuchLedgerError
 from daybook.core.placement.policy import BookieInfo
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTask
 
 NOWHERE = "unrecoverable: entry 3 is nowhere"

@@ -7,7 +7,7 @@ from typing import Any
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.reconcile.recovery import observe_recovery
 
-from daybook.metadata.store import Versioned
+from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import BACK_OFF_MS_MAX, BackOffs, RepairTask
 
 NOW_MS = 1_000_000_000

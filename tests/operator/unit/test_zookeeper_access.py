@@ -16,8 +16,8 @@ from daybook_operator.settings import OperatorSettings
 
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.errors import MetadataUnavailableError
-from daybook.metadata.zookeeper import ZooKeeperOptions, ZooKeeperStore
-from daybook.metadata.zookeeper_settings import zookeeper_options
+from daybook.metadata.store.settings import zookeeper_options
+from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from tests.operator.unit.pool_facts import pool_manifest
 from tests.operator.unit.pool_sim import DEFAULTS, PoolSim
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
-from daybook.metadata.kazoo_session import SESSION_MARGIN
-from daybook.metadata.store import (
+from daybook.metadata.store.kazoo_session import SESSION_MARGIN
+from daybook.metadata.store.store import (
     Create,
     Delete,
     NoNodeError,
@@ -23,7 +23,7 @@ from daybook.metadata.store import (
     StoreError,
     Versioned,
 )
-from daybook.metadata.transport import ConnectionLostError, Node, Transport
+from daybook.metadata.store.transport import ConnectionLostError, Node, Transport
 from tests.sim.metadata_model import SESSION_TIMEOUT_US
 from tests.sim.shipped.loop import SCALE
 from tests.sim.shipped.zookeeper import ClientSession, Server, TreeStore

@@ -16,8 +16,8 @@ from daybook.core.errors import Code
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswer
 from daybook.core.writer.policy import WriterPolicy
-from daybook.metadata.resolving import ResolvingStore
-from daybook.metadata.store import MetadataStore
+from daybook.metadata.store.resolving import ResolvingStore
+from daybook.metadata.store.store import MetadataStore
 from tests.sim.client_process import ClientProcess
 from tests.sim.metadata_model import Session
 from tests.sim.network import Stream

@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
-from daybook.metadata.memory_tree import MemoryTree
-from daybook.metadata.store import MetadataStore, NodeExistsError, Put, SessionExpiredError
+from daybook.metadata.store.memory_tree import MemoryTree
+from daybook.metadata.store.store import MetadataStore, NodeExistsError, Put, SessionExpiredError
 from daybook.runtime.clock import monotonic_ms, monotonic_s, unix_ms
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.service import BookieStub

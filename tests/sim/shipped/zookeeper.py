@@ -19,9 +19,9 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Cookie, info_to_json
 from daybook.metadata.instance import FORMAT_VERSION
 from daybook.metadata.layout import Layout, join_id
-from daybook.metadata.memory_tree import MemoryTree
-from daybook.metadata.resolving import parent_of
-from daybook.metadata.store import Create, Delete, Operation, Put, StoreError
+from daybook.metadata.store.memory_tree import MemoryTree
+from daybook.metadata.store.resolving import parent_of
+from daybook.metadata.store.store import Create, Delete, Operation, Put, StoreError
 from tests.sim.audit_checks import LOST_DELAY_MS
 from tests.sim.checkers import Checkers
 from tests.sim.metadata_model import SESSION_TIMEOUT_US, MetadataStore, Session, Superseded, place_of

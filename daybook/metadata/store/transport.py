@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from daybook.metadata.store import Operation, Session, Versioned
+from daybook.metadata.store.store import Operation, Session, Versioned
 
 
 class ConnectionLostError(Exception):

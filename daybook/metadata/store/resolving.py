@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from daybook.core.errors import MetadataUnavailableError
-from daybook.metadata.store import (
+from daybook.metadata.store.store import (
     NODE_BYTES_MAX,
     BadVersionError,
     Create,
@@ -35,7 +35,7 @@ from daybook.metadata.store import (
     Versioned,
     Watch,
 )
-from daybook.metadata.transport import ConnectionLostError, Transport
+from daybook.metadata.store.transport import ConnectionLostError, Transport
 
 T = TypeVar("T")
 

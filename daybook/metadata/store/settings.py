@@ -10,8 +10,8 @@ from typing import ClassVar, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from daybook.metadata.zookeeper import ZooKeeperOptions
-from daybook.metadata.zookeeper_acl import acl_of_nodes
+from daybook.metadata.store.acl import acl_of_nodes
+from daybook.metadata.store.zookeeper import ZooKeeperOptions
 from daybook.runtime.settings import Settings, load_settings
 
 

@@ -20,9 +20,9 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
-from daybook.metadata.kazoo_session import SessionClient
-from daybook.metadata.resolving import OPERATION_TIMEOUT_S, ResolvingStore
-from daybook.metadata.store import (
+from daybook.metadata.store.kazoo_session import SessionClient
+from daybook.metadata.store.resolving import OPERATION_TIMEOUT_S, ResolvingStore
+from daybook.metadata.store.store import (
     BadVersionError,
     Check,
     Create,
@@ -38,7 +38,7 @@ from daybook.metadata.store import (
     StoreError,
     Versioned,
 )
-from daybook.metadata.transport import ConnectionLostError, Node, Transport
+from daybook.metadata.store.transport import ConnectionLostError, Node, Transport
 from daybook.runtime.clock import monotonic_s
 from daybook.runtime.logs import get_logger
 

@@ -13,9 +13,9 @@ from enum import Enum
 from itertools import count
 from typing import Final, NoReturn, TypeVar
 
-from daybook.metadata.memory_tree import MemoryTree
-from daybook.metadata.resolving import OPERATION_TIMEOUT_S, ResolvingStore
-from daybook.metadata.store import (
+from daybook.metadata.store.memory_tree import MemoryTree
+from daybook.metadata.store.resolving import OPERATION_TIMEOUT_S, ResolvingStore
+from daybook.metadata.store.store import (
     Create,
     Delete,
     Operation,
@@ -25,7 +25,7 @@ from daybook.metadata.store import (
     StoreClosedError,
     Versioned,
 )
-from daybook.metadata.transport import ConnectionLostError, Node, Transport
+from daybook.metadata.store.transport import ConnectionLostError, Node, Transport
 from daybook.runtime.clock import monotonic_s
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from daybook.metadata.resolving import parent_of
-from daybook.metadata.store import (
+from daybook.metadata.store.resolving import parent_of
+from daybook.metadata.store.store import (
     BadVersionError,
     Check,
     Create,
@@ -19,7 +19,7 @@ from daybook.metadata.store import (
     Put,
     Versioned,
 )
-from daybook.metadata.transport import Node
+from daybook.metadata.store.transport import Node
 
 
 @dataclass(slots=True)
