@@ -24,7 +24,7 @@ PACKAGES_AT_THE_TOP = {"daybook", "tests", "bench"}
 BROAD = {"Exception", "BaseException"}
 
 SLEEPS: dict[str, str] = {
-    "bookie-image/daybook_bookie/metadata_link.py": "the pause between attempts to register",
+    "bookie-image/daybook_bookie/identity/metadata_link.py": "the pause between attempts to register",
     "daybook/local/zookeeper.py": "a server that starts can only be asked again",
     "daybook/client/transport/append_stream.py": "a stall is that nothing happens",
     "daybook/client/client.py": "the clock's tick is the event",

@@ -1,6 +1,14 @@
 """A bookie: the process that keeps the entries of ledgers.
 
-From the sockets inwards: process and server; append, reads and control; attach, fencing and passwords; the ledgers under
-their one lock; journal thread and store thread; storage. Beside them what runs by itself: gc, surplus, scrubber,
-disk_watch, long_poll. Boot decides whether any of it may start.
+In reading order:
+
+    settings, main, process  what it is told, the command, the life of the process
+    bookie                   its parts, put together, started and stopped in the right order
+    service/                 what clients ask: append, attach, fence, read, control calls
+    journal/                 what is written there and synced survives; what is answered was synced there first
+    store/                   the write cache, LMDB, and the order of things between them and the journal
+    identity/                whose directories these are, how old they are, and whether it may start on them
+    upkeep/                  deletion, over-replicated entries, scrubbing
+    disk/                    the disk as all of them see it, and how it can fail
+    metrics, descriptors     its metrics; how many files it may have open
 """

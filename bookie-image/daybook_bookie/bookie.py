@@ -14,30 +14,30 @@ from typing import Final
 from daybook.core.errors import Code
 from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.logs import get_logger
-from daybook_bookie.append import AppendContext, AppendStream
-from daybook_bookie.attach import Attacher
-from daybook_bookie.budget import ByteBudget
-from daybook_bookie.control import Control
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.disk_watch import DiskWatch, SpaceLimits, SpaceState, Usage
-from daybook_bookie.epoch import EpochKeeper
-from daybook_bookie.fencing import Fencer
-from daybook_bookie.gc import Collector
-from daybook_bookie.journal_thread import Barrier, JournalThread
-from daybook_bookie.kept_mode import KeptMode
-from daybook_bookie.ledgers import LedgerTable
-from daybook_bookie.long_poll import LongPolls
-from daybook_bookie.metadata_link import MetadataLink
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.errors import StorageError
+from daybook_bookie.disk.watch import DiskWatch, SpaceLimits, SpaceState, Usage
+from daybook_bookie.identity.epoch import EpochKeeper
+from daybook_bookie.identity.kept_mode import KeptMode
+from daybook_bookie.identity.metadata_link import MetadataLink
+from daybook_bookie.identity.rollback import RollBackGuard
+from daybook_bookie.journal.thread import Barrier, JournalThread
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.passwords import Passwords
-from daybook_bookie.reads import Reads
-from daybook_bookie.rollback import RollBackGuard
-from daybook_bookie.scrubber import Scrubber
+from daybook_bookie.service.append import AppendContext, AppendStream
+from daybook_bookie.service.attach import Attacher
+from daybook_bookie.service.budget import ByteBudget
+from daybook_bookie.service.control import Control
+from daybook_bookie.service.fencing import Fencer
+from daybook_bookie.service.ledgers import LedgerTable
+from daybook_bookie.service.long_poll import LongPolls
+from daybook_bookie.service.passwords import Passwords
+from daybook_bookie.service.reads import Reads
 from daybook_bookie.settings import BookieSettings
-from daybook_bookie.storage import Storage
-from daybook_bookie.storage_errors import StorageError
-from daybook_bookie.store_thread import StoreThread
-from daybook_bookie.surplus import SurplusCollector
+from daybook_bookie.store.storage import Storage
+from daybook_bookie.store.thread import StoreThread
+from daybook_bookie.upkeep.gc import Collector
+from daybook_bookie.upkeep.over_replicated import SurplusCollector
+from daybook_bookie.upkeep.scrubber import Scrubber
 
 _LOG: Final = get_logger(__name__)
 ANSWER_TIMEOUT_S: Final = 30.0

@@ -32,13 +32,13 @@ from daybook.runtime.ports import Address, parse_address
 from daybook.runtime.signals import StopEvent, stop_on_signals
 from daybook.runtime.tls import TlsError, TlsFiles, server_credentials
 from daybook_bookie.bookie import Bookie
-from daybook_bookie.boot import DirectoryLock, open_storage
 from daybook_bookie.descriptors import raise_descriptor_limit
-from daybook_bookie.metadata_link import MetadataLink
+from daybook_bookie.disk.errors import DiskLostError, ForgottenError
+from daybook_bookie.identity.boot import DirectoryLock, open_storage
+from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.server import BookieServer
+from daybook_bookie.service.server import BookieServer
 from daybook_bookie.settings import BookieSettings
-from daybook_bookie.storage_errors import DiskLostError, ForgottenError
 
 _LOG: Final = get_logger(__name__)
 

@@ -14,8 +14,8 @@ from daybook.core.ids import MESSAGE_BYTES_MAX, check_bookie_id
 from daybook.runtime.logs import LogFormat
 from daybook.runtime.ports import parse_address
 from daybook.runtime.settings import Settings
-from daybook_bookie.roles import Enforcement
-from daybook_bookie.storage_settings import GIB, MIB
+from daybook_bookie.disk.settings import GIB, MIB
+from daybook_bookie.service.roles import Enforcement
 
 _BYTES_MIN = 2 * MESSAGE_BYTES_MAX
 

@@ -8,9 +8,9 @@ import signal
 import sys
 from pathlib import Path
 
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.storage_errors import CorruptStoreError, StoreNotOpenedError, StoreRefusedError
-from daybook_bookie.store import Store
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.errors import CorruptStoreError, StoreNotOpenedError, StoreRefusedError
+from daybook_bookie.store.store import Store
 
 from daybook.core.format.frame import decode_entries, decode_header
 from tests.bookie.samples import payload

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 import grpc
 from daybook_bookie.bookie import Bookie
-from daybook_bookie.boot import open_storage
-from daybook_bookie.disk_watch import Usage
-from daybook_bookie.journal_format import Position
-from daybook_bookie.metadata_link import MetadataLink
+from daybook_bookie.disk.watch import Usage
+from daybook_bookie.identity.boot import open_storage
+from daybook_bookie.identity.metadata_link import MetadataLink
+from daybook_bookie.journal.format import Position
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.server import BookieServer
+from daybook_bookie.service.server import BookieServer
 from daybook_bookie.settings import BookieSettings
 from prometheus_client import CollectorRegistry
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
-from daybook_bookie.disk import Buffer
+from daybook_bookie.disk.disk import Buffer
 
 SECTOR_BYTES: Final = 512
 

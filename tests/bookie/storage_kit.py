@@ -6,14 +6,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import lmdb
-from daybook_bookie import store_write
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.journal_format import PAGE_BYTES, START
-from daybook_bookie.records import Record
-from daybook_bookie.storage import Storage
-from daybook_bookie.storage_settings import MIB, StorageSettings
-from daybook_bookie.store import Store
-from daybook_bookie.write_cache import Generation, WriteCache
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.settings import MIB, StorageSettings
+from daybook_bookie.journal.format import PAGE_BYTES, START
+from daybook_bookie.journal.records import Record
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.storage import Storage
+from daybook_bookie.store.store import Store
+from daybook_bookie.store.write_cache import Generation, WriteCache
 
 from daybook.core.format.frame import Buffer, Entry, decode_entries, decode_header
 from daybook.core.ids import NO_ENTRY

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from daybook_bookie import store_write
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.entry_store import EntryStore
-from daybook_bookie.journal_format import START, Position
-from daybook_bookie.records import Record
-from daybook_bookie.storage_errors import CorruptStoreError
-from daybook_bookie.storage_settings import MIB
-from daybook_bookie.store import Store
-from daybook_bookie.store_read import block_key
-from daybook_bookie.write_cache import Generation, WriteCache
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.errors import CorruptStoreError
+from daybook_bookie.disk.settings import MIB
+from daybook_bookie.journal.format import START, Position
+from daybook_bookie.journal.records import Record
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.entry_store import EntryStore
+from daybook_bookie.store.reading import block_key
+from daybook_bookie.store.store import Store
+from daybook_bookie.store.write_cache import Generation, WriteCache
 
 from daybook.core.format.frame import Entry, decode_header
 from tests.bookie.storage_kit import SMALL, decoded, raw

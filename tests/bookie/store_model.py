@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from daybook_bookie.entry_store import LedgerChange, Space
-from daybook_bookie.journal_format import START, Position
-from daybook_bookie.ledger_record import LedgerRecord
-from daybook_bookie.storage_errors import BookieMustStopError, CorruptStoreError, StorageFullError
-from daybook_bookie.storage_settings import StorageSettings
-from daybook_bookie.store_read import block_key, run_without_gap
+from daybook_bookie.disk.errors import BookieMustStopError, CorruptStoreError, StorageFullError
+from daybook_bookie.disk.settings import StorageSettings
+from daybook_bookie.journal.format import START, Position
+from daybook_bookie.store.entry_store import LedgerChange, Space
+from daybook_bookie.store.ledger_record import LedgerRecord
+from daybook_bookie.store.reading import block_key, run_without_gap
 
 from daybook.core.errors import FrameError
 from daybook.core.format.block import Block, decode_block, rows_between, sound_parts

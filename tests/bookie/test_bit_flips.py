@@ -8,12 +8,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from daybook_bookie import store_write
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.journal_format import START
-from daybook_bookie.records import fence_record
-from daybook_bookie.store import Store
-from daybook_bookie.write_cache import WriteCache
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.journal.format import START
+from daybook_bookie.journal.records import fence_record
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.store import Store
+from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.frame import decode_header
 from tests.bookie.flip_worker import ENTRIES, LEDGERS

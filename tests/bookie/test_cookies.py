@@ -3,7 +3,8 @@
 from itertools import product
 
 import pytest
-from daybook_bookie.cookies import (
+from daybook_bookie.disk.errors import CookieError, DiskLostError, ForgottenError
+from daybook_bookie.identity.cookies import (
     COOKIE,
     Cookie,
     Found,
@@ -14,7 +15,6 @@ from daybook_bookie.cookies import (
     look,
     write_cookie,
 )
-from daybook_bookie.storage_errors import CookieError, DiskLostError, ForgottenError
 
 from tests.bookie.sim_disk import SimDisk
 

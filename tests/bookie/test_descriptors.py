@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from daybook_bookie.descriptors import raise_descriptor_limit
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.journal import Journal
-from daybook_bookie.journal_format import START, Position, file_name
-from daybook_bookie.journal_replay import JournalReplay
-from daybook_bookie.journal_spare import SPARE
-from daybook_bookie.records import Record, fence_record
-from daybook_bookie.storage_errors import StorageFullError
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.errors import StorageFullError
+from daybook_bookie.journal.format import START, Position, file_name
+from daybook_bookie.journal.journal import Journal
+from daybook_bookie.journal.records import Record, fence_record
+from daybook_bookie.journal.replay import JournalReplay
+from daybook_bookie.journal.spare import SPARE
 
 from tests.bookie.server_kit import RunningBookie, eventually, frame_of
 from tests.bookie.test_journal import FILE_BYTES, append_each

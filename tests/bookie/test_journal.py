@@ -7,11 +7,11 @@ from itertools import cycle, product
 from pathlib import Path
 
 import pytest
-from daybook_bookie.disk import PROBE, RealDisk
-from daybook_bookie.journal import Journal
-from daybook_bookie.journal_format import DATA_START, PAGE_BYTES, START, Position, file_name
-from daybook_bookie.journal_replay import JournalReplay
-from daybook_bookie.records import (
+from daybook_bookie.disk.disk import PROBE, RealDisk
+from daybook_bookie.disk.errors import BookieMustStopError, JournalCorruptError, StorageFullError
+from daybook_bookie.journal.format import DATA_START, PAGE_BYTES, START, Position, file_name
+from daybook_bookie.journal.journal import Journal
+from daybook_bookie.journal.records import (
     LedgerIntro,
     Record,
     deletion_record,
@@ -24,7 +24,7 @@ from daybook_bookie.records import (
     record_ledger,
     record_nonce,
 )
-from daybook_bookie.storage_errors import BookieMustStopError, JournalCorruptError, StorageFullError
+from daybook_bookie.journal.replay import JournalReplay
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,9 +5,9 @@ from functools import partial
 from itertools import cycle
 
 import pytest
-from daybook_bookie.journal_format import START
-from daybook_bookie.records import Record, fence_record, frame_record
-from daybook_bookie.storage_errors import BookieMustStopError, StorageFullError
+from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError
+from daybook_bookie.journal.format import START
+from daybook_bookie.journal.records import Record, fence_record, frame_record
 
 from tests.bookie.samples import frame
 from tests.bookie.sim_disk import Fate, SimDisk

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daybook_bookie import store_write
-from daybook_bookie.entry_store import LedgerChange
-from daybook_bookie.journal_format import START
-from daybook_bookie.journal_thread import Barrier, JournalThread
-from daybook_bookie.records import deletion_record
-from daybook_bookie.store import Store
-from daybook_bookie.write_cache import WriteCache
+from daybook_bookie.journal.format import START
+from daybook_bookie.journal.records import deletion_record
+from daybook_bookie.journal.thread import Barrier, JournalThread
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.entry_store import LedgerChange
+from daybook_bookie.store.store import Store
+from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import decode_header

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daybook_bookie.boot import DirectoryLock
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.private_files import make_private
-from daybook_bookie.storage import Storage
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.private_files import make_private
+from daybook_bookie.identity.boot import DirectoryLock
+from daybook_bookie.store.storage import Storage
 
 from tests.bookie.storage_kit import SMALL
 

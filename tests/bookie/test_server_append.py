@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import grpc
 import pytest
-from daybook_bookie.append import MessageItem
-from daybook_bookie.journal_thread import JournalThread
-from daybook_bookie.ledgers import LedgerTable
-from daybook_bookie.records import Record
+from daybook_bookie.journal.records import Record
+from daybook_bookie.journal.thread import JournalThread
+from daybook_bookie.service.append import MessageItem
+from daybook_bookie.service.ledgers import LedgerTable
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, HEADER_BYTES, Buffer, FrameHeader
@@ -322,7 +322,7 @@ def test_a_force_of_a_ledger_that_brought_nothing_here_is_answered(bookie: Runni
 
 
 @pytest.mark.parametrize(
-    "where", ["daybook_bookie.append._damaged", "daybook_bookie.ledgers.LedgerTable.accept"]
+    "where", ["daybook_bookie.service.append._damaged", "daybook_bookie.service.ledgers.LedgerTable.accept"]
 )
 def test_an_error_on_the_way_to_the_journal_gives_back_what_the_message_took(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch, where: str

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daybook_bookie import boot, epoch
-from daybook_bookie.disk import RealDisk, write_durably
-from daybook_bookie.epoch import Age, DiskEpoch, EpochKeeper
-from daybook_bookie.journal_format import Position
-from daybook_bookie.storage import Storage
-from daybook_bookie.storage_errors import JournalCorruptError
+from daybook_bookie.disk.disk import RealDisk, write_durably
+from daybook_bookie.disk.errors import JournalCorruptError
+from daybook_bookie.identity import boot, epoch
+from daybook_bookie.identity.epoch import Age, DiskEpoch, EpochKeeper
+from daybook_bookie.journal.format import Position
+from daybook_bookie.store.storage import Storage
 
 from daybook.core.errors import Code, MetadataUnavailableError
 from daybook.metadata.layout import Layout

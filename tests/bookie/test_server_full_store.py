@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from daybook_bookie import store_thread
-from daybook_bookie.storage_errors import StorageFullError
-from daybook_bookie.store import Store
+from daybook_bookie.disk.errors import StorageFullError
+from daybook_bookie.store import thread as store_thread
+from daybook_bookie.store.store import Store
 
 from daybook.core.errors import Code
 from daybook.wire import bookie_pb2 as pb

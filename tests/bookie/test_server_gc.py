@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from daybook_bookie.metadata_link import MetadataLink
+from daybook_bookie.identity.metadata_link import MetadataLink
 
 from daybook.core.errors import Code, MetadataUnavailableError
 from daybook.core.format.frame import FLAG_RECOVERY

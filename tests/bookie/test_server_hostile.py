@@ -2,7 +2,7 @@
 
 import grpc
 import pytest
-from daybook_bookie.ledgers import intro_of
+from daybook_bookie.service.ledgers import intro_of
 
 from daybook.core.errors import Code
 from daybook.core.quorum import Stripe

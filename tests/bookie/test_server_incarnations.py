@@ -5,11 +5,11 @@ import shutil
 from collections.abc import Callable
 
 import pytest
-from daybook_bookie import boot
-from daybook_bookie.cookies import Cookie
-from daybook_bookie.metadata_link import MetadataLink
-from daybook_bookie.storage import Storage
-from daybook_bookie.storage_errors import DiskLostError
+from daybook_bookie.disk.errors import DiskLostError
+from daybook_bookie.identity import boot
+from daybook_bookie.identity.cookies import Cookie
+from daybook_bookie.identity.metadata_link import MetadataLink
+from daybook_bookie.store.storage import Storage
 
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 
 import pytest
-from daybook_bookie.journal_thread import Barrier
-from daybook_bookie.ledgers import LedgerTable
-from daybook_bookie.records import deletion_record, limbo_clear_record, limbo_record
-from daybook_bookie.store import Store
+from daybook_bookie.journal.records import deletion_record, limbo_clear_record, limbo_record
+from daybook_bookie.journal.thread import Barrier
+from daybook_bookie.service.ledgers import LedgerTable
+from daybook_bookie.store.store import Store
 
 from daybook.core.errors import Code
 from daybook.wire import bookie_pb2 as pb

@@ -7,7 +7,7 @@ from time import monotonic
 
 import grpc
 import pytest
-from daybook_bookie.records import NONCE_BYTES, limbo_record
+from daybook_bookie.journal.records import NONCE_BYTES, limbo_record
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY, Entry

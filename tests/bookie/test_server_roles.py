@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
-from daybook_bookie.roles import ROLES_OF_CALLS, Enforcement, Gate, Role, roles_of
-from daybook_bookie.server import BookieServer
+from daybook_bookie.service.roles import ROLES_OF_CALLS, Enforcement, Gate, Role, roles_of
+from daybook_bookie.service.server import BookieServer
 
 from daybook.core.errors import Code
 from daybook.runtime.ports import Address
@@ -189,7 +189,7 @@ def test_without_client_certificates_everybody_may_and_the_log_says_so(
 def test_callers_are_logged_once_each_and_not_without_bound(
     secured: Secured, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("daybook_bookie.roles._LOGGED_MAX", 2)
+    monkeypatch.setattr("daybook_bookie.service.roles._LOGGED_MAX", 2)
     stubs = [secured.stub(name=f"caller-{n}") for n in range(3)]
     for stub in stubs * 2:
         assert is_refused(stub, "scrub")

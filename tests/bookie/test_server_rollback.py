@@ -7,9 +7,9 @@ from typing import Any
 
 import grpc
 import pytest
-from daybook_bookie import rollback
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.rollback import RollBackGuard
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.identity import rollback
+from daybook_bookie.identity.rollback import RollBackGuard
 
 from daybook.core.errors import Code, MetadataUnavailableError
 from daybook.wire import bookie_pb2 as pb

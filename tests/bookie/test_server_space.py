@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import grpc
 import pytest
-from daybook_bookie import disk as real_disk
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.disk_watch import TRIAL_LOOKS_MAX, DiskWatch, SpaceLimits, SpaceState, Usage, next_state
-from daybook_bookie.entry_store import Space
-from daybook_bookie.storage_errors import StorageFullError
-from daybook_bookie.storage_settings import GIB
+from daybook_bookie.disk import disk as real_disk
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.errors import StorageFullError
+from daybook_bookie.disk.settings import GIB
+from daybook_bookie.disk.watch import TRIAL_LOOKS_MAX, DiskWatch, SpaceLimits, SpaceState, Usage, next_state
+from daybook_bookie.store.entry_store import Space
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY

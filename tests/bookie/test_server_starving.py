@@ -6,8 +6,8 @@ from typing import Any
 
 import grpc
 import pytest
-from daybook_bookie.budget import ByteBudget
-from daybook_bookie.deadlines import Deadlines
+from daybook_bookie.service.budget import ByteBudget
+from daybook_bookie.service.deadlines import Deadlines
 
 from daybook.core.errors import Code
 from daybook.wire import bookie_pb2 as pb

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 import pytest
-from daybook_bookie.disk_watch import SpaceState, Usage
-from daybook_bookie.long_poll import LongPolls, Poll
+from daybook_bookie.disk.watch import SpaceState, Usage
+from daybook_bookie.service.long_poll import LongPolls, Poll
 
 from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.placement.policy import BookieInfo

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from daybook_bookie.disk_watch import Usage
-from daybook_bookie.storage_errors import StorageFullError
-from daybook_bookie.write_cache import Generation
+from daybook_bookie.disk.errors import StorageFullError
+from daybook_bookie.disk.watch import Usage
+from daybook_bookie.store.write_cache import Generation
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC

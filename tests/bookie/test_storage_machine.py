@@ -6,9 +6,8 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from daybook_bookie import store_write
-from daybook_bookie.checkpoint import Checkpoint
-from daybook_bookie.records import (
+from daybook_bookie.disk.errors import BookieMustStopError
+from daybook_bookie.journal.records import (
     LedgerIntro,
     Record,
     deletion_record,
@@ -17,9 +16,10 @@ from daybook_bookie.records import (
     limbo_clear_record,
     limbo_record,
 )
-from daybook_bookie.storage import Storage
-from daybook_bookie.storage_errors import BookieMustStopError
-from daybook_bookie.store import Store
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.checkpoint import Checkpoint
+from daybook_bookie.store.storage import Storage
+from daybook_bookie.store.store import Store
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule

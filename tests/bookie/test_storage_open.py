@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from daybook_bookie.disk import IOVECS_MAX, RealDisk
-from daybook_bookie.journal_format import file_name
-from daybook_bookie.storage import Storage
-from daybook_bookie.storage_errors import JournalCorruptError, StoreRefusedError
-from daybook_bookie.storage_settings import GIB, MIB, StorageSettings, map_bytes_for
+from daybook_bookie.disk.disk import IOVECS_MAX, RealDisk
+from daybook_bookie.disk.errors import JournalCorruptError, StoreRefusedError
+from daybook_bookie.disk.settings import GIB, MIB, StorageSettings, map_bytes_for
+from daybook_bookie.journal.format import file_name
+from daybook_bookie.store.storage import Storage
 
 from tests.bookie.samples import entries, frame
 from tests.bookie.storage_kit import add, flush, read_all

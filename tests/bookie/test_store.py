@@ -9,22 +9,22 @@ from pathlib import Path
 import lmdb
 import pytest
 from crc32c import crc32c
-from daybook_bookie.checkpoint import CHECKPOINT
-from daybook_bookie.ledger_record import LedgerRecord, pack_record, unpack_record
-from daybook_bookie.records import (
+from daybook_bookie.disk.errors import (
+    BookieMustStopError,
+    CorruptStoreError,
+    StoreRefusedError,
+)
+from daybook_bookie.journal.records import (
     LedgerIntro,
     fence_record,
     intro_record,
     limbo_clear_record,
     limbo_record,
 )
-from daybook_bookie.storage_errors import (
-    BookieMustStopError,
-    CorruptStoreError,
-    StoreRefusedError,
-)
-from daybook_bookie.store import Store
-from daybook_bookie.store_read import block_key
+from daybook_bookie.store.checkpoint import CHECKPOINT
+from daybook_bookie.store.ledger_record import LedgerRecord, pack_record, unpack_record
+from daybook_bookie.store.reading import block_key
+from daybook_bookie.store.store import Store
 
 from daybook.core.format.frame import FLAG_RECOVERY, decode_header, encode_frame, entry_crcs, ledger_seed
 from daybook.core.format.intervals import Interval, IntervalSet

@@ -9,20 +9,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from daybook_bookie import store_write
-from daybook_bookie.journal_format import START, Position
-from daybook_bookie.ledger_record import LedgerRecord
-from daybook_bookie.records import (
+from daybook_bookie.disk.errors import BookieMustStopError, CorruptStoreError, StorageFullError
+from daybook_bookie.disk.settings import MIB
+from daybook_bookie.journal.format import START, Position
+from daybook_bookie.journal.records import (
     LedgerIntro,
     deletion_record,
     fence_record,
     intro_record,
     limbo_record,
 )
-from daybook_bookie.storage_errors import BookieMustStopError, CorruptStoreError, StorageFullError
-from daybook_bookie.storage_settings import MIB
-from daybook_bookie.store_read import block_key
-from daybook_bookie.write_cache import WriteCache
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.ledger_record import LedgerRecord
+from daybook_bookie.store.reading import block_key
+from daybook_bookie.store.write_cache import WriteCache
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from daybook_bookie import disk as real_disk
-from daybook_bookie import store_thread
-from daybook_bookie.checkpoint import CHECKPOINT
-from daybook_bookie.disk import Buffer, DiskFile, RealDisk
-from daybook_bookie.storage_errors import BookieMustStopError, StorageFullError, StoreNotOpenedError
-from daybook_bookie.store import Store
-from daybook_bookie.store_open import DATA_FILE
+from daybook_bookie.disk import disk as real_disk
+from daybook_bookie.disk.disk import Buffer, DiskFile, RealDisk
+from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError, StoreNotOpenedError
+from daybook_bookie.store import thread as store_thread
+from daybook_bookie.store.checkpoint import CHECKPOINT
+from daybook_bookie.store.opening import DATA_FILE
+from daybook_bookie.store.store import Store
 
 from tests.bookie.samples import entries, frame
 from tests.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from daybook_bookie.storage_errors import CorruptStoreError
-from daybook_bookie.store import Store, Transaction
+from daybook_bookie.disk.errors import CorruptStoreError
+from daybook_bookie.store.store import Store, Transaction
 
 from daybook.core.format.frame import decode_entries, decode_header
 from tests.bookie.samples import entries, frame

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from daybook_bookie import store_write
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.journal_format import START
-from daybook_bookie.records import (
-    deletion_record,
-)
-from daybook_bookie.storage_errors import (
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.errors import (
     StorageFullError,
 )
-from daybook_bookie.storage_settings import MIB
-from daybook_bookie.store import Store
-from daybook_bookie.write_cache import WriteCache
+from daybook_bookie.disk.settings import MIB
+from daybook_bookie.journal.format import START
+from daybook_bookie.journal.records import (
+    deletion_record,
+)
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.store import Store
+from daybook_bookie.store.write_cache import WriteCache
 
 from tests.bookie.samples import entries, frame
 from tests.bookie.sim_disk import SimDisk

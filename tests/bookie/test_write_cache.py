@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from daybook_bookie import write_cache
-from daybook_bookie.write_cache import WriteCache
+from daybook_bookie.store import write_cache
+from daybook_bookie.store.write_cache import WriteCache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

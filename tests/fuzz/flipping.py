@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from daybook_bookie import store_write
-from daybook_bookie.checkpoint import CHECKPOINT
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.journal import Journal
-from daybook_bookie.journal_format import PAGE_BYTES, START
-from daybook_bookie.journal_replay import JournalReplay
-from daybook_bookie.records import LedgerIntro, Record, fence_record, frame_record, intro_record
-from daybook_bookie.storage_errors import CorruptStoreError, JournalCorruptError, StoreRefusedError
-from daybook_bookie.store import Store
-from daybook_bookie.write_cache import WriteCache
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.errors import CorruptStoreError, JournalCorruptError, StoreRefusedError
+from daybook_bookie.journal.format import PAGE_BYTES, START
+from daybook_bookie.journal.journal import Journal
+from daybook_bookie.journal.records import LedgerIntro, Record, fence_record, frame_record, intro_record
+from daybook_bookie.journal.replay import JournalReplay
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.checkpoint import CHECKPOINT
+from daybook_bookie.store.store import Store
+from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.frame import decode_entries, decode_header
 from tests.bookie.samples import frame, payload

@@ -12,10 +12,14 @@ from typing import Final
 from zlib import crc32
 
 from crc32c import crc32c
-from daybook_bookie.checkpoint import Checkpoint, refuse_unless_current
-from daybook_bookie.cookies import Cookie, parse_cookie
-from daybook_bookie.journal import Journal
-from daybook_bookie.journal_format import (
+from daybook_bookie.disk.errors import (
+    CookieError,
+    CorruptStoreError,
+    JournalCorruptError,
+    StoreRefusedError,
+)
+from daybook_bookie.identity.cookies import Cookie, parse_cookie
+from daybook_bookie.journal.format import (
     DATA_START,
     FILE_HEADER_BYTES,
     GROUP_HEADER_BYTES,
@@ -24,16 +28,12 @@ from daybook_bookie.journal_format import (
     START,
     file_name,
 )
-from daybook_bookie.journal_replay import JournalReplay
-from daybook_bookie.ledger_record import ROOT_BYTES, LedgerRecord, Root, pack_record, unpack_record
-from daybook_bookie.records import LedgerIntro, fence_record, frame_record, intro_record, limbo_record
-from daybook_bookie.storage_errors import (
-    CookieError,
-    CorruptStoreError,
-    JournalCorruptError,
-    StoreRefusedError,
-)
-from daybook_bookie.write_cache import WriteCache
+from daybook_bookie.journal.journal import Journal
+from daybook_bookie.journal.records import LedgerIntro, fence_record, frame_record, intro_record, limbo_record
+from daybook_bookie.journal.replay import JournalReplay
+from daybook_bookie.store.checkpoint import Checkpoint, refuse_unless_current
+from daybook_bookie.store.ledger_record import ROOT_BYTES, LedgerRecord, Root, pack_record, unpack_record
+from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.errors import Code, FrameError, IntervalError, MetadataError
 from daybook.core.format.block import block_entry_ids, cut, decode_block, sound_parts

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
-from daybook_bookie import append
-from daybook_bookie.append import AppendStream
-from daybook_bookie.cookies import parse_cookie
-from daybook_bookie.journal import Journal
-from daybook_bookie.journal_format import DATA_START, PAGE_BYTES, START, file_name
-from daybook_bookie.journal_replay import JournalReplay
-from daybook_bookie.ledger_record import ledger_of_key
-from daybook_bookie.records import Record, RecordKind, fence_record
-from daybook_bookie.storage_errors import CookieError, JournalCorruptError, StoreRefusedError
+from daybook_bookie.disk.errors import CookieError, JournalCorruptError, StoreRefusedError
+from daybook_bookie.identity.cookies import parse_cookie
+from daybook_bookie.journal.format import DATA_START, PAGE_BYTES, START, file_name
+from daybook_bookie.journal.journal import Journal
+from daybook_bookie.journal.records import Record, RecordKind, fence_record
+from daybook_bookie.journal.replay import JournalReplay
+from daybook_bookie.service import append
+from daybook_bookie.service.append import AppendStream
+from daybook_bookie.store.ledger_record import ledger_of_key
 
 from daybook.client.transport.append_stream import MESSAGE_BYTES_TARGET
 from daybook.core.errors import Code, FrameError, MetadataError

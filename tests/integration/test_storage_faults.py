@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from daybook_bookie.checkpoint import Checkpoint
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.journal_format import (
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.journal.format import (
     DATA_START,
     FILE_HEADER_BYTES,
     GROUP_HEADER_BYTES,
@@ -20,6 +19,7 @@ from daybook_bookie.journal_format import (
     unpack_file_header,
     unpack_group_header,
 )
+from daybook_bookie.store.checkpoint import Checkpoint
 
 import daybook
 from daybook.core.errors import Code

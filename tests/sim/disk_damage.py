@@ -3,7 +3,7 @@
 from random import Random
 from typing import Final
 
-from daybook_bookie.journal_format import DATA_START, PAGE_BYTES, file_id_of, file_name
+from daybook_bookie.journal.format import DATA_START, PAGE_BYTES, file_id_of, file_name
 
 from daybook.core.format.frame import HEADER_BYTES
 from tests.sim.journalled import JournalledDisk

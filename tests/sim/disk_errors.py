@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Final
 
-from daybook_bookie.journal_format import PAGE_BYTES
+from daybook_bookie.journal.format import PAGE_BYTES
 
 from tests.bookie.sim_disk import SimDisk
 from tests.bookie.store_model import StoreModel

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, suppress
 from random import Random
 from typing import Final
 
-from daybook_bookie.storage import Storage
+from daybook_bookie.store.storage import Storage
 
 from tests.bookie.sim_disk import Fate, SimDisk
 from tests.bookie.store_model import ENDLESS, StoreModel

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from daybook_bookie import ledger_record
-from daybook_bookie.ledgers import core_record, intro_of
-from daybook_bookie.records import (
+from daybook_bookie.journal.records import (
     NONCE_BYTES,
     Record,
     fence_dropped_record,
@@ -13,6 +11,8 @@ from daybook_bookie.records import (
     limbo_clear_record,
     limbo_record,
 )
+from daybook_bookie.service.ledgers import core_record, intro_of
+from daybook_bookie.store import ledger_record
 
 from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.ids import LedgerId

@@ -11,13 +11,13 @@ from dataclasses import replace
 from random import Random
 from typing import Final, NamedTuple
 
-from daybook_bookie.journal_format import PAGE_BYTES, START
-from daybook_bookie.records import Record, deletion_record
-from daybook_bookie.storage import Storage
-from daybook_bookie.storage_errors import CorruptStoreError, JournalCorruptError
-from daybook_bookie.storage_settings import StorageSettings
-from daybook_bookie.store_write import add_block, delete_some
-from daybook_bookie.write_cache import Generation, PendingLedger
+from daybook_bookie.disk.errors import CorruptStoreError, JournalCorruptError
+from daybook_bookie.disk.settings import StorageSettings
+from daybook_bookie.journal.format import PAGE_BYTES, START
+from daybook_bookie.journal.records import Record, deletion_record
+from daybook_bookie.store.storage import Storage
+from daybook_bookie.store.write_cache import Generation, PendingLedger
+from daybook_bookie.store.writing import add_block, delete_some
 
 from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.format.block import block_entry_ids

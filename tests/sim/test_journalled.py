@@ -5,8 +5,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from daybook_bookie.journal import Journal
-from daybook_bookie.storage_errors import BookieMustStopError, StorageFullError
+from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError
+from daybook_bookie.journal.journal import Journal
 
 from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.errors import Code

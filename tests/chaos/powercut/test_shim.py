@@ -8,9 +8,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.storage_settings import StorageSettings
-from daybook_bookie.store import Store
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.settings import StorageSettings
+from daybook_bookie.store.store import Store
 
 from tests.chaos.powercut.disk import Faults, WatchedDirectory
 from tests.chaos.powercut.shim import NoCompilerError, build, variables
@@ -266,9 +266,9 @@ def test_rule_23_a_store_whose_newest_page_was_only_read_opens_after_the_next_po
 ) -> None:
     """The process died in the write that names a commit: the next one finds the commit, and has to make it certain."""
     prelude = """
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.storage_settings import StorageSettings
-from daybook_bookie.store import Store
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.settings import StorageSettings
+from daybook_bookie.store.store import Store
 from pathlib import Path
 from tests.bookie.samples import frame
 from tests.bookie.storage_kit import put

@@ -1,7 +1,7 @@
 """Mutants of rule 58: disks that went back in time."""
 
 import pytest
-from daybook_bookie import epoch
+from daybook_bookie.identity import epoch
 
 from daybook.metadata.claim import Claim
 from tests.mutants.registry import mutant

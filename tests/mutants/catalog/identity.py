@@ -2,7 +2,7 @@
 
 import grpc
 import pytest
-from daybook_bookie.admission import Admission
+from daybook_bookie.service.admission import Admission
 
 from tests.mutants.registry import mutant
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from daybook_bookie.admission import Admission
+from daybook_bookie.service.admission import Admission
 
 from daybook.client.driver import driver
 from daybook.client.transport.append_stream import AppendStream

@@ -4,15 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from daybook_bookie import boot, disk_watch, gc
-from daybook_bookie.append import AppendStream, MessageItem
-from daybook_bookie.fencing import Fencer
-from daybook_bookie.journal import Journal
-from daybook_bookie.journal_thread import Barrier, JournalThread
-from daybook_bookie.ledgers import Known, LedgerTable
-from daybook_bookie.reads import Reads
-from daybook_bookie.records import Record, RecordKind, frame_record
-from daybook_bookie.rollback import RollBackGuard
+from daybook_bookie.disk import watch as disk_watch
+from daybook_bookie.identity import boot
+from daybook_bookie.identity.rollback import RollBackGuard
+from daybook_bookie.journal.journal import Journal
+from daybook_bookie.journal.records import Record, RecordKind, frame_record
+from daybook_bookie.journal.thread import Barrier, JournalThread
+from daybook_bookie.service.append import AppendStream, MessageItem
+from daybook_bookie.service.fencing import Fencer
+from daybook_bookie.service.ledgers import Known, LedgerTable
+from daybook_bookie.service.reads import Reads
+from daybook_bookie.upkeep import gc
 
 from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.errors import Code
@@ -135,7 +137,7 @@ def failed_syncs_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged entry is answered as if it had never been stored."""
-    monkeypatch.setattr("daybook_bookie.reads._add_damaged", lambda ranges, entry: None)
+    monkeypatch.setattr("daybook_bookie.service.reads._add_damaged", lambda ranges, entry: None)
 
 
 @mutant(

@@ -1,10 +1,11 @@
 """Mutants of the watch over full disks: when a disk that refused a write is believed again."""
 
 import pytest
-from daybook_bookie import disk, journal
-from daybook_bookie.disk import RealDisk
-from daybook_bookie.disk_watch import DiskWatch, Trial
-from daybook_bookie.storage_errors import StorageFullError
+from daybook_bookie.disk import disk
+from daybook_bookie.disk.disk import RealDisk
+from daybook_bookie.disk.errors import StorageFullError
+from daybook_bookie.disk.watch import DiskWatch, Trial
+from daybook_bookie.journal import journal
 
 from tests.mutants.registry import mutant
 

@@ -2,25 +2,25 @@
 
 from typing import Any
 
-import daybook_bookie.checkpoint
-import daybook_bookie.journal
-import daybook_bookie.journal_format
-import daybook_bookie.ledger_record
-import daybook_bookie.store
+import daybook_bookie.journal.format
+import daybook_bookie.journal.journal
+import daybook_bookie.store.checkpoint
+import daybook_bookie.store.ledger_record
+import daybook_bookie.store.store
 import pytest
-from daybook_bookie import store_write
-from daybook_bookie.cookies import Start
-from daybook_bookie.entry_store import EntryStore, Space
-from daybook_bookie.journal import Journal
-from daybook_bookie.journal_format import Position, file_name
-from daybook_bookie.journal_replay import JournalReplay
-from daybook_bookie.reads import Walk
-from daybook_bookie.records import Record, fence_record
-from daybook_bookie.storage import Storage
-from daybook_bookie.storage_errors import CorruptStoreError, StorageFullError
-from daybook_bookie.store import Store
-from daybook_bookie.store_read import BlockReader
-from daybook_bookie.write_cache import WriteCache
+from daybook_bookie.disk.errors import CorruptStoreError, StorageFullError
+from daybook_bookie.identity.cookies import Start
+from daybook_bookie.journal.format import Position, file_name
+from daybook_bookie.journal.journal import Journal
+from daybook_bookie.journal.records import Record, fence_record
+from daybook_bookie.journal.replay import JournalReplay
+from daybook_bookie.service.reads import Walk
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.entry_store import EntryStore, Space
+from daybook_bookie.store.reading import BlockReader
+from daybook_bookie.store.storage import Storage
+from daybook_bookie.store.store import Store
+from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.frame import FrameHeader
 from daybook.core.ids import NO_ENTRY
@@ -62,7 +62,7 @@ def syncs_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def replays_believe_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
     "The checksums of frames are not looked at when the journal is read back."
-    monkeypatch.setattr(daybook_bookie.journal_format, "_check_frame", _nothing)
+    monkeypatch.setattr(daybook_bookie.journal.format, "_check_frame", _nothing)
 
 
 @mutant(
@@ -117,7 +117,7 @@ def replays_sync_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def the_newest_page_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     "The checkpoint calls a commit certain whose page was only read."
-    monkeypatch.setattr(daybook_bookie.store, "write_meta_pages_again", _nothing)
+    monkeypatch.setattr(daybook_bookie.store.store, "write_meta_pages_again", _nothing)
 
 
 @mutant(
@@ -219,7 +219,7 @@ def records_need_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def the_checkpoint_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     "A store that fell back to an older meta page is opened."
-    monkeypatch.setattr(daybook_bookie.store, "refuse_unless_current", _nothing)
+    monkeypatch.setattr(daybook_bookie.store.store, "refuse_unless_current", _nothing)
 
 
 @mutant(
@@ -252,7 +252,7 @@ def an_empty_directory_is_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def a_full_disk_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
     "No space at preallocation stops the bookie."
-    monkeypatch.setattr(daybook_bookie.journal, "FULL", frozenset())
+    monkeypatch.setattr(daybook_bookie.journal.journal, "FULL", frozenset())
 
 
 @mutant(
@@ -262,7 +262,7 @@ def a_full_disk_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_checkpoint_without_room_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
     "No room for the checkpoint stops the bookie, at each start again."
-    monkeypatch.setattr(daybook_bookie.checkpoint, "FULL", frozenset())
+    monkeypatch.setattr(daybook_bookie.store.checkpoint, "FULL", frozenset())
 
 
 @mutant(
@@ -283,7 +283,7 @@ def what_is_owed_counts_as_durable(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def lac_and_length_have_no_checksum_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     "The pair's checksum is a constant."
-    monkeypatch.setattr(daybook_bookie.ledger_record, "_pair_crc", lambda *_: 0)
+    monkeypatch.setattr(daybook_bookie.store.ledger_record, "_pair_crc", lambda *_: 0)
 
 
 @mutant(

@@ -1,7 +1,7 @@
 """Mutants of the bookie: what the journal refused for want of space counts as durable."""
 
 import pytest
-from daybook_bookie.journal_thread import JournalThread
+from daybook_bookie.journal.thread import JournalThread
 
 from tests.mutants.registry import mutant
 

@@ -1,0 +1,202 @@
+"""The journal's bytes: a file header, then groups, each where a disk page begins.
+
+A group is what one write call puts down: a header, a table of its records, the records. Its header names its own place
+(file, offset, sequence), so that it is never taken for another one, and the position that was durable before it was
+written: with that a reader tells a torn tail from damage (rule 25). Its checksum begins from the file's salt, so that
+no payload can imitate a group. Groups never share a page, so no write touches bytes that were acknowledged.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from daybook.core.errors import FrameError
+from daybook.core.format.frame import Buffer, check_body, decode_header
+from daybook_bookie.disk.errors import JournalCorruptError
+from daybook_bookie.journal.records import Record, RecordKind, is_known
+
+PAGE_BYTES: Final = 4096
+DATA_START: Final = PAGE_BYTES
+RECORDS_MAX: Final = 1000
+"""Records of a group: with header and table it stays one write call (1024 buffers)."""
+
+_FILE: Final = struct.Struct("<4sIQQQI")
+_GROUP: Final = struct.Struct("<4sIQQQQQIII")
+_ROW: Final = struct.Struct("<II")
+_CRC: Final = struct.Struct("<I")
+_FILE_MAGIC: Final = b"DBJ1"
+GROUP_MAGIC: Final = b"DBG1"
+GROUP_HEADER_BYTES: Final = _GROUP.size
+FILE_HEADER_BYTES: Final = _FILE.size
+
+
+class Position(NamedTuple):
+    """A place in the journal; positions are ordered."""
+
+    file_id: int
+    offset: int
+
+
+START: Final = Position(1, DATA_START)
+"""Where a bookie's first journal file begins."""
+
+
+class FileHeader(NamedTuple):
+    """The first bytes of a file. `previous_end` is where the file before it ends: all of that was durable."""
+
+    file_id: int
+    previous_end: int
+    first_sequence: int
+    salt: int
+
+
+class GroupHeader(NamedTuple):
+    """A group's header, its checksum checked."""
+
+    records: int
+    file_id: int
+    offset: int
+    sequence: int
+    durable: Position
+    payload_bytes: int
+    table_crc: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Header, table and records, without the rest of the last page."""
+        return GROUP_HEADER_BYTES + self.records * _ROW.size + self.payload_bytes
+
+
+class DamagedGroupError(Exception):
+    """No whole group lies here: a torn tail or damage, which only the journal's later groups tell apart."""
+
+
+def file_name(file_id: int) -> str:
+    """The name of a journal file; names sort like ids."""
+    return f"journal-{file_id:016x}.log"
+
+
+def file_id_of(name: str) -> int | None:
+    """The id in a journal file's name; None for any other file."""
+    if len(name) != 28 or not name.startswith("journal-") or not name.endswith(".log"):
+        return None
+    try:
+        return int(name[8:24], 16)
+    except ValueError:
+        return None
+
+
+def page_end(offset: int) -> int:
+    """The first page boundary at or after `offset`."""
+    return -(-offset // PAGE_BYTES) * PAGE_BYTES
+
+
+def pack_file_header(header: FileHeader) -> bytes:
+    """The header's bytes, with a checksum."""
+    packed = _FILE.pack(
+        _FILE_MAGIC, header.salt, header.file_id, header.previous_end, header.first_sequence, 0
+    )
+    packed = packed[: -_CRC.size]
+    return packed + _CRC.pack(crc32c(packed))
+
+
+def unpack_file_header(data: bytes) -> FileHeader | None:
+    """The header, None if it is damaged."""
+    if len(data) < FILE_HEADER_BYTES:
+        return None
+    magic, salt, file_id, previous_end, first_sequence, crc = _FILE.unpack_from(data)
+    if magic != _FILE_MAGIC or crc32c(data[: FILE_HEADER_BYTES - _CRC.size]) != crc:
+        return None
+    return FileHeader(file_id, previous_end, first_sequence, salt)
+
+
+def group_bytes(records: Sequence[Record]) -> int:
+    """How much room a group of these records takes, in whole pages."""
+    return page_end(GROUP_HEADER_BYTES + sum(_ROW.size + len(record.body) for record in records))
+
+
+def pack_group(
+    records: Sequence[Record], place: Position, sequence: int, durable: Position, salt: int
+) -> list[Buffer]:
+    """The group's buffers for one gathering write; frames are not copied."""
+    assert 0 <= len(records) <= RECORDS_MAX
+    bodies = [record.body for record in records]
+    table = b"".join([_ROW.pack(kind, len(body)) for kind, body in records])
+    table_crc = crc32c(table)
+    for kind, body in records:
+        if kind is not RecordKind.FRAME:
+            table_crc = crc32c(body, table_crc)
+    header = _GROUP.pack(
+        GROUP_MAGIC,
+        len(records),
+        place.file_id,
+        place.offset,
+        sequence,
+        durable.file_id,
+        durable.offset,
+        sum(map(len, bodies)),
+        table_crc,
+        0,
+    )[: -_CRC.size]
+    return [header + _CRC.pack(crc32c(header, salt)) + table, *bodies]
+
+
+def unpack_group_header(data: bytes, place: Position, salt: int) -> GroupHeader | None:
+    """The header of the group at `place`; None if there is none, or it belongs elsewhere."""
+    if len(data) < GROUP_HEADER_BYTES or data[:4] != GROUP_MAGIC:
+        return None
+    _, records, file_id, offset, sequence, durable_file, durable_offset, payload, table_crc, crc = (
+        _GROUP.unpack_from(data)
+    )
+    if crc32c(memoryview(data)[: GROUP_HEADER_BYTES - _CRC.size], salt) != crc or (file_id, offset) != place:
+        return None
+    durable = Position(durable_file, durable_offset)
+    return GroupHeader(records, file_id, offset, sequence, durable, payload, table_crc)
+
+
+def unpack_records(group: GroupHeader, data: bytes) -> list[Record]:
+    """The records of a group whose bytes after the header are `data`.
+
+    Raises DamagedGroupError, and JournalCorruptError for a sound group with a record of another release: it was
+    acknowledged, so it is no torn tail.
+    """
+    table_bytes = group.records * _ROW.size
+    if len(data) != table_bytes + group.payload_bytes:
+        msg = "the file ends within the group"
+        raise DamagedGroupError(msg)
+    view = memoryview(data)
+    table_crc = crc32c(view[:table_bytes])
+    records = []
+    at = table_bytes
+    for number, size in _ROW.iter_unpack(view[:table_bytes]):
+        body = view[at : at + size]
+        at += size
+        if number == RecordKind.FRAME:
+            _check_frame(body, size)
+        else:
+            table_crc = crc32c(body, table_crc)
+        records.append((number, body))
+    if at != len(data) or table_crc != group.table_crc:
+        msg = "the group's table or a record fails its checksum"
+        raise DamagedGroupError(msg)
+    for number, body in records:
+        if number != RecordKind.FRAME and not is_known(number, body):
+            msg = (
+                f"journal file {file_name(group.file_id)} holds a record of kind {number} and {len(body)} bytes at "
+                f"{group.offset}, which this release does not know: start the release that wrote it"
+            )
+            raise JournalCorruptError(msg)
+    return [Record(RecordKind(number), body) for number, body in records]
+
+
+def _check_frame(body: memoryview, size: int) -> None:
+    try:
+        header = decode_header(body)
+        check_body(body, header)
+    except FrameError as error:
+        raise DamagedGroupError(str(error)) from error
+    if header.size_bytes != size:
+        msg = f"a frame of {header.size_bytes} bytes in a record of {size}"
+        raise DamagedGroupError(msg)

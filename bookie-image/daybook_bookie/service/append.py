@@ -1,0 +1,327 @@
+"""The append stream of one client: from a message's bytes to the answer that it is durable.
+
+A reader thread takes messages as they come; the handler's own thread gives answers as they are ready. In between, all
+work is for each message or frame, never for each entry: check the checksums, then under the one lock decide every frame
+(fence, limbo, attachment), put it into the write cache (rule 43) and queue it for the journal, in this order. What is
+refused is answered at once, a deferred frame when it is accepted, everything else when its group is durable.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Final
+
+from daybook.core.bookie.ledger import BookieLedger, LacAnswer
+from daybook.core.errors import Code, FrameError
+from daybook.core.format.frame import Buffer, FrameHeader, check_body, split_message
+from daybook.core.ids import LedgerId
+from daybook.core.stream import StreamAnswers, StreamError
+from daybook.runtime.clock import monotonic_ms
+from daybook.runtime.logs import get_logger
+from daybook.wire import bookie_pb2 as pb
+from daybook.wire.messages import (
+    decode_client_control,
+    encode_answer,
+    encode_server_control,
+    is_frames,
+)
+from daybook_bookie.journal.records import Record
+from daybook_bookie.journal.thread import JournalThread
+from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.service.budget import ByteBudget
+from daybook_bookie.service.ledgers import LedgerTable
+from daybook_bookie.service.long_poll import LongPolls
+
+_LOG: Final = get_logger(__name__)
+ANSWERS_WAITING_MAX: Final = 65_536
+"""Answers that a client has not taken: one that asks and never reads would fill the memory with them."""
+_CLIENT_NAME_MAX: Final = 256
+_TOO_MUCH: Final = (
+    "more messages wait in the bookie than it has memory for: send again later, or raise received_bytes_max"
+)
+
+_Accepted = tuple[int, BookieLedger, FrameHeader, int]
+"""An accepted frame: its index in the message, its ledger, its header, and where it begins."""
+
+
+class AppendContext:
+    """What all streams of a bookie share."""
+
+    def __init__(
+        self,
+        table: LedgerTable,
+        journal: JournalThread,
+        budget: ByteBudget,
+        long_polls: LongPolls,
+        metrics: BookieMetrics,
+        attach: Callable[["AppendStream", pb.Attach], None],
+    ) -> None:
+        """`attach` queues an attachment; its answer comes through `AppendStream.send_control`."""
+        self.table = table
+        self.journal = journal
+        self.budget = budget
+        self.long_polls = long_polls
+        self.metrics = metrics
+        self.attach = attach
+        self.stream_numbers = count(1)
+
+
+class MessageItem:
+    """The accepted frames of one message on their way through the journal."""
+
+    __slots__ = ("_started", "_stream", "deferred", "frames", "message", "news", "records", "size_bytes")
+
+    def __init__(self, stream: "AppendStream", message: int, size_bytes: int, started: float) -> None:
+        """Message number `message` of `stream`; `size_bytes` were taken from the budget for it."""
+        self._stream = stream
+        self._started = started
+        self.message = message
+        self.size_bytes = size_bytes
+        self.records: list[Record] = []
+        self.frames: list[int] = []
+        """The indexes of the frames that are answered when they are durable."""
+        self.deferred: list[tuple[BookieLedger, int]] = []
+        self.news: list[tuple[LedgerId, LacAnswer]] = []
+        """What tailing readers wait to hear once it is durable."""
+
+    def settle(self, code: Code) -> "AppendStream":
+        """See JournalItem."""
+        stream = self._stream
+        if code is Code.OK:
+            for ledger, number in self.deferred:
+                ledger.deferred_synced(number)
+            is_durable = not stream.shared.journal.owes  # a LAC may have come with a frame that was refused
+            for ledger_id, lac in self.news:
+                stream.shared.long_polls.wake(ledger_id, lac, is_durable=is_durable)
+        stream.decide(self.message, self.frames, code)
+        stream.shared.budget.give_back(self.size_bytes)
+        stream.shared.metrics.add_seconds.observe(perf_counter() - self._started)
+        return stream
+
+
+class AppendStream:
+    """One open stream."""
+
+    def __init__(self, shared: AppendContext) -> None:
+        """A stream on which nothing has arrived."""
+        self.shared = shared
+        self.stream_id = next(shared.stream_numbers)
+        self.client = ""
+        self._answers = StreamAnswers()
+        self._lock = threading.Lock()
+        self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+        self._closed = False
+        self.heard_ms = monotonic_ms()
+        """When the last message came."""
+        self.attaching = 0
+        """Attachments that were asked for and not answered; changed under the table's lock."""
+        self.crowded_out = ""
+        """Why the bookie ended the stream for want of room, if it did."""
+        self.on_crowded_out: Callable[[], object] = lambda: None
+
+    # The handler's side
+
+    def outgoing(self) -> Iterator[bytes]:
+        """What is sent to the client, until the stream is closed."""
+        while (message := self._outgoing.get()) is not None:
+            yield message
+
+    def run(self, incoming: Iterator[bytes]) -> str | None:
+        """Take messages until there are no more; why the client broke the rules, if it did. Then close the stream."""
+        try:
+            for message in incoming:
+                with self.shared.budget.received(len(message)) as fits:
+                    if not fits:
+                        self.crowd_out(_TOO_MUCH)
+                    else:
+                        self._take(message)
+                if self._closed:
+                    break
+        except StreamError as error:
+            return str(error)
+        return None
+
+    def close(self) -> None:
+        """End the stream: nothing more is answered (rule 49), its attachments are gone."""
+        with self._lock:
+            already, self._closed = self._closed, True
+        if not already:
+            self.shared.table.detach(self.stream_id)
+        self._outgoing.put(None)
+
+    def crowd_out(self, why: str) -> None:
+        """End the stream, through no fault of its client."""
+        self.crowded_out = why
+        self.on_crowded_out()
+        self.close()
+
+    # Answers
+
+    def decide(self, message: int, frames: list[int], code: Code) -> None:
+        """The frames with these indexes of `message` are durable, or refused with `code`."""
+        with self._lock:
+            if code is Code.OK:
+                if frames:
+                    self._answers.succeed(message, len(frames))
+            else:
+                for frame in frames:
+                    self._answers.fail(message, frame, code)
+
+    def send_answers(self) -> None:
+        """Send what is decided, if the stream still lives."""
+        with self._lock:
+            answer = self._answers.take_answer()
+            if answer is not None and not self._closed:
+                self._outgoing.put(encode_answer(answer))
+
+    def send_control(self, control: pb.ServerControl) -> None:
+        """Send a control message, if the stream still lives."""
+        with self._lock:
+            if not self._closed:
+                self._outgoing.put(encode_server_control(control))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the stream ended."""
+        return self._closed
+
+    # Messages
+
+    def _take(self, message: bytes) -> None:
+        self.heard_ms = monotonic_ms()
+        if self._outgoing.qsize() > ANSWERS_WAITING_MAX:
+            text = (
+                f"{ANSWERS_WAITING_MAX} answers wait for a client that does not read them: read, or ask less"
+            )
+            raise StreamError(text)
+        if is_frames(message):
+            self._take_frames(message)
+        else:
+            self._take_control(message)
+
+    def _take_control(self, message: bytes) -> None:
+        control = decode_client_control(message)
+        kind = control.WhichOneof("message")
+        if kind == "hello":
+            self.client = control.hello.client[:_CLIENT_NAME_MAX]
+        elif kind == "attach":
+            self.shared.attach(self, control.attach)
+        else:
+            text = "a control message of another release: upgrade the bookies before the clients"
+            raise StreamError(text)
+
+    def _take_frames(self, message: bytes) -> None:
+        started = perf_counter()
+        shared = self.shared
+        shared.metrics.add_messages.inc()
+        try:
+            frames = split_message(message)
+        except FrameError as error:
+            self._refuse_message(error)
+            return
+        if not shared.budget.take(len(message)):
+            self.close()
+            return
+        try:
+            refused = _damaged(message, frames)
+            with self._lock:
+                number = self._answers.receive(len(frames))
+            item = MessageItem(self, number, len(message), started)
+            shared.table.wait_for_room(len(message))
+        except BaseException:
+            shared.budget.give_back(len(message))  # nobody else knows of it yet
+            raise
+        self._accept(item, message, frames, refused)
+        self._count(frames, refused)
+
+    def _refuse_message(self, error: FrameError) -> None:
+        _LOG.warning("a message that is no run of frames", client=self.client, reason=str(error))
+        with self._lock:
+            self._answers.refuse(Code.BAD_FRAME)
+        self.shared.metrics.add_rejected.labels(Code.BAD_FRAME.name).inc()
+        self.send_answers()
+
+    def _accept(
+        self,
+        item: MessageItem,
+        message: bytes,
+        frames: list[tuple[FrameHeader, int]],
+        refused: dict[int, Code],
+    ) -> None:
+        """Decide every frame, cache the accepted ones and queue them, all under one lock; answer what is decided.
+
+        Whatever fails on the way, what was cached is journalled, and the item gives its bytes back when it is settled.
+        """
+        table = self.shared.table
+        early: list[int] = []
+        with table.lock:
+            try:
+                accepted = self._judge(frames, refused)
+                cut = _cutter(message, accepted)
+                for index, ledger, header, offset in accepted:
+                    if ledger.record_changed:
+                        item.records += table.changed_records(ledger)
+                    item.records.append(table.cache_frame(header, cut(offset, header.size_bytes)))
+                    if ledger.may_ack_before_sync(header):
+                        early.append(index)
+                        item.deferred.append((ledger, ledger.deferred_accepted))
+                    else:
+                        item.frames.append(index)
+                    if self.shared.long_polls.has_waiters(header.ledger_id):
+                        item.news.append((header.ledger_id, ledger.last_add_confirmed()))
+            finally:
+                self.shared.journal.put(item)
+        if early or refused:
+            self.decide(item.message, early, Code.OK)
+            for index, code in refused.items():
+                self.decide(item.message, [index], code)
+            self.send_answers()
+
+    def _judge(self, frames: list[tuple[FrameHeader, int]], refused: dict[int, Code]) -> list[_Accepted]:
+        """Decide over every frame that is sound; what is refused goes into `refused`."""
+        accepted: list[_Accepted] = []
+        for index, (header, offset) in enumerate(frames):
+            if index in refused:
+                continue
+            ledger, code = self.shared.table.accept(self.stream_id, header)
+            if code is not Code.OK:
+                refused[index] = code
+                continue
+            assert ledger is not None
+            accepted.append((index, ledger, header, offset))
+        return accepted
+
+    def _count(self, frames: list[tuple[FrameHeader, int]], refused: dict[int, Code]) -> None:
+        metrics = self.shared.metrics
+        for code in refused.values():
+            metrics.add_rejected.labels(code.name).inc()
+        accepted = frames if not refused else [f for i, f in enumerate(frames) if i not in refused]
+        metrics.add_frames.inc(len(accepted))
+        metrics.add_entries.inc(sum(header.count for header, _ in accepted))
+        metrics.add_bytes.inc(sum(header.size_bytes for header, _ in accepted))
+
+
+def _cutter(message: bytes, accepted: list[_Accepted]) -> Callable[[int, int], Buffer]:
+    """Cuts the frame of so many bytes at an offset out of `message`, without a copy where most of it is accepted.
+
+    A view keeps the whole message in memory, and the cache counts only the frames: where most was refused they are
+    copied, or a client could fill the memory with what was refused.
+    """
+    view = memoryview(message)
+    if 2 * sum(header.size_bytes for _, _, header, _ in accepted) < len(message):
+        return lambda offset, size_bytes: bytes(view[offset : offset + size_bytes])
+    return lambda offset, size_bytes: view[offset : offset + size_bytes]
+
+
+def _damaged(message: bytes, frames: list[tuple[FrameHeader, int]]) -> dict[int, Code]:
+    """The frames whose body is not what its header says."""
+    refused = {}
+    for index, (header, offset) in enumerate(frames):
+        try:
+            check_body(message, header, offset)
+        except FrameError as error:
+            _LOG.warning("a damaged frame", ledger_id=header.ledger_id, reason=str(error))
+            refused[index] = Code.BAD_FRAME
+    return refused

@@ -1,0 +1,154 @@
+"""Attaching a stream to a ledger: the password, and for a writer the proof that the ledger may be written to.
+
+The first normal frame of a ledger that this bookie does not know needs a synced read of its metadata (rule 20). That
+waits for ZooKeeper, so it has workers of its own and never holds up the frames of other ledgers on the stream. While
+ZooKeeper is away such an attachment is answered with UNAVAILABLE, and everything that is attached goes on (rule 46).
+So many may wait for the workers and no more: the next one is told at once to come again.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from daybook.core.bookie.ledger import AttachVerdict, Purpose
+from daybook.core.errors import Code, DaybookError
+from daybook.core.ids import LedgerId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.runtime.logs import get_logger
+from daybook.wire import bookie_pb2 as pb
+from daybook_bookie.identity.rollback import RollBackGuard
+from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.service.append import AppendStream
+from daybook_bookie.service.ledgers import LedgerTable
+from daybook_bookie.service.passwords import refuse_impossible
+
+_LOG: Final = get_logger(__name__)
+_ATTEMPTS_MAX: Final = 3
+"""A ledger that is collected between question and answer is asked about again, but not for ever."""
+
+_TOO_MANY: Final = (
+    "as many attachments wait for ZooKeeper as may (attaches_waiting_max): try again a little later"
+)
+
+ReadMetadata = Callable[[LedgerId], LedgerMetadata | None]
+
+_DETAILS: Final = {
+    AttachVerdict.OK: "",
+    AttachVerdict.UNAUTHORIZED: "the password is not the ledger's: open it with the one it was created with",
+    AttachVerdict.NEEDS_METADATA: "the ledger's metadata is needed and cannot be read now: try again",
+    AttachVerdict.NOT_OPEN: "the ledger is not OPEN: create a new one to write on",
+    AttachVerdict.NO_SUCH_LEDGER: "the ledger does not exist, or was deleted",
+}
+
+
+class Attacher:
+    """Decides attachments, on workers of its own."""
+
+    def __init__(
+        self,
+        table: LedgerTable,
+        read_metadata: ReadMetadata,
+        guard: RollBackGuard,
+        metrics: BookieMetrics,
+        *,
+        workers: int,
+        waiting_max: int,
+    ) -> None:
+        """`read_metadata` syncs first; it raises DaybookError when the store does not answer."""
+        self._table = table
+        self._read_metadata = read_metadata
+        self._guard = guard
+        self._metrics = metrics
+        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="attach")
+        self._places = threading.Semaphore(workers + waiting_max)
+
+    def attach(self, stream: AppendStream, request: pb.Attach) -> None:
+        """Decide what can be decided now; the rest goes to the workers. The answer goes to the stream."""
+        impossible = refuse_impossible(request.ledger_id, request.key)
+        if impossible is not Code.OK:
+            self._send(stream, request, impossible, "no ledger has this id or key: is the request damaged?")
+            return
+        verdict = self._try(stream, request)
+        if verdict is not AttachVerdict.NEEDS_METADATA:
+            self._answer(stream, request, verdict)
+        elif self._places.acquire(blocking=False):
+            with self._table.lock:
+                stream.attaching += 1
+            self._workers.submit(self._attach_later, stream, request)
+        else:
+            self._send(stream, request, Code.TOO_MANY_REQUESTS, _TOO_MANY)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether another attachment could wait for a worker now."""
+        if self._places.acquire(blocking=False):
+            self._places.release()
+            return True
+        return False
+
+    def close(self) -> None:
+        """Let the workers end."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _try(self, stream: AppendStream, request: pb.Attach) -> AttachVerdict:
+        with self._table.lock:
+            ledger = self._table.obtain(request.ledger_id)
+            verdict = ledger.attach(stream.stream_id, request.key, _purpose(request))
+            self._keep_or_release(stream, request.ledger_id, verdict)
+            return verdict
+
+    def _attach_later(self, stream: AppendStream, request: pb.Attach) -> None:
+        why_not = ""
+        try:
+            why_not = self._guard.why_not_begin(request.ledger_id)
+            verdict = AttachVerdict.NEEDS_METADATA if why_not else self._with_metadata(stream, request)
+        except DaybookError as error:
+            _LOG.warning("a ledger's metadata cannot be read", ledger_id=request.ledger_id, reason=str(error))
+            verdict = AttachVerdict.NEEDS_METADATA
+        except Exception:  # noqa: BLE001 - a worker must answer, whatever happened
+            _LOG.exception("an attachment failed", ledger_id=request.ledger_id)
+            verdict = AttachVerdict.NEEDS_METADATA
+        finally:
+            self._places.release()
+            with self._table.lock:
+                stream.attaching -= 1
+        self._send(stream, request, verdict.code, why_not or _DETAILS[verdict])
+
+    def _with_metadata(self, stream: AppendStream, request: pb.Attach) -> AttachVerdict:
+        verdict = AttachVerdict.NEEDS_METADATA
+        for _ in range(_ATTEMPTS_MAX):
+            with self._table.pinned(request.ledger_id) as ledger:
+                metadata = self._read_metadata(request.ledger_id)
+                with self._table.lock:
+                    verdict = ledger.attach_with_metadata(
+                        stream.stream_id, request.key, _purpose(request), metadata
+                    )
+                    self._table.touched(request.ledger_id)
+                    self._keep_or_release(stream, request.ledger_id, verdict)
+            if verdict is not AttachVerdict.NEEDS_METADATA:
+                break
+        return verdict
+
+    def _keep_or_release(self, stream: AppendStream, ledger_id: LedgerId, verdict: AttachVerdict) -> None:
+        """Under the table's lock. A stream that closed meanwhile must not stay attached."""
+        if verdict is AttachVerdict.OK:
+            self._table.attached(stream.stream_id, ledger_id)
+            if stream.is_closed:
+                self._table.detach_locked(stream.stream_id)
+        else:
+            self._table.release(ledger_id)
+
+    def _answer(self, stream: AppendStream, request: pb.Attach, verdict: AttachVerdict) -> None:
+        self._send(stream, request, verdict.code, _DETAILS[verdict])
+
+    def _send(self, stream: AppendStream, request: pb.Attach, code: Code, detail: str) -> None:
+        self._metrics.attached.labels(code.name).inc()
+        if code is Code.UNAUTHORIZED:
+            _LOG.warning("a wrong password", ledger_id=request.ledger_id, client=stream.client)
+        answer = pb.Attached(ledger_id=request.ledger_id, purpose=request.purpose, code=code, detail=detail)
+        stream.send_control(pb.ServerControl(attached=answer))
+
+
+def _purpose(request: pb.Attach) -> Purpose:
+    return Purpose.RECOVERY if request.purpose == pb.PURPOSE_RECOVERY else Purpose.WRITE

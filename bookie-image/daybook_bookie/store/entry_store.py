@@ -1,0 +1,121 @@
+"""What a bookie asks of its entry store: the one interface that LMDB stands behind, and nothing of LMDB in it.
+
+Narrow, so that a simulator can put a model in its place while everything that decides (what a flush trims, merges and
+replaces, when the journal may go, what a read denies) stays the code that runs in production. One suite of tests holds
+for whatever is behind it. The contract in short: a commit is all or nothing and durable when it returns (rule 23), the
+mark moves with it (rule 24), what exists is told by `LedgerRecord.intervals` and never by what a read finds (rule 26).
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+from daybook.core.format.block import Block
+from daybook.core.ids import EntryId, LedgerId
+from daybook_bookie.disk.settings import StorageSettings
+from daybook_bookie.journal.format import Position
+from daybook_bookie.store.ledger_record import LedgerRecord
+
+
+class LedgerChange(NamedTuple):
+    """One ledger's part of a commit: blocks in and out, and the record after it (None: it goes)."""
+
+    ledger_id: LedgerId
+    puts: list[tuple[bytes, Any]]
+    """By rising `block_key`; a block under the same key is replaced."""
+    deletes: list[bytes]
+    """Carried out before the puts; keys that are not there are passed over."""
+    record: LedgerRecord | None
+
+
+class Space(NamedTuple):
+    """Bytes. LMDB's file never shrinks, so what it can reuse counts as free (rules 27 and 30)."""
+
+    file_system_free: int
+    reusable: int
+    map_free: int
+
+    @property
+    def free(self) -> int:
+        """What normal writes may still take."""
+        return min(self.file_system_free + self.reusable, self.map_free)
+
+    @property
+    def is_map_the_limit(self) -> bool:
+        """Whether the map is full before the disk."""
+        return self.map_free < self.file_system_free + self.reusable
+
+
+class Blocks(Protocol):
+    """One ledger's blocks as of one moment."""
+
+    def overlapping(self, first: EntryId, last: EntryId, limit: int | None = None) -> list[Block]:
+        """The blocks whose range overlaps first … last, rising, up to `limit` of them; raises CorruptStoreError.
+
+        Their bodies may be damaged; their data are views that end with the moment.
+        """
+
+
+class EntryStore(Protocol):
+    """An open store. `commit` belongs to one thread, everything else to any."""
+
+    @property
+    def settings(self) -> StorageSettings:
+        """Sizes of blocks and transactions."""
+
+    @property
+    def mark(self) -> Position:
+        """The journal before this position is wholly in the store: replay begins here (rule 24)."""
+
+    def ledger(self, ledger_id: LedgerId) -> LedgerRecord | None:
+        """What is stored of a ledger; None if nothing is, or it is being deleted."""
+
+    def stored(self, ledger_id: LedgerId) -> LedgerRecord | None:
+        """The record as it lies in the store, also of a ledger that is being deleted."""
+
+    def ledgers(self) -> Mapping[LedgerId, LedgerRecord]:
+        """All ledgers but those that are being deleted, as of now."""
+
+    def deletions(self) -> list[LedgerId]:
+        """The ledgers whose blocks are still being removed, rising."""
+
+    def limbo_marks(self) -> Mapping[LedgerId, bytes]:
+        """The nonces of the ledgers in limbo, as of now (rule 29); those that are being deleted are left out."""
+
+    def read_blocks(self, ledger_id: LedgerId, first: EntryId, last: EntryId, max_bytes: int) -> list[bytes]:
+        """Frames that hold the stored entries of first … last, rising, about `max_bytes` of them, at least one.
+
+        A frame may also hold entries before `first` and after `last`. Empty if none of these entries is stored: whether
+        that proves anything is the caller's to say. Raises CorruptStoreError if the first entry that exists cannot be
+        read; what lies before a damaged one is given.
+        """
+
+    def blocks(self, ledger_id: LedgerId) -> AbstractContextManager[Blocks]:
+        """The ledger's blocks as of now; short, because pages that it can see are not reused."""
+
+    def block_keys(self, ledger_id: LedgerId, limit: int) -> list[bytes]:
+        """The keys of the ledger's first `limit` blocks, whatever is in them."""
+
+    def commit(self, changes: Iterable[LedgerChange], mark: Position) -> None:
+        """Make the changes and `mark` durable, all or nothing.
+
+        Raises StorageFullError when there is no room: nothing of this commit happened, or all of it and that is not
+        certain yet; nothing is promised, and it may be repeated (rule 30). Raises BookieMustStopError for any other
+        failure, and ever after: whether it happened shows at the next start (rule 23).
+        """
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether there was no room to make the newest commit certain."""
+
+    def settle(self) -> None:
+        """Make the newest commit certain if it is not. Raises as `commit` does."""
+
+    def check_room(self, size_bytes: int) -> None:
+        """Raise StorageFullError unless a normal write of `size_bytes` leaves the reserve that deletions need."""
+
+    def space(self) -> Space:
+        """What is left."""
+
+    def close(self) -> None:
+        """Close the store; the caller has ended all reads."""

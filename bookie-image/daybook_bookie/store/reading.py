@@ -1,0 +1,171 @@
+"""Reading blocks of one ledger within a snapshot, checked against the interval index.
+
+What a block says of itself is verified before it is believed: its key, its header, its body's checksum, and that it
+holds what the index has in its range. Of a damaged block the entries whose own checksum holds are still served, and so
+are those of a sound one beside an entry that was lost, since they may be the last copy; the others are an I/O error
+(rule 26).
+"""
+
+import struct
+from typing import Any, Final
+
+from daybook.core.errors import FrameError
+from daybook.core.format.block import (
+    Block,
+    block_entry_ids,
+    cut_payload_bytes,
+    cut_rows,
+    decode_block,
+    is_regular,
+    regular_stripe,
+    rows_between,
+    rows_that_fit,
+    sound_parts,
+)
+from daybook.core.format.intervals import IntervalSet
+from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from daybook_bookie.disk.errors import CorruptStoreError
+
+_KEY: Final = struct.Struct(">QQ")
+
+
+def block_key(ledger_id: LedgerId, first: EntryId) -> bytes:
+    """The key of the block that begins with `first`: big-endian, so that a ledger is one sorted range."""
+    return _KEY.pack(ledger_id, first)
+
+
+class BlockReader:
+    """A cursor over one ledger's blocks. The blocks' data are views that end with the snapshot."""
+
+    def __init__(self, cursor: Any, ledger_id: LedgerId) -> None:
+        self._cursor = cursor
+        self._ledger_id = ledger_id
+
+    def seek(self, entry: EntryId) -> Block | None:
+        """The last block that begins at or before `entry`; if there is none, the ledger's first one after it.
+
+        Raises CorruptStoreError for a block whose header is damaged or whose key is another one's.
+        """
+        cursor = self._cursor
+        key = block_key(self._ledger_id, entry)
+        if not cursor.set_range(key):
+            return self._current() if cursor.last() else None
+        if cursor.key() == key:
+            return self._current()
+        if cursor.prev():
+            before = self._current()
+            if before is not None:
+                return before
+            cursor.next()
+        else:
+            cursor.first()
+        return self._current()
+
+    def next(self) -> Block | None:
+        """The ledger's next block; raises CorruptStoreError."""
+        return self._current() if self._cursor.next() else None
+
+    def overlapping(self, first: EntryId, last: EntryId, limit: int | None = None) -> list[Block]:
+        """The blocks whose range overlaps first … last, up to `limit` of them; raises CorruptStoreError."""
+        found: list[Block] = []
+        block = self.seek(first)
+        while block is not None and block.first <= last and len(found) != limit:
+            if block.last >= first:
+                found.append(block)
+            block = self.next()
+        return found
+
+    def read(
+        self, index: IntervalSet, first: EntryId, last: EntryId, max_bytes: int, overshoot_bytes: int
+    ) -> list[bytes]:
+        """See `Store.read_blocks`."""
+        wanted = index.next_from(first)
+        frames: list[bytes] = []
+        room = max_bytes
+        block: Block | None = None
+        while wanted != NO_ENTRY and wanted <= last and room > 0:
+            try:
+                block = self.seek(wanted) if block is None else self.next()
+                if block is None or not block.first <= wanted <= block.last:
+                    raise self._lost(wanted, "is in no block of the store")
+                sound = self._checked(index, block, wanted)
+            except CorruptStoreError:
+                if frames:
+                    break  # what was found is given first; the next read meets the damage again
+                raise
+            part = _part(sound, wanted, last, room, overshoot_bytes)
+            if frames and part.size_bytes > room:
+                break
+            frames.append(bytes(part.data))
+            room -= part.size_bytes
+            wanted = index.next_from(part.last + 1)
+            if part.last < block.last:
+                break  # cut short, or damaged further on
+        return frames
+
+    def _checked(self, index: IntervalSet, block: Block, wanted: EntryId) -> Block:
+        """The block, or its sound part around `wanted`; raises CorruptStoreError if there is none."""
+        is_whole = index.count_between(block.first, block.last) == block.header.count
+        if not is_whole and not holds_all(index, block):
+            raise self._lost(wanted, "lies in a block that holds more than the index says")
+        for part in sound_parts(block):
+            begin, end = rows_between(part, wanted, wanted)
+            if begin < end:
+                return part if is_whole else run_without_gap(index, part, begin)
+        raise self._lost(wanted, "fails its checksum, or is lost from the block that should hold it")
+
+    def _current(self) -> Block | None:
+        """The block under the cursor, None if it is another ledger's."""
+        key, value = self._cursor.item()
+        try:
+            ledger_id, first = _KEY.unpack(key)
+            if ledger_id != self._ledger_id:
+                return None
+            block = decode_block(value)
+        except (FrameError, struct.error) as error:
+            msg = f"a block of ledger {self._ledger_id} is damaged ({error}): take its entries from another replica"
+            raise CorruptStoreError(msg) from error
+        if (block.header.ledger_id, block.first) != (ledger_id, first):
+            raise self._lost(
+                first, f"was misdirected: its block says ledger {block.header.ledger_id}, {block.first}"
+            )
+        return block
+
+    def _lost(self, entry: EntryId, what: str) -> CorruptStoreError:
+        msg = f"entry {entry} of ledger {self._ledger_id} {what}: take it from another replica"
+        return CorruptStoreError(msg)
+
+
+def holds_all(index: IntervalSet, block: Block) -> bool:
+    """Whether `index` has every entry of the block."""
+    if is_regular(block):
+        return index.covers(block.first, block.last, regular_stripe(block))
+    return all(map(index.contains, block_entry_ids(block)))
+
+
+def run_without_gap(index: IntervalSet, block: Block, begin: int) -> Block:
+    """A sound block's rows from `begin` on, up to the first entry of the index that the block lacks.
+
+    A repair that overwrites what cannot be read leaves such entries: no block has them, and a reader must hear of it.
+    """
+    ids = block_entry_ids(block)
+    end = begin + 1
+    while end < len(ids) and ids[end] == index.next_from(ids[end - 1] + 1):
+        end += 1
+    run = cut_rows(block, begin, end)
+    assert run is not None, "the row at which it begins is there"
+    return run
+
+
+def _part(block: Block, first: EntryId, last: EntryId, room: int, overshoot_bytes: int) -> Block:
+    """The block, cut to first … last if too much of it was not asked for, and to what fits into `room`."""
+    if first == block.first and block.last <= last and block.size_bytes <= room:
+        return block
+    begin, end = rows_between(block, first, last)
+    if block.size_bytes > room:
+        end = rows_that_fit(block, begin, end, room)
+    elif cut_payload_bytes(block, begin, end) <= overshoot_bytes:
+        return block
+    part = cut_rows(block, begin, end)
+    assert part is not None, "the block holds the entry that is wanted"
+    return part

@@ -1,0 +1,153 @@
+"""Journal, write cache and store together: the order in which things must happen, and nothing else.
+
+A passive piece: the server calls it from its own threads. Under one lock of its own, under which it also checks the
+fence: `accept`, `decide`, `begin_flush`, `end_flush`, `ledger`, every look into the cache. On the journal's thread:
+`journal.append`, `journal.sync`. On the store's thread: `flush`, `delete_some`. From anywhere: reads of the store; a
+reader asks the cache first, since a generation is dropped only after its commit.
+
+A frame is in the cache before it is in the journal, and is answered after the journal's fsync (rules 23 and 43); a
+duplicate goes the same way as the first, so it is answered only when it is durable itself (rule 54). A flush takes the
+journal's durable position together with the generation: everything before it is in that generation or stored, so when
+the flush has committed, the journal before it may go (rule 24).
+"""
+
+from pathlib import Path
+from typing import Self
+
+from daybook.core.errors import DaybookError
+from daybook.core.format.frame import Buffer, FrameHeader
+from daybook.core.format.intervals import IntervalSet
+from daybook.core.ids import LedgerId
+from daybook_bookie.disk.disk import Disk
+from daybook_bookie.disk.settings import StorageSettings
+from daybook_bookie.journal.format import Position
+from daybook_bookie.journal.journal import Journal
+from daybook_bookie.journal.records import Record, frame_record
+from daybook_bookie.journal.replay import JournalReplay
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.entry_store import EntryStore
+from daybook_bookie.store.ledger_record import LedgerRecord
+from daybook_bookie.store.store import Store
+from daybook_bookie.store.write_cache import Generation, WriteCache
+
+
+class Storage:
+    """What a bookie keeps."""
+
+    def __init__(self, journal: Journal, cache: WriteCache, store: EntryStore) -> None:
+        self.journal = journal
+        self.cache = cache
+        self.store = store
+        self._flush_mark = store.mark
+        self._replayed_to = journal.written
+        """All of the journal before it is in the cache or the store, be it that the journal owes it still."""
+
+    @classmethod
+    def open(
+        cls,
+        journal_disk: Disk,
+        store_disk: Disk,
+        store_directory: Path,
+        settings: StorageSettings,
+        *,
+        new: bool = False,
+    ) -> Self:
+        """Open the store, replay the journal from its mark into the cache, and be ready to append.
+
+        `new`: the bookie is being created; call this before its cookies are written. Raises StoreRefusedError,
+        JournalCorruptError, StorageFullError (only with `new`), BookieMustStopError and OSError.
+        """
+        store = Store(store_directory, store_disk, settings, new=new)
+        return cls.replayed(store, journal_disk, journal_file_bytes=settings.journal_file_bytes, new=new)
+
+    @classmethod
+    def replayed(
+        cls, store: EntryStore, journal_disk: Disk, *, journal_file_bytes: int, new: bool = False
+    ) -> Self:
+        """Replay the journal from the mark of `store` into a cache of their own, and be ready to append.
+
+        Closes the store if that fails. Raises as `open` does.
+        """
+        try:
+            cache = WriteCache()
+            replay = JournalReplay(journal_disk, store.mark, new=new)
+            for record in replay:
+                cache.apply(record)
+            journal = Journal(journal_disk, replay, file_bytes=journal_file_bytes)
+            if new and not replay.headers:
+                journal.prepare()
+        except (DaybookError, OSError):
+            store.close()
+            raise
+        return cls(journal, cache, store)
+
+    def close(self) -> None:
+        """Close journal and store; the caller has ended reads and flushes. Nothing has to be flushed first."""
+        try:
+            self.journal.close()
+        finally:
+            self.store.close()
+
+    # -- under the caller's lock -----------------------------------------------------------------------------------
+
+    def accept(self, frame: Buffer, header: FrameHeader) -> Record:
+        """Take a frame whose body was checked and which the fence let pass; the record is to be journalled next.
+
+        `frame` is the frame alone and must not change any more.
+        """
+        self.cache.add_frame(frame, header)
+        return frame_record(frame)
+
+    def decide(self, record: Record) -> Record:
+        """Take a fence, limbo mark, intro or deletion; the record is to be journalled next."""
+        self.cache.apply(record)
+        return record
+
+    def remove(self, ledger_id: LedgerId, entries: IntervalSet) -> None:
+        """Take replicas out with the next flush; frames accepted after this call stay (see `WriteCache.remove`)."""
+        self.cache.remove(ledger_id, entries)
+
+    def begin_flush(self) -> Generation:
+        """Swap the cache's generations, and note the journal position that the flush will cover."""
+        self._flush_mark = max(self.journal.durable, self._replayed_to)
+        return self.cache.swap()
+
+    def end_flush(self) -> None:
+        """Let go of the flushed generation: the store has it."""
+        self.cache.drop_flushed()
+
+    # -- on the store's thread -------------------------------------------------------------------------------------
+
+    def flush(self, generation: Generation) -> Position:
+        """Commit the swapped generation and trim the journal; then call `end_flush` under the lock.
+
+        May be repeated after StorageFullError. Raises StorageFullError and BookieMustStopError.
+        """
+        store_write.flush(self.store, generation, self._flush_mark)
+        self.journal.trim(self.store.mark)
+        return self.store.mark
+
+    def ledger(self, ledger_id: LedgerId) -> LedgerRecord | None:
+        """What is known of a ledger, cached or stored, entries of the cache not included; None if nothing is.
+
+        With the lock held, as it looks at both generations.
+        """
+        pending = self.cache.pending(ledger_id)
+        record = self.store.stored(ledger_id)
+        if record is None and not pending:
+            return None
+        record = record or LedgerRecord()
+        for newer in pending:
+            record = store_write.with_pending(record, newer)
+        return None if record.deleting else record
+
+    def limbo(self, ledger_id: LedgerId) -> bytes | None:
+        """The nonce of the ledger's limbo mark, cached or stored, if it has one; with the lock held, as `ledger`."""
+        record = self.store.ledger(ledger_id)
+        nonce = None if record is None else record.limbo
+        pending = self.cache.pending(ledger_id)
+        if any(newer.deleted for newer in pending):
+            return None
+        for newer in pending:
+            nonce = store_write.limbo_after(nonce, newer)
+        return nonce

@@ -1,0 +1,76 @@
+"""Removal of replicas that metadata no longer places on this bookie: a repair put a successor in its place (rule 47).
+
+The steps are the core's (daybook.core.bookie.over_replicated): only of a CLOSED ledger, only after a compare-and-set that raises the
+version of its metadata, and not if any frame of the ledger was accepted since the metadata was read. This carries
+them out, one ledger at a time.
+"""
+
+from typing import Final, Protocol
+
+from daybook.core.bookie.over_replicated import SurplusRemoval
+from daybook.core.format.intervals import IntervalSet
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.metadata.store.store import BadVersionError, Versioned
+from daybook.runtime.logs import get_logger
+from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.service.ledgers import LedgerTable
+
+_LOG: Final = get_logger(__name__)
+
+
+class VersionedSource(Protocol):
+    """Ledger metadata with its version. Both raise DaybookError when the store does not answer."""
+
+    def read_version(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
+        """The metadata after a sync; None if the ledger does not exist."""
+
+    def raise_version(self, current: Versioned[LedgerMetadata]) -> int:
+        """Write the same metadata back at its version; the new version. Raises BadVersionError."""
+
+
+class SurplusCollector:
+    """Removes what is surplus here."""
+
+    def __init__(
+        self, table: LedgerTable, source: VersionedSource, metrics: BookieMetrics, bookie: BookieId
+    ) -> None:
+        """For the bookie `bookie`, whose ledgers `table` holds."""
+        self._table = table
+        self._source = source
+        self._metrics = metrics
+        self._bookie = bookie
+
+    def collect(self, ledger_id: LedgerId) -> int:
+        """Remove what is surplus of one ledger, with the next flush; how many entries. Raises DaybookError."""
+        with self._table.lock:
+            self._table.count_adds(ledger_id)
+        try:
+            return self._collect(ledger_id)
+        except BadVersionError:
+            return 0  # somebody changed the ledger: the next round looks again
+        finally:
+            with self._table.lock:
+                self._table.stop_counting_adds(ledger_id)
+
+    def _collect(self, ledger_id: LedgerId) -> int:
+        removal = SurplusRemoval(self._bookie, adds_seen=0)
+        current = self._source.read_version(ledger_id)
+        if current is None:
+            return 0
+        stored = self._table.storage.store.ledger(
+            ledger_id
+        )  # what is still in the cache waits for a later round
+        listed = IntervalSet() if stored is None else stored.intervals
+        if not removal.metadata_read(current.value, current.version, listed):
+            return 0
+        removal.version_raised(self._source.raise_version(current))
+        with self._table.lock:
+            if not removal.may_remove(self._table.adds_counted(ledger_id)):
+                _LOG.info("surplus replicas stay: the ledger was added to", ledger_id=ledger_id)
+                return 0
+            self._table.storage.remove(ledger_id, removal.entries)
+        count = removal.entries.count
+        self._metrics.gc_entries.inc(count)
+        _LOG.info("surplus replicas removed", ledger_id=ledger_id, entries=count)
+        return count

@@ -1,0 +1,164 @@
+"""Looks for damage before a reader meets it: reads everything that is stored, slowly, and checks every entry.
+
+An entry that cannot be read is remembered and reported with the ledger's intervals, so that the auditor has it repaired
+from another replica (rule 26). What was reported is looked at again before it is reported once more: a repair may have
+mended it.
+"""
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Final
+
+from daybook.core.errors import FrameError
+from daybook.core.format.frame import decode_entries, decode_header
+from daybook.core.ids import EntryId, LedgerId
+from daybook.runtime.logs import get_logger
+from daybook_bookie.disk.errors import CorruptStoreError
+from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.store.entry_store import EntryStore
+
+_LOG: Final = get_logger(__name__)
+_READ_BYTES: Final = 1024 * 1024
+DAMAGED_MAX: Final = 10_000
+"""Damaged entries remembered of a ledger; more are found again when these are mended."""
+
+
+@dataclass(slots=True)
+class Scrubbed:
+    """What a scrub saw."""
+
+    ledgers: int = 0
+    entries: int = 0
+    damaged: dict[LedgerId, list[EntryId]] = field(default_factory=dict)
+
+
+class Scrubber:
+    """Scrubs now and then, in a thread of its own, or at once when it is asked."""
+
+    def __init__(
+        self, store: EntryStore, metrics: BookieMetrics, *, interval_ms: int, bytes_per_second: int
+    ) -> None:
+        """`bytes_per_second` bounds the rounds of the thread, not what is asked for."""
+        self._store = store
+        self._metrics = metrics
+        self._interval_s = interval_ms / 1000
+        self._bytes_per_second = bytes_per_second
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._damaged: defaultdict[LedgerId, set[EntryId]] = defaultdict(set)
+        self._thread = threading.Thread(target=self._run, name="scrubber", daemon=True)
+
+    def start(self) -> None:
+        """Begin with the rounds."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def scrub_now(self, ledger_id: LedgerId | None = None) -> Scrubbed:
+        """Check one ledger, or all, without a pause."""
+        return self._scrub(
+            [ledger_id] if ledger_id is not None else sorted(self._store.ledgers()), slow=False
+        )
+
+    def found(self, ledger_id: LedgerId, entry: EntryId) -> None:
+        """A reader met damage."""
+        with self._lock:
+            if len(self._damaged[ledger_id]) < DAMAGED_MAX:
+                self._damaged[ledger_id].add(entry)
+        self._count()
+
+    def forget(self, ledger_id: LedgerId) -> None:
+        """The ledger is deleted."""
+        with self._lock:
+            self._damaged.pop(ledger_id, None)
+        self._count()
+
+    def damaged_of(self, ledger_id: LedgerId) -> list[EntryId]:
+        """The ledger's damaged entries, as far as they are known and not mended by now, rising."""
+        with self._lock:
+            if ledger_id not in self._damaged:
+                return []
+            entries = sorted(self._damaged[ledger_id])
+        still = [entry for entry in entries if self._is_damaged(ledger_id, entry)]
+        with self._lock:
+            self._damaged[ledger_id] -= set(entries) - set(still)
+            if not self._damaged[ledger_id]:
+                del self._damaged[ledger_id]
+        self._count()
+        return still
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._interval_s):
+            try:
+                self._scrub(sorted(self._store.ledgers()), slow=True)
+                self._metrics.scrub_rounds.inc()
+            except Exception:  # noqa: BLE001 - the next round tries again
+                _LOG.exception("a round of the scrubber failed")
+
+    def _scrub(self, ledger_ids: list[LedgerId], *, slow: bool) -> Scrubbed:
+        result = Scrubbed()
+        for ledger_id in ledger_ids:
+            if self._closing.is_set():
+                break
+            damaged = self._scrub_ledger(ledger_id, result, slow=slow)
+            result.ledgers += 1
+            with self._lock:
+                if damaged:
+                    self._damaged[ledger_id] = set(damaged[:DAMAGED_MAX])
+                else:
+                    self._damaged.pop(ledger_id, None)
+            if damaged:
+                _LOG.error("damaged entries", ledger_id=ledger_id, count=len(damaged), first=damaged[0])
+                result.damaged[ledger_id] = damaged
+        self._count()
+        return result
+
+    def _scrub_ledger(self, ledger_id: LedgerId, result: Scrubbed, *, slow: bool) -> list[EntryId]:
+        """The entries of the ledger that exist and cannot be read."""
+        damaged: list[EntryId] = []
+        at = 0
+        while not self._closing.is_set():
+            record = self._store.ledger(ledger_id)
+            wanted = -1 if record is None else record.intervals.next_from(at)
+            if record is None or wanted < 0:
+                break
+            try:
+                frames = self._store.read_blocks(ledger_id, wanted, record.intervals.last, _READ_BYTES)
+            except CorruptStoreError:
+                damaged.append(wanted)
+                at = wanted + 1
+                continue
+            if not frames:
+                break
+            for frame in frames:
+                header = decode_header(frame)
+                good, bad = decode_entries(frame, header)
+                damaged.extend(bad)
+                result.entries += len(good)
+                self._metrics.scrubbed_entries.inc(len(good))
+                at = max([wanted, *(entry.entry_id for entry in good[-1:]), *bad[-1:]]) + 1
+            if slow:
+                self._closing.wait(sum(map(len, frames)) / self._bytes_per_second)
+        return damaged
+
+    def _is_damaged(self, ledger_id: LedgerId, entry: EntryId) -> bool:
+        record = self._store.ledger(ledger_id)
+        if record is None or not record.intervals.contains(entry):
+            return False
+        try:
+            for frame in self._store.read_blocks(ledger_id, entry, entry, 1):
+                _, bad = decode_entries(frame, decode_header(frame))
+                if entry in bad:
+                    return True
+        except (CorruptStoreError, FrameError):
+            return True
+        return False
+
+    def _count(self) -> None:
+        with self._lock:
+            self._metrics.damaged_entries.set(sum(map(len, self._damaged.values())))
