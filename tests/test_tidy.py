@@ -30,7 +30,7 @@ SLEEPS: dict[str, str] = {
     "daybook/client/client.py": "the clock's tick is the event",
     "daybook/metadata/registration.py": "the pause between attempts to register",
     "operator/daybook_operator/leading.py": "a resync is due to the clock; a kind that is not served tells nobody when it is",
-    "operator/daybook_operator/lease.py": "the pace of renewals, and of looks at another's Lease",
+    "operator/daybook_operator/kube/lease.py": "the pace of renewals, and of looks at another's Lease",
     "operator/daybook_operator/main.py": "the clock's tick is the event",
     "tests/cluster/cgroups.py": "processes that were killed leave their cgroup a moment later",
     "tests/cluster/nodes.py": "daemons that start can only be asked again",

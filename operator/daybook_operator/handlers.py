@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from daybook_operator.queue import BOOKIE_POOL, LEDGER, Key
+from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, Key
 from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
 
 POOL_LABEL: Final = "daybook.dev/pool"

@@ -15,13 +15,14 @@ from daybook.core.errors import DaybookError
 from daybook.core.ids import LedgerId
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
-from daybook_operator.clusters import Clusters, LinkContext
+from daybook_operator.clusters.links import Clusters, LinkContext
 from daybook_operator.handlers import Router, Seen
-from daybook_operator.kube import Kube, KubeError
+from daybook_operator.kube.api import Kube, KubeError
+from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key, Reconcile, WorkQueue
+from daybook_operator.kube.watches import Watches
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.plan.effects import ClusterRef
-from daybook_operator.plan.pool_spec import cluster_of
-from daybook_operator.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key, Reconcile, WorkQueue
+from daybook_operator.plan.pool.spec import cluster_of
 from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
 from daybook_operator.reconcile.ledger import LedgerReconciler
 from daybook_operator.reconcile.listing import list_all, missing_kinds
@@ -30,7 +31,6 @@ from daybook_operator.reconcile.pool import PoolReconciler
 from daybook_operator.reconcile.recovery import RecoveryReconciler
 from daybook_operator.reconcile.world import World
 from daybook_operator.settings import OperatorSettings
-from daybook_operator.watches import Watches
 
 _LOG: Final = get_logger(__name__)
 CRDS: Final = (BOOKIE_POOL, LEDGER)

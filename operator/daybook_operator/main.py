@@ -22,9 +22,9 @@ from daybook.runtime.ports import PortInUseError, parse_address
 from daybook.runtime.settings import SettingsError, load_settings
 from daybook.runtime.signals import StopEvent, stop_on_signals
 from daybook_operator.health import HealthEndpoint
-from daybook_operator.kube import Kube, load_configuration
+from daybook_operator.kube.api import Kube, load_configuration
+from daybook_operator.kube.lease import LeaderLease, LeaseSettings
 from daybook_operator.leading import Leading
-from daybook_operator.lease import LeaderLease, LeaseSettings
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.settings import OperatorSettings
 

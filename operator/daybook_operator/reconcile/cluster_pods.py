@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Collection, Iterable
 
 from daybook.core.ids import BookieId
-from daybook_operator.kube import Kube
-from daybook_operator.plan.pool_world import PodSeen
+from daybook_operator.kube.api import Kube
+from daybook_operator.plan.pool.world import PodSeen
 from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.pool_objects_seen import pod_seen
 

@@ -6,9 +6,9 @@ Only a directory for turning "something changed there" into keys; nothing is dec
 from collections.abc import Iterable
 
 from daybook.core.ids import LedgerId
+from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key
 from daybook_operator.plan.effects import ClusterRef
-from daybook_operator.plan.jobs import JobSeen
-from daybook_operator.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key
+from daybook_operator.plan.recovery.jobs import JobSeen
 from daybook_operator.reconcile.listing import Listed
 
 

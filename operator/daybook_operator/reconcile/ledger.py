@@ -9,22 +9,22 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policies import PlacementSettings
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store.store import Versioned
-from daybook_operator.clusters import ClusterLink
-from daybook_operator.kube import ForbiddenError, NotFoundError, Object
+from daybook_operator.clusters.links import ClusterLink
+from daybook_operator.kube.api import ForbiddenError, NotFoundError, Object
+from daybook_operator.kube.queue import Key
 from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.finalizers import FinalizerRules
-from daybook_operator.plan.ledger import decide
-from daybook_operator.plan.ledger_world import (
+from daybook_operator.plan.ledger.plan import decide
+from daybook_operator.plan.ledger.world import (
     CLUSTER_ANNOTATION,
     Failure,
     LedgerInCluster,
     LedgerWorld,
     cluster_from_text,
 )
-from daybook_operator.plan.pool_move import is_where_it_was
-from daybook_operator.plan.pool_spec import cluster_of, spec_of
-from daybook_operator.queue import Key
+from daybook_operator.plan.pool.move import is_where_it_was
+from daybook_operator.plan.pool.spec import cluster_of, spec_of
 from daybook_operator.reconcile.lost_ledgers import verdicts
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.world import World

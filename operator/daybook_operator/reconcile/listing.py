@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from daybook.runtime.logs import get_logger
-from daybook_operator.kube import ForbiddenError, KubeError, Object
-from daybook_operator.queue import BOOKIE_POOL, LEDGER
+from daybook_operator.kube.api import ForbiddenError, KubeError, Object
+from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER
 
 _LOG: Final = get_logger(__name__)
 

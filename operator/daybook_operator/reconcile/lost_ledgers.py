@@ -9,8 +9,8 @@ from daybook.core.audit.judgement import Reason
 from daybook.core.errors import NoSuchLedgerError
 from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTask
-from daybook_operator.clusters import ClusterLink
-from daybook_operator.plan.lost_ledgers import Nowhere, Verdict, verdict_on
+from daybook_operator.clusters.links import ClusterLink
+from daybook_operator.plan.ledger.lost_ledgers import Nowhere, Verdict, verdict_on
 
 JUDGED_MAX: Final = 100
 """As many as a status lists; of the others nothing is claimed."""

@@ -21,8 +21,8 @@ from daybook.metadata.store.store import BadVersionError
 from daybook.metadata.tree import list_directory
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
-from daybook_operator.clusters import ClusterLink, Clusters
-from daybook_operator.kube import (
+from daybook_operator.clusters.links import ClusterLink, Clusters
+from daybook_operator.kube.api import (
     ConflictError,
     ForbiddenError,
     Kube,
@@ -56,7 +56,7 @@ from daybook_operator.plan.effects import (
     SetStatus,
     UnmarkLeaving,
 )
-from daybook_operator.plan.pool_others import ClusterNow, why_not_now
+from daybook_operator.plan.pool.others import ClusterNow, why_not_now
 from daybook_operator.reconcile.cluster_pods import pods_of
 
 _LOG: Final = get_logger(__name__)

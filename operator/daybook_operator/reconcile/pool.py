@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from daybook.runtime.logs import get_logger
-from daybook_operator.kube import (
+from daybook_operator.kube.api import (
     ConflictError,
     ForbiddenError,
     InvalidError,
@@ -17,12 +17,12 @@ from daybook_operator.kube import (
     Object,
     UnavailableError,
 )
+from daybook_operator.kube.queue import Key
 from daybook_operator.plan.decision import sooner
 from daybook_operator.plan.effects import Apply, Effect, PatchMeta
-from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide, something_waits_for_audit
-from daybook_operator.plan.pool_failures import Part, part_of
-from daybook_operator.plan.pool_world import PoolWorld
-from daybook_operator.queue import Key
+from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide, something_waits_for_audit
+from daybook_operator.plan.pool.failures import Part, part_of
+from daybook_operator.plan.pool.world import PoolWorld
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.pool_observe import PoolObserver
 from daybook_operator.reconcile.world import World

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from daybook_operator.plan.pool_pod import CONTAINER
-from daybook_operator.plan.pool_world import (
+from daybook_operator.plan.pool.pod import CONTAINER
+from daybook_operator.plan.pool.world import (
     OWNER_ANNOTATION,
     RACK_LABEL,
     ROLES,

@@ -14,8 +14,8 @@ from daybook.core.ids import BookieId
 from daybook.core.placement.policies import PlacementSettings, make_policy
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
-from daybook_operator.ledger_index import Ensembles, LedgerIndex, bookies_in
-from daybook_operator.plan.pool_world import Survey
+from daybook_operator.clusters.ledger_index import Ensembles, LedgerIndex, bookies_in
+from daybook_operator.plan.pool.world import Survey
 
 _SAMPLES_MAX: Final = 3
 _AT_ONCE: Final = 200

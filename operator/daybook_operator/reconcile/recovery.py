@@ -10,14 +10,15 @@ from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.words import is_unrecoverable
 from daybook.core.audit.judgement import Reason
 from daybook.runtime.clock import monotonic_ms
-from daybook_operator.clusters import ClusterLink
-from daybook_operator.kube import Object, UnavailableError
+from daybook_operator.clusters.links import ClusterLink
+from daybook_operator.kube.api import Object, UnavailableError
+from daybook_operator.kube.queue import RECOVERY, Key
 from daybook_operator.plan.decision import is_paused, is_terminating
 from daybook_operator.plan.effects import ClusterRef, Manifest
-from daybook_operator.plan.jobs import JobSeen, TaskSeen
-from daybook_operator.plan.ledger_world import cluster_text
-from daybook_operator.plan.pool_spec import cluster_of, spec_of
-from daybook_operator.plan.recovery import (
+from daybook_operator.plan.ledger.world import cluster_text
+from daybook_operator.plan.pool.spec import cluster_of, spec_of
+from daybook_operator.plan.recovery.jobs import JobSeen, TaskSeen
+from daybook_operator.plan.recovery.recovery import (
     CLUSTER_ANNOTATION,
     CLUSTER_LABEL,
     COMPONENT,
@@ -27,7 +28,6 @@ from daybook_operator.plan.recovery import (
     carrier_of,
     decide_recovery,
 )
-from daybook_operator.queue import RECOVERY, Key
 from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.lost_ledgers import verdicts
 from daybook_operator.reconcile.performer import EffectError

@@ -7,7 +7,7 @@ only the Job's events tell; or no node takes the pod, or its image cannot be pul
 from collections.abc import Sequence
 from typing import Final
 
-from daybook_operator.kube import Kube, Object
+from daybook_operator.kube.api import Kube, Object
 from daybook_operator.plan.conditions import from_iso
 from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.pool_objects_seen import waits_for

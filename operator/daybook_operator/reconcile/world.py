@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from daybook.runtime.clock import unix_ms
-from daybook_operator.clusters import Clusters
-from daybook_operator.kube import Kube
+from daybook_operator.clusters.links import Clusters
+from daybook_operator.kube.api import Kube
+from daybook_operator.kube.queue import Key
 from daybook_operator.metrics import OperatorMetrics
-from daybook_operator.plan.pool_spec import PoolDefaults
-from daybook_operator.queue import Key
+from daybook_operator.plan.pool.spec import PoolDefaults
 from daybook_operator.reconcile.inventory import Inventory
 from daybook_operator.reconcile.performer import Performer
 from daybook_operator.settings import OperatorSettings

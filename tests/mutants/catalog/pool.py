@@ -1,7 +1,8 @@
 """Rule 29 as the operator keeps it: who is replaced by policy, and when a bookie may be forgotten."""
 
 import pytest
-from daybook_operator.plan import pool_drain, pool_lost_disk
+from daybook_operator.plan.pool import drain as pool_drain
+from daybook_operator.plan.pool import lost_disk as pool_lost_disk
 
 from tests.mutants.registry import mutant
 

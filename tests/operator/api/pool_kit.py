@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from daybook_operator.clusters import Clusters, LinkContext
-from daybook_operator.kube import Kube, KubeError, load_configuration
+from daybook_operator.clusters.links import Clusters, LinkContext
+from daybook_operator.kube.api import Kube, KubeError, load_configuration
+from daybook_operator.kube.queue import BOOKIE_POOL, RECOVERY, Key
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.plan.conditions import find
-from daybook_operator.queue import BOOKIE_POOL, RECOVERY, Key
 from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
 from daybook_operator.reconcile.performer import EffectError, Performer
 from daybook_operator.reconcile.pool import PoolReconciler

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daybook_operator.plan.ledger import RESOURCE_KEY
+from daybook_operator.plan.ledger.plan import RESOURCE_KEY
 from kubernetes import client as kubernetes
 
 from daybook.client.client import Client

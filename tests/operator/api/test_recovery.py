@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daybook_operator.kube import Kube, load_configuration
+from daybook_operator.kube.api import Kube, load_configuration
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.effects import ClusterRef
-from daybook_operator.plan.jobs import NewJob
-from daybook_operator.plan.pool_spec import PoolDefaults, spec_of
-from daybook_operator.plan.recovery import RecoverySpec, job_manifest, service_account
+from daybook_operator.plan.pool.spec import PoolDefaults, spec_of
+from daybook_operator.plan.recovery.jobs import NewJob
+from daybook_operator.plan.recovery.recovery import RecoverySpec, job_manifest, service_account
 from daybook_operator.reconcile.recovery_troubles import troubles_of
 from kubernetes import client as kubernetes
 

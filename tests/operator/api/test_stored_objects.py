@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from daybook_operator.kube import Kube, load_configuration
+from daybook_operator.kube.api import Kube, load_configuration
 from daybook_operator.metrics import OperatorMetrics
-from daybook_operator.plan.pool_objects import apply_if_needed, service, service_account, stateful_set
+from daybook_operator.plan.pool.objects import apply_if_needed, service, service_account, stateful_set
 
 from tests.cluster.control_plane import ControlPlane
 from tests.operator.unit.pool_facts import pool_manifest

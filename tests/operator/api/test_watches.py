@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from daybook_operator import watches as module
 from daybook_operator.handlers import Seen
-from daybook_operator.kube import KINDS, Kind, Kube, load_configuration
+from daybook_operator.kube import watches as module
+from daybook_operator.kube.api import KINDS, Kind, Kube, load_configuration
+from daybook_operator.kube.watches import Listed, Watches
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.settings import OperatorSettings
-from daybook_operator.watches import Listed, Watches
 from kubernetes import client as kubernetes
 
 from tests.cluster.control_plane import ControlPlane

@@ -1,6 +1,6 @@
 """Who waits for an audit waits for one, and those that nobody waits for cost a tenth of the time at most."""
 
-from daybook_operator.plan.audit_debt import AuditDebt
+from daybook_operator.plan.recovery.audit_debt import AuditDebt
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from daybook_operator.plan.jobs import JobPolicy, JobSeen, JobsPlan, NewJob, TaskSeen, plan_jobs
+from daybook_operator.plan.recovery.jobs import JobPolicy, JobSeen, JobsPlan, NewJob, TaskSeen, plan_jobs
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from daybook_operator.kube import ConflictError, Object, UnavailableError
-from daybook_operator.lease import LeaderLease, LeadershipLostError, LeaseSettings
+from daybook_operator.kube.api import ConflictError, Object, UnavailableError
+from daybook_operator.kube.lease import LeaderLease, LeadershipLostError, LeaseSettings
 
 from daybook.runtime.clock import LOOK_EVERY_S
 from tests.runtime.suspension import Suspension

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.effects import AdoptLedger
-from daybook_operator.plan.ledger import decide
+from daybook_operator.plan.ledger.plan import decide
 
 from daybook.core.ledger.metadata import hash_password
 from daybook.metadata.store.store import Versioned

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from daybook_operator import ledger_index as module
-from daybook_operator.ledger_index import LedgerIndex
+from daybook_operator.clusters import ledger_index as module
+from daybook_operator.clusters.ledger_index import LedgerIndex
 from daybook_operator.reconcile.pool_survey import Asker, Surveys
 from hypothesis import given, settings
 from hypothesis import strategies as st

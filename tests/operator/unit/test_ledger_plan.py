@@ -20,8 +20,9 @@ from daybook_operator.plan.effects import (
     SetStatus,
 )
 from daybook_operator.plan.finalizers import FinalizerRules
-from daybook_operator.plan.ledger import RESOURCE_KEY, decide
-from daybook_operator.plan.ledger_world import (
+from daybook_operator.plan.ledger.lost_ledgers import Verdict
+from daybook_operator.plan.ledger.plan import RESOURCE_KEY, decide
+from daybook_operator.plan.ledger.world import (
     CLUSTER_ANNOTATION,
     Failure,
     LedgerInCluster,
@@ -29,7 +30,6 @@ from daybook_operator.plan.ledger_world import (
     cluster_from_text,
     cluster_text,
 )
-from daybook_operator.plan.lost_ledgers import Verdict
 
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from daybook_operator.kube import ForbiddenError, KubeError, Object, UnavailableError
+from daybook_operator.kube.api import ForbiddenError, KubeError, Object, UnavailableError
 from daybook_operator.reconcile.inventory import Inventory
 from daybook_operator.reconcile.listing import Listed, if_allowed, list_all, missing_kinds
 

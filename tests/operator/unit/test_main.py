@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from daybook_operator import main
+from daybook_operator.kube.lease import LeaderLease, LeadershipLostError
 from daybook_operator.leading import Leading
-from daybook_operator.lease import LeaderLease, LeadershipLostError
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.settings import OperatorSettings
 

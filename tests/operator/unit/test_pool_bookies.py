@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from daybook_operator.plan.conditions import from_iso
 from daybook_operator.plan.effects import AuthoriseReplacement, Evict, SetReadOnly, UnmarkLeaving
-from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide
-from daybook_operator.plan.pool_drain import drain_step, victim_of
-from daybook_operator.plan.pool_failures import Part
-from daybook_operator.plan.pool_lost_disk import lost_disk_step
-from daybook_operator.plan.pool_replication import replication_of
-from daybook_operator.plan.pool_roll import roll_step
-from daybook_operator.plan.pool_world import PodSeen
+from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide
+from daybook_operator.plan.pool.drain import drain_step, victim_of
+from daybook_operator.plan.pool.failures import Part
+from daybook_operator.plan.pool.lost_disk import lost_disk_step
+from daybook_operator.plan.pool.replication import replication_of
+from daybook_operator.plan.pool.roll import roll_step
+from daybook_operator.plan.pool.world import PodSeen
 
 from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED
 from tests.operator.unit.pool_sim import PoolSim, grown, kinds

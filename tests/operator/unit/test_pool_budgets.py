@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from daybook_operator.plan.pool_budgets import KIND, WHOLE_POOL, budgets
-from daybook_operator.plan.pool_decide import decide
-from daybook_operator.plan.pool_replication import replication_of
-from daybook_operator.plan.pool_state import Drain, Stage
-from daybook_operator.plan.pool_topology import placing_of
+from daybook_operator.plan.pool.budgets import KIND, WHOLE_POOL, budgets
+from daybook_operator.plan.pool.decide import decide
+from daybook_operator.plan.pool.replication import replication_of
+from daybook_operator.plan.pool.state import Drain, Stage
+from daybook_operator.plan.pool.topology import placing_of
 
 from tests.operator.unit.pool_sim import PoolSim, grown, kinds
 

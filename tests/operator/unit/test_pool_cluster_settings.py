@@ -5,8 +5,8 @@ from typing import Any
 
 from daybook_operator.plan.conditions import find
 from daybook_operator.plan.effects import SetLostBookieDelay, SetStatus
-from daybook_operator.plan.pool_decide import decide
-from daybook_operator.plan.pool_world import PoolWorld
+from daybook_operator.plan.pool.decide import decide
+from daybook_operator.plan.pool.world import PoolWorld
 from hypothesis import given
 from hypothesis import strategies as st
 

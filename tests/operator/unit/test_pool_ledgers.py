@@ -6,11 +6,11 @@ from typing import Any
 from daybook_operator.plan.conditions import find, iso
 from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import PatchMeta, Remove, SetStatus
-from daybook_operator.plan.pool_decide import decide
-from daybook_operator.plan.pool_lost_disk import lost_disk_step
-from daybook_operator.plan.pool_placement import placement_condition
-from daybook_operator.plan.pool_topology import placing_of
-from daybook_operator.plan.pool_world import PoolWorld, Survey
+from daybook_operator.plan.pool.decide import decide
+from daybook_operator.plan.pool.lost_disk import lost_disk_step
+from daybook_operator.plan.pool.placement import placement_condition
+from daybook_operator.plan.pool.topology import placing_of
+from daybook_operator.plan.pool.world import PoolWorld, Survey
 
 from tests.operator.unit.pool_sim import grown, kinds
 

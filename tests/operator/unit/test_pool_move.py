@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from daybook_operator.plan.effects import ClusterRef, Report, SetStatus
-from daybook_operator.plan.pool_decide import decide
-from daybook_operator.plan.pool_move import (
+from daybook_operator.plan.pool.decide import decide
+from daybook_operator.plan.pool.move import (
     FORMER_MAX,
     SILENT_MS,
     AddressSeen,
@@ -16,8 +16,8 @@ from daybook_operator.plan.pool_move import (
     metadata_record,
     why_not_moved,
 )
-from daybook_operator.plan.pool_spec import cluster_of
-from daybook_operator.plan.pool_state import Recovery
+from daybook_operator.plan.pool.spec import cluster_of
+from daybook_operator.plan.pool.state import Recovery
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,9 +12,8 @@ from daybook_bookie.settings import BookieSettings
 from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import Apply, ClusterRef, Remove, Report, SetStatus
-from daybook_operator.plan.jobs import NewJob
-from daybook_operator.plan.pool_decide import decide
-from daybook_operator.plan.pool_objects import (
+from daybook_operator.plan.pool.decide import decide
+from daybook_operator.plan.pool.objects import (
     apply_if_needed,
     is_foreign,
     is_within,
@@ -22,10 +21,11 @@ from daybook_operator.plan.pool_objects import (
     service_account,
     stateful_set,
 )
-from daybook_operator.plan.pool_spec import PoolDefaults, cluster_of, spec_of
-from daybook_operator.plan.pool_world import OWNER_ANNOTATION, ClaimSeen, PoolWorld
+from daybook_operator.plan.pool.spec import PoolDefaults, cluster_of, spec_of
+from daybook_operator.plan.pool.world import OWNER_ANNOTATION, ClaimSeen, PoolWorld
 from daybook_operator.plan.quantities import bytes_of, in_words
-from daybook_operator.plan.recovery import RecoverySpec, job_manifest
+from daybook_operator.plan.recovery.jobs import NewJob
+from daybook_operator.plan.recovery.recovery import RecoverySpec, job_manifest
 from hypothesis import given
 from hypothesis import strategies as st
 

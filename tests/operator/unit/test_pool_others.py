@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from daybook_operator.kube import NotNowError
+from daybook_operator.kube.api import NotNowError
 from daybook_operator.plan.effects import ClusterRef, Evict, Ref
-from daybook_operator.plan.pool_budgets import WHOLE_POOL
-from daybook_operator.plan.pool_others import ClusterNow, why_not_now
-from daybook_operator.plan.pool_world import PodSeen
+from daybook_operator.plan.pool.budgets import WHOLE_POOL
+from daybook_operator.plan.pool.others import ClusterNow, why_not_now
+from daybook_operator.plan.pool.world import PodSeen
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.pool import without_what_failed
 from hypothesis import given

@@ -16,17 +16,17 @@ from daybook_operator.plan.effects import (
     SetLocations,
     SetLostBookieDelay,
 )
-from daybook_operator.plan.pool_budgets import budget_name
-from daybook_operator.plan.pool_decide import audit_wanted_since_ms, decide
-from daybook_operator.plan.pool_delete import deletion
-from daybook_operator.plan.pool_growth import growth_step
-from daybook_operator.plan.pool_placement import placement_condition
-from daybook_operator.plan.pool_replication import replication_of
-from daybook_operator.plan.pool_scale import scale_of
-from daybook_operator.plan.pool_spec import TopologySpec
-from daybook_operator.plan.pool_state import Drain, Recovery, Roll, Stage, iso_after
-from daybook_operator.plan.pool_topology import location_on, placing_of, rack_label, topology_step
-from daybook_operator.plan.pool_world import PoolWorld
+from daybook_operator.plan.pool.budgets import budget_name
+from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide
+from daybook_operator.plan.pool.delete import deletion
+from daybook_operator.plan.pool.growth import growth_step
+from daybook_operator.plan.pool.placement import placement_condition
+from daybook_operator.plan.pool.replication import replication_of
+from daybook_operator.plan.pool.scale import scale_of
+from daybook_operator.plan.pool.spec import TopologySpec
+from daybook_operator.plan.pool.state import Drain, Recovery, Roll, Stage, iso_after
+from daybook_operator.plan.pool.topology import location_on, placing_of, rack_label, topology_step
+from daybook_operator.plan.pool.world import PoolWorld
 from hypothesis import given
 from hypothesis import strategies as st
 

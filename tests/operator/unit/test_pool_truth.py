@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from daybook_operator.kube import ForbiddenError, NotFoundError, UnavailableError
+from daybook_operator.kube.api import ForbiddenError, NotFoundError, UnavailableError
 from daybook_operator.plan.conditions import find, iso
 from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import (
@@ -26,9 +26,9 @@ from daybook_operator.plan.effects import (
     SetStatus,
     UnmarkLeaving,
 )
-from daybook_operator.plan.pool_decide import decide
-from daybook_operator.plan.pool_failures import part_of
-from daybook_operator.plan.pool_world import PoolWorld
+from daybook_operator.plan.pool.decide import decide
+from daybook_operator.plan.pool.failures import part_of
+from daybook_operator.plan.pool.world import PoolWorld
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.pool import without_what_failed
 

@@ -6,7 +6,7 @@ The checks are in the miniature world (`pool_sim`), at each effect; here is what
 from typing import Any
 
 import pytest
-from daybook_operator.plan.pool_roll import outdated
+from daybook_operator.plan.pool.roll import outdated
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

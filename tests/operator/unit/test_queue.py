@@ -5,8 +5,8 @@ import random
 from collections.abc import Awaitable, Callable
 
 import pytest
+from daybook_operator.kube.queue import BackOff, Key, Schedule, WorkQueue
 from daybook_operator.metrics import OperatorMetrics
-from daybook_operator.queue import BackOff, Key, Schedule, WorkQueue
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 

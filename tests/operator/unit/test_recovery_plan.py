@@ -9,10 +9,10 @@ import pytest
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.effects import Apply, ClusterRef, Remove
-from daybook_operator.plan.jobs import JobSeen, TaskSeen
-from daybook_operator.plan.lost_ledgers import Verdict
-from daybook_operator.plan.pool_spec import PoolDefaults, spec_of
-from daybook_operator.plan.recovery import (
+from daybook_operator.plan.ledger.lost_ledgers import Verdict
+from daybook_operator.plan.pool.spec import PoolDefaults, spec_of
+from daybook_operator.plan.recovery.jobs import JobSeen, TaskSeen
+from daybook_operator.plan.recovery.recovery import (
     TASKS_ANNOTATION,
     AuditSeen,
     RecoverySeen,

@@ -9,16 +9,17 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from daybook_operator.plan import pool_delete, pool_status
 from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import ClusterRef, Effect, SetStatus
-from daybook_operator.plan.jobs import JobSeen, TaskSeen
-from daybook_operator.plan.ledger import decide as decide_ledger
-from daybook_operator.plan.ledger_world import Failure
-from daybook_operator.plan.lost_ledgers import Verdict
-from daybook_operator.plan.pool_decide import decide
-from daybook_operator.plan.pool_move import AddressSeen
-from daybook_operator.plan.recovery import AuditSeen, RecoverySeen, recovery_status
+from daybook_operator.plan.ledger.lost_ledgers import Verdict
+from daybook_operator.plan.ledger.plan import decide as decide_ledger
+from daybook_operator.plan.ledger.world import Failure
+from daybook_operator.plan.pool import delete as pool_delete
+from daybook_operator.plan.pool import status as pool_status
+from daybook_operator.plan.pool.decide import decide
+from daybook_operator.plan.pool.move import AddressSeen
+from daybook_operator.plan.recovery.jobs import JobSeen, TaskSeen
+from daybook_operator.plan.recovery.recovery import AuditSeen, RecoverySeen, recovery_status
 
 from daybook.metadata.tasks import RepairTask
 from tests.operator.unit import test_ledger_plan as ledgers

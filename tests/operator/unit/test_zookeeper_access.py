@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 from daybook_bookie.settings import BookieSettings
-from daybook_operator.clusters import Clusters, LinkContext
+from daybook_operator.clusters.links import Clusters, LinkContext
 from daybook_operator.metrics import LabelledRegistries
 from daybook_operator.plan.effects import Apply, ClusterRef
-from daybook_operator.plan.jobs import TaskSeen
-from daybook_operator.plan.pool_objects import stateful_set
-from daybook_operator.plan.pool_spec import spec_of
-from daybook_operator.plan.recovery import RecoverySeen, decide_recovery
+from daybook_operator.plan.pool.objects import stateful_set
+from daybook_operator.plan.pool.spec import spec_of
+from daybook_operator.plan.recovery.jobs import TaskSeen
+from daybook_operator.plan.recovery.recovery import RecoverySeen, decide_recovery
 from daybook_operator.settings import OperatorSettings
 
 from daybook.autorecovery.settings import AutoRecoverySettings

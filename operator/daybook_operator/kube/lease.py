@@ -15,7 +15,7 @@ from typing import Any, Final
 from daybook.core.errors import DaybookError
 from daybook.runtime.clock import monotonic_ms, monotonic_s, sleep_until, timeout_at, unix_ms
 from daybook.runtime.logs import get_logger
-from daybook_operator.kube import ConflictError, Kube, KubeError, Object
+from daybook_operator.kube.api import ConflictError, Kube, KubeError, Object
 
 _LOG: Final = get_logger(__name__)
 

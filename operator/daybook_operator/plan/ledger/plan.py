@@ -36,8 +36,8 @@ from daybook_operator.plan.effects import (
     SealLedger,
 )
 from daybook_operator.plan.finalizers import has_finalizer, lets_go_after_s, must_let_go
-from daybook_operator.plan.ledger_status import READY, conditions_of, message_of, mirror
-from daybook_operator.plan.ledger_world import CLUSTER_ANNOTATION, LedgerInCluster, LedgerWorld, cluster_text
+from daybook_operator.plan.ledger.status import READY, conditions_of, message_of, mirror
+from daybook_operator.plan.ledger.world import CLUSTER_ANNOTATION, LedgerInCluster, LedgerWorld, cluster_text
 
 SOON_S: Final = 0.0
 UNAVAILABLE_S: Final = 5.0

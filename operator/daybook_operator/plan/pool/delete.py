@@ -20,7 +20,7 @@ from daybook_operator.plan.effects import (
     SetLocations,
 )
 from daybook_operator.plan.finalizers import FinalizerRules, has_finalizer, must_let_go
-from daybook_operator.plan.pool_world import MEND_LEDGER, PoolWorld
+from daybook_operator.plan.pool.world import MEND_LEDGER, PoolWorld
 
 READY: Final = "Ready"
 LOOK_S: Final = 5.0

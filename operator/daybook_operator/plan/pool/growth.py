@@ -10,7 +10,7 @@ from typing import Final
 from daybook_operator.plan.conditions import Condition, fine, wrong
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import Apply, Effect, Propagation, Ref, Remove
-from daybook_operator.plan.pool_world import ClaimSeen, PoolWorld
+from daybook_operator.plan.pool.world import ClaimSeen, PoolWorld
 from daybook_operator.plan.quantities import bytes_of, in_words
 
 STORAGE_RESIZING: Final = "StorageResizing"

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from daybook_operator.plan.decision import API_VERSION
 from daybook_operator.plan.effects import Apply, Effect, Manifest
-from daybook_operator.plan.pool_pod import COMPONENT, pod_template, ports_of, selector
-from daybook_operator.plan.pool_spec import VolumeSpec
-from daybook_operator.plan.pool_world import (
+from daybook_operator.plan.pool.pod import COMPONENT, pod_template, ports_of, selector
+from daybook_operator.plan.pool.spec import VolumeSpec
+from daybook_operator.plan.pool.world import (
     APPLIED_ANNOTATION,
     OWNER_ANNOTATION,
     POOL_LABEL,

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from daybook.core.ids import BookieId
 from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
-from daybook_operator.plan.pool_cluster_settings import CLUSTER_SETTINGS, moves_to
-from daybook_operator.plan.pool_delete import READY
-from daybook_operator.plan.pool_drain import Draining
-from daybook_operator.plan.pool_failures import in_words as failures_in_words
-from daybook_operator.plan.pool_growth import Growth
-from daybook_operator.plan.pool_move import metadata_record
-from daybook_operator.plan.pool_pod import selector
-from daybook_operator.plan.pool_replication import Replication
-from daybook_operator.plan.pool_roll import PROGRESSING, Rolling
-from daybook_operator.plan.pool_topology import Placing, rack_path
-from daybook_operator.plan.pool_world import RECOVERY_BLOCKED, PodSeen, PoolWorld
+from daybook_operator.plan.pool.cluster_settings import CLUSTER_SETTINGS, moves_to
+from daybook_operator.plan.pool.delete import READY
+from daybook_operator.plan.pool.drain import Draining
+from daybook_operator.plan.pool.failures import in_words as failures_in_words
+from daybook_operator.plan.pool.growth import Growth
+from daybook_operator.plan.pool.move import metadata_record
+from daybook_operator.plan.pool.pod import selector
+from daybook_operator.plan.pool.replication import Replication
+from daybook_operator.plan.pool.roll import PROGRESSING, Rolling
+from daybook_operator.plan.pool.topology import Placing, rack_path
+from daybook_operator.plan.pool.world import RECOVERY_BLOCKED, PodSeen, PoolWorld
 from daybook_operator.plan.quantities import in_words
 
 DISK_PRESSURE: Final = "DiskPressure"

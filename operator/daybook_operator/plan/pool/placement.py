@@ -9,8 +9,8 @@ from typing import Final
 from daybook.core.placement.policies import PlacementSettings
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.conditions import Condition, fine, unknown, wrong
-from daybook_operator.plan.pool_topology import Placing, rack_path
-from daybook_operator.plan.pool_world import MEND_LEDGER, PoolWorld
+from daybook_operator.plan.pool.topology import Placing, rack_path
+from daybook_operator.plan.pool.world import MEND_LEDGER, PoolWorld
 
 RACK_PLACEMENT: Final = "RackPlacementSatisfied"
 _TIERS: Final = {

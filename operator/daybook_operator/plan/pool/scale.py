@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from daybook_operator.plan.conditions import Condition, fine, wrong
-from daybook_operator.plan.pool_drain import lowers_to
-from daybook_operator.plan.pool_replication import Replication
-from daybook_operator.plan.pool_world import PoolWorld
+from daybook_operator.plan.pool.drain import lowers_to
+from daybook_operator.plan.pool.replication import Replication
+from daybook_operator.plan.pool.world import PoolWorld
 
 HIBERNATED: Final = "Hibernated"
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from daybook_operator.plan.conditions import Condition, find, fine, from_iso, wrong
 from daybook_operator.plan.effects import Effect, Manifest, SetLostBookieDelay
-from daybook_operator.plan.pool_move import AddressSeen, why_not_moved
-from daybook_operator.plan.pool_state import digest_of
-from daybook_operator.plan.pool_world import RECOVERY_BLOCKED, PoolWorld
+from daybook_operator.plan.pool.move import AddressSeen, why_not_moved
+from daybook_operator.plan.pool.state import digest_of
+from daybook_operator.plan.pool.world import RECOVERY_BLOCKED, PoolWorld
 
 CLUSTER_SETTINGS: Final = "ClusterSettingsAccepted"
 

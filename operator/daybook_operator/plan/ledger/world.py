@@ -13,7 +13,7 @@ from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTask
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.finalizers import FinalizerRules
-from daybook_operator.plan.lost_ledgers import Verdict
+from daybook_operator.plan.ledger.lost_ledgers import Verdict
 
 _AWAY: Final = frozenset({Reason.MISSING.value, Reason.UNLISTED.value})
 """A bookie that is away, or does not tell, may have all that it owes."""

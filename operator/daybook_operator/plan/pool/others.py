@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policy import BookieInfo
 from daybook_operator.plan.effects import Evict
-from daybook_operator.plan.pool_world import PodSeen, PoolWorld
+from daybook_operator.plan.pool.world import PodSeen, PoolWorld
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
 from daybook.core.ids import BookieId
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import AuthoriseReplacement, Effect, EventType, Report
-from daybook_operator.plan.pool_failures import Part
-from daybook_operator.plan.pool_world import PodSeen, PoolWorld
+from daybook_operator.plan.pool.failures import Part
+from daybook_operator.plan.pool.world import PodSeen, PoolWorld
 
 BY: Final = "daybook-operator, by the pool's lostDisk policy"
 

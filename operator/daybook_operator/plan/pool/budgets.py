@@ -18,12 +18,12 @@ from typing import Any, Final
 from daybook.core.ids import BookieId
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import Effect, Remove, ref_of
-from daybook_operator.plan.pool_objects import apply_if_needed, is_foreign, metadata, sealed
-from daybook_operator.plan.pool_others import others_away
-from daybook_operator.plan.pool_pod import selector
-from daybook_operator.plan.pool_replication import Replication, unaudited
-from daybook_operator.plan.pool_topology import Placing, rack_label
-from daybook_operator.plan.pool_world import RACK_LABEL, PoolWorld
+from daybook_operator.plan.pool.objects import apply_if_needed, is_foreign, metadata, sealed
+from daybook_operator.plan.pool.others import others_away
+from daybook_operator.plan.pool.pod import selector
+from daybook_operator.plan.pool.replication import Replication, unaudited
+from daybook_operator.plan.pool.topology import Placing, rack_label
+from daybook_operator.plan.pool.world import RACK_LABEL, PoolWorld
 
 KIND: Final = "PodDisruptionBudget"
 WHOLE_POOL: Final = ""

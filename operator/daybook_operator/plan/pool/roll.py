@@ -14,11 +14,11 @@ from daybook.core.ids import BookieId
 from daybook_operator.plan.conditions import Condition, fine, iso, wrong
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import Effect, EventType, Evict, Ref, Report
-from daybook_operator.plan.pool_failures import Part
-from daybook_operator.plan.pool_others import others_away
-from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms
-from daybook_operator.plan.pool_state import Roll, whole
-from daybook_operator.plan.pool_world import PodSeen, PoolWorld
+from daybook_operator.plan.pool.failures import Part
+from daybook_operator.plan.pool.others import others_away
+from daybook_operator.plan.pool.replication import Replication, clean_audit_began_ms
+from daybook_operator.plan.pool.state import Roll, whole
+from daybook_operator.plan.pool.world import PodSeen, PoolWorld
 
 PROGRESSING: Final = "Progressing"
 LOOK_S: Final = 10.0

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from daybook_operator.plan.decision import RESTART
 from daybook_operator.plan.effects import Manifest
-from daybook_operator.plan.pool_spec import PoolSpec, TlsSpec
-from daybook_operator.plan.pool_world import (
+from daybook_operator.plan.pool.spec import PoolSpec, TlsSpec
+from daybook_operator.plan.pool.world import (
     DATA_PORT,
     HEALTH_PORT,
     METRICS_PORT,

@@ -37,10 +37,10 @@ from daybook.metadata.tasks import BackOffs, RepairTask, RepairTasks
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook.runtime.tls import TlsFiles, client_credentials
-from daybook_operator.ledger_index import LedgerIndex
+from daybook_operator.clusters.ledger_index import LedgerIndex
 from daybook_operator.metrics import LabelledRegistries
-from daybook_operator.plan.audit_debt import AuditDebt
 from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.recovery.audit_debt import AuditDebt
 from daybook_operator.plan.zookeeper_access import are_among
 from daybook_operator.settings import OperatorSettings
 

@@ -20,14 +20,14 @@ from daybook_operator.plan.decision import (
 )
 from daybook_operator.plan.effects import Apply, Effect, EventType, Manifest, PatchMeta, Report
 from daybook_operator.plan.finalizers import has_finalizer
-from daybook_operator.plan.pool_budgets import budgets_step
-from daybook_operator.plan.pool_cluster_settings import cluster_settings_condition, delay_effects, moves_to
-from daybook_operator.plan.pool_delete import READY, deletion
-from daybook_operator.plan.pool_drain import drain_step
-from daybook_operator.plan.pool_failures import part_of
-from daybook_operator.plan.pool_growth import Growth, growth_step
-from daybook_operator.plan.pool_lost_disk import lost_disk_step
-from daybook_operator.plan.pool_objects import (
+from daybook_operator.plan.pool.budgets import budgets_step
+from daybook_operator.plan.pool.cluster_settings import cluster_settings_condition, delay_effects, moves_to
+from daybook_operator.plan.pool.delete import READY, deletion
+from daybook_operator.plan.pool.drain import drain_step
+from daybook_operator.plan.pool.failures import part_of
+from daybook_operator.plan.pool.growth import Growth, growth_step
+from daybook_operator.plan.pool.lost_disk import lost_disk_step
+from daybook_operator.plan.pool.objects import (
     apply_if_needed,
     is_foreign,
     service,
@@ -35,25 +35,25 @@ from daybook_operator.plan.pool_objects import (
     stateful_set,
     without_foreign_set,
 )
-from daybook_operator.plan.pool_placement import is_spread, placement_condition
-from daybook_operator.plan.pool_replication import (
+from daybook_operator.plan.pool.placement import is_spread, placement_condition
+from daybook_operator.plan.pool.replication import (
     Replication,
     away_bookies,
     clean_audit_began_ms,
     replication_of,
 )
-from daybook_operator.plan.pool_roll import outdated, roll_step, waits_for_audit
-from daybook_operator.plan.pool_scale import scale_of
-from daybook_operator.plan.pool_state import Stage
-from daybook_operator.plan.pool_status import (
+from daybook_operator.plan.pool.roll import outdated, roll_step, waits_for_audit
+from daybook_operator.plan.pool.scale import scale_of
+from daybook_operator.plan.pool.state import Stage
+from daybook_operator.plan.pool.status import (
     disk_condition,
     progressing_condition,
     ready_condition,
     recovery_condition,
     status_of,
 )
-from daybook_operator.plan.pool_topology import placing_of, topology_step
-from daybook_operator.plan.pool_world import PoolWorld
+from daybook_operator.plan.pool.topology import placing_of, topology_step
+from daybook_operator.plan.pool.world import PoolWorld
 
 UNCLEAN_LOOK_S: Final = 5.0
 """How often is looked while bookies are away or replicas missing: not everything about them is an event."""

@@ -13,11 +13,11 @@ from daybook.core.placement.policies import PlacementSettings
 from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.decision import API_VERSION, Decision, is_paused, is_terminating
 from daybook_operator.plan.effects import Apply, ClusterRef, Effect, Manifest, Ref, Remove
-from daybook_operator.plan.jobs import JobPolicy, JobSeen, JobsPlan, NewJob, TaskSeen, plan_jobs
-from daybook_operator.plan.ledger_world import cluster_text
-from daybook_operator.plan.lost_ledgers import Verdict
-from daybook_operator.plan.pool_spec import PoolSpec
+from daybook_operator.plan.ledger.lost_ledgers import Verdict
+from daybook_operator.plan.ledger.world import cluster_text
+from daybook_operator.plan.pool.spec import PoolSpec
 from daybook_operator.plan.quantities import bytes_of
+from daybook_operator.plan.recovery.jobs import JobPolicy, JobSeen, JobsPlan, NewJob, TaskSeen, plan_jobs
 from daybook_operator.plan.zookeeper_access import OF_COMMANDS
 
 COMPONENT: Final = "recovery"

@@ -13,11 +13,11 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
-from daybook_operator.plan.lost_ledgers import Verdict
-from daybook_operator.plan.pool_failures import Part
-from daybook_operator.plan.pool_move import AddressSeen
-from daybook_operator.plan.pool_spec import PoolDefaults, PoolSpec
-from daybook_operator.plan.pool_state import Drain, Recovery, Roll
+from daybook_operator.plan.ledger.lost_ledgers import Verdict
+from daybook_operator.plan.pool.failures import Part
+from daybook_operator.plan.pool.move import AddressSeen
+from daybook_operator.plan.pool.spec import PoolDefaults, PoolSpec
+from daybook_operator.plan.pool.state import Drain, Recovery, Roll
 
 DATA_PORT: Final = 3181
 TLS_PORT: Final = 3183

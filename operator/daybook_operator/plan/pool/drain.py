@@ -22,10 +22,10 @@ from daybook_operator.plan.effects import (
     SetReadOnly,
     UnmarkLeaving,
 )
-from daybook_operator.plan.pool_failures import Part
-from daybook_operator.plan.pool_replication import Replication, clean_audit_began_ms
-from daybook_operator.plan.pool_state import Drain, Stage
-from daybook_operator.plan.pool_world import MEND_LEDGER, ClusterSeen, PoolWorld
+from daybook_operator.plan.pool.failures import Part
+from daybook_operator.plan.pool.replication import Replication, clean_audit_began_ms
+from daybook_operator.plan.pool.state import Drain, Stage
+from daybook_operator.plan.pool.world import MEND_LEDGER, ClusterSeen, PoolWorld
 
 DRAINING: Final = "Draining"
 UNREADABLE: Final = "LedgersUnreadable"

@@ -21,7 +21,7 @@ from daybook_operator.plan.effects import (
     SetReadOnly,
     UnmarkLeaving,
 )
-from daybook_operator.plan.pool_state import Drain
+from daybook_operator.plan.pool.state import Drain
 
 
 class Part(StrEnum):
