@@ -50,7 +50,7 @@ slo: sync ## measure what losses cost and what each E, Qw, Qa survives, and writ
 	@$(BIN)/python -m tests.slo $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
 coverage: sync ## every line and branch of daybook/core must be reached by its own tests
-	@$(BIN)/coverage run --branch --source=daybook/core --data-file=.coverage.core -m pytest -q -p no:xdist --hypothesis-seed=0 tests/core tests/scripts
+	@$(BIN)/coverage run --branch --source=daybook/core --data-file=.coverage.core -m pytest -q -p no:xdist --hypothesis-seed=0 tests/unit/core tests/scripts
 	@$(BIN)/coverage report --data-file=.coverage.core --skip-covered --show-missing --fail-under=100
 
 mutants: sync ## take each rule of docs/protocol.md out: its test and a seed must fail (RULE=n; SEEDS=n; UPDATE=1 keeps the seeds)

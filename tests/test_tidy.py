@@ -36,8 +36,8 @@ SLEEPS: dict[str, str] = {
     "tests/cluster/nodes.py": "daemons that start can only be asked again",
     "tests/cluster/sandbox.py": "the end of a process that is no child of ours",
     "tests/cluster/process.py": "a server that starts can only be asked again",
-    "tests/metadata/test_claim.py": "that a process still waits takes time to show",
-    "tests/metadata/test_bookies.py": "that a registration, or the news of one, still waits takes time to show",
+    "tests/unit/metadata/test_claim.py": "that a process still waits takes time to show",
+    "tests/unit/metadata/test_bookies.py": "that a registration, or the news of one, still waits takes time to show",
     "tests/sim/shipped/caretaking.py": "the pace of simulated operators, in simulated time",
     "tests/sim/shipped/reading.py": "the pace of simulated users, in simulated time",
     "tests/sim/shipped/test_parts.py": "that simulated time passes is what is tested",
@@ -49,9 +49,9 @@ SLEEPS: dict[str, str] = {
     "tests/integration/test_zookeeper_faults.py": "a pause is time that passes",
     "tests/integration/workload.py": "the pace of writers and readers",
     "tests/slo/pulse.py": "the pace of a writer",
-    "tests/metadata/test_lost_replies.py": "that a write still waits takes time to show",
-    "tests/metadata/test_tasks.py": "that a lease outlives its first session time-out takes that long",
-    "tests/metadata/test_zookeeper.py": "a pause of the server has to last",
+    "tests/unit/metadata/test_lost_replies.py": "that a write still waits takes time to show",
+    "tests/unit/metadata/test_tasks.py": "that a lease outlives its first session time-out takes that long",
+    "tests/unit/metadata/test_zookeeper.py": "a pause of the server has to last",
 }
 """Files that may sleep, with the reason why there is no event to wait for."""
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.bookie.server_kit import eventually
 from tests.cluster import cgroups, nodes
 from tests.cluster.__main__ import main
 from tests.cluster.node_files import PAUSE_IMAGE, Node, write_files
 from tests.cluster.nodes import NodeCluster, NodesError, check_machine
 from tests.cluster.sandbox import Sandbox, SandboxError
 from tests.cluster.static_image import write_image
+from tests.unit.bookie.server_kit import eventually
 
 NODE = Node("node-a", "zone-1", "", 2, Path("/nowhere"))
 

@@ -16,9 +16,9 @@ from daybook.core.events import LimboRead, MetadataRead
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.repair.repair import LedgerRepair
-from tests.core.recovery_kit import recovery_of
-from tests.core.small_cluster import ENTRY_BYTES, Cluster, Run
 from tests.mutants.catalog import recovery as recovery_mutants
+from tests.unit.core.recovery.recovery_kit import recovery_of
+from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, Run
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,6 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import check_quorum
 from daybook.core.recovery.recovery import LedgerRecovery
 from daybook.core.writer.writer import LedgerWriter
-from tests.core.in_order import InOrder
 from tests.explore.components import Memo, Pool, Shared
 from tests.explore.parts import (
     ENDED,
@@ -67,6 +66,7 @@ from tests.explore.parts import (
     payload,
     timed_out,
 )
+from tests.unit.core.in_order import InOrder
 
 
 class Universe:

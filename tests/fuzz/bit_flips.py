@@ -20,9 +20,9 @@ from typing import Final
 
 from rich.progress import Progress
 
-from tests.bookie.storage_kit import memory_directory
 from tests.chaos.records import records_file, write_record
 from tests.fuzz.flipping import Image, Place, journal_image, store_image
+from tests.unit.bookie.store.storage_kit import memory_directory
 
 Bits = Sequence[tuple[Place, int]]
 HANG_CPU_S: Final = 5

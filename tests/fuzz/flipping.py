@@ -24,10 +24,10 @@ from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.frame import decode_entries, decode_header
-from tests.bookie.samples import frame, payload
-from tests.bookie.sim_disk import SimDisk
-from tests.bookie.storage_kit import SMALL
 from tests.fuzz.lmdb_pages import used_pages
+from tests.unit.bookie.sim_disk import SimDisk
+from tests.unit.bookie.store.samples import frame, payload
+from tests.unit.bookie.store.storage_kit import SMALL
 
 DATA: Final = "data.mdb"
 LEDGERS: Final = range(1, 7)

@@ -62,9 +62,9 @@ from daybook.wire.messages import (
     encode_server_control,
     is_frames,
 )
-from tests.bookie.samples import frame
-from tests.bookie.sim_disk import SimDisk
 from tests.fuzz.mutations import Edit, mutate, mutate_json, unpack_edits
+from tests.unit.bookie.sim_disk import SimDisk
+from tests.unit.bookie.store.samples import frame
 
 LEDGER: Final = 7
 _CRC: Final = struct.Struct("<I")

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from tests.bookie.storage_kit import memory_directory
 from tests.fuzz.bit_flips import Flips, flip
 from tests.fuzz.flipping import Image, journal_image, store_image
+from tests.unit.bookie.store.storage_kit import memory_directory
 
 STORE_FLIPS = 900
 JOURNAL_FLIPS = 3000

@@ -30,11 +30,11 @@ from daybook.core.ids import MAX_ID
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import Stripe
 from daybook.core.stream import FrameFailure, StreamAnswer, StreamError, StreamWindow
-from tests.bookie.samples import frame
-from tests.bookie.server_kit import RunningBookie
-from tests.bookie.sim_disk import SimDisk
 from tests.fuzz.mutations import nested
 from tests.fuzz.targets import TARGETS
+from tests.unit.bookie.server_kit import RunningBookie
+from tests.unit.bookie.sim_disk import SimDisk
+from tests.unit.bookie.store.samples import frame
 
 
 def test_rule_44_a_read_answer_with_an_entry_id_out_of_range_is_no_frame() -> None:

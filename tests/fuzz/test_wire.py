@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from tests.bookie.server_kit import Stream
 from tests.fuzz.attacks import ATTACKS
 from tests.fuzz.wire import Process, withstand
+from tests.unit.bookie.server_kit import Stream
 
 
 @pytest.fixture(scope="module")

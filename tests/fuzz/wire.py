@@ -25,10 +25,10 @@ from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_channel
 from daybook.wire.messages import decode_read
 from daybook.wire.service import BookieStub
-from tests.bookie.server_kit import KEY, MIB, WAIT_S, Stream, eventually
 from tests.chaos.records import commit, write_record
 from tests.fuzz.attacks import ATTACKS, HealthyClient
 from tests.paths import ROOT
+from tests.unit.bookie.server_kit import KEY, MIB, WAIT_S, Stream, eventually
 
 GROWTH_BYTES_MAX: Final = 256 * MIB
 """Write cache (two of 32 MiB), the journal's queue (32), some messages of 16 and what gRPC holds of them."""

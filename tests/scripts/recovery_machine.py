@@ -1,4 +1,4 @@
-"""Recoveries as scripts drive them, over the bookies of tests/core/small_cluster.py.
+"""Recoveries as scripts drive them, over the bookies of tests/unit/core/small_cluster.py.
 
 create E/Qw/Qa [spares N] [start FIRST LENGTH]    bookies b1 … bN hold the ledger, the spares follow
 write 0..3 b1 b2 [lac N]           the writer's adds, on these bookies (3 bytes an entry)
@@ -30,9 +30,9 @@ from daybook.core.events import CasAnswered, CasOutcome, Tick
 from daybook.core.format.frame import decode_header, frame_entry_ids
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.recovery.recovery import LedgerRecovery
-from tests.core.recovery_kit import recovery_of
-from tests.core.small_cluster import Cluster, failed
 from tests.scripts.harness import register
+from tests.unit.core.recovery.recovery_kit import recovery_of
+from tests.unit.core.small_cluster import Cluster, failed
 
 NAME: Final = "recovery"
 

@@ -1,4 +1,4 @@
-"""The writer as scripts drive it, over the judged world of tests/core.
+"""The writer as scripts drive it, over the judged world of tests/unit/core.
 
 create E/Qw/Qa a b c [spare d e] [explicit] [deferred] [option=value of WriterPolicy …]
 append x y z | append 0=x 2=z      one append; its token is t1, t2, … (explicit ids: id=payload)
@@ -38,8 +38,8 @@ from daybook.core.events import CasOutcome, FrameAcked
 from daybook.core.format.frame import decode_header, frame_entry_ids
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.policy import WriterPolicy
-from tests.core.writer_world import WriterWorld
 from tests.scripts.harness import register
+from tests.unit.core.writer.writer_world import WriterWorld
 
 NAME: Final = "writer"
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from daybook_bookie.journal.format import PAGE_BYTES
 
-from tests.bookie.sim_disk import SimDisk
-from tests.bookie.store_model import StoreModel
 from tests.sim.disk import nothing
+from tests.unit.bookie.sim_disk import SimDisk
+from tests.unit.bookie.store.store_model import StoreModel
 
 _COMMITS_BEFORE: Final = (0, 0, 1, 2)
 

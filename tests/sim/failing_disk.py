@@ -11,11 +11,11 @@ from typing import Final
 
 from daybook_bookie.store.storage import Storage
 
-from tests.bookie.sim_disk import Fate, SimDisk
-from tests.bookie.store_model import ENDLESS, StoreModel
 from tests.sim.disk import Disk
 from tests.sim.disk_errors import failing_writes
 from tests.sim.disk_swarm import DiskSwarm
+from tests.unit.bookie.sim_disk import Fate, SimDisk
+from tests.unit.bookie.store.store_model import ENDLESS, StoreModel
 
 _WRITTEN_ALL_THE_SAME: Final = 0.3
 """How many sectors a failed sync wrote."""

@@ -24,8 +24,6 @@ from daybook.core.format.block import block_entry_ids
 from daybook.core.format.frame import decode_entries, decode_header
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
-from tests.bookie.sim_disk import SimDisk
-from tests.bookie.store_model import StoreModel, StorePlatter
 from tests.sim.disk import (
     EntriesRemoved,
     FrameWritten,
@@ -41,6 +39,8 @@ from tests.sim.disk_swarm import DiskSwarm
 from tests.sim.failing_disk import FailingDisk
 from tests.sim.journal_records import changed_records, restored
 from tests.sim.replay_checks import Fail, look_at_replay
+from tests.unit.bookie.sim_disk import SimDisk
+from tests.unit.bookie.store.store_model import StoreModel, StorePlatter
 
 
 class Flushed(NamedTuple):

@@ -12,7 +12,6 @@ from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.errors import Code
 from daybook.core.events import FenceAnswered
 from daybook.core.format.frame import decode_header
-from tests.bookie.samples import frame, payload
 from tests.sim.cluster import Cluster
 from tests.sim.disk import FrameWritten, LedgerDropped, RecordWritten
 from tests.sim.disk_damage import flip_journal, flip_store, lose_file, misdirect_write
@@ -23,6 +22,7 @@ from tests.sim.scenario import run_seed
 from tests.sim.swarm import draw
 from tests.sim.test_models import QUIET, ledger
 from tests.sim.world import MS, ViolationError, World
+from tests.unit.bookie.store.samples import frame, payload
 
 DISKS = DiskSwarm(journalled=True, file_pages=4, sector_bytes=64)
 

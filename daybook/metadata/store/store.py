@@ -2,7 +2,7 @@
 
 A tree of small nodes with versions, as ZooKeeper has it: compare-and-set by version (rules 11, 53, 56), ephemeral and
 sequence nodes, watches that deliver fresh values, and a session whose certain life is told by this process's own
-monotonic clock (rule 46). Every implementation passes the same contract suite, tests/metadata/test_contract.py.
+monotonic clock (rule 46). Every implementation passes the same contract suite, tests/unit/metadata/test_contract.py.
 """
 
 from abc import ABC, abstractmethod

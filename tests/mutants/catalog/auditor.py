@@ -20,10 +20,10 @@ from tests.mutants.registry import mutant
 from tests.sim.bookie_gc import Collector
 from tests.sim.metadata_model import Versioned
 
-_AUDITOR = "tests/core/test_auditor.py::"
-_LOST = "tests/core/test_lost_bookies.py::"
-_LEDGER = "tests/core/test_audit_ledger.py::"
-_SURPLUS = "tests/core/test_surplus.py::"
+_AUDITOR = "tests/unit/core/audit/test_auditor.py::"
+_LOST = "tests/unit/core/audit/test_lost_bookies.py::"
+_LEDGER = "tests/unit/core/audit/test_audit_ledger.py::"
+_SURPLUS = "tests/unit/core/bookie/test_surplus.py::"
 
 
 @mutant(rule=31, caught_by=f"{_LEDGER}test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles")
@@ -129,7 +129,7 @@ def open_fragments_always_count_as_replicated(monkeypatch: pytest.MonkeyPatch) -
 
 @mutant(
     rule=45,
-    caught_by="tests/autorecovery/test_second_look.py::test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_at_two_looks",
+    caught_by="tests/unit/autorecovery/test_second_look.py::test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_at_two_looks",
     not_simulated="the simulator's auditor looks once, and calls nothing replicated while a writer writes",
 )
 def gaps_of_live_writers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,8 @@ _PROCESS = (
     "it is in the auditor's and the workers' processes; the simulator has owners of its own around the core"
 )
 
-_WORKER = "tests/autorecovery/test_worker.py"
-_AUDITOR = "tests/autorecovery/test_auditor.py"
+_WORKER = "tests/unit/autorecovery/test_worker.py"
+_AUDITOR = "tests/unit/autorecovery/test_auditor.py"
 
 
 @mutant(
@@ -141,7 +141,7 @@ def failed_tasks_are_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=35,
-    caught_by="tests/operator/unit/test_recovery_seen.py::"
+    caught_by="tests/unit/operator/test_recovery_seen.py::"
     "test_rule_35_no_stored_time_keeps_a_job_from_a_ledger_for_longer_than_the_longest_back_off",
     not_simulated=_PROCESS,
 )

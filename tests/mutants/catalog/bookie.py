@@ -11,8 +11,8 @@ from daybook.core.ids import EntryId
 from tests.mutants.catalog.swarms import DELETIONS, LOST_DISKS
 from tests.mutants.registry import mutant
 
-_TESTS = "tests/core/test_bookie.py::"
-_FORGED = "tests/core/test_bookie_forged_fences.py::"
+_TESTS = "tests/unit/core/bookie/test_bookie.py::"
+_FORGED = "tests/unit/core/bookie/test_bookie_forged_fences.py::"
 
 
 @mutant(rule=3, caught_by=f"{_TESTS}test_rule_03_a_fence_creates_the_ledger_where_it_was_never_seen")

@@ -9,8 +9,8 @@ from daybook.core.recovery.deletion import DeletionFence
 from daybook.core.recovery.fencing import FenceRound
 from tests.mutants.registry import mutant
 
-_CORE = "tests/core/test_deletion.py::"
-_CLIENT = "tests/client/test_deletion.py::"
+_CORE = "tests/unit/core/recovery/test_deletion.py::"
+_CLIENT = "tests/unit/client/test_deletion.py::"
 _NOT_DRAWN = "its bookies come back after any time, which a person must rule out before giving a ledger up"
 
 

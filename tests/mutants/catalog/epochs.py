@@ -7,7 +7,7 @@ from daybook.metadata.claim import Claim
 from tests.mutants.registry import mutant
 
 _DISKS = "the simulator's disks lose what was not synced, or everything; they are not set back"
-_TESTS = "tests/bookie/test_server_epoch.py"
+_TESTS = "tests/unit/bookie/identity/test_server_epoch.py"
 
 
 @mutant(

@@ -11,7 +11,7 @@ _SERVER = "it is about network addresses"
 
 @mutant(
     rule=6,
-    caught_by="tests/client/test_wrong_address.py::test_rule_06_a_bookie_does_not_answer_for_another",
+    caught_by="tests/unit/client/test_wrong_address.py::test_rule_06_a_bookie_does_not_answer_for_another",
     slow=True,
     not_simulated=_SERVER,
 )

@@ -17,9 +17,9 @@ from daybook.wire import service
 from tests.mutants.registry import mutant
 
 _PROCESSES = "the simulator has models of its own of boot, registration and addresses; their mutants are in simulator.py"
-_BOOT = "tests/bookie/test_server_incarnations.py"
-_CLAIM = "tests/metadata/test_claim.py"
-_CLIENT = "tests/client/test_incarnations.py"
+_BOOT = "tests/unit/bookie/identity/test_server_incarnations.py"
+_CLAIM = "tests/unit/metadata/test_claim.py"
+_CLIENT = "tests/unit/client/test_incarnations.py"
 
 
 @mutant(
@@ -149,7 +149,7 @@ def bookies_named_anew_are_sent_frames_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 @mutant(
     rule=57,
-    caught_by="tests/client/test_wrong_address.py::test_rule_57_a_process_does_not_answer_for_another_of_its_bookie",
+    caught_by="tests/unit/client/test_wrong_address.py::test_rule_57_a_process_does_not_answer_for_another_of_its_bookie",
     slow=True,
     not_simulated=_PROCESSES,
 )

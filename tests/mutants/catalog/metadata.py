@@ -17,8 +17,8 @@ from tests.mutants.registry import mutant
 
 _ZOOKEEPER = "it is in the client of ZooKeeper; the simulator has a metadata service of its own"
 
-LOST_REPLIES = "tests/metadata/test_lost_replies.py"
-LEDGERS = "tests/metadata/test_ledgers.py"
+LOST_REPLIES = "tests/unit/metadata/test_lost_replies.py"
+LEDGERS = "tests/unit/metadata/test_ledgers.py"
 
 
 @mutant(
@@ -61,7 +61,7 @@ def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPat
 
 @mutant(
     rule=29,
-    caught_by="tests/metadata/test_bookies.py::test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used_once",
+    caught_by="tests/unit/metadata/test_bookies.py::test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used_once",
     slow=True,
     not_simulated=_ZOOKEEPER,
 )
@@ -76,7 +76,7 @@ def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None
 
 @mutant(
     rule=33,
-    caught_by="tests/metadata/test_tasks.py::test_rule_33_repair_is_switched_off_and_on_for_all",
+    caught_by="tests/unit/metadata/test_tasks.py::test_rule_33_repair_is_switched_off_and_on_for_all",
     slow=True,
     not_simulated=_ZOOKEEPER,
 )
@@ -91,7 +91,7 @@ def the_disable_flag_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=34,
-    caught_by="tests/metadata/test_tasks.py::test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be",
+    caught_by="tests/unit/metadata/test_tasks.py::test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be",
     not_simulated=_ZOOKEEPER,
 )
 def a_lease_is_held_until_its_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def a_lease_is_held_until_its_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 @mutant(
     rule=35,
-    caught_by="tests/metadata/test_tasks.py::test_rule_35_a_ledger_set_aside_keeps_its_task_until_there_is_something_new",
+    caught_by="tests/unit/metadata/test_tasks.py::test_rule_35_a_ledger_set_aside_keeps_its_task_until_there_is_something_new",
     not_simulated=_ZOOKEEPER,
 )
 def a_ledger_that_cannot_be_repaired_stays_due(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ def a_release_is_bound_to_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=42,
-    caught_by="tests/metadata/test_bookies.py::test_rule_42_a_bookie_registers_again_after_its_session_expired",
+    caught_by="tests/unit/metadata/test_bookies.py::test_rule_42_a_bookie_registers_again_after_its_session_expired",
     not_simulated=_ZOOKEEPER,
 )
 def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=46,
-    caught_by="tests/metadata/test_tasks.py::test_rule_46_a_lease_is_over_when_the_machine_slept_past_its_session",
+    caught_by="tests/unit/metadata/test_tasks.py::test_rule_46_a_lease_is_over_when_the_machine_slept_past_its_session",
     not_simulated="no machine of the simulator sleeps",
 )
 def leases_are_judged_by_a_clock_that_sleeps_with_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ def leases_are_judged_by_a_clock_that_sleeps_with_the_machine(monkeypatch: pytes
 
 @mutant(
     rule=46,
-    caught_by="tests/metadata/test_zookeeper.py::test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent",
+    caught_by="tests/unit/metadata/test_zookeeper.py::test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent",
     not_simulated=_ZOOKEEPER,
 )
 def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @mutant(
     rule=46,
-    caught_by="tests/metadata/test_zookeeper.py::test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending",
+    caught_by="tests/unit/metadata/test_zookeeper.py::test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending",
     not_simulated=_ZOOKEEPER,
 )
 def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +294,7 @@ def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=46,
-    caught_by="tests/metadata/test_zookeeper.py::test_rule_46_a_cut_off_owner_is_in_doubt_before_others_see_its_node_go",
+    caught_by="tests/unit/metadata/test_zookeeper.py::test_rule_46_a_cut_off_owner_is_in_doubt_before_others_see_its_node_go",
     slow=True,
     not_simulated=_ZOOKEEPER,
 )

@@ -7,7 +7,7 @@ from daybook.core.placement.search import EnsembleSearch
 from tests.mutants.catalog.swarms import UNEVEN_RACKS
 from tests.mutants.registry import mutant
 
-_CAUGHT_BY = "tests/core/test_placement.py::test_rule_36_recovery_keeps_the_racks_or_says_so"
+_CAUGHT_BY = "tests/unit/core/placement/test_placement.py::test_rule_36_recovery_keeps_the_racks_or_says_so"
 
 
 @mutant(rule=36, caught_by=_CAUGHT_BY)
@@ -24,7 +24,7 @@ def misplaced_ensembles_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @mutant(
     rule=36,
-    caught_by="tests/core/test_placement.py::test_the_first_bookie_is_given_up_where_it_spoils_the_rest",
+    caught_by="tests/unit/core/placement/test_placement.py::test_the_first_bookie_is_given_up_where_it_spoils_the_rest",
     swarm=UNEVEN_RACKS,
 )
 def placement_takes_the_first_seating(monkeypatch: pytest.MonkeyPatch) -> None:

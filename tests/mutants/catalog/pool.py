@@ -6,7 +6,7 @@ from daybook_operator.plan.pool import lost_disk as pool_lost_disk
 
 from tests.mutants.registry import mutant
 
-_BOOKIES = "tests/operator/unit/test_pool_bookies.py::"
+_BOOKIES = "tests/unit/operator/test_pool_bookies.py::"
 _NO_OPERATOR = "there is no operator in the simulated cluster"
 
 

@@ -16,9 +16,9 @@ from daybook.core.recovery.write_back import WriteBack
 from tests.mutants.catalog.swarms import CLOSES, LOST_DISKS, STRIPED
 from tests.mutants.registry import mutant
 
-_EVIDENCE = "tests/core/test_recovery_evidence.py::"
-_WRITE_BACK = "tests/core/test_write_back.py::"
-_CLOSE = "tests/core/test_recovery_close.py::"
+_EVIDENCE = "tests/unit/core/recovery/test_recovery_evidence.py::"
+_WRITE_BACK = "tests/unit/core/recovery/test_write_back.py::"
+_CLOSE = "tests/unit/core/recovery/test_recovery_close.py::"
 
 
 @mutant(

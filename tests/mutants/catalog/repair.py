@@ -18,9 +18,9 @@ from daybook.core.repair.repair import LedgerRepair, _Phase
 from tests.mutants.catalog.swarms import BY_HAND, EXPIRIES, LOST_DISKS, LOST_SUCCESSORS, REPAIRS
 from tests.mutants.registry import mutant
 
-_REPAIR = "tests/core/test_repair.py::"
-_RACES = "tests/core/test_repair_races.py::"
-_LIMBO = "tests/core/test_repair_limbo.py::"
+_REPAIR = "tests/unit/core/repair/test_repair.py::"
+_RACES = "tests/unit/core/repair/test_repair_races.py::"
+_LIMBO = "tests/unit/core/repair/test_repair_limbo.py::"
 
 
 @mutant(rule=10, caught_by=f"{_REPAIR}test_rule_10_copies_pass_the_fence")

@@ -24,13 +24,13 @@ from tests.mutants.registry import mutant
 _SERVER = "it is in the bookie's server; the simulator has a bookie of its own around the core"
 _NEVER_BACK = "the simulator's metadata store never goes back in time"
 
-APPEND = "tests/bookie/test_server_append.py::"
-FENCE = "tests/bookie/test_server_fence.py::"
-READS = "tests/bookie/test_server_reads.py::"
-GC = "tests/bookie/test_server_gc.py::"
-BOOT = "tests/bookie/test_server_boot.py::"
-SPACE = "tests/bookie/test_server_space.py::"
-ROLLBACK = "tests/bookie/test_server_rollback.py::"
+APPEND = "tests/unit/bookie/service/test_server_append.py::"
+FENCE = "tests/unit/bookie/service/test_server_fence.py::"
+READS = "tests/unit/bookie/service/test_server_reads.py::"
+GC = "tests/unit/bookie/upkeep/test_server_gc.py::"
+BOOT = "tests/unit/bookie/identity/test_server_boot.py::"
+SPACE = "tests/unit/bookie/upkeep/test_server_space.py::"
+ROLLBACK = "tests/unit/bookie/identity/test_server_rollback.py::"
 
 
 @mutant(rule=2, caught_by=FENCE + "test_rule_02_a_recovery_read_fences", slow=True, not_simulated=_SERVER)
@@ -330,7 +330,7 @@ def resends_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=29,
-    caught_by="tests/bookie/test_server_limbo.py::"
+    caught_by="tests/unit/bookie/service/test_server_limbo.py::"
     "test_rule_29_a_mark_that_is_flushed_while_marks_are_listed_is_listed",
     slow=True,
     not_simulated=_SERVER,

@@ -43,7 +43,7 @@ def a_reader_keeps_the_metadata_of_its_opening(monkeypatch: pytest.MonkeyPatch) 
 
 @mutant(
     rule=47,
-    caught_by="tests/core/test_audit_ledger.py::test_rule_47_that_a_bookie_leaves_hides_no_gap",
+    caught_by="tests/unit/core/audit/test_audit_ledger.py::test_rule_47_that_a_bookie_leaves_hides_no_gap",
     swarm=LEAVING,
 )
 def that_a_bookie_leaves_hides_its_gaps(monkeypatch: pytest.MonkeyPatch) -> None:

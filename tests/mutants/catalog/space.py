@@ -9,8 +9,8 @@ from daybook_bookie.journal import journal
 
 from tests.mutants.registry import mutant
 
-SPACE = "tests/bookie/test_server_space.py::"
-DESCRIPTORS = "tests/bookie/test_descriptors.py::"
+SPACE = "tests/unit/bookie/upkeep/test_server_space.py::"
+DESCRIPTORS = "tests/unit/bookie/service/test_descriptors.py::"
 _PROCESS = "the simulator's files have no descriptors"
 _DISK = "the simulator's bookies have no file system that refuses a write"
 
@@ -37,7 +37,7 @@ def a_refused_disk_is_tried_at_every_look(monkeypatch: pytest.MonkeyPatch) -> No
 
 @mutant(
     rule=30,
-    caught_by="tests/bookie/test_journal.py::"
+    caught_by="tests/unit/bookie/journal/test_journal.py::"
     "test_rule_30_room_is_proved_by_taking_it_and_nothing_is_left_behind",
     not_simulated=_DISK,
 )
@@ -70,7 +70,7 @@ def no_descriptor_is_kept_in_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=30,
-    caught_by="tests/bookie/test_journal.py::"
+    caught_by="tests/unit/bookie/journal/test_journal.py::"
     "test_rule_30_no_room_within_a_file_is_read_only_and_no_byte_is_written_twice",
     not_simulated=_DISK,
 )

@@ -29,11 +29,11 @@ from tests.mutants.registry import mutant
 
 _STORAGE = "the simulator's disks have no pages of LMDB, no cookies and no second try after a failure"
 
-JOURNAL = "tests/bookie/test_journal.py::"
-STORE = "tests/bookie/test_store.py::"
-REPLAY = "tests/bookie/test_journal_replay.py::"
-OPENING = "tests/bookie/test_store_opening.py::"
-STORE_SPACE = "tests/bookie/test_store_space.py::"
+JOURNAL = "tests/unit/bookie/journal/test_journal.py::"
+STORE = "tests/unit/bookie/store/test_store.py::"
+REPLAY = "tests/unit/bookie/journal/test_journal_replay.py::"
+OPENING = "tests/unit/bookie/store/test_store_opening.py::"
+STORE_SPACE = "tests/unit/bookie/store/test_store_space.py::"
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -67,7 +67,7 @@ def replays_believe_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=26,
-    caught_by="tests/bookie/test_server_reads.py::test_rule_26_a_damaged_entry_is_named_and_never_left_out",
+    caught_by="tests/unit/bookie/service/test_server_reads.py::test_rule_26_a_damaged_entry_is_named_and_never_left_out",
     slow=True,
     swarm=DAMAGE,
 )
@@ -235,14 +235,16 @@ def only_the_file_system_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=29,
-    caught_by="tests/bookie/test_cookies.py::test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised",
+    caught_by="tests/unit/bookie/identity/test_cookies.py::test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised",
     not_simulated=_STORAGE,
 )
 def an_empty_directory_is_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
     "Whatever is missing is taken for a new bookie."
-    import tests.bookie.test_cookies
+    import tests.unit.bookie.identity.test_cookies
 
-    monkeypatch.setattr(tests.bookie.test_cookies, "check_cookies", lambda *_, **__: Start.FIRST)
+    monkeypatch.setattr(
+        tests.unit.bookie.identity.test_cookies, "check_cookies", lambda *_, **__: Start.FIRST
+    )
 
 
 @mutant(
@@ -305,7 +307,7 @@ def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=43,
-    caught_by="tests/bookie/test_write_cache.py::test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_and_after",
+    caught_by="tests/unit/bookie/store/test_write_cache.py::test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_and_after",
     swarm=JOURNALS,
 )
 def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:

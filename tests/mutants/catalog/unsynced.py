@@ -7,7 +7,7 @@ from tests.mutants.registry import mutant
 
 _SERVER = "it is in the bookie's server; the simulator has a bookie of its own around the core"
 
-TESTS = "tests/bookie/test_server_unsynced.py::"
+TESTS = "tests/unit/bookie/upkeep/test_server_unsynced.py::"
 
 
 @mutant(

@@ -21,13 +21,13 @@ from daybook.core.writer.writer import LedgerWriter
 from tests.mutants.catalog.swarms import EXPLICIT_IDS, LATE_CHANGES, MIXED_ANSWERS, REPAIRS, RESTARTS
 from tests.mutants.registry import mutant
 
-_WRITER = "tests/core/test_writer.py::"
-_ERRORS = "tests/core/test_writer_errors.py::"
-_NO_SPARE = "tests/core/test_writer_no_spare.py::"
-_ENSEMBLE = "tests/core/test_writer_ensemble.py::"
-_CLOSE = "tests/core/test_writer_close.py::"
-_FORCE = "tests/core/test_writer_force.py::"
-_EXPLICIT = "tests/core/test_writer_explicit_ids.py::"
+_WRITER = "tests/unit/core/writer/test_writer.py::"
+_ERRORS = "tests/unit/core/writer/test_writer_errors.py::"
+_NO_SPARE = "tests/unit/core/writer/test_writer_no_spare.py::"
+_ENSEMBLE = "tests/unit/core/writer/test_writer_ensemble.py::"
+_CLOSE = "tests/unit/core/writer/test_writer_close.py::"
+_FORCE = "tests/unit/core/writer/test_writer_force.py::"
+_EXPLICIT = "tests/unit/core/writer/test_writer_explicit_ids.py::"
 
 
 @mutant(
@@ -36,7 +36,7 @@ _EXPLICIT = "tests/core/test_writer_explicit_ids.py::"
 )
 def every_ack_quorum_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is warned that one lost bookie loses acknowledged entries."""
-    from tests.core import test_writer
+    from tests.unit.core.writer import test_writer
 
     def silent(_quorum: Quorum) -> None:
         return None

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from daybook.client.client import Client, connect
-from tests.bookie.process_kit import BookieProcess
-from tests.bookie.server_kit import eventually
 from tests.cluster.control_plane import ControlPlane
 from tests.operator.api.forked import Forked, zygote
+from tests.unit.bookie.server_kit import eventually
+from tests.unit.bookie.service.process_kit import BookieProcess
 
 T = TypeVar("T")
 

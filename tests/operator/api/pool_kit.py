@@ -39,10 +39,10 @@ from daybook.metadata.registration import Registration
 from daybook.metadata.store.store import MetadataStore
 from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.runtime.logs import get_logger
-from tests.bookie.process_kit import BookieProcess
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
 from tests.operator.api.operator_kit import KILLED, PATIENCE_S, SESSION_MS, Noted, OperatorProcess
+from tests.unit.bookie.service.process_kit import BookieProcess
 
 _LOG = get_logger(__name__)
 CLUSTER = "daybook"

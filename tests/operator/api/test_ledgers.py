@@ -20,7 +20,6 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.local.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
-from tests.bookie.process_kit import BookieProcess, with_store
 from tests.cluster.control_plane import ControlPlane
 from tests.operator.api.operator_kit import (
     KILLED,
@@ -33,6 +32,7 @@ from tests.operator.api.operator_kit import (
     with_client,
 )
 from tests.operator.api.rest import RefusedError, Resources
+from tests.unit.bookie.service.process_kit import BookieProcess, with_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -26,12 +26,12 @@ from daybook.local.zookeeper import EmbeddedZooKeeper
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.runtime.clock import unix_ms
-from tests.bookie.process_kit import BookieProcess, with_store
 from tests.cluster.control_plane import ControlPlane
 from tests.operator.api.operator_kit import OperatorProcess, bookies, condition, pool, until, with_client
 from tests.operator.api.policy import refusing
 from tests.operator.api.rest import Resources
-from tests.operator.unit.pool_facts import pool_manifest
+from tests.unit.bookie.service.process_kit import BookieProcess, with_store
+from tests.unit.operator.pool_facts import pool_manifest
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

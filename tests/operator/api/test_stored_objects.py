@@ -9,8 +9,8 @@ from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.pool.objects import apply_if_needed, service, service_account, stateful_set
 
 from tests.cluster.control_plane import ControlPlane
-from tests.operator.unit.pool_facts import pool_manifest
-from tests.operator.unit.pool_sim import PoolSim
+from tests.unit.operator.pool_facts import pool_manifest
+from tests.unit.operator.pool_sim import PoolSim
 
 pytestmark = [pytest.mark.integration]
 

@@ -7,11 +7,11 @@ import pytest
 import yaml
 from kubernetes import client
 
-from tests.bookie.server_kit import eventually
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
 from tests.operator.chart.conftest import CHART, RELEASE, HelmError, Object, Render, of_kind
 from tests.paths import ROOT
+from tests.unit.bookie.server_kit import eventually
 
 FOREIGN: Final = ("Certificate", "Issuer", "ServiceMonitor", "PodMonitor", "PrometheusRule")
 """Kinds of other projects' CRDs, which a bare API server does not know."""

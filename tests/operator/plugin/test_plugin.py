@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 
 from daybook.cli.kubectl import app
 from daybook.cli.kubectl.api import Api, ApiError
-from tests.cli.kubectl.objects import bookie, condition, pool
 from tests.cluster.control_plane import ControlPlane
+from tests.unit.cli.kubectl.objects import bookie, condition, pool
 
 
 @pytest.fixture

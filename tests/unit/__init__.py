@@ -1,0 +1,1 @@
+"""One folder for each package, and in it the same folders."""

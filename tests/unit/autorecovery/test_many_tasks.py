@@ -1,0 +1,91 @@
+"""Workers before more tasks than they can look at in a moment: they begin with the first, and count as they go."""
+
+import asyncio
+
+import pytest
+
+from daybook.autorecovery.pool import WorkProgress
+from daybook.autorecovery.worker import RepairWorker
+from daybook.metadata.store.store import Versioned
+from daybook.metadata.tasks import RepairTask, RepairTasks
+from tests.unit.autorecovery.kit import SETTINGS, FakeCluster, run
+
+
+async def tasks_are(cluster: FakeCluster, ledger_ids: list[int]) -> None:
+    """Look until these ledgers alone have a task; each look lets others run."""
+    while await cluster.task_ids() != ledger_ids:
+        pass
+
+
+@pytest.mark.parametrize("how", ["drain", "serve"])
+def test_the_first_of_many_tasks_is_taken_before_the_last_is_read(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daybook.autorecovery.worker.TASKS_AT_ONCE", 2)
+
+    async def scenario(cluster: FakeCluster) -> None:
+        ids = [await cluster.ledger("b1", "b2", "b3", without={"b2": {4}}) for _ in range(200)]
+        for ledger_id in ids:
+            await cluster.tasks.mark(ledger_id, reasons=["gap b2"], bookies=["b2"], now_ms=0)
+        reads: list[int] = []
+        read = RepairTasks.read
+
+        async def noted(self: RepairTasks, ledger_id: int) -> Versioned[RepairTask] | None:
+            if cluster.copies() == 0:
+                reads.append(ledger_id)
+            return await read(self, ledger_id)
+
+        monkeypatch.setattr(RepairTasks, "read", noted)
+        mending = RepairWorker(cluster, SETTINGS, name="w")
+        if how == "drain":
+            assert (await mending.drain()).is_complete
+        else:
+            serving = asyncio.ensure_future(mending.serve())
+            await tasks_are(cluster, [])
+            mending.stop.set()
+            await serving
+        assert len(set(reads)) < 100, "a look ahead, and no more"
+        assert await cluster.task_ids() == []
+        for ledger_id in ids[::50]:
+            assert await cluster.is_whole(ledger_id)
+
+    run(scenario)
+
+
+def test_ledgers_that_another_worker_has_do_not_fill_a_look_at_the_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("daybook.autorecovery.worker.TASKS_AT_ONCE", 2)
+
+    async def scenario(cluster: FakeCluster) -> None:
+        ids = [await cluster.ledger("b1", "b2", "b3", without={"b2": {4}}) for _ in range(12)]
+        for ledger_id in ids:
+            await cluster.tasks.mark(ledger_id, reasons=["gap b2"], bookies=["b2"], now_ms=0)
+        with cluster.another() as other:
+            held = [await other.tasks.lock(ledger_id, "other") for ledger_id in ids[:8]]
+            mending = RepairWorker(cluster, SETTINGS, name="w")
+            serving = asyncio.ensure_future(mending.serve())
+            await tasks_are(cluster, ids[:8])
+            for lease in held:
+                assert lease is not None
+                await lease.release()
+            await tasks_are(cluster, ids[:8])
+            mending.stop.set()
+            await serving
+
+    run(scenario)
+
+
+def test_progress_counts_each_ledger_once_and_by_its_last_result() -> None:
+    seen: list[WorkProgress] = []
+
+    async def scenario(cluster: FakeCluster) -> None:
+        good = await cluster.ledger("b1", "b2", "b3", without={"b2": {4}})
+        bad = await cluster.ledger("b1", "b2", "b3", without={name: {4} for name in ("b1", "b2", "b3")})
+        mending = RepairWorker(cluster, SETTINGS, name="w", on_progress=seen.append)
+        report = await mending.repair([good, bad])
+        assert [result.ledger_id for result in report.not_done] == [bad]
+
+    run(scenario)
+    assert (seen[-1].total, seen[-1].done, seen[-1].failed) == (2, 1, 1)
+    assert all(each.done + each.failed <= 2 for each in seen), "an attempt again takes the place of the last"

@@ -1,0 +1,1 @@
+"""TODO: a map of `tests.unit.bookie.service`."""

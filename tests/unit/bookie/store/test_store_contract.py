@@ -1,0 +1,386 @@
+"""What every entry store must do, be it LMDB or the simulator's model of it: one suite for both, and one against the other.
+
+The simulator proves nothing about a bookie if its model does what the real store does not. So each test here runs over
+either, and at the end a machine drives both at once through the same flushes, crashes and damage and compares.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from daybook_bookie.disk.errors import BookieMustStopError, CorruptStoreError, StorageFullError
+from daybook_bookie.disk.settings import MIB
+from daybook_bookie.journal.format import START, Position
+from daybook_bookie.journal.records import (
+    LedgerIntro,
+    deletion_record,
+    fence_record,
+    intro_record,
+    limbo_record,
+)
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.ledger_record import LedgerRecord
+from daybook_bookie.store.reading import block_key
+from daybook_bookie.store.write_cache import WriteCache
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from daybook.core.format.frame import FLAG_RECOVERY, decode_header, encode_frame, entry_crcs
+from daybook.core.format.intervals import Interval, IntervalSet
+from daybook.core.quorum import DENSE, Stripe
+from tests.unit.bookie.store.samples import entries, frame, payload
+from tests.unit.bookie.store.storage_kit import decoded, memory_directory
+from tests.unit.bookie.store.store_kit import Bench, LmdbBench, ModelBench
+
+
+@pytest.fixture(params=["lmdb", "model"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    if request.param == "model":
+        yield ModelBench()
+        return
+    with memory_directory() as directory:
+        found = LmdbBench(Path(directory))
+        yield found
+        found.shut()
+
+
+def repaired(ledger: int, ids: Sequence[int], size: int = 200) -> bytes:
+    data = [payload(n, size) for n in ids]
+    return encode_frame(
+        ledger, ids[0], data, entry_crcs(ledger, ids, data), flags=FLAG_RECOVERY, entry_ids=ids
+    )
+
+
+def test_an_empty_store_knows_nothing(bench: Bench) -> None:
+    store = bench.store
+    assert store.mark == START
+    assert store.ledgers() == {}
+    assert store.deletions() == []
+    assert store.ledger(7) is None
+    assert store.stored(7) is None
+    assert store.read_blocks(7, 0, 10, 1000) == []
+    assert store.block_keys(7, 10) == []
+
+
+@pytest.mark.parametrize("stripe", [DENSE, Stripe(3, 0b011)])
+def test_what_was_flushed_is_there_now_and_after_a_restart(bench: Bench, stripe: Stripe) -> None:
+    ids = [n for n in range(60) if stripe.holds(n)]
+    bench.put(*[frame(7, ids[at : at + 4], stripe=stripe) for at in range(0, len(ids), 4)], frame(8, [5]))
+    for _ in range(2):
+        record = bench.store.ledger(7)
+        assert record is not None
+        assert list(record.intervals) == [Interval(0, ids[-1], stripe)]
+        assert bench.read(7) == entries(ids)
+        assert bench.read(7, 20, 30) == entries([n for n in ids if 20 <= n <= 30])
+        assert bench.read(8) == entries([5])
+        assert bench.store.read_blocks(7, ids[-1] + 1, 10**6, 10**6) == []
+        bench.reopen()
+
+
+def test_a_read_gives_one_frame_at_least_and_few_bytes_more_than_asked_for(bench: Bench) -> None:
+    bench.put(*[frame(7, [n], size=1400) for n in range(20)])
+    assert decoded(bench.store.read_blocks(7, 3, 19, 1)) != []
+    frames = bench.store.read_blocks(7, 0, 19, 4500)
+    assert 1 <= len(frames) <= 4
+    assert bench.read(7, max_bytes=1600) == entries(range(20), 1400)
+
+
+def test_decisions_are_stored_and_a_lac_never_falls(bench: Bench) -> None:
+    nonce = bytes(range(16))
+    decisions = (
+        intro_record(LedgerIntro(7, 99, b"hash")),
+        fence_record(7),
+        limbo_record(7, nonce),
+    )
+    bench.put(frame(7, [], lac=41, length=900), records=decisions)
+    bench.put(frame(7, [], lac=40, length=800))
+    bench.reopen()
+    assert bench.store.ledger(7) == LedgerRecord(
+        fenced=True,
+        limbo=nonce,
+        last_add_confirmed=41,
+        length_at_lac=900,
+        password_hash=b"hash",
+        first_seen_ms=99,
+    )
+
+
+def test_rule_24_the_mark_is_what_the_last_commit_said(bench: Bench) -> None:
+    bench.put(frame(7, [0]), mark=Position(3, 8192))
+    assert bench.store.mark == Position(3, 8192)
+    bench.fail_commit(0, happened=False)
+    with pytest.raises(BookieMustStopError):
+        bench.put(frame(7, [1]), mark=Position(4, 4096))
+    bench.reopen()
+    assert bench.store.mark == Position(3, 8192)
+
+
+def test_what_is_there_already_is_kept_and_ranges_never_overlap(bench: Bench) -> None:
+    stripe = Stripe(3, 0b011)
+    bench.put(frame(7, [6, 7, 9, 10], stripe=stripe), frame(7, [20, 21]))
+    bench.put(frame(7, range(4, 12)), frame(7, [21, 22]))
+    keys = bench.store.block_keys(7, 100)
+    assert bench.read(7) == entries([*range(4, 12), 20, 21, 22])
+    with bench.store.blocks(7) as blocks:
+        found = blocks.overlapping(0, 100)
+        assert [block_key(7, block.first) for block in found] == keys
+        assert all(one.last < other.first for one, other in pairwise(found))
+        assert blocks.overlapping(0, 100, 1) == found[:1]
+        assert blocks.overlapping(12, 19) == []
+    bench.put(frame(7, range(4, 12)))
+    assert bench.store.block_keys(7, 100) == keys, "a pure duplicate changes nothing"
+    assert bench.store.block_keys(7, 1) == keys[:1]
+
+
+@pytest.mark.parametrize("removed", [range(10), range(3, 17), [5], range(30)])
+def test_rule_47_what_is_removed_is_gone_and_nothing_else(bench: Bench, removed: range | list[int]) -> None:
+    bench.put(*[frame(7, range(at, at + 5), size=300) for at in range(0, 30, 5)])
+    cache = WriteCache()
+    gone = IntervalSet()
+    gone.add_ids(removed)
+    cache.remove(7, gone)
+    again = frame(7, [5], size=300)
+    cache.add_frame(again, decode_header(again))
+    store_write.flush(bench.store, cache.swap(), START)
+    bench.reopen()
+    assert bench.read(7) == entries(sorted(set(range(30)) - set(removed) | {5}), 300)
+
+
+def test_rule_26_a_removal_ends_at_a_block_that_cannot_be_read_and_the_flush_goes_on(bench: Bench) -> None:
+    bench.put(*[frame(7, [n], size=1400) for n in range(6)])
+    bench.flip(7, 2, 0)
+    cache = WriteCache()
+    gone = IntervalSet()
+    gone.add(0, 5)
+    cache.remove(7, gone)
+    later = frame(7, [9])
+    cache.add_frame(later, decode_header(later))
+    store_write.flush(bench.store, cache.swap(), START)
+    assert bench.read(7, 9) == entries([9])
+    with pytest.raises(CorruptStoreError):
+        bench.store.read_blocks(7, 2, 2, 1000)
+
+
+def test_a_deleted_ledger_is_gone_at_once_and_its_blocks_bit_by_bit(bench: Bench) -> None:
+    bench.put(*[frame(7, [n], size=1400) for n in range(8)], frame(8, [0]))
+    bench.put(records=(deletion_record(7),))
+    assert bench.store.ledger(7) is None
+    assert 7 not in bench.store.ledgers()
+    assert bench.store.read_blocks(7, 0, 10, 10**6) == []
+    steps = 0
+    while bench.store.deletions():
+        assert bench.store.deletions() == [7]
+        bench.reopen()
+        steps += 1
+        assert store_write.delete_some(bench.store) == (bench.store.stored(7) is None)
+    assert steps == 3
+    assert bench.store.block_keys(7, 10) == []
+    assert bench.read(8) == entries([0])
+
+
+@pytest.mark.parametrize("happened", [False, True])
+@pytest.mark.parametrize("commits", range(4))
+def test_rule_23_a_failed_commit_is_the_last_and_leaves_a_whole_one(
+    bench: Bench, commits: int, happened: bool
+) -> None:
+    bench.put(frame(7, [0, 1]), mark=Position(1, 8192))
+    bench.fail_commit(commits, happened=happened)
+    with pytest.raises(BookieMustStopError):
+        bench.put(
+            *[frame(ledger, range(20), size=100) for ledger in range(10, 16)],
+            frame(7, range(1, 6)),
+            mark=Position(9, 4096),
+        )
+    with pytest.raises(BookieMustStopError):
+        bench.put(frame(7, [9]))
+    bench.reopen()
+    there = [ledger for ledger in range(10, 16) if bench.store.ledger(ledger) is not None]
+    assert there == list(range(10, 10 + len(there)))
+    for ledger in there:
+        assert bench.read(ledger) == entries(range(20), 100)
+    assert len(there) < 6
+    assert bench.store.mark == Position(1, 8192), "the mark moves with the last commit (rule 24)"
+    assert bench.read(7)[:2] == entries([0, 1])
+    bench.put(frame(7, [9]))
+    assert bench.read(7)[-1:] == entries([9])
+
+
+def test_rule_26_what_vanished_is_an_error_and_never_an_absence(bench: Bench) -> None:
+    bench.put(frame(7, range(10)), frame(7, range(20, 30), size=200), frame(7, range(30, 40), size=200))
+    bench.take_out(7, 20)
+    for entry in range(20, 30):
+        with pytest.raises(CorruptStoreError):
+            bench.store.read_blocks(7, entry, 99, 10**6)
+    assert decoded(bench.store.read_blocks(7, 0, 99, 10**6)) == entries(range(10)), "what is whole is given"
+    bench.flip(7, 30, 0)
+    assert decoded(bench.store.read_blocks(7, 0, 99, 10**6)) == entries(range(10)), "what is whole is given"
+    bench.put(repaired(7, range(20, 40)))
+    assert bench.read(7, 10) == entries(range(20, 40), 200)
+
+
+@pytest.mark.parametrize("where", [0, 20, 28])
+def test_rule_26_what_lies_before_a_damaged_block_is_given(bench: Bench, where: int) -> None:
+    """Also where the two could be read in one go: a reader takes the first entry that it asked for to be damaged."""
+    bench.put(*[frame(7, [n], size=1400) for n in range(4)])
+    bench.flip(7, 2, where)
+    assert decoded(bench.store.read_blocks(7, 0, 3, 10**6)) == entries(range(2), 1400)
+    with pytest.raises(CorruptStoreError):
+        bench.store.read_blocks(7, 2, 3, 10**6)
+    assert bench.read(7) == entries([0, 1, 3], 1400)
+
+
+@pytest.mark.parametrize("where", ["header", "payload"])
+def test_rule_26_damage_is_an_error_for_what_it_touches_and_a_repair_mends_it(
+    bench: Bench, where: str
+) -> None:
+    bench.put(frame(7, range(10), size=100))
+    before = bench.store.read_blocks(7, 0, 9, 10**6)[0]
+    bench.flip(7, 0, 20 if where == "header" else before.index(payload(4, 100)))
+    with pytest.raises(CorruptStoreError):
+        bench.store.read_blocks(7, 4, 9, 10**6)
+    if where == "payload":
+        assert bench.read(7) == entries([*range(4), *range(5, 10)], 100)
+    bench.put(repaired(7, range(10) if where == "header" else range(4, 5), 100))
+    assert bench.read(7) == entries(range(10), 100)
+
+
+def test_rule_26_what_a_repair_did_not_bring_back_is_an_error_and_what_is_around_it_is_given(
+    bench: Bench,
+) -> None:
+    """A repair overwrites a block that cannot be read and brings back its own share: the rest is in no block."""
+    bench.put(frame(7, range(10, 20)), frame(7, range(30, 35), size=3000))
+    bench.flip(7, 10, 20)
+    bench.put(repaired(7, range(10, 11)), repaired(7, [11, 13, 14]), repaired(7, range(17, 18)))
+    for entry in (12, 15, 16, 18, 19):
+        with pytest.raises(CorruptStoreError):
+            bench.store.read_blocks(7, entry, 99, 10**6)
+    assert decoded(bench.store.read_blocks(7, 11, 99, 10**6)) == entries([11], 200), (
+        "12 lies between, and is lost"
+    )
+    assert bench.read(7) == [*entries([10, 11, 13, 14, 17], 200), *entries(range(30, 35), 3000)]
+    bench.put(repaired(7, [12, 15, 16, 18, 19]))
+    assert bench.read(7) == [*entries(range(10, 20), 200), *entries(range(30, 35), 3000)]
+
+
+def test_rule_30_no_room_refuses_and_a_deletion_needs_none(bench: Bench) -> None:
+    bench.tighten()
+    with pytest.raises(StorageFullError):
+        bench.store.check_room(2 * MIB)
+    bench.put(frame(7, [0]))
+    swapped = bench.generation(frame(8, range(3000), size=700))
+    with pytest.raises(StorageFullError):
+        store_write.flush(bench.store, swapped, START)
+    assert bench.store.space().free < 2 * MIB
+    bench.put(frame(9, [1]), records=(deletion_record(7),))
+    assert bench.store.deletions() == [7]
+    assert bench.read(9) == entries([1])
+
+
+# -- both at once
+
+LEDGERS = st.integers(1, 3)
+STRIPES = st.sampled_from([DENSE, Stripe(3, 0b011), Stripe(5, 0b10011)])
+
+
+class BothStores(RuleBasedStateMachine):
+    """The same generations for LMDB and for the model: they answer alike."""
+
+    @initialize()
+    def create(self) -> None:
+        self.directory = memory_directory()
+        self.lmdb, self.model = LmdbBench(Path(self.directory.name)), ModelBench()
+        self.benches: tuple[Bench, Bench] = (self.lmdb, self.model)
+        self.cache = WriteCache()
+        self.offset = 0
+        self.base = 0
+
+    def teardown(self) -> None:
+        self.lmdb.shut()
+        self.directory.cleanup()
+
+    @rule(number=LEDGERS, first=st.integers(0, 40), count=st.integers(1, 12), stripe=STRIPES)
+    def accept(self, number: int, first: int, count: int, stripe: Stripe) -> None:
+        ids = [n for n in range(first, first + count) if stripe.holds(n)]
+        if ids:
+            data = frame(self.base + number, ids, stripe=stripe)
+            self.cache.add_frame(data, decode_header(data))
+
+    @rule(number=LEDGERS, lac=st.integers(0, 30))
+    def decide(self, number: int, lac: int) -> None:
+        self.cache.apply(fence_record(self.base + number))
+        data = frame(self.base + number, [], lac=lac, length=10 * lac)
+        self.cache.add_frame(data, decode_header(data))
+
+    @rule(number=LEDGERS, first=st.integers(0, 40), count=st.integers(1, 20))
+    def remove(self, number: int, first: int, count: int) -> None:
+        removed = IntervalSet()
+        removed.add(first, first + count)
+        self.cache.remove(self.base + number, removed)
+
+    @rule(number=LEDGERS)
+    def delete(self, number: int) -> None:
+        self.cache.apply(deletion_record(self.base + number))
+        self.flush()
+        self.base += 10
+
+    @rule()
+    def flush(self) -> None:
+        generation = self.cache.swap()
+        self.offset += 4096
+        for bench in self.benches:
+            store_write.flush(bench.store, generation, Position(1, self.offset))
+        self.cache.drop_flushed()
+
+    @rule()
+    def delete_some(self) -> None:
+        assert len({store_write.delete_some(bench.store) for bench in self.benches}) == 1
+
+    @rule(commits=st.integers(0, 3), happened=st.booleans())
+    def crash_in_a_flush(self, commits: int, happened: bool) -> None:
+        generation = self.cache.swap()
+        self.cache = WriteCache()
+        outcomes = set()
+        for bench in self.benches:
+            bench.fail_commit(commits, happened=happened)
+            try:
+                store_write.flush(bench.store, generation, START)
+                outcomes.add("stored")
+            except BookieMustStopError:
+                outcomes.add("stopped")
+            bench.reopen()
+        assert len(outcomes) == 1
+
+    @rule(number=LEDGERS, at=st.integers(0, 50), vanish=st.booleans(), byte=st.integers(0, 75))
+    def damage(self, number: int, at: int, vanish: bool, byte: int) -> None:
+        ledger_id = self.base + number
+        keys = self.lmdb.store.block_keys(ledger_id, 100)
+        if keys:
+            first = int.from_bytes(keys[at % len(keys)][8:], "big")
+            for bench in self.benches:
+                if vanish:
+                    bench.take_out(ledger_id, first)
+                else:
+                    bench.flip(ledger_id, first, byte)
+
+    @invariant()
+    def they_are_alike(self) -> None:
+        one, other = self.lmdb.store, self.model.store
+        assert dict(one.ledgers()) == other.ledgers()
+        assert one.deletions() == other.deletions()
+        assert one.mark == other.mark
+        for ledger_id in one.ledgers():
+            assert one.block_keys(ledger_id, 1000) == other.block_keys(ledger_id, 1000)
+            for first, last in ((0, 10**6), (7, 23)):
+                assert self.lmdb.read(ledger_id, first, last) == self.model.read(ledger_id, first, last)
+
+
+TestBothStores = BothStores.TestCase
+TestBothStores.settings = settings(
+    max_examples=60,
+    stateful_step_count=25,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,82 @@
+"""A read beside a commit: what was only moved is not damaged."""
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from daybook_bookie.disk.errors import CorruptStoreError
+from daybook_bookie.store.store import Store, Transaction
+
+from daybook.core.format.frame import decode_entries, decode_header
+from tests.unit.bookie.sim_disk import SimDisk
+from tests.unit.bookie.store.samples import entries, frame
+from tests.unit.bookie.store.storage_kit import add, flush, open_storage
+
+WAIT_S = 10.0
+MIB = 1 << 20
+
+
+def test_a_read_between_a_commit_and_its_index_finds_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block that the second flush makes of both holds more than the index of before knows."""
+    storage = open_storage(tmp_path, SimDisk(), new=True)
+    store = storage.store
+    add(storage, frame(1, [0, 2, 4]))
+    flush(storage)
+    reads: list[Future[list[bytes]]] = []
+    commit = Store._sync_commit
+    with ThreadPoolExecutor(1) as reader:
+
+        def read_after(self: Store, transaction: Transaction) -> None:
+            commit(self, transaction)
+            if not reads:
+                reads.append(reader.submit(store.read_blocks, 1, 0, 4, MIB))
+                with suppress(FutureTimeoutError, CorruptStoreError):
+                    reads[0].result(0.2)
+
+        monkeypatch.setattr(Store, "_sync_commit", read_after)
+        add(storage, frame(1, [1, 3]))
+        flush(storage)
+        found = [
+            entry
+            for data in reads[0].result(WAIT_S)
+            for entry in decode_entries(data, decode_header(data))[0]
+        ]
+    assert [entry for entry in found if entry.entry_id % 2 == 0] == entries([0, 2, 4])
+    storage.close()
+
+
+def test_a_read_whose_ledger_goes_meanwhile_finds_nothing_or_what_was_there(tmp_path: Path) -> None:
+    """Readers go on while blocks are made anew and taken out; what is there all the time is never missed."""
+    storage = open_storage(tmp_path, SimDisk(), new=True)
+    store = storage.store
+    add(storage, frame(1, list(range(0, 40, 2))))
+    flush(storage)
+    stop = threading.Event()
+
+    def keep_reading() -> int:
+        reads = 0
+        while not stop.is_set():
+            found = {
+                entry.entry_id
+                for data in store.read_blocks(1, 0, 40, MIB)
+                for entry in decode_entries(data, decode_header(data))[0]
+            }
+            assert found, "what is there all the time is found"
+            reads += 1
+        return reads
+
+    with ThreadPoolExecutor(2) as readers:
+        reading = [readers.submit(keep_reading) for _ in range(2)]
+        try:
+            for n in range(1, 40, 2):
+                add(storage, frame(1, [n]))
+                flush(storage)
+        finally:
+            stop.set()
+        assert all(each.result(WAIT_S) > 0 for each in reading)
+    storage.close()

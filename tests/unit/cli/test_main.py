@@ -1,0 +1,86 @@
+"""The command itself: help that comes at once, completion, and usage errors."""
+
+import subprocess
+import sys
+
+import pytest
+
+from daybook.cli.lazy import LazyGroup
+from tests.unit.cli.kit import COMMAND, run
+
+HEAVY = ("grpc", "kazoo", "pydantic_settings", "google.protobuf", "structlog", "daybook.client")
+
+
+def imported(*arguments: str, env: dict[str, str] | None = None) -> set[str]:
+    """The modules that the command imports for `arguments`."""
+    command = [sys.executable, "-X", "importtime", *COMMAND[1:], *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+
+
+def test_help_imports_nothing_that_takes_long() -> None:
+    modules = imported("--help")
+    assert "daybook.cli.lazy" in modules
+    assert not [name for name in HEAVY if name in modules]
+
+
+def test_help_of_a_group_imports_nothing_that_takes_long() -> None:
+    modules = imported("ledger", "--help")
+    assert "daybook.cli.lines" in modules, "which the group itself imports"
+    assert not [name for name in HEAVY if name in modules]
+
+
+@pytest.mark.parametrize("name", LazyGroup.COMMANDS)
+def test_every_command_has_help_with_its_line(name: str) -> None:
+    told = run(name, "--help")
+    assert told.exit_code == 0
+    assert f"daybook {name}" in told.output or f"root {name}" in told.output
+    listed = run("--help").output
+    assert name in listed
+
+
+def test_the_fixed_commands_are_there() -> None:
+    for group, names in {
+        "ledger": ("create", "write", "read", "show", "list", "delete", "recover", "verify"),
+        "bookie": ("list", "info", "start", "decommission", "replace", "scrub", "accept-rollback"),
+    }.items():
+        for name in names:
+            told = run(group, name, "--help")
+            assert told.exit_code == 0, (group, name)
+            assert "--dir" in told.output, (group, name)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("daybook le", "ledger"),
+        ("daybook ledger ver", "verify"),
+        ("daybook ledger write --ack", "--ack-quorum"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(words: str, expected: str) -> None:
+    env = {
+        "_DAYBOOK_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "from daybook.cli.main import app; app(prog_name='daybook')"],
+        capture_output=True,
+        text=True,
+        env=env,
+        check=False,
+    )
+    assert done.stdout.split() == [expected], done.stderr
+
+
+def test_a_misspelled_command_is_corrected() -> None:
+    told = run("ledgr")
+    assert told.exit_code == 2
+    assert "Did you mean 'ledger'" in told.stderr
+
+
+def test_an_unknown_log_level_is_refused() -> None:
+    told = run("--log-level", "LOUD", "ledger", "list")
+    assert told.exit_code == 2
+    assert "WARNING" in told.stderr

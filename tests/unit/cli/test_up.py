@@ -1,0 +1,136 @@
+"""`daybook up` as users run it: what it writes down, what it survives, and what it leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daybook.local.bookie_process import processes_with, wait_for_exit
+from daybook.local.cluster_file import ClusterFile
+from daybook.runtime.ports import HeldPort, parse_address
+from tests.unit.cli.kit import WAIT_S, Process, run, write
+from tests.unit.runtime.certificates import new_authority
+
+pytestmark = pytest.mark.integration
+
+TWO = ("--ensemble-size", 2, "--write-quorum", 2, "--ack-quorum", 2)
+
+
+def file_of(directory: Path) -> Any:
+    """The cluster file."""
+    return json.loads((directory / "cluster.json").read_text())
+
+
+def start(directory: Path, *arguments: object) -> Process:
+    """`daybook up`, once it serves."""
+    process = Process("up", "--dir", directory, *arguments)
+    process.wait_for_line("It serves")
+    return process
+
+
+def still_there(directory: Path) -> list[int]:
+    """Processes of the cluster that run."""
+    settings = [str(file) for file in directory.glob("*/bookie.toml")]
+    return processes_with([*settings, str(directory / "zookeeper" / "zoo.cfg")])
+
+
+def kill(directory: Path, bookie: str) -> int:
+    """Kill a bookie; its process id."""
+    pid = ClusterFile.read(directory).bookie(bookie).pid
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def test_a_cluster_runs_until_sigterm_and_a_killed_bookie_stays_dead(tmp_path: Path) -> None:
+    files = new_authority().issue(tmp_path, "server")
+    directory = tmp_path / "cluster"
+    tls = ("--tls-certificate", files.certificate, "--tls-key", files.key)
+    with start(directory, "--bookies", 2, "--racks", "r1,r2", *tls) as up:
+        told = file_of(directory)
+        assert told.keys() == {"zookeeper", "cluster", "bookies", "brokers"}
+        fields = {"id", "address", "pid", "rack", "dir", "health_address", "metrics_address"}
+        assert [bookie.keys() for bookie in told["bookies"]] == [fields, fields]
+        assert [bookie["rack"] for bookie in told["bookies"]] == ["r1", "r2"]
+
+        second = run("up", "--dir", directory)
+        assert second.exit_code == 1
+        assert f"a cluster runs in {directory} already" in second.stderr
+
+        gone = kill(directory, "bookie-1")
+        up.wait_for_error(f"`daybook bookie start --dir {directory} bookie-1`")
+        assert not Path(f"/proc/{gone}").exists(), "its parent has taken note of its end"
+        assert run("bookie", "start", "--dir", directory, "bookie-1").exit_code == 0
+        again = file_of(directory)["bookies"][1]
+        assert again["pid"] != gone
+
+        env = {"DAYBOOK_TLS_CA": str(files.ca)}
+        ledger = _written(directory, env)
+        assert run("ledger", "read", ledger, "--dir", directory, env=env).stdout == "over TLS\n"
+        refused = run("bookie", "info", "bookie-0", "--dir", directory)
+        assert "it may serve TLS only, which needs the CA file" in refused.stderr
+
+        up.send(signal.SIGTERM)
+        code, _ = up.end()
+        assert code == 0, up.errors
+    assert still_there(directory) == []
+    assert not (directory / "cluster.json").exists()
+
+
+def _written(directory: Path, env: dict[str, str]) -> int:
+    with Process("ledger", "write", *TWO, "--dir", directory, env=env) as process:
+        process.stdin.write(b"over TLS\n")
+        code, told = process.end()
+        assert code == 0, process.errors
+    return int(told)
+
+
+def test_data_outlives_the_cluster_its_death_and_a_port_that_is_taken(tmp_path: Path) -> None:
+    with start(tmp_path, "--bookies", 2, "--restart") as up:
+        ledger = write(tmp_path, b"kept\n", *TWO)
+        before = ClusterFile.read(tmp_path).bookie("bookie-0")
+        old = kill(tmp_path, "bookie-0")
+        wanted = parse_address(before.metrics_address).port
+        with HeldPort(wanted=wanted) as other:
+            assert other.port != wanted, "it is kept for the bookie"
+        up.wait_for_error("and is started again")
+        address = ClusterFile.read(tmp_path).bookie("bookie-0").address
+        assert address == before.address
+        up.send(signal.SIGKILL)
+        up.end()
+    left = still_there(tmp_path)
+    assert left, "who kills it cannot expect it to clean up"
+    assert old not in left
+
+    with start(tmp_path, "--bookies", 1) as up:
+        assert not set(left) & set(still_there(tmp_path)), "what was left is ended first"
+        assert len(file_of(tmp_path)["bookies"]) == 2, "the bookies that have data all start"
+        assert run("ledger", "read", ledger, "--dir", tmp_path).stdout == "kept\n"
+        up.send(signal.SIGINT)
+        assert up.end()[0] == 0
+
+    with HeldPort(wanted=parse_address(address).port), start(tmp_path, "--bookies", 1) as up:
+        assert ClusterFile.read(tmp_path).bookie("bookie-0").address != address
+        assert run("ledger", "read", ledger, "--dir", tmp_path).stdout == "kept\n"
+        up.send(signal.SIGINT)
+        assert up.end()[0] == 0
+    assert still_there(tmp_path) == []
+
+
+def test_wrong_uses_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    told = run("up", "--dir", file)
+    assert (told.exit_code, "is no directory" in told.stderr) == (1, True)
+    assert run("up", "--dir", tmp_path / "new", "--tls-key", file).exit_code == 2
+    assert "no brokers yet" in run("up", "--dir", tmp_path / "new", "--brokers", 1).stderr
+    assert run("up", "--dir", tmp_path / "new", "--bookies", 0).exit_code == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_waiting_for_an_exit_ends_when_the_process_does() -> None:
+    with subprocess.Popen(["true"]) as child:
+        assert wait_for_exit(child.pid, round(WAIT_S * 1000))

@@ -1,0 +1,417 @@
+"""Answers that are no answers: each becomes exactly one event, and none proves anything (rule 6)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from itertools import pairwise
+
+import pytest
+
+from daybook.client.driver.sink import FrameSink
+from daybook.client.transport import append_stream
+from daybook.client.transport.append_stream import AppendStream
+from daybook.client.transport.calls import BookieCalls, ReadKey
+from daybook.core.effects import ReadLimbo, SendLacRead, SendRead
+from daybook.core.errors import Code
+from daybook.core.events import ReadAnswered
+from daybook.core.format.frame import encode_frame, entry_crcs
+from daybook.core.ids import BookieId
+from daybook.wire import bookie_pb2 as pb
+from daybook.wire.channel import open_aio_channel
+from daybook.wire.messages import ReadHeader, encode_read
+from tests.unit.client.scripted_bookie import (
+    AppendScript,
+    Requests,
+    ScriptedBookie,
+    attach_all,
+    attached,
+    through,
+)
+
+WAIT_S = 10.0
+KEY = ReadKey(1, "h")
+
+
+def frame(first: int, payloads: Sequence[bytes] = (b"x",), ids: Sequence[int] | None = None) -> bytes:
+    entry_ids = ids or range(first, first + len(payloads))
+    return encode_frame(1, first, payloads, entry_crcs(1, entry_ids, payloads), entry_ids=ids)
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(WAIT_S):
+            await work()
+
+    asyncio.run(limited())
+
+
+# Calls
+
+
+async def read(*answer: bytes | Exception, first: int = 0, last: int = 9) -> ReadAnswered:
+    """What a read amounts to that is answered with these messages."""
+    async with ScriptedBookie(read=answer) as bookie, open_aio_channel(bookie.address) as channel:
+        return await BookieCalls("b0", channel).read(KEY, SendRead("b0", 7, first, last, 1 << 20))
+
+
+def test_rule_06_a_read_that_breaks_off_after_some_messages_proves_nothing() -> None:
+    async def work() -> None:
+        begun = encode_read(ReadHeader(Code.OK, through=4), [frame(0, [b"a"] * 5)])
+        answered = await read(begun, RuntimeError("the disk is gone"))
+        assert (answered.code, answered.entries, answered.request_id) == (Code.CONNECTION_LOST, (), 7)
+        nothing = await read()
+        assert nothing.code is not Code.OK
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [frame(3), frame(0, [b"x"] * 3)],
+        [frame(0, [b"x"] * 3), frame(2)],
+        [frame(0), frame(1), frame(1), frame(2)],
+        [frame(0, [b"x"] * 4, ids=[0, 5, 2, 7])],
+        [frame(0, [b"x"] * 3, ids=[0, 5, 5])],
+    ],
+)
+def test_entries_out_of_order_or_twice_are_no_answer(frames: list[bytes]) -> None:
+    async def work() -> None:
+        answered = await read(encode_read(ReadHeader(Code.OK, through=9), list(frames)))
+        assert (answered.code, answered.entries) == (Code.IO_ERROR, ())
+
+    run(work)
+
+
+def test_limbo_in_any_message_is_limbo_for_the_whole_answer() -> None:
+    async def work() -> None:
+        begun = encode_read(ReadHeader(Code.OK, through=4, limbo=True), [frame(1)])
+        end = encode_read(ReadHeader(Code.OK, through=9), [frame(7)])
+        answered = await read(begun, end)
+        assert (answered.code, answered.limbo, answered.through) == (Code.OK, True, 9)
+
+    run(work)
+
+
+def test_a_code_of_another_release_proves_nothing() -> None:
+    async def work() -> None:
+        unary = {
+            "Fence": pb.FenceResponse(code=99, last_add_confirmed=5),
+            "ReadLac": pb.ReadLacResponse(code=99, last_add_confirmed=5),
+            "Force": pb.ForceResponse(code=99),
+        }
+        async with ScriptedBookie(unary=unary) as bookie, open_aio_channel(bookie.address) as channel:
+            calls = BookieCalls("b0", channel)
+            assert (await calls.fence(KEY, 1)).code is Code.UNAVAILABLE
+            assert (await calls.force(KEY, 1)).code is Code.UNAVAILABLE
+            assert (await calls.read_lac(KEY, SendLacRead("b0", 1))).code is Code.UNAVAILABLE
+
+    run(work)
+
+
+# The append stream
+
+
+class Sink(FrameSink):
+    """Notes what it is told."""
+
+    def __init__(self, ledger_id: int = 1) -> None:
+        super().__init__(ledger_id, "h", recovery=False)
+        self.told: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
+
+    def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
+        self.told.put_nowait((send_id, boot_id))
+
+    def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
+        self.told.put_nowait((send_id, code))
+
+    def bookie_failed(self, bookie: BookieId) -> None:
+        self.told.put_nowait(("gone",))
+
+
+async def anyone(_boot_id: str) -> bool:
+    """Whoever answers is registered."""
+    return True
+
+
+async def with_stream(script: AppendScript, work: Callable[[AppendStream], Awaitable[None]]) -> None:
+    """Do `work` on a stream to a bookie that follows `script`."""
+    async with ScriptedBookie(script) as bookie:
+        stream = AppendStream(
+            "b0", lambda: open_aio_channel(bookie.address), "test", anyone, lambda: None, lambda _: None
+        )
+        try:
+            await work(stream)
+        finally:
+            await stream.close()
+
+
+def test_an_attachment_that_is_answered_with_an_unknown_code_is_a_failure_of_the_bookie() -> None:
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for _request in requests:
+            yield attached(1, 99)
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        stream.send(sink, 2, frame(1))
+        assert await sink.told.get() == (1, Code.UNAVAILABLE)
+        assert await sink.told.get() == (2, Code.UNAVAILABLE)
+
+    run(lambda: with_stream(script, work))
+
+
+def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
+    asked: list[float] = []
+
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            if answer is None:
+                yield through(1)
+            else:
+                asked.append(asyncio.get_running_loop().time())
+                yield attached(1, Code.TOO_MANY_REQUESTS) if len(asked) < 4 else answer
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        assert await sink.told.get() == (1, "boot 1")
+        pauses = [later - earlier for earlier, later in pairwise(asked)]
+        assert len(pauses) == 3
+        assert pauses[2] > pauses[0] > 0, "each pause is longer"
+
+    run(lambda: with_stream(script, work))
+
+
+def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append_stream, "ATTACH_PATIENCE_S", 0.2)
+    asked: list[int] = []
+
+    async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for _request in requests:
+            asked.append(number)
+            yield attached(1, Code.TOO_MANY_REQUESTS)
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        stream.send(sink, 2, frame(1))
+        assert await sink.told.get() == (1, Code.TOO_MANY_REQUESTS)
+        assert await sink.told.get() == (2, Code.TOO_MANY_REQUESTS)
+        assert not stream.is_attaching(1)
+        assert len(asked) > 1
+        stream.send(sink, 3, frame(0))
+        assert await sink.told.get() == (3, Code.TOO_MANY_REQUESTS), (
+            "and it is asked again with the next frame"
+        )
+
+    run(lambda: with_stream(script, work))
+
+
+def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -> None:
+    asked: asyncio.Queue[int] = asyncio.Queue()
+    answer = asyncio.Event()
+
+    async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for _request in requests:
+            asked.put_nowait(number)
+            await answer.wait()
+            yield attached(1, Code.TOO_MANY_REQUESTS)
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        await asked.get()
+        stream.forget(sink)
+        answer.set()
+        async with asyncio.timeout(WAIT_S):
+            while stream.is_attaching(1):  # noqa: ASYNC110 - what the stream does when it has the answer tells nobody
+                await asyncio.sleep(0)
+        assert asked.empty()
+        assert sink.told.empty()
+
+    run(lambda: with_stream(script, work))
+
+
+def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() -> None:
+    streams: list[int] = []
+
+    async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            streams.append(number)
+            if number == 1:
+                yield attached(1, Code.TOO_MANY_REQUESTS)
+                return
+            yield through(1) if answer is None else answer
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        assert await sink.told.get() == ("gone",)
+        stream.send(sink, 2, frame(0))
+        assert await sink.told.get() == (2, "boot 2")
+        assert streams == [1, 2, 2]
+
+    run(lambda: with_stream(script, work))
+
+
+def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(append_stream, "_STALL_CHECK_S", 0.02)
+    monkeypatch.setattr(append_stream, "STALL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(append_stream, "ATTACH_TIMEOUT_S", 0.5)
+
+    async def work(stream: AppendStream) -> None:
+        waits, flows = Sink(1), Sink(2)
+        stream.send(waits, 1, frame(0))
+        stream.send(waits, 2, frame(1))
+        stream.send(flows, 1, frame(0))
+        assert await flows.told.get() == (1, "boot 1")
+        assert stream.is_idle, "the ledger that attaches makes nobody wait"
+        assert stream.is_attaching(1)
+        assert await waits.told.get() == (1, Code.TIMEOUT)
+        assert await waits.told.get() == (2, Code.TIMEOUT)
+        stream.send(flows, 2, frame(1))
+        assert await flows.told.get() == (2, "boot 1"), "it is the same stream"
+
+    run(lambda: with_stream(deaf_to_attachments_of(1), work))
+
+
+def deaf_to_attachments_of(ledger_id: int) -> AppendScript:
+    """Attaches every other ledger, and takes all frames."""
+
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        messages = 0
+        async for answer in attach_all(requests):
+            if answer is None:
+                messages += 1
+                yield through(messages)
+            elif answer != attached(ledger_id):
+                yield answer
+
+    return script
+
+
+def test_a_bookie_that_answers_attachments_and_no_message_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append_stream, "_STALL_CHECK_S", 0.1)
+    monkeypatch.setattr(append_stream, "STALL_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(append_stream, "ATTACH_PAUSE_MAX_S", 0.05)
+
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            if answer == attached(2):
+                yield attached(2, Code.TOO_MANY_REQUESTS)
+            elif answer is not None:
+                yield answer
+
+    async def work(stream: AppendStream) -> None:
+        stuck, asks = Sink(1), Sink(2)
+        stream.send(stuck, 1, frame(0))
+        stream.send(asks, 1, frame(0))
+        assert await stuck.told.get() == ("gone",)
+        assert await asks.told.get() == ("gone",)
+
+    run(lambda: with_stream(script, work))
+
+
+def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew() -> None:
+    attachments: list[int] = []
+
+    async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
+        messages = 0
+        async for answer in attach_all(requests):
+            if answer is not None:
+                attachments.append(number)
+                yield answer
+            elif number == 1:
+                return
+            else:
+                messages += 1
+                yield through(messages)
+
+    async def work(stream: AppendStream) -> None:
+        sink, other = Sink(), Sink(2)
+        for send_id in (1, 2, 3):
+            stream.send(sink, send_id, frame(send_id))
+        assert await sink.told.get() == ("gone",)
+        stream.send(sink, 4, frame(4))
+        assert await sink.told.get() == (4, "boot 2"), "the boot id is that of the stream that took the frame"
+        assert attachments == [1, 2]
+        assert sink.told.empty()
+        assert other.told.empty()
+
+    run(lambda: with_stream(script, work))
+
+
+def test_who_sent_on_a_stream_that_is_closed_before_it_began_is_told() -> None:
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            yield answer or through(1)
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        await stream.close()
+        assert sink.told.get_nowait() == ("gone",)
+        stream.send(sink, 2, frame(0))
+        assert await sink.told.get() == (2, "boot 1")
+
+    run(lambda: with_stream(script, work))
+
+
+def test_rule_49_an_answer_about_what_was_never_sent_ends_the_stream() -> None:
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        async for answer in attach_all(requests):
+            yield through(2) if answer is None else answer
+
+    async def work(stream: AppendStream) -> None:
+        sink = Sink()
+        stream.send(sink, 1, frame(0))
+        assert await sink.told.get() == ("gone",)
+
+    run(lambda: with_stream(script, work))
+
+
+def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_others() -> None:
+    go_on = asyncio.Event()
+
+    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+        messages = 0
+        async for answer in attach_all(requests):
+            if answer is None:
+                messages += 1
+                await go_on.wait()
+                yield through(messages)
+            else:
+                yield answer
+
+    async def work(stream: AppendStream) -> None:
+        first, second = Sink(), Sink()
+        stream.send(first, 1, frame(0))
+        stream.send(second, 1, frame(1))
+        stream.forget(first)
+        stream.send(second, 2, frame(2))
+        go_on.set()
+        assert await second.told.get() == (1, "boot 1")
+        assert await second.told.get() == (2, "boot 1")
+        assert first.told.empty()
+
+    run(lambda: with_stream(script, work))
+
+
+@pytest.mark.parametrize("told_by", ["ListLimbo", "GetInfo"])
+def test_a_limbo_mark_comes_with_the_boot_id_whichever_call_of_which_release_tells_it(told_by: str) -> None:
+    """An older bookie gives the next mark, of whichever ledger, and its boot id elsewhere."""
+
+    async def work() -> None:
+        is_older = told_by == "GetInfo"
+        found = pb.LimboLedger(ledger_id=KEY.ledger_id + is_older, nonce="n")
+        answers = {
+            "ListLimbo": pb.ListLimboResponse(ledgers=[found], boot_id="" if is_older else "boot"),
+            "GetInfo": pb.GetInfoResponse(boot_id="boot" if is_older else "asked for nothing"),
+        }
+        async with ScriptedBookie(unary=answers) as bookie, open_aio_channel(bookie.address) as channel:
+            answer = await BookieCalls("b0", channel).read_limbo(KEY, ReadLimbo("b0", 3))
+        assert (answer.code, answer.nonce, answer.boot_id) == (Code.OK, None if is_older else "n", "boot")
+
+    run(work)

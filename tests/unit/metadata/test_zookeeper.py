@@ -1,0 +1,393 @@
+"""The store over a real ZooKeeper that is paused, killed, cut off, or ends a session (rules 42 and 46)."""
+
+import asyncio
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+from kazoo.security import make_digest_acl
+
+from daybook.core.errors import MetadataError, MetadataUnavailableError
+from daybook.core.placement.policy import BookieInfo
+from daybook.local import zookeeper as embedded
+from daybook.local.zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
+from daybook.metadata.blocking import BlockingStore
+from daybook.metadata.bookies import BookieDirectory
+from daybook.metadata.lease import acquire
+from daybook.metadata.ledgers import LedgerManager
+from daybook.metadata.store import kazoo_session
+from daybook.metadata.store.kazoo_session import SessionClient
+from daybook.metadata.store.store import NoNodeError, Session, StoreClosedError, StoreError, Versioned
+from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
+from daybook.runtime.clock import monotonic_s
+from daybook.runtime.ports import HeldPort
+from tests.fixtures.zookeeper import expire_session
+from tests.unit.metadata.harness import (
+    LAYOUT,
+    following,
+    formatted,
+    ledger,
+    register,
+    soon,
+    stores,
+    zookeeper_opener,
+)
+
+SESSION_S = 5.0
+PING_ANSWER = {4: struct.pack(">i", 16), 16: struct.pack(">iqi", -2, 0, 0)}
+"""What a server sends after a ping, by the lengths in which it is read: size, then header (xid −2)."""
+
+
+class Wire:
+    """A TCP forwarder that can fall silent: both ends keep their connection, nothing passes."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._open = threading.Event()
+        self._open.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def fall_silent(self) -> None:
+        self._open.clear()
+
+    def close(self) -> None:
+        self._open.set()
+        for each in (self._listener, *self._sockets):
+            each.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._target_port))
+            self._sockets += [client, server]
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                self._open.wait()
+                sink.sendall(data)
+        except OSError:
+            return
+
+
+@pytest.fixture
+def wire(zookeeper_server: EmbeddedZooKeeper) -> Iterator[Wire]:
+    forwarder = Wire(zookeeper_server.port)
+    yield forwarder
+    forwarder.close()
+
+
+def test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent() -> None:
+    client = SessionClient(hosts="127.0.0.1:1", sasl_options=None)
+    client.session_granted(session_id=1, granted_s=5.0, sent=100.0)
+    assert client.alive_until == 104.5, "the time-out less a tenth, from the sending of the handshake"
+    client.answered(1, sent=102.0)
+    assert client.alive_until == 106.5
+    client.answered(1, sent=101.0)
+    assert client.alive_until == 106.5, "an answer to something older takes nothing away"
+    client.answered(2, sent=200.0)
+    assert client.alive_until == 106.5, "another session's answer proves nothing about this one"
+    client.session_granted(session_id=3, granted_s=2.0, sent=103.0)
+    assert client.alive_until == pytest.approx(104.8), (
+        "a new session begins anew, with what the server granted"
+    )
+
+
+def test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = SessionClient(hosts="127.0.0.1:1", sasl_options=None)
+    client.session_granted(session_id=1, granted_s=10.0, sent=0.0)
+    connection = client._connection
+    monkeypatch.setattr(connection, "_submit", lambda *_arguments: None)
+    monkeypatch.setattr(connection, "_read", lambda length, _timeout: PING_ANSWER[length])
+    for now in (1.0, 2.0):
+        monkeypatch.setattr(kazoo_session, "monotonic_s", lambda now=now: now)
+        connection._send_ping(1.0)
+    monkeypatch.setattr(kazoo_session, "monotonic_s", lambda: 3.0)
+    connection._read_socket(1.0)
+    assert client.alive_until == 10.0, "the answer to the first ping, though a second was sent"
+    connection._send_ping(1.0)
+    connection._read_socket(1.0)
+    assert client.alive_until == 11.0
+    connection._read_socket(1.0)
+    assert client.alive_until == 12.0
+
+
+@pytest.mark.integration
+async def test_rule_46_a_cut_off_owner_is_in_doubt_before_others_see_its_node_go(
+    wire: Wire, zookeeper: str
+) -> None:
+    chroot = zookeeper.partition("/")[2]
+    owner = await ZooKeeperStore.open(f"127.0.0.1:{wire.port}/{chroot}")
+    async with stores(zookeeper_opener(zookeeper), 1) as (observer,):
+        lease = await acquire(owner, "/owner", "me")
+        assert lease is not None
+        cut = monotonic_s()
+        wire.fall_silent()
+        in_doubt = asyncio.create_task(lease.lost())
+        seen: list[Versioned[bytes] | None] = []
+        await soon(following(observer.watch_node("/owner"), seen, lambda: seen[-1] is None))
+        gone = monotonic_s()
+        assert in_doubt.done(), "the owner knew before anybody else could"
+        assert not lease.is_certain
+        assert gone - cut < SESSION_S + 1.5, "6 s, and half a second for a busy machine"
+    wire.close()
+    await owner.close()
+
+
+@pytest.mark.integration
+async def test_rule_46_a_pause_shorter_than_the_session_delays_writes_and_loses_nothing(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    async with stores(zookeeper_opener(own_zookeeper.connect_string), 1) as (store,):
+        await store.create("/n", b"0")
+        await store.sync()
+        before = store.session
+        own_zookeeper.pause()
+        writing = asyncio.create_task(store.put("/n", b"1", 0))
+        await asyncio.sleep(2.5)
+        assert not writing.done()
+        paused = store.session
+        assert paused.alive_until <= before.alive_until + 0.5, "no answer, no longer life"
+        assert monotonic_s() < paused.alive_until, "still certain after 2.5 s"
+        own_zookeeper.resume()
+        assert await soon(writing) == 1
+        assert store.session.session_id == before.session_id
+        await store.sync()
+        assert store.session.alive_until > paused.alive_until
+
+
+@pytest.mark.integration
+async def test_rule_46_a_pause_longer_than_the_session_ends_leases_in_time_and_bookies_come_back(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    opener = zookeeper_opener(own_zookeeper.connect_string, session_timeout_s=2.0)
+    async with stores(opener, 2) as (one, two):
+        await formatted(one)
+        info = BookieInfo("b1", boot_id="boot")
+        await register(one, info)
+        lease = await acquire(one, "/lock", "me")
+        assert lease is not None
+        seen: list[object] = []
+        values = BookieDirectory(two, LAYOUT).watch_bookies()
+        assert await anext(values) == {"b1": info}
+        before = one.session
+        own_zookeeper.pause()
+        await soon(lease.lost(), 5.0)
+        assert monotonic_s() >= before.alive_until - 0.01
+        news = asyncio.ensure_future(anext(values))
+        await asyncio.sleep(1.5)
+        assert not news.done(), "no news while nobody answers"
+        own_zookeeper.resume()
+        bookies = BookieDirectory(two, LAYOUT).watch_bookies()
+        await soon(following(bookies, seen, lambda: seen[-1] == {"b1": info}))
+        node = await one.get(LAYOUT.registration("b1", writable=True))
+        assert node.version == 0
+        assert not lease.is_certain
+        news.cancel()
+        await lease.release()
+
+
+@pytest.mark.integration
+async def test_rule_42_a_killed_and_restarted_server_loses_no_acknowledged_write(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    async with stores(zookeeper_opener(own_zookeeper.connect_string), 2) as (one, two):
+        manager = LedgerManager(one, await formatted(one))
+        made: list[int] = []
+        under_way = asyncio.Event()
+
+        async def create_ledgers(number: int) -> None:
+            for _ in range(number):
+                created = await manager.create_ledger(ledger)
+                made.append(created.value.ledger_id)
+                if len(made) == number // 3:
+                    under_way.set()
+
+        values = two.watch_node("/news")
+        assert await anext(values) is None
+        creating = asyncio.create_task(create_ledgers(150))
+        await soon(under_way.wait())
+        own_zookeeper.kill()
+        news = asyncio.ensure_future(anext(values))
+        await asyncio.to_thread(own_zookeeper.start)
+        await soon(creating, 30)
+        assert made == list(range(150)), "each creation is counted once, also the one whose reply was lost"
+        assert [ledger_id async for ledger_id in manager.ids()] == made
+        await one.create("/news", b"watches survive a restart")
+        assert await soon(news) == Versioned(b"watches survive a restart", 0)
+
+
+@pytest.mark.integration
+async def test_rule_42_an_expired_session_is_not_a_crash(zookeeper: str) -> None:
+    async with stores(zookeeper_opener(zookeeper), 2) as (one, two):
+        assert isinstance(one, ZooKeeperStore)
+        await formatted(one)
+        info = BookieInfo("b1", boot_id="boot")
+        await register(one, info)
+        lease = await acquire(one, "/lock", "me")
+        assert lease is not None
+        before = one.session
+        events: list[Session] = []
+        client = one._transport._client  # type: ignore[attr-defined]  # kazoo's, to name its session
+        await asyncio.to_thread(expire_session, zookeeper, client)
+        await soon(lease.lost())
+        await soon(
+            following(
+                one.session_events(),
+                events,
+                lambda: events[-1].connected and events[-1].session_id != before.session_id,
+            )
+        )
+        seen: list[object] = []
+        bookies = BookieDirectory(two, LAYOUT).watch_bookies()
+        await soon(following(bookies, seen, lambda: seen[-1] == {"b1": info}))
+        await lease.release()
+        assert await one.exists("/lock") is None
+        await one.put(LAYOUT.idgen, b'{"next":0}', 0)
+
+
+@pytest.mark.integration
+async def test_an_address_where_nothing_answers_is_a_clear_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        hosts = f"127.0.0.1:{deaf.getsockname()[1]}"
+        options = ZooKeeperOptions(connect_timeout_s=0.2, session_timeout_s=1.0)
+        with pytest.raises(MetadataUnavailableError, match=f"no ZooKeeper answers at {hosts}"):
+            await ZooKeeperStore.open(hosts, options)
+
+
+async def test_sasl_without_its_package_is_a_clear_error() -> None:
+    with pytest.raises(MetadataError, match="pure-sasl"):
+        await ZooKeeperStore.open("127.0.0.1:1", ZooKeeperOptions(sasl={"mechanism": "DIGEST-MD5"}))
+
+
+@pytest.mark.integration
+async def test_acls_keep_strangers_out(zookeeper: str) -> None:
+    acl = [make_digest_acl("daybook", "secret", all=True)]
+    credentials = [("digest", "daybook:secret")]
+    owner = await ZooKeeperStore.open(zookeeper, ZooKeeperOptions(acl=acl, auth=credentials))
+    stranger = await ZooKeeperStore.open(zookeeper)
+    try:
+        await owner.create("/a/b", b"guarded", parents=True)
+        assert (await owner.get("/a/b")).value == b"guarded"
+        with pytest.raises(StoreError, match="NoAuthError"):
+            await stranger.get("/a/b")
+    finally:
+        await owner.close()
+        await stranger.close()
+
+
+@pytest.mark.integration
+async def test_rule_37_a_walk_over_many_ledgers_does_not_starve_the_session(zookeeper: str) -> None:
+    async with stores(zookeeper_opener(zookeeper), 1) as (store,):
+        manager = LedgerManager(store, await formatted(store))
+        await store.create(LAYOUT.ledger(0), ledger(0).to_json(), parents=True)
+        for first in range(1, 1500, 100):
+            await asyncio.gather(
+                *(store.create(LAYOUT.ledger(n), ledger(n).to_json()) for n in range(first, first + 100))
+            )
+        events: list[Session] = []
+        watching = asyncio.create_task(following(store.session_events(), events, lambda: False))
+        worst_s = 10.0
+        count = 0
+        async for found in manager.read_all():
+            assert found.value.ledger_id == count
+            count += 1
+            worst_s = min(worst_s, store.session.alive_until - monotonic_s())
+        watching.cancel()
+        assert count == 1501
+        assert worst_s > 3.0, "every answer proves the session anew"
+        assert len(events) == 1
+
+
+@pytest.mark.integration
+def test_threads_use_the_store_through_a_loop_of_its_own(zookeeper: str) -> None:
+    with BlockingStore(lambda: ZooKeeperStore.open(zookeeper)) as blocking:
+        blocking.run(blocking.store.create("/n", b"0"))
+        heard: list[Versioned[bytes] | None] = []
+        news = threading.Event()
+
+        def hear(node: Versioned[bytes] | None) -> None:
+            heard.append(node)
+            news.set()
+
+        stop = blocking.follow(blocking.store.watch_node("/n"), hear)
+        assert news.wait(5)
+        news.clear()
+        threads = [
+            threading.Thread(target=lambda: blocking.run(blocking.store.create("/s-", sequence=True)))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(blocking.run(blocking.store.children("/"))) == 9
+        blocking.run(blocking.store.put("/n", b"1", 0))
+        assert news.wait(5)
+        assert heard == [(b"0", 0), (b"1", 1)]
+        stop()
+        with pytest.raises(NoNodeError):
+            blocking.run(blocking.store.get("/no"))
+    with pytest.raises(StoreClosedError):
+        blocking.run(blocking.store.get("/n"))
+
+
+def test_a_store_that_cannot_be_opened_leaves_no_thread() -> None:
+    async def fail() -> ZooKeeperStore:
+        raise MetadataUnavailableError("nobody there")
+
+    with pytest.raises(MetadataUnavailableError, match="nobody there"):
+        BlockingStore(fail)
+    assert "metadata" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.integration
+def test_a_stopped_server_keeps_its_port_and_data_and_a_paused_one_can_be_stopped(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    port, pid = own_zookeeper.port, own_zookeeper.pid
+    assert pid is not None
+    own_zookeeper.pause()
+    own_zookeeper.stop()
+    assert own_zookeeper.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(EmbeddedZooKeeperError, match="does not run"):
+        own_zookeeper.pause()
+    own_zookeeper.stop()
+    own_zookeeper.start()
+    assert own_zookeeper.port == port
+    assert (own_zookeeper.directory / "data" / "version-2").is_dir()
+
+
+@pytest.mark.integration
+def test_nobody_gets_the_port_of_a_server_that_is_down_for_a_moment(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    own_zookeeper.kill()
+    with HeldPort(wanted=own_zookeeper.port) as other:
+        assert other.port != own_zookeeper.port
+    own_zookeeper.start()
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "java"])
+def test_what_the_embedded_server_lacks_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "find_spec", lambda _name: None)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    find = embedded.find_jars if missing == "pyspark" else embedded.find_java
+    with pytest.raises(EmbeddedZooKeeperError, match="uv sync --extra local"):
+        find()

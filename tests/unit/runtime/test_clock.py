@@ -1,0 +1,58 @@
+"""The clock: it goes on while the machine sleeps, and what waits for it notices."""
+
+import asyncio
+import time
+
+import pytest
+
+from daybook.runtime import clock
+from daybook.runtime.clock import LOOK_EVERY_S, monotonic_ms, monotonic_s, sleep_until, timeout_at, unix_ms
+from tests.unit.runtime.suspension import Suspension
+
+
+def test_the_monotonic_clock_does_not_go_back() -> None:
+    readings = [monotonic_ms() for _ in range(1000)]
+    assert readings == sorted(readings)
+    assert monotonic_s() == pytest.approx(monotonic_ms() / 1000, abs=0.1)
+
+
+def test_unix_time_is_in_milliseconds() -> None:
+    assert 1_700_000_000_000 < unix_ms() < 10_000_000_000_000
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system counts no suspended time")
+def test_the_monotonic_clock_counts_the_time_that_the_machine_slept() -> None:
+    assert clock._CLOCK == time.CLOCK_BOOTTIME
+
+
+def test_a_wait_ends_at_its_instant_and_not_before() -> None:
+    async def work() -> None:
+        instant_s = monotonic_s() + 0.05
+        await sleep_until(instant_s)
+        assert monotonic_s() >= instant_s
+        await sleep_until(0.0)
+        with pytest.raises(TimeoutError):
+            async with timeout_at(0.0):
+                await asyncio.Event().wait()
+
+    asyncio.run(work())
+
+
+def test_what_ends_before_its_instant_is_left_alone() -> None:
+    async def work() -> None:
+        async with timeout_at(monotonic_s() + 0.01):
+            pass
+        await sleep_until(monotonic_s() + 0.02)
+
+    asyncio.run(work())
+
+
+def test_a_wait_notices_that_the_machine_slept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        suspension = Suspension(monkeypatch)
+        waiting = asyncio.create_task(sleep_until(monotonic_s() + 3600))
+        await asyncio.sleep(0)
+        suspension.lasts(3601)
+        await asyncio.wait_for(waiting, LOOK_EVERY_S + 5)
+
+    asyncio.run(work())
