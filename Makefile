@@ -38,7 +38,7 @@ proto: sync ## generate the code of daybook/wire/bookie.proto anew
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. daybook/wire/bookie.proto
 
 sim: sync ## simulate the core under faults: SEEDS=a..b, or SEED=n TRACE=1 for one seed as a readable trace
-	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS))) $(if $(TRACE),--trace)
+	@$(BIN)/python -m tests.model.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS))) $(if $(TRACE),--trace)
 
 chaos: sync ## real processes under drawn faults, judged at the end: SEED=n SEEDS=count MINUTES=m (of faults for each seed)
 	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --seeds $(or $(SEEDS),5) --minutes $(or $(MINUTES),1)
@@ -50,11 +50,11 @@ slo: sync ## measure what losses cost and what each E, Qw, Qa survives, and writ
 	@$(BIN)/python -m tests.slo $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
 coverage: sync ## every line and branch of daybook/core must be reached by its own tests
-	@$(BIN)/coverage run --branch --source=daybook/core --data-file=.coverage.core -m pytest -q -p no:xdist --hypothesis-seed=0 tests/unit/core tests/scripts
+	@$(BIN)/coverage run --branch --source=daybook/core --data-file=.coverage.core -m pytest -q -p no:xdist --hypothesis-seed=0 tests/unit/core tests/model/scripts
 	@$(BIN)/coverage report --data-file=.coverage.core --skip-covered --show-missing --fail-under=100
 
 mutants: sync ## take each rule of docs/protocol.md out: its test and a seed must fail (RULE=n; SEEDS=n; UPDATE=1 keeps the seeds)
-	@$(BIN)/python -m tests.mutants $(if $(RULE),--rule $(RULE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(UPDATE),--net seeds --update)
+	@$(BIN)/python -m tests.model.mutants $(if $(RULE),--rule $(RULE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(UPDATE),--net seeds --update)
 
 fuzz: uv ## fuzz everything that reads bytes, guided by coverage, then attack a bookie for a minute: MINUTES=n
 	@$(SYNC) --group fuzz
@@ -65,7 +65,7 @@ bit-flips: sync ## flip every bit of some pages of a store and of a small journa
 	@$(BIN)/python -m tests.fuzz.bit_flips $(ARGS)
 
 explore: sync ## every order of events of the core within small bounds: BOUNDS=small, medium or large
-	@$(BIN)/python -m tests.explore --bounds $(or $(BOUNDS),small)
+	@$(BIN)/python -m tests.model.explore --bounds $(or $(BOUNDS),small)
 
 reliability: sync ## write docs/reliability.md from the records of runs: RECORDS=file adds the runs of that file first
 	@$(BIN)/python -m tests.chaos.reliability $(if $(RECORDS),--records '$(RECORDS)')

@@ -14,9 +14,9 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final, TypeAlias
 
+from tests.model.sim.regressions import REGRESSIONS
+from tests.model.sim.trace import STATES
 from tests.paths import ROOT
-from tests.sim.regressions import REGRESSIONS
-from tests.sim.trace import STATES
 
 KEPT: Final = ROOT / "docs" / "records" / "reliability.jsonl"
 PAGE: Final = ROOT / "docs" / "reliability.md"

@@ -8,8 +8,8 @@ import pytest
 
 from tests.chaos.records import VARIABLE, write_record
 from tests.chaos.reliability import KEPT, PAGE, UnknownRecordError, load, page, summed, take
-from tests.sim.regressions import REGRESSIONS
-from tests.sim.trace import STATES
+from tests.model.sim.regressions import REGRESSIONS
+from tests.model.sim.trace import STATES
 
 
 def record(kind: str, seed: int = 1, **changes: Any) -> dict[str, Any]:

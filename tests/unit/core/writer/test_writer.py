@@ -1,4 +1,4 @@
-"""The writer: order, acknowledgement, the LAC and the error table. tests/scripts/writer_*.txt shows most of it as prose."""
+"""The writer: order, acknowledgement, the LAC and the error table. tests/model/scripts/writer_*.txt shows most of it as prose."""
 
 import itertools
 

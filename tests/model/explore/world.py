@@ -1,0 +1,349 @@
+"""The explored world: a writer, recoverers, bookies, one ledger's metadata, and messages between them.
+
+Everything that may happen next in a world is an action (`Universe.actions`); every action leads to one next world.
+Requests travel in any order, but for the frames of one stream, which keep theirs. A request may be given up by its
+sender while it, or its answer, is still under way; a bookie may lose its disk; the answer to a compare-and-set may get
+lost. How often is limited by `Bounds`, so that the worlds can be counted out.
+"""
+
+from collections.abc import Iterator
+
+from daybook.core.bookie.ledger import Purpose
+from daybook.core.effects import (
+    CasMetadata,
+    Closed,
+    Complete,
+    Effect,
+    HandleEnded,
+    ReadMetadata,
+    Recovered,
+    RecoveryFailed,
+    SendFence,
+    SendFrame,
+    SendRead,
+)
+from daybook.core.errors import LedgerFencedError
+from daybook.core.events import (
+    AppendRequested,
+    CasAnswered,
+    CasOutcome,
+    CloseRequested,
+    Event,
+    FlushRequested,
+    FrameAcked,
+    FrameFailed,
+    MetadataRead,
+    Tick,
+)
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_transition
+from daybook.core.placement.policy import BookieInfo
+from daybook.core.quorum import check_quorum
+from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.writer.writer import LedgerWriter
+from tests.model.explore.components import Memo, Pool, Shared
+from tests.model.explore.parts import (
+    ENDED,
+    FAILED,
+    KEY,
+    LEDGER,
+    NOT_STARTED,
+    WRITER,
+    Action,
+    Asked,
+    Bounds,
+    InvariantError,
+    Left,
+    Machine,
+    Message,
+    MetadataRequest,
+    NoDice,
+    Reply,
+    Request,
+    Shelf,
+    Step,
+    T,
+    World,
+    payload,
+    timed_out,
+)
+from tests.unit.core.in_order import InOrder
+
+
+class Universe:
+    """Makes worlds and their successors; holds what worlds are made of."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.quorum = check_quorum(bounds.ensemble, bounds.write, bounds.ack)
+        self.names = [f"b{i + 1}" for i in range(bounds.ensemble + bounds.spares)]
+        self.infos = {name: BookieInfo(name) for name in self.names}
+        self.machines: Pool[Machine] = Pool()
+        self.shelves: Pool[Shelf] = Pool()
+        self.metadata: Pool[LedgerMetadata] = Pool()
+        self.messages: Shared[Message] = Shared()
+        self.meta_of = Memo(self.metadata.copy)
+        self.shelf_of = Memo(self.shelves.copy)
+        self._serve = Memo(self._served)
+        self._step = Memo(self._stepped)
+        self._start = Memo(self._started)
+
+    def first_world(self) -> World:
+        """A ledger that was just created, its writer attached everywhere."""
+        metadata = LedgerMetadata(
+            LEDGER,
+            self.quorum,
+            (Fragment(0, 0, tuple(self.names[: self.bounds.ensemble])),),
+            password_hash=KEY,
+            writer_token="w",
+        )
+        shelves = [Shelf(name) for name in self.names]
+        for shelf in shelves[: self.bounds.ensemble]:
+            shelf.ledger.attach_with_metadata(WRITER, KEY, Purpose.WRITE, metadata)
+        writer = LedgerWriter(metadata, 1, placement=InOrder(), rng=NoDice(), bookies=self.infos)
+        return World(
+            (self.machines.number(writer), *[NOT_STARTED] * self.bounds.recoverers),
+            tuple(map(self.shelves.number, shelves)),
+            self.metadata.number(metadata),
+            1,
+            frozenset(),
+            -1,
+            (None,) * (1 + self.bounds.recoverers),
+            frozenset(),
+            Left(*(getattr(self.bounds, name) for name in Left._fields)),
+        )
+
+    # What may happen
+
+    def actions(self, world: World) -> Iterator[Action]:
+        """Everything that may happen next."""
+        yield from self._message_actions(world)
+        if world.ends[WRITER] is None and world.left.entries:
+            yield Action("append", who=WRITER)
+        if world.ends[WRITER] is None and world.left.closes:
+            yield Action("close", who=WRITER)
+        waiting = [c for c, machine in enumerate(world.clients) if machine == NOT_STARTED]
+        if waiting:  # recoverers are alike: the first that has not started starts
+            yield Action("start", who=waiting[0])
+        for client in range(1, len(world.clients)) if world.left.ticks else ():
+            if world.clients[client] != NOT_STARTED and world.ends[client] is None:
+                yield Action("tick", who=client)
+        for bookie in range(len(world.bookies)) if world.left.wipes else ():
+            yield Action("wipe", who=bookie)
+
+    def _message_actions(self, world: World) -> Iterator[Action]:
+        """What may happen to the messages under way."""
+        heads = self._heads(world)
+        for number in sorted(world.messages):
+            message = self.messages[number]
+            if isinstance(message, MetadataRequest):
+                yield Action("metadata", number)
+                if message.proposed is not None and world.left.unknown_outcomes:
+                    yield Action("metadata applied, answer lost", number)
+                    yield Action("metadata request lost", number)
+            elif number in heads:
+                yield Action("deliver", number)
+            if isinstance(message, Request) and not message.given_up and world.left.timeouts:
+                yield Action("give up", number)
+
+    def _heads(self, world: World) -> set[int]:
+        """The messages that can be delivered: of the frames and acks of a stream only the oldest."""
+        oldest: dict[tuple[object, ...], tuple[int, int]] = {}
+        heads: set[int] = set()
+        for number in world.messages:
+            message = self.messages[number]
+            content = message.asked if isinstance(message, Request) else getattr(message, "event", None)
+            if isinstance(content, (SendFrame, FrameAcked, FrameFailed)):
+                stream = (type(message), message.client, content.bookie)
+                found = (content.send_id, number)
+                oldest[stream] = min(oldest.get(stream, found), found)
+            elif not isinstance(message, MetadataRequest):
+                heads.add(number)
+        return heads | {number for _, number in oldest.values()}
+
+    def after(self, world: World, action: Action) -> World:
+        """The world in which `action` has happened. Raises InvariantError, or AssertionError from a machine."""
+        return self._pruned(self._after(world, action))
+
+    def _after(self, world: World, action: Action) -> World:
+        match action.kind:
+            case "deliver":
+                return self._deliver(world, action.message)
+            case "give up":
+                return self._give_up(world, action.message)
+            case "append":
+                return self._append(world)
+            case "close":
+                world = world._replace(left=_one_less(world.left, "closes"))
+                return self._feed(world, WRITER, CloseRequested(99))
+            case "start":
+                machine, messages = self._start(action.who)
+                clients = _with(world.clients, action.who, machine)
+                return self._send(world._replace(clients=clients), messages)
+            case "tick":
+                world = world._replace(left=_one_less(world.left, "ticks"))
+                return self._feed(world, action.who, Tick(10_000))
+            case "wipe":
+                return self._wipe(world, action.who)
+            case _:
+                return self._store(world, action)
+
+    def _append(self, world: World) -> World:
+        entry_id = self.bounds.entries - world.left.entries
+        world = world._replace(left=_one_less(world.left, "entries"))
+        world = self._feed(world, WRITER, AppendRequested(entry_id, (payload(entry_id),)))
+        return self._feed(world, WRITER, FlushRequested())
+
+    def _deliver(self, world: World, number: int) -> World:
+        message = self.messages[number]
+        world = world._replace(messages=world.messages - {number})
+        if isinstance(message, Reply):
+            return self._feed(world, message.client, message.event)
+        assert isinstance(message, Request)
+        position = self.names.index(message.asked.bookie)
+        shelf, reply = self._serve((world.bookies[position], message.client, message.asked, world.metadata))
+        world = world._replace(bookies=_with(world.bookies, position, shelf))
+        late_ack = isinstance(reply, FrameAcked)  # what a client must not be fooled by (rule 18)
+        if message.given_up and not late_ack:
+            return world
+        if not (message.given_up or self.bounds.answers_take_time):
+            return self._feed(world, message.client, reply)
+        return self._send(world, (Reply(message.client, reply),))
+
+    def _give_up(self, world: World, number: int) -> World:
+        message = self.messages[number]
+        assert isinstance(message, Request)
+        still_there = self.messages.number(message._replace(given_up=True))
+        world = world._replace(
+            messages=world.messages - {number} | {still_there},
+            left=_one_less(world.left, "timeouts"),
+        )
+        return self._feed(world, message.client, timed_out(message.asked))
+
+    def _wipe(self, world: World, position: int) -> World:
+        shelf = Shelf(self.names[position])
+        if self.names[position] in self.meta_of(world.metadata).bookies():
+            shelf.ledger.enter_limbo(f"nonce {world.left.wipes}")
+        return world._replace(
+            bookies=_with(world.bookies, position, self.shelves.number(shelf)),
+            wiped=world.wiped | {position},
+            left=_one_less(world.left, "wipes"),
+        )
+
+    def _store(self, world: World, action: Action) -> World:
+        """The metadata store carries out a read or a compare-and-set."""
+        message = self.messages[action.message]
+        assert isinstance(message, MetadataRequest)
+        world = world._replace(messages=world.messages - {action.message})
+        if message.proposed is None:
+            return self._feed(
+                world, message.client, ("read", message.request_id, world.metadata, world.version)
+            )
+        outcome = CasOutcome.DONE
+        if action.kind != "metadata":
+            world = world._replace(left=_one_less(world.left, "unknown_outcomes"))
+            outcome = CasOutcome.UNKNOWN
+        if message.expected_version != world.version:
+            outcome = CasOutcome.CONFLICT if outcome is CasOutcome.DONE else outcome
+        elif action.kind != "metadata request lost":
+            check_transition(self.meta_of(world.metadata), self.meta_of(message.proposed))
+            world = world._replace(metadata=message.proposed, version=world.version + 1)
+        return self._feed(world, message.client, CasAnswered(message.request_id, outcome, world.version))
+
+    # Machines
+
+    def _feed(self, world: World, client: int, event: object) -> World:
+        step = self._step((client, world.clients[client], event))
+        acked = world.acked
+        for first, last in step.completed:
+            if first != acked + 1:
+                raise InvariantError(f"NoOutOfOrderEntries: {first}..{last} completes after {acked}")
+            acked = last
+        machine = step.machine
+        if step.end is not None:
+            world = world._replace(ends=_with(world.ends, client, step.end))
+            machine = ENDED
+        world = world._replace(clients=_with(world.clients, client, machine), acked=acked)
+        return self._send(world, step.messages)
+
+    def _send(self, world: World, messages: tuple[Message, ...]) -> World:
+        return world._replace(
+            messages=world.messages | {self.messages.number(message) for message in messages}
+        )
+
+    def _pruned(self, world: World) -> World:
+        """Without the messages that can change nothing any more."""
+        kept = frozenset(number for number in world.messages if self._matters(world, self.messages[number]))
+        return world if len(kept) == len(world.messages) else world._replace(messages=kept)
+
+    def _matters(self, world: World, message: Message) -> bool:
+        """Whether the message can still change something.
+
+        An answer that changes nothing now is one that no one waits for, and no one ever will. A request whose answer no
+        one waits for and that changes nothing now (an add that a fence refuses, a second fence) never will, but on a
+        bookie that loses its disk.
+        """
+        ended = world.ends[message.client] is not None
+        if isinstance(message, Reply):
+            machine = world.clients[message.client]
+            return not ended and self._step((message.client, machine, message.event)) != Step(machine)
+        if isinstance(message, MetadataRequest) or not (ended or message.given_up):
+            return not ended
+        if ended and self.meta_of(world.metadata).is_closed:
+            return False
+        shelf = world.bookies[self.names.index(message.asked.bookie)]
+        served, _ = self._serve((shelf, message.client, message.asked, world.metadata))
+        return served != shelf or world.left.wipes > 0
+
+    def _started(self, client: int) -> tuple[int, tuple[Message, ...]]:
+        machine = LedgerRecovery(LEDGER, placement=InOrder(), rng=NoDice(), bookies=self.infos)
+        messages = tuple(self._message(client, effect) for effect in machine.start())
+        return self.machines.number(machine), tuple(m for m in messages if m is not None)
+
+    def _stepped(self, key: tuple[int, int, object]) -> Step:
+        client, number, event = key
+        if isinstance(event, tuple) and event[0] == "read":
+            _, request_id, metadata, version = event
+            event = MetadataRead(request_id, self.meta_of(metadata), version)
+        machine = self.machines.copy(number)
+        effects = machine.step(event)  # type: ignore[arg-type]  # keys hold events, or a read's numbers
+        completed = tuple((e.first, e.last) for e in effects if isinstance(e, Complete))
+        end = None
+        for effect in effects:
+            if isinstance(effect, (Recovered, Closed)):
+                end = self.metadata.number(effect.metadata)
+            elif isinstance(effect, RecoveryFailed) or (
+                isinstance(effect, HandleEnded) and isinstance(effect.error, LedgerFencedError)
+            ):
+                end = FAILED
+        messages = tuple(m for e in effects if (m := self._message(client, e)) is not None)
+        return Step(self.machines.number(machine), messages, completed, end)
+
+    def _message(self, client: int, effect: Effect) -> Message | None:
+        if isinstance(effect, (SendFrame, SendFence, SendRead)):
+            return Request(client, effect)
+        if isinstance(effect, ReadMetadata):
+            return MetadataRequest(client, effect.request_id)
+        if isinstance(effect, CasMetadata):
+            proposed = self.metadata.number(effect.metadata)
+            return MetadataRequest(client, effect.request_id, proposed, effect.expected_version)
+        return None
+
+    def _served(self, key: tuple[int, int, Asked, int]) -> tuple[int, Event]:
+        number, client, asked, metadata = key
+        shelf = self.shelves.copy(number)
+        reply = shelf.serve(client, asked, self.meta_of(metadata))
+        return self.shelves.number(shelf), reply
+
+    def describe(self, action: Action) -> str:
+        """The action in words, for a trace."""
+        if action.message < 0:
+            return f"{action.kind} {action.who}"
+        return f"{action.kind}: {self.messages[action.message]}"
+
+
+def _one_less(left: Left, name: str) -> Left:
+    return left._replace(**{name: getattr(left, name) - 1})
+
+
+def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
+    return (*items[:index], item, *items[index + 1 :])

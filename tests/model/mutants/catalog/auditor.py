@@ -1,0 +1,186 @@
+"""Rules of the auditor, taken out one at a time."""
+
+from collections.abc import Set as AbstractSet
+
+import pytest
+
+from daybook.core.audit.auditor import PacedReads
+from daybook.core.audit.judgement import Findings, LedgerAuditor
+from daybook.core.audit.lost_bookies import GracePeriods, LostBookies
+from daybook.core.audit.task import RepairTask, RetryBucket
+from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.bookie.over_replicated import SurplusRemoval
+from daybook.core.events import CasOutcome
+from daybook.core.format.intervals import IntervalSet
+from daybook.core.ids import BookieId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.repair.plan import owed_by
+from tests.model.mutants.catalog.swarms import NO_SPARES, READ_ONLY, REPAIRS, SIMPLE_DISKS, SWITCHED_OFF
+from tests.model.mutants.registry import mutant
+from tests.model.sim.bookie_gc import Collector
+from tests.model.sim.metadata_model import Versioned
+
+_AUDITOR = "tests/unit/core/audit/test_auditor.py::"
+_LOST = "tests/unit/core/audit/test_lost_bookies.py::"
+_LEDGER = "tests/unit/core/audit/test_audit_ledger.py::"
+_SURPLUS = "tests/unit/core/bookie/test_surplus.py::"
+
+
+@mutant(rule=31, caught_by=f"{_LEDGER}test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles")
+def open_fragments_get_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that is about to change its ensemble is fenced at once."""
+    monkeypatch.setattr(GracePeriods, "is_over", lambda self, ledger_id, fragment, now_ms: True)
+
+
+@mutant(
+    rule=31,
+    caught_by=f"{_LEDGER}test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone",
+    swarm=SIMPLE_DISKS,
+)
+def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open ledger is recovered although its writer would find no bookie to go on with."""
+    monkeypatch.setattr(LedgerAuditor, "_has_replacement", lambda self, *_: True)
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_LEDGER}test_rule_29_an_open_ledger_is_closed_with_the_bookie_in_limbo_where_nobody_else_could_take_its_place",
+    swarm=NO_SPARES,
+)
+def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open ledger without a writer waits for a replacement, which may never come, and the mark with it."""
+    monkeypatch.setattr(LedgerAuditor, "_stays_in_place", lambda self, *_: False)
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_LEDGER}test_rule_29_two_of_three_in_limbo_leave_a_writer_alone_because_nobody_could_say_where_it_ends",
+    swarm=NO_SPARES,
+)
+def writers_are_fenced_though_nobody_can_vouch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery is begun that cannot come to its end, and the writer is stopped for nothing."""
+    monkeypatch.setattr(LedgerAuditor, "_can_be_closed", lambda self, *_: True)
+
+
+@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_rolling_restart_loses_no_bookie")
+def bookies_are_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that is missing from one listing is lost."""
+    monkeypatch.setattr(LostBookies, "_is_over", lambda self, away_ms: True)
+
+
+@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_read_only_bookie_is_not_lost", swarm=READ_ONLY)
+def read_only_bookies_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the list of writable bookies is looked at."""
+    observe = LostBookies.observe
+
+    def writable_only(
+        self: LostBookies, now_ms: int, writable: AbstractSet[BookieId], read_only: AbstractSet[BookieId]
+    ) -> None:
+        observe(self, now_ms, writable, frozenset())
+
+    monkeypatch.setattr(LostBookies, "observe", writable_only)
+
+
+@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_worker_looks_again_before_it_copies")
+def workers_trust_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker copies the ledgers of a bookie that has come back meanwhile."""
+    monkeypatch.setattr(RepairTask, "still_lost", lambda self, registered: frozenset(self.lost))
+
+
+@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_auto_recovery_can_be_turned_off_for_all", swarm=SWITCHED_OFF)
+def the_global_switch_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bookies are lost although auto-recovery is turned off."""
+    monkeypatch.setattr(LostBookies, "set_enabled", lambda self, *, enabled: None)
+
+
+@mutant(rule=35, caught_by=f"{_AUDITOR}test_rule_35_an_unrecoverable_ledger_blocks_no_other")
+def failed_ledgers_are_tried_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that cannot be repaired is tried again and again."""
+    monkeypatch.setattr(RetryBucket, "_may_run", lambda self, ledger_id, now_ms: True)
+
+
+@mutant(
+    rule=36,
+    caught_by=f"{_LEDGER}test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_back",
+)
+def misplaced_fragments_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a recovery put into one rack stays there."""
+    monkeypatch.setattr(LedgerAuditor, "_better_place", lambda self, *_: iter(()))
+
+
+@mutant(
+    rule=37,
+    caught_by=f"{_AUDITOR}test_rule_37_fifty_thousand_ledgers_are_read_at_the_pace_of_the_metadata_store",
+)
+def metadata_is_read_without_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the reads in flight are limited, so the metadata store is kept busy for as long as a cycle lasts."""
+
+    def save(self: PacedReads, now_ms: int) -> None:
+        self._saved_millis = self._burst_millis
+
+    monkeypatch.setattr(PacedReads, "_save", save)
+
+
+@mutant(rule=45, caught_by=f"{_LEDGER}test_rule_45_open_fragments_count_as_replicated_up_to_their_lac")
+def open_fragments_always_count_as_replicated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a bookie of an open fragment lacks below the LAC is not looked at."""
+    monkeypatch.setattr(LedgerAuditor, "_open_gap", lambda self, *_: IntervalSet())
+
+
+@mutant(
+    rule=45,
+    caught_by="tests/unit/autorecovery/test_second_look.py::test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_at_two_looks",
+    not_simulated="the simulator's auditor looks once, and calls nothing replicated while a writer writes",
+)
+def gaps_of_live_writers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a writer is about to give to its slowest bookie is told as missing."""
+    monkeypatch.setattr(LedgerAuditor, "has_open_gap", lambda self, *_: False)
+
+
+@mutant(rule=47, caught_by=f"{_LEDGER}test_rule_47_one_missing_entry_in_the_middle_is_found")
+def gap_checks_look_at_first_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that has the first and the last entry that it owes is believed to have the rest."""
+
+    def ends_only(
+        self: LedgerAuditor, metadata: LedgerMetadata, index: int, position: int, findings: Findings
+    ) -> IntervalSet | None:
+        listed = (findings.listed or {}).get(metadata.fragments[index].bookies[position])
+        if listed is None:
+            return None
+        gap = IntervalSet()
+        for interval in owed_by(metadata, index, position):
+            gap.add_ids(
+                entry for entry in sorted({interval.first, interval.last}) if not listed.contains(entry)
+            )
+        return gap
+
+    monkeypatch.setattr(LedgerAuditor, "_gap", ends_only)
+
+
+@mutant(
+    rule=47,
+    caught_by=f"{_SURPLUS}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
+    swarm=REPAIRS,
+)
+def removal_overlooks_new_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie removes replicas that a repair has just copied to it."""
+    monkeypatch.setattr(SurplusRemoval, "_was_added_to", lambda self, adds_now: False)
+
+
+@mutant(
+    rule=47,
+    caught_by=f"{_SURPLUS}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
+)
+def removal_raises_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie removes replicas without the compare-and-set that a repair would notice."""
+    monkeypatch.setattr(SurplusRemoval, "may_remove", lambda self, adds_now: not self._was_added_to(adds_now))
+    read = Collector._read
+
+    def without_raise(self: Collector, ledger: BookieLedger, removal: SurplusRemoval, answer: object) -> None:
+        if isinstance(answer, Versioned):
+            removal.metadata_read(answer.metadata, answer.version, self._bookie.removable(ledger.ledger_id))
+            self._raised(ledger, removal, (CasOutcome.DONE, answer.version + 1))
+        else:
+            read(self, ledger, removal, answer)
+
+    monkeypatch.setattr(Collector, "_read", without_raise)

@@ -1,0 +1,210 @@
+"""Rules of the auditor's and the workers' processes, taken out one at a time; tests/model/mutants/catalog/auditor.py has the core's."""
+
+from typing import Any
+
+import pytest
+
+from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.guard import Guarded
+from daybook.autorecovery.locked import LockedRepair
+from daybook.autorecovery.mend import LedgerResult
+from daybook.autorecovery.orders import AskedOrder, Order
+from daybook.autorecovery.pool import WorkPool
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.core.audit.auditor import AuditorPolicy
+from daybook.core.effects import Effect
+from daybook.metadata.lease import Lease
+from daybook.metadata.tasks import BackOffs, RepairTasks
+from tests.model.mutants.registry import mutant
+
+_PROCESS = (
+    "it is in the auditor's and the workers' processes; the simulator has owners of its own around the core"
+)
+
+_WORKER = "tests/unit/autorecovery/test_worker.py"
+_AUDITOR = "tests/unit/autorecovery/test_auditor.py"
+
+
+@mutant(
+    rule=31,
+    caught_by=f"{_WORKER}::test_rule_31_an_open_ledger_is_closed_after_its_grace_period_and_never_copied_open",
+    not_simulated=_PROCESS,
+)
+def workers_fence_without_the_auditors_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker recovers an open ledger that the auditor has not watched for a grace period."""
+    monkeypatch.setattr(Order, "grace_is_over", lambda self, metadata: True)
+
+
+@mutant(
+    rule=31,
+    caught_by=f"{_WORKER}::test_rule_31_who_asks_by_name_waits_out_the_grace_period",
+    not_simulated=_PROCESS,
+)
+def asking_by_name_fences_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who names a ledger has it fenced without a grace period."""
+    monkeypatch.setattr(AskedOrder, "grace_is_over", lambda self, metadata: True)
+
+
+@mutant(
+    rule=33,
+    caught_by=f"{_WORKER}::test_rule_33_a_bookie_that_is_merely_away_is_not_taken_for_the_lost_one",
+    not_simulated=_PROCESS,
+)
+def workers_take_every_absent_bookie_for_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that restarts while a worker looks loses its replicas."""
+    monkeypatch.setattr(
+        Order, "lost", lambda self, metadata, registered: metadata.bookies() - registered.keys()
+    )
+
+
+@mutant(
+    rule=33,
+    caught_by=f"{_AUDITOR}::test_rule_33_a_bookie_that_returns_during_a_round_is_not_lost_for_the_rest_of_it",
+    not_simulated=_PROCESS,
+)
+def bookies_are_observed_between_rounds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found at the beginning of a round holds to its end."""
+
+    async def never(self: LedgerAudits) -> None:
+        return
+
+    monkeypatch.setattr(LedgerAudits, "observe_always", never)
+
+
+@mutant(
+    rule=33,
+    caught_by=f"{_WORKER}::test_rule_33_a_switch_thrown_during_a_repair_stops_it_after_the_fragment",
+    not_simulated=_PROCESS,
+)
+def the_switch_is_read_before_the_work_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that has begun goes through all its ledgers although repair is switched off."""
+
+    async def never(self: WorkPool) -> None:
+        return
+
+    monkeypatch.setattr(WorkPool, "_follow_switch", never)
+
+
+@mutant(
+    rule=34,
+    caught_by=f"{_WORKER}::test_rule_34_a_worker_that_lost_its_lock_commits_nothing",
+    not_simulated=_PROCESS,
+)
+def machines_commit_without_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was paused beyond its session commits what it had begun."""
+
+    def unchecked(self: Guarded, effects: list[Effect]) -> list[Effect]:
+        return effects
+
+    monkeypatch.setattr(Guarded, "_checked", unchecked)
+
+
+@mutant(
+    rule=34,
+    caught_by=f"{_WORKER}::test_rule_34_work_ends_at_the_instant_the_session_may_have_ended",
+    slow=True,
+    not_simulated=_PROCESS,
+)
+def locks_are_lost_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker goes on until the server tells it that its lock is gone."""
+
+    async def told(self: Lease) -> None:
+        await self._gone()
+
+    monkeypatch.setattr(Lease, "lost", told)
+
+
+@mutant(
+    rule=34,
+    caught_by=f"{_AUDITOR}::test_rule_34_an_auditor_that_may_have_lost_the_leadership_marks_nothing",
+    not_simulated=_PROCESS,
+)
+def deposed_auditors_mark_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An auditor writes after its session may have ended."""
+    monkeypatch.setattr(LedgerAudits, "_refuse_without_leadership", lambda self: None)
+
+
+@mutant(
+    rule=35,
+    caught_by=f"{_WORKER}::test_rule_35_an_unrecoverable_ledger_blocks_no_other_and_waits_longer_each_time",
+    slow=True,
+    not_simulated=_PROCESS,
+)
+def failed_tasks_are_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that cannot be repaired stays at the front of the queue."""
+
+    async def keep(self: RepairTasks, *_: Any, **__: Any) -> None:
+        return
+
+    monkeypatch.setattr(RepairTasks, "set_aside", keep)
+
+
+@mutant(
+    rule=35,
+    caught_by="tests/unit/operator/test_recovery_seen.py::"
+    "test_rule_35_no_stored_time_keeps_a_job_from_a_ledger_for_longer_than_the_longest_back_off",
+    not_simulated=_PROCESS,
+)
+def stored_times_are_obeyed_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose clock is a year ahead parks a ledger for a year."""
+    monkeypatch.setattr(BackOffs, "not_before_ms", lambda self, task, **_: task.not_before_ms)
+
+
+@mutant(
+    rule=35,
+    caught_by=f"{_WORKER}::test_rule_35_an_unrecoverable_ledger_blocks_no_other_and_waits_longer_each_time",
+    not_simulated=_PROCESS,
+)
+def pauses_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every failed repair costs the same short pause."""
+    monkeypatch.setattr(AutoRecoverySettings, "pause_ms", lambda self, failures: self.retry_first_ms)
+
+
+@mutant(
+    rule=37, caught_by=f"{_AUDITOR}::test_rule_37_reads_are_paced_and_few_at_a_time", not_simulated=_PROCESS
+)
+def settings_of_the_pace_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The auditor reads as fast as it can, whatever its settings say."""
+    monkeypatch.setattr(
+        AutoRecoverySettings,
+        "auditor_policy",
+        lambda self, lost_delay_ms: AuditorPolicy(
+            lost_delay_ms, self.open_grace_ms, reads_per_second=10**6, reads_in_flight_max=10**6
+        ),
+    )
+
+
+@mutant(
+    rule=47,
+    caught_by=(
+        f"{_AUDITOR}::test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_round_once_and_by_every_full_one"
+    ),
+    not_simulated=_PROCESS,
+)
+def a_comparison_lasts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was whole once is never compared again, in a full round neither."""
+    begin = LedgerAudits._begin
+
+    async def keep(self: LedgerAudits, **how: bool) -> Any:
+        compared = dict(self._compared)
+        this = await begin(self, **how)
+        self._compared, this.full = compared, False
+        return this
+
+    monkeypatch.setattr(LedgerAudits, "_begin", keep)
+
+
+@mutant(
+    rule=56,
+    caught_by=f"{_WORKER}::test_rule_56_what_is_marked_after_the_last_look_is_not_done_with_the_task",
+    not_simulated=_PROCESS,
+)
+def tasks_are_done_whatever_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repaired ledger's task is deleted with what an auditor has found in it meanwhile."""
+    settle = LockedRepair._settle
+
+    async def forget(self: LockedRepair, task: Any, result: LedgerResult) -> LedgerResult:
+        newest = await self._tasks.read(result.ledger_id)
+        return await settle(self, newest or task, result)
+
+    monkeypatch.setattr(LockedRepair, "_settle", forget)

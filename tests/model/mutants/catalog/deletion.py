@@ -1,0 +1,63 @@
+"""Mutants of deletion without recovery."""
+
+import pytest
+
+from daybook.client import deletion
+from daybook.core.ids import BookieId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.recovery.deletion import DeletionFence
+from daybook.core.recovery.fencing import FenceRound
+from tests.model.mutants.registry import mutant
+
+_CORE = "tests/unit/core/recovery/test_deletion.py::"
+_CLIENT = "tests/unit/client/test_deletion.py::"
+_NOT_DRAWN = "its bookies come back after any time, which a person must rule out before giving a ledger up"
+
+
+@mutant(
+    rule=61,
+    caught_by=_CORE + "test_rule_61_after_it_no_bookie_that_may_live_can_help_the_writer_to_a_quorum",
+    not_simulated=_NOT_DRAWN,
+)
+def one_fence_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever answers is fenced, and the others are not asked after."""
+    monkeypatch.setattr(FenceRound, "is_complete", lambda self: bool(self.fenced))
+
+
+@mutant(
+    rule=61,
+    caught_by=_CORE + "test_rule_61_a_registered_bookie_that_does_not_fence_stops_it",
+    not_simulated=_NOT_DRAWN,
+)
+def a_bookie_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence counts as loss, although the bookie is registered and may serve the writer."""
+    monkeypatch.setattr(DeletionFence, "_is_lost", lambda self, bookie: True)
+
+
+@mutant(
+    rule=61,
+    caught_by=_CORE
+    + "test_rule_61_a_bookie_that_is_away_is_waited_for_as_long_as_one_may_be_before_it_is_lost",
+    not_simulated=_NOT_DRAWN,
+)
+def a_bookie_that_restarts_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that is not registered at this moment counts as lost; its restart ends a second later."""
+
+    def is_away(self: DeletionFence, bookie: BookieId) -> bool:
+        return bookie in self._away_since_ms
+
+    monkeypatch.setattr(DeletionFence, "_is_lost", is_away)
+
+
+@mutant(
+    rule=61,
+    caught_by=_CLIENT + "test_rule_61_a_ledger_that_a_topic_names_is_kept_unless_it_is_forced",
+    not_simulated=_NOT_DRAWN,
+)
+def topics_are_not_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deletion tears a hole into the topic that has the ledger in its list."""
+
+    def let_pass(_metadata: LedgerMetadata) -> None:
+        return
+
+    monkeypatch.setattr(deletion, "_refuse_if_named", let_pass)

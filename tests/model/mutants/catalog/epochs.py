@@ -1,0 +1,74 @@
+"""Mutants of rule 58: disks that went back in time."""
+
+import pytest
+from daybook_bookie.identity import epoch
+
+from daybook.metadata.claim import Claim
+from tests.model.mutants.registry import mutant
+
+_DISKS = "the simulator's disks lose what was not synced, or everything; they are not set back"
+_TESTS = "tests/unit/bookie/identity/test_server_epoch.py"
+
+
+@mutant(
+    rule=58,
+    caught_by=f"{_TESTS}::test_rule_58_a_disk_that_went_back_vouches_for_nothing",
+    not_simulated=_DISKS,
+)
+def old_disks_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie starts as ever on disks that are behind ZooKeeper."""
+    monkeypatch.setattr(epoch.Age, "is_behind", lambda self, in_zookeeper: False)
+
+
+@mutant(
+    rule=58,
+    caught_by=f"{_TESTS}::test_rule_58_the_epoch_rises_with_what_is_written",
+    not_simulated=_DISKS,
+)
+def zookeeper_is_told_before_the_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The epoch is raised in ZooKeeper before it is durable, so that a crash looks like an old disk."""
+
+    def step(self: epoch.DiskEpoch) -> int:
+        self.age = epoch.Age(self.age.store + 1, self.age.store + 1)
+        return self.age.store
+
+    monkeypatch.setattr(epoch.DiskEpoch, "step", step)
+
+
+@mutant(
+    rule=58,
+    caught_by=f"{_TESTS}::test_rule_58_a_copy_that_was_made_while_the_bookie_ran_is_found_after_its_orderly_stop",
+    not_simulated=_DISKS,
+)
+def writing_raises_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a start does."""
+    monkeypatch.setattr(epoch.EpochKeeper, "look", lambda self, at_last=False: None)
+
+
+@mutant(
+    rule=58,
+    caught_by=f"{_TESTS}::test_rule_58_marks_and_epoch_are_of_one_claim",
+    not_simulated=_DISKS,
+)
+def old_disks_are_marked_without_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written to the process with the right disks after the list is missed."""
+
+    async def commit(self: Claim) -> None:
+        await self._store.multi([self.disks.operation(self.incarnation)])
+        self.disks.done()
+
+    monkeypatch.setattr(Claim, "commit_epoch", commit)
+
+
+@mutant(
+    rule=57,
+    caught_by=f"{_TESTS}::test_rule_57_a_process_whose_directories_were_copied_and_started_elsewhere_stops",
+    not_simulated=_DISKS,
+)
+def copies_of_the_directories_are_the_bookie_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who registers does not look whether another process has started on the same cookie since."""
+
+    async def never(self: object) -> bool:
+        return False
+
+    monkeypatch.setattr("daybook.metadata.epoch_node.EpochNode.is_foreign", never)

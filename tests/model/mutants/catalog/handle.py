@@ -1,0 +1,41 @@
+"""Mutants of a writer's handle in the client."""
+
+import asyncio
+
+import pytest
+
+from daybook.client.ledger import Ledger, _Waiting
+from daybook.core.errors import DaybookError
+from daybook.core.writer.writer import LedgerWriter
+from tests.model.mutants.catalog.swarms import SHIPPED
+from tests.model.mutants.registry import mutant
+
+
+@mutant(
+    rule=11,
+    caught_by="tests/unit/client/test_ledger_handle.py::test_rule_11_a_bookie_that_sees_the_close_first_does_not_make_it_fail",
+)
+def a_handle_that_ends_gives_its_close_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Why: the close may have landed, and the bookie that refuses an entry may have refused it for that very reason."
+    monkeypatch.setattr(LedgerWriter, "is_closing", False)
+
+
+@mutant(
+    rule=60,
+    caught_by="tests/unit/client/test_append_order.py::test_rule_60_a_new_append_does_not_overtake_one_that_was_just_let_in",
+    swarm=SHIPPED,
+)
+def who_waits_appends_when_the_loop_comes_to_him(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waited for room is only woken; until he runs, another append finds nobody waiting and goes first."""
+
+    def append(self: Ledger, waiting: _Waiting) -> None:
+        try:
+            waiting.admitted.set_result(self._append(waiting.entries, waiting.entry_ids))
+        except DaybookError as error:
+            waiting.admitted.set_exception(error)
+
+    def wake(self: Ledger, *, all_at_once: bool = False) -> None:
+        if self._waiting and (all_at_once or self._ended is not None or self._has_room):
+            asyncio.get_running_loop().call_soon(append, self, self._waiting.popleft())
+
+    monkeypatch.setattr(Ledger, "_admit", wake)

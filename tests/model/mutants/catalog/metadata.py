@@ -1,0 +1,321 @@
+"""The metadata layer without its rules, one at a time."""
+
+import math
+import time
+from typing import Any
+
+import pytest
+
+from daybook.core.errors import MetadataError, MetadataUnavailableError
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.metadata import bookies, lease, ledgers, registration, tasks, tree
+from daybook.metadata.store import kazoo_session, read_ahead, resolving
+from daybook.metadata.store.store import Versioned
+from daybook.runtime.clock import monotonic_s
+from tests.model.mutants.catalog.swarms import LOST_ANSWERS
+from tests.model.mutants.registry import mutant
+
+_ZOOKEEPER = "it is in the client of ZooKeeper; the simulator has a metadata service of its own"
+
+LOST_REPLIES = "tests/unit/metadata/test_lost_replies.py"
+LEDGERS = "tests/unit/metadata/test_ledgers.py"
+
+
+@mutant(
+    rule=28,
+    caught_by=f"{LEDGERS}::test_rule_28_a_listing_that_cannot_be_completed_is_an_error_never_a_shorter_list",
+    not_simulated=_ZOOKEEPER,
+)
+def a_directory_that_cannot_be_listed_counts_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing error gives a shorter list."""
+    listed = tree.list_directory
+
+    async def swallow(*arguments: Any) -> tuple[str, ...]:
+        try:
+            return await listed(*arguments)
+        except MetadataError:
+            return ()
+        except MetadataUnavailableError:
+            return ()
+
+    monkeypatch.setattr(tree, "list_directory", swallow)
+
+
+@mutant(
+    rule=28,
+    caught_by=f"{LEDGERS}::test_rule_28_a_ledger_that_cannot_be_read_ends_the_walk_and_a_deleted_one_does_not",
+    not_simulated=_ZOOKEEPER,
+)
+def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read error during a walk leaves the ledger out."""
+    read = ledgers.LedgerManager._read_if_there
+
+    async def swallow(self: Any, ledger_id: int) -> Any:
+        try:
+            return await read(self, ledger_id)
+        except MetadataUnavailableError:
+            return None
+
+    monkeypatch.setattr(ledgers.LedgerManager, "_read_if_there", swallow)
+
+
+@mutant(
+    rule=29,
+    caught_by="tests/unit/metadata/test_bookies.py::test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used_once",
+    slow=True,
+    not_simulated=_ZOOKEEPER,
+)
+def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replacement is authorised while the old bookie is still there."""
+
+    async def agree(_self: Any, _bookie: str) -> None:
+        return None
+
+    monkeypatch.setattr(bookies.BookieDirectory, "_refuse_if_registered", agree)
+
+
+@mutant(
+    rule=33,
+    caught_by="tests/unit/metadata/test_tasks.py::test_rule_33_repair_is_switched_off_and_on_for_all",
+    slow=True,
+    not_simulated=_ZOOKEEPER,
+)
+def the_disable_flag_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers go on although repair is switched off."""
+
+    async def never(_self: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(tasks.RepairTasks, "disabled", never)
+
+
+@mutant(
+    rule=34,
+    caught_by="tests/unit/metadata/test_tasks.py::test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be",
+    not_simulated=_ZOOKEEPER,
+)
+def a_lease_is_held_until_its_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner goes on after its session may have ended, as long as nobody told it."""
+
+    async def until_told(self: Any, session_id: int) -> None:
+        while self.session.session_id == session_id:
+            await self.session_changed(self.session)
+
+    monkeypatch.setattr(resolving.ResolvingStore, "session_doubtful", until_told)
+
+
+@mutant(
+    rule=35,
+    caught_by="tests/unit/metadata/test_tasks.py::test_rule_35_a_ledger_set_aside_keeps_its_task_until_there_is_something_new",
+    not_simulated=_ZOOKEEPER,
+)
+def a_ledger_that_cannot_be_repaired_stays_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unrecoverable ledger is not set aside."""
+
+    async def nothing(_self: Any, _task: Any, *, until_ms: int, why: str) -> None:
+        return None
+
+    monkeypatch.setattr(tasks.RepairTasks, "set_aside", nothing)
+
+
+@mutant(
+    rule=37,
+    caught_by=f"{LEDGERS}::test_rule_37_metadata_of_many_ledgers_is_read_a_bounded_number_at_a_time",
+    not_simulated=_ZOOKEEPER,
+)
+def all_ledgers_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk reads a whole page at once."""
+    monkeypatch.setattr(read_ahead, "READS_IN_FLIGHT_MAX", math.inf)
+
+
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_a_create_whose_reply_was_lost_is_recognised_as_own",
+    swarm=LOST_ANSWERS,
+)
+def own_creates_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry takes its own create for somebody else's."""
+
+    async def never(*_arguments: Any, **_more: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(resolving.ResolvingStore, "_is_own", never)
+
+
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_another_ones_node_is_not_taken_for_own",
+    swarm=LOST_ANSWERS,
+)
+def any_node_found_by_a_retry_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry takes somebody else's create for its own."""
+
+    async def always(*_arguments: Any, **_more: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(resolving.ResolvingStore, "_is_own", always)
+
+
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_a_lock_taken_by_another_task_of_the_same_session_is_not_taken_for_own",
+    not_simulated=_ZOOKEEPER,
+)
+def leases_carry_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two owners within one session write the same bytes."""
+    monkeypatch.setattr(lease, "_lease_data", lambda _holder: b'{"holder": "w", "token": "t"}')
+
+
+@mutant(
+    rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_a_sequence_node_is_made_once", not_simulated=_ZOOKEEPER
+)
+def sequence_nodes_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry makes a second sequence node."""
+
+    async def none(*_arguments: Any) -> None:
+        return None
+
+    monkeypatch.setattr(resolving.ResolvingStore, "_find_sequence_node", none)
+
+
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_another_ones_put_is_not_taken_for_own",
+    swarm=LOST_ANSWERS,
+)
+def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry takes somebody else's put for its own."""
+
+    async def always(*_arguments: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(resolving.ResolvingStore, "_holds_put", always)
+
+
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_a_put_whose_reply_was_lost_is_recognised_as_own",
+    not_simulated="a machine that is told of a conflict reads again, and finds its own change",
+)
+def own_puts_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry takes its own put for somebody else's."""
+
+    async def never(*_arguments: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(resolving.ResolvingStore, "_holds_put", never)
+
+
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_a_multi_is_recognised_by_what_it_created_or_put",
+    swarm=LOST_ANSWERS,
+)
+def own_multis_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry takes its own multi for somebody else's."""
+
+    async def never(*_arguments: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(resolving.ResolvingStore, "_holds_multi", never)
+
+
+@mutant(
+    rule=42,
+    caught_by=f"{LOST_REPLIES}::test_rule_42_an_owner_whose_session_ended_never_deletes_his_successors_node",
+    not_simulated=_ZOOKEEPER,
+)
+def a_release_is_bound_to_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A former owner deletes whatever node is there now."""
+    delete = resolving.ResolvingStore.delete
+
+    async def anyhow(self: Any, path: str, version: int | None = None, **_more: Any) -> None:
+        await delete(self, path, version)
+
+    monkeypatch.setattr(resolving.ResolvingStore, "delete", anyhow)
+
+
+@mutant(
+    rule=42,
+    caught_by="tests/unit/metadata/test_bookies.py::test_rule_42_a_bookie_registers_again_after_its_session_expired",
+    not_simulated=_ZOOKEEPER,
+)
+def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie whose session expired stays off the list."""
+
+    async def nothing(_self: Any) -> None:
+        return None
+
+    monkeypatch.setattr(registration.Registration, "_keep", nothing)
+
+
+@mutant(
+    rule=46,
+    caught_by="tests/unit/metadata/test_tasks.py::test_rule_46_a_lease_is_over_when_the_machine_slept_past_its_session",
+    not_simulated="no machine of the simulator sleeps",
+)
+def leases_are_judged_by_a_clock_that_sleeps_with_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a lease is certain is asked of Python's monotonic clock, which stands still in a suspension."""
+    monkeypatch.setattr(lease, "monotonic_s", time.monotonic)
+
+
+@mutant(
+    rule=46,
+    caught_by="tests/unit/metadata/test_zookeeper.py::test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent",
+    not_simulated=_ZOOKEEPER,
+)
+def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session's life is counted from when an answer came, not from when its request was sent."""
+    answered = kazoo_session.SessionClient.answered
+
+    def late(self: Any, session_id: int, sent: float) -> None:
+        answered(self, session_id, monotonic_s())
+
+    monkeypatch.setattr(kazoo_session.SessionClient, "answered", late)
+
+
+@mutant(
+    rule=46,
+    caught_by="tests/unit/metadata/test_zookeeper.py::test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending",
+    not_simulated=_ZOOKEEPER,
+)
+def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to an early ping is taken for that to the last one sent."""
+    send = kazoo_session.SessionConnection._send_ping
+
+    def overwrite(self: Any, connect_timeout: float) -> None:
+        send(self, connect_timeout)
+        under_way, latest = len(self._pings_sent), self._pings_sent[-1]
+        self._pings_sent.clear()
+        self._pings_sent.extend([latest] * under_way)
+
+    monkeypatch.setattr(kazoo_session.SessionConnection, "_send_ping", overwrite)
+
+
+@mutant(
+    rule=46,
+    caught_by="tests/unit/metadata/test_zookeeper.py::test_rule_46_a_cut_off_owner_is_in_doubt_before_others_see_its_node_go",
+    slow=True,
+    not_simulated=_ZOOKEEPER,
+)
+def a_session_is_counted_on_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session's certain life is taken for twice what the server grants."""
+    monkeypatch.setattr(kazoo_session, "SESSION_MARGIN", -1.0)
+
+
+@mutant(
+    rule=53,
+    caught_by=f"{LEDGERS}::test_rule_53_an_open_ledger_is_attached_for_writing_once",
+    slow=True,
+    swarm=LOST_ANSWERS,
+)
+def an_attach_is_written_whatever_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attach is a plain write instead of a compare-and-set."""
+
+    async def write(
+        self: Any, current: Any, new: LedgerMetadata, *, timeout_s: float | None = None
+    ) -> Versioned[LedgerMetadata]:
+        path = self._layout.ledger(new.ledger_id)
+        return Versioned(new, await self._store.put(path, new.to_json(), None, timeout_s=timeout_s))
+
+    monkeypatch.setattr(ledgers.LedgerManager, "cas", write)

@@ -1,0 +1,38 @@
+"""Mutants of a reader: how it keeps up with a ledger that goes on."""
+
+import pytest
+
+from daybook.core.effects import Effect
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.reader.lac import LacReader
+from daybook.core.reader.view import LedgerView
+from tests.model.mutants.registry import mutant
+
+
+@mutant(
+    rule=59,
+    caught_by="tests/unit/core/reader/test_lac.py::test_rule_59_a_refresh_asks_the_ensemble_that_metadata_names_now",
+)
+def a_refresh_trusts_the_metadata_of_the_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bookies of the ensemble that was current when the ledger was opened are asked, and metadata is not."""
+    ask = LacReader._ask
+
+    def start(self: LacReader) -> list[Effect]:
+        return ask(self)
+
+    monkeypatch.setattr(LacReader, "start", start)
+
+
+@mutant(
+    rule=59,
+    caught_by="tests/unit/core/reader/test_ledger_view.py::test_rule_59_what_one_part_finds_out_the_next_one_begins_with",
+    not_simulated="a read that meets an old ensemble looks at the metadata by itself, only later",
+)
+def what_a_part_finds_out_stays_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each read of a reader that was opened long ago begins with the old ensembles again."""
+
+    def only_a_close(self: LedgerView, metadata: LedgerMetadata) -> None:
+        if metadata.is_closed:
+            self.metadata, self.last_add_confirmed = metadata, metadata.last_entry
+
+    monkeypatch.setattr(LedgerView, "_learn_metadata", only_a_close)

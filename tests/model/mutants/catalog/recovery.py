@@ -1,0 +1,237 @@
+"""Mutants of recovery: each takes out one thing that keeps a ledger from closing short or differently."""
+
+import pytest
+
+from daybook.core.effects import RecoveryFailed
+from daybook.core.errors import Code, RecoveryFailedError
+from daybook.core.events import FenceAnswered, ReadAnswered
+from daybook.core.ids import MAX_ID, NO_ENTRY, EntryId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.quorum import Quorum
+from daybook.core.recovery import recovery, write_back
+from daybook.core.recovery.evidence import EvidenceWindow, _Testimony
+from daybook.core.recovery.fencing import FenceRound
+from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.recovery.write_back import WriteBack
+from tests.model.mutants.catalog.swarms import CLOSES, LOST_DISKS, STRIPED
+from tests.model.mutants.registry import mutant
+
+_EVIDENCE = "tests/unit/core/recovery/test_recovery_evidence.py::"
+_WRITE_BACK = "tests/unit/core/recovery/test_write_back.py::"
+_CLOSE = "tests/unit/core/recovery/test_recovery_close.py::"
+
+
+@mutant(
+    rule=1,
+    caught_by=f"{_EVIDENCE}test_rule_01_the_fenced_writer_can_complete_nothing_whatever_subset_answered",
+    swarm=STRIPED,
+)
+def one_ack_quorum_of_fences_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Qf bookies of the whole ensemble count as coverage, instead of Qf of every write set."""
+
+    def is_complete(self: FenceRound) -> bool:
+        return self.fenced.bit_count() >= self._quorum.coverage
+
+    monkeypatch.setattr(FenceRound, "is_complete", is_complete)
+
+
+@mutant(rule=1, caught_by=f"{_EVIDENCE}test_rule_01_recovery_goes_on_only_when_no_ack_quorum_is_left")
+def every_bookie_must_be_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coverage asks for the whole ensemble, so that one dead bookie blocks recovery."""
+
+    def is_complete(self: FenceRound) -> bool:
+        return self.fenced == (1 << len(self._fragment.bookies)) - 1
+
+    monkeypatch.setattr(FenceRound, "is_complete", is_complete)
+
+
+@mutant(rule=2, caught_by=f"{_EVIDENCE}test_rule_02_recovery_reads_fence")
+def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery reads leave the bookie as it is."""
+    monkeypatch.setattr(recovery, "READS_FENCE", False)
+
+
+@mutant(rule=5, caught_by=f"{_EVIDENCE}test_rule_05_recovery_starts_at_the_last_fragment")
+def recovery_starts_at_the_bookies_lac(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start of the last fragment is ignored."""
+
+    def starting_point(self: FenceRound) -> tuple[EntryId, int]:
+        return max([(NO_ENTRY, 0), *self._lac_answers])
+
+    monkeypatch.setattr(FenceRound, "starting_point", starting_point)
+
+
+@mutant(rule=6, caught_by=f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
+def one_denial_ends_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single "not found" is believed."""
+    monkeypatch.setattr(EvidenceWindow, "_denials_needed", lambda _: 1)
+
+
+@mutant(rule=6, caught_by=f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
+def an_error_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that failed to answer counts like one that said "not found"."""
+
+    answer = EvidenceWindow.answer
+
+    def taken(self: EvidenceWindow, position: int, first: EntryId, answered: ReadAnswered) -> None:
+        if answered.code is not Code.OK:
+            answered = ReadAnswered(answered.bookie, answered.request_id, Code.OK, through=MAX_ID)
+        answer(self, position, first, answered)
+
+    monkeypatch.setattr(EvidenceWindow, "answer", taken)
+
+
+@mutant(rule=7, caught_by=f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
+def only_the_first_replica_is_asked_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read waits for the bookie that was asked first, however long."""
+    monkeypatch.setattr(LedgerRecovery, "_tick", lambda *_: None)
+
+
+@mutant(rule=7, caught_by=f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
+def write_back_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry counts only when every bookie of its write set has it."""
+
+    def is_confirmed(self: WriteBack, batch: write_back._Batch) -> bool:
+        return all(batch.acked >> position & 1 for position in batch.frames)
+
+    monkeypatch.setattr(WriteBack, "_is_confirmed", is_confirmed)
+
+
+@mutant(rule=8, caught_by=f"{_EVIDENCE}test_rule_08_with_an_ack_quorum_of_one_a_dead_bookie_refuses_recovery")
+def a_majority_is_enough_for_any_ack_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fence and absence are decided by a majority of the write set, whatever Qa is."""
+    monkeypatch.setattr(Quorum, "coverage", property(lambda quorum: quorum.write_quorum // 2 + 1))
+
+
+@mutant(
+    rule=9,
+    caught_by=f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close",
+)
+def ensemble_changes_never_reach_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The close leaves the spares out, so that no one would look for entries there."""
+
+    def closed_from(self: LedgerRecovery, metadata: LedgerMetadata) -> LedgerMetadata:
+        assert self._write_back is not None
+        return metadata.closed(self._write_back.recovered_to, self._write_back.length)
+
+    monkeypatch.setattr(LedgerRecovery, "_closed_from", closed_from)
+
+
+@mutant(
+    rule=9,
+    caught_by=f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close",
+)
+def a_spare_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ensemble change of recovery is written to the metadata before the close."""
+    step = LedgerRecovery.step
+
+    def stepped(self: LedgerRecovery, event: object) -> object:
+        before = len(self._write_back.changes) if self._write_back else 0
+        effects = step(self, event)  # type: ignore[arg-type]  # it is an Event
+        if self._write_back and len(self._write_back.changes) > before and self.started_with:
+            change = self._write_back.changes[-1]
+            named = self.started_with.with_ensemble(change.first_entry, change.length_before, change.bookies)
+            self._cas(named)
+            effects += self._take_out()
+        return effects
+
+    monkeypatch.setattr(LedgerRecovery, "step", stepped)
+
+
+@mutant(rule=10, caught_by=f"{_WRITE_BACK}test_rule_10_write_back_passes_the_fence")
+def write_back_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery's frames look like the writer's."""
+    monkeypatch.setattr(write_back, "WRITE_BACK_FLAGS", 0)
+
+
+@mutant(rule=11, caught_by=f"{_CLOSE}test_rule_11_the_loser_of_a_close_race_returns_the_winners_close")
+def the_loser_of_a_close_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery whose own end differs from the close that won reports an error."""
+    recovered = LedgerRecovery._recovered
+
+    def only_its_own(self: LedgerRecovery, metadata: LedgerMetadata) -> None:
+        if self._closing is not None and self._closing.last_entry != metadata.last_entry:
+            self.phase = recovery.Phase.DONE
+            self._out.append(RecoveryFailed(RecoveryFailedError("another end")))
+        else:
+            recovered(self, metadata)
+
+    monkeypatch.setattr(LedgerRecovery, "_recovered", only_its_own)
+
+
+@mutant(rule=12, caught_by=f"{_WRITE_BACK}test_rule_12_write_back_keeps_the_lac_that_recovery_started_from")
+def the_lac_rises_during_write_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames of recovery carry what it has recovered so far as the LAC."""
+    monkeypatch.setattr(WriteBack, "_frame_lac", lambda self: (self.recovered_to, self.length))
+
+
+@mutant(rule=12, caught_by=f"{_WRITE_BACK}test_rule_12_a_tail_reader_sees_no_entry_beyond_the_final_close")
+def the_lac_rises_for_readers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, seen by a tailing reader."""
+    monkeypatch.setattr(WriteBack, "_frame_lac", lambda self: (self.recovered_to, self.length))
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_EVIDENCE}test_rule_29_a_limbo_bookie_counts_for_the_fence_but_not_for_the_lac_or_for_absence",
+    swarm=LOST_DISKS,
+)
+def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that lost its disk proves that an entry was never written."""
+
+    def denies(self: _Testimony, entry_id: EntryId) -> bool:
+        return self.speaks_for(entry_id) and entry_id not in self.present
+
+    monkeypatch.setattr(_Testimony, "denies", denies)
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_EVIDENCE}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed",
+    swarm=LOST_DISKS,
+)
+def limbo_lacs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The LAC that a bookie in limbo tells counts."""
+
+    def believing(self: FenceRound, event: FenceAnswered) -> None:
+        self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
+
+    monkeypatch.setattr(FenceRound, "_hear", believing)
+
+
+@mutant(rule=44, caught_by=f"{_EVIDENCE}test_rule_44_the_length_is_right_where_a_fragment_has_just_begun")
+def the_length_before_a_fragment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The length comes from the bookies alone, which know none where a fragment has just begun."""
+    starting_point = FenceRound.starting_point
+
+    def without_length(self: FenceRound) -> tuple[EntryId, int]:
+        lac, _ = starting_point(self)
+        return lac, max([(NO_ENTRY, 0), *self._lac_answers])[1]
+
+    monkeypatch.setattr(FenceRound, "starting_point", without_length)
+
+
+@mutant(
+    rule=56,
+    caught_by=f"{_CLOSE}test_a_change_of_the_fragment_under_recovery_is_never_overwritten",
+    swarm=CLOSES,
+)
+def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A close that met a conflict is repeated against the new version, whatever changed."""
+
+    def close_again(self: LedgerRecovery, metadata: LedgerMetadata, version: int) -> None:
+        self.version = version
+        assert self._closing is not None
+        self._cas(self._closing)
+
+    monkeypatch.setattr(LedgerRecovery, "_close_again", close_again)
+
+
+@mutant(
+    rule=56,
+    caught_by="tests/model/explore/test_metadata_races.py::test_rule_56_deletion_recovery_and_repair_notice_each_other",
+    swarm=CLOSES,
+)
+def a_close_undoes_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, in a race with a repair of an older fragment."""
+    a_close_overwrites_what_changed_meanwhile(monkeypatch)

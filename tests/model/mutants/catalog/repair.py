@@ -1,0 +1,180 @@
+"""Rules of repair, taken out one at a time."""
+
+from dataclasses import replace
+
+import pytest
+
+from daybook.core.audit.judgement import Findings, LedgerAudit, LedgerAuditor, OpenAction
+from daybook.core.effects import Effect, ReadLimbo
+from daybook.core.events import LimboCleared
+from daybook.core.ids import BookieId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.quorum import DENSE, Quorum
+from daybook.core.repair import plan as repair_plan
+from daybook.core.repair import repair as repair_module
+from daybook.core.repair.copy import PositionCopy
+from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
+from daybook.core.repair.repair import LedgerRepair, _Phase
+from tests.model.mutants.catalog.swarms import BY_HAND, EXPIRIES, LOST_DISKS, LOST_SUCCESSORS, REPAIRS
+from tests.model.mutants.registry import mutant
+
+_REPAIR = "tests/unit/core/repair/test_repair.py::"
+_RACES = "tests/unit/core/repair/test_repair_races.py::"
+_LIMBO = "tests/unit/core/repair/test_repair_limbo.py::"
+
+
+@mutant(rule=10, caught_by=f"{_REPAIR}test_rule_10_copies_pass_the_fence")
+def copies_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair's frames are sent as normal adds, which a fenced bookie refuses."""
+    monkeypatch.setattr(PositionCopy, "_flags", lambda self: 0)
+
+
+@mutant(rule=31, caught_by=f"{_RACES}test_rule_31_an_open_last_fragment_is_never_copied", swarm=REPAIRS)
+def open_fragments_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing stops a repair of the fragment that a writer may still write to, and auditors plan it."""
+    monkeypatch.setattr(LedgerRepair, "_why_not", lambda self: None)
+    audit = LedgerAuditor.audit
+
+    def plan_all(
+        self: LedgerAuditor, metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool
+    ) -> LedgerAudit:
+        found = audit(self, metadata, findings, grace_is_over=grace_is_over)
+        last = metadata.last_fragment
+        if metadata.is_closed or found.open_action is OpenAction.NONE:
+            return found
+        jobs = tuple(CopyJob(position, name, name) for position, name in enumerate(last.bookies))
+        return replace(found, plans=(RepairPlan((FragmentRepair(last.first_entry, jobs),)),))
+
+    monkeypatch.setattr(LedgerAuditor, "audit", plan_all)
+
+
+@mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_metadata_changes_only_after_the_copies")
+def metadata_before_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A successor is named without waiting for its copies."""
+    monkeypatch.setattr(PositionCopy, "done", property(lambda self: True))
+
+
+@mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_every_striped_position_gets_the_very_bytes_of_its_stripe")
+def copies_ignore_the_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A successor gets every entry of the fragment rather than its position's share."""
+    monkeypatch.setattr(repair_plan, "stripe_of", lambda quorum, position: DENSE)
+
+
+@mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_no_bookie_is_named_twice_in_a_fragment", swarm=REPAIRS)
+def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan names whoever is there as the successor, and a repair does not look whether the fragment names him already."""
+    monkeypatch.setattr(repair_module, "why_obsolete", lambda metadata, repair: None)
+
+    def anyone(
+        self: LedgerAuditor,
+        quorum: Quorum,
+        ensemble: tuple[BookieId, ...],
+        positions: set[int],
+        findings: Findings,
+    ) -> tuple[BookieId, ...]:
+        there = sorted(findings.registered.keys() - findings.lost - {ensemble[p] for p in positions})
+        changed = list(ensemble)
+        for position in positions:
+            changed[position] = there[int(self._rng.random() * len(there))]
+        return tuple(changed)
+
+    monkeypatch.setattr(LedgerAuditor, "_replace", anyone)
+
+
+@mutant(
+    rule=34,
+    caught_by=f"{_RACES}test_rule_34_a_worker_whose_lock_is_lost_stops_at_once",
+    swarm=EXPIRIES,
+)
+def workers_go_on_without_their_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair does not stop when its worker's session is over."""
+    monkeypatch.setattr(LedgerRepair, "_lock_lost", lambda self: [])
+
+
+@mutant(
+    rule=56,
+    caught_by=f"{_RACES}test_rule_56_another_repair_of_the_same_fragment_wins_and_this_one_stops",
+    swarm=BY_HAND,
+)
+def conflicts_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a conflict the compare-and-set is repeated whatever the fragment has become."""
+    monkeypatch.setattr(LedgerRepair, "_why_changed", lambda self, before: None)
+
+
+@mutant(
+    rule=56,
+    caught_by=f"{_RACES}test_rule_56_a_deletion_during_a_copy_without_a_change_of_its_own_is_noticed",
+)
+def refills_end_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair that changes no metadata does not look at it in the end either."""
+    monkeypatch.setattr(LedgerRepair, "_confirm", LedgerRepair._finish)
+
+
+@mutant(
+    rule=47,
+    caught_by=f"{_RACES}test_rule_47_a_removal_by_the_successor_itself_makes_the_copy_begin_again",
+    swarm=REPAIRS,
+)
+def copies_outlive_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a conflict on a closed ledger the successor is named without a new copy."""
+    monkeypatch.setattr(LedgerRepair, "_after_conflict", LedgerRepair._cas_again)
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_LIMBO}test_rule_29_a_successor_wiped_before_it_is_named_is_copied_again",
+    swarm=LOST_SUCCESSORS,
+)
+def successors_may_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A successor's boot id is not compared, so a disk lost before it is named goes unnoticed."""
+    monkeypatch.setattr(repair_module, "_restarted", lambda boot_ids: False)
+
+
+@mutant(rule=29, caught_by=f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo")
+def nonce_is_read_after_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark's nonce is read when the copies are done, so it may be that of a later loss."""
+    confirm = LedgerRepair._confirm
+
+    def late(self: LedgerRepair) -> list[Effect]:
+        if self._nonce is not None:
+            return confirm(self)
+        return self._ask(_Phase.READ_NONCE, lambda number: ReadLimbo(self._limbo_bookie(), number))
+
+    monkeypatch.setattr(LedgerRepair, "start", LedgerRepair._next_fragment)
+    monkeypatch.setattr(LedgerRepair, "_confirm", late)
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo",
+    swarm=LOST_DISKS,
+)
+def refused_clearing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair whose nonce no longer stands says that limbo has ended."""
+
+    def cleared(self: LedgerRepair, event: LimboCleared) -> list[Effect]:
+        return self._finish()
+
+    monkeypatch.setattr(LedgerRepair, "_limbo_cleared", cleared)
+
+
+@mutant(
+    rule=29,
+    caught_by=f"{_LIMBO}test_rule_29_limbo_never_ends_before_the_ledger_is_closed",
+    swarm=LOST_DISKS,
+)
+def limbo_ends_for_open_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limbo is cleared although a writer or a recovery may still depend on what the bookie lost."""
+    monkeypatch.setattr(LedgerRepair, "_why_not", lambda self: None)
+    audit = LedgerAuditor.audit
+
+    def plan_all(
+        self: LedgerAuditor, metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool
+    ) -> LedgerAudit:
+        found = audit(self, metadata, findings, grace_is_over=grace_is_over)
+        here = sorted(findings.limbo & findings.registered.keys() & metadata.bookies())
+        if metadata.is_closed or not here:
+            return found
+        return replace(found, plans=(RepairPlan((), clear_limbo=here[0]),))
+
+    monkeypatch.setattr(LedgerAuditor, "audit", plan_all)

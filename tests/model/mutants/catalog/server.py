@@ -1,0 +1,348 @@
+"""Mutants of the bookie's server: what rests on the order in which its parts are called."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from daybook_bookie.disk import watch as disk_watch
+from daybook_bookie.identity import boot
+from daybook_bookie.identity.rollback import RollBackGuard
+from daybook_bookie.journal.journal import Journal
+from daybook_bookie.journal.records import Record, RecordKind, frame_record
+from daybook_bookie.journal.thread import Barrier, JournalThread
+from daybook_bookie.service.append import AppendStream, MessageItem
+from daybook_bookie.service.fencing import Fencer
+from daybook_bookie.service.ledgers import Known, LedgerTable
+from daybook_bookie.service.reads import Reads
+from daybook_bookie.upkeep import gc
+
+from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.errors import Code
+from daybook.core.format.frame import Buffer, FrameHeader, decode_header
+from tests.model.mutants.registry import mutant
+
+_SERVER = "it is in the bookie's server; the simulator has a bookie of its own around the core"
+_NEVER_BACK = "the simulator's metadata store never goes back in time"
+
+APPEND = "tests/unit/bookie/service/test_server_append.py::"
+FENCE = "tests/unit/bookie/service/test_server_fence.py::"
+READS = "tests/unit/bookie/service/test_server_reads.py::"
+GC = "tests/unit/bookie/upkeep/test_server_gc.py::"
+BOOT = "tests/unit/bookie/identity/test_server_boot.py::"
+SPACE = "tests/unit/bookie/upkeep/test_server_space.py::"
+ROLLBACK = "tests/unit/bookie/identity/test_server_rollback.py::"
+
+
+@mutant(rule=2, caught_by=FENCE + "test_rule_02_a_recovery_read_fences", slow=True, not_simulated=_SERVER)
+def recovery_reads_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery read is served like any other."""
+    admit = Reads._admit
+
+    def without_fence(self: Reads, request: Any) -> Code:
+        request.fence = False
+        return admit(self, request)
+
+    monkeypatch.setattr(Reads, "_admit", without_fence)
+
+
+@mutant(
+    rule=3,
+    caught_by=FENCE + "test_rule_03_a_ledger_that_was_never_seen_is_created_and_fenced",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fence of a ledger that the bookie does not know is answered and forgotten."""
+    fence = Fencer._fence
+
+    def only_known(self: Fencer, ledger_id: int, key: str) -> Any:
+        with self._table.lock:
+            known = self._table.find(ledger_id)
+        if known is None:
+            return Code.OK, LacAnswer(-1, 0, limbo=False, fenced=True)
+        return fence(self, ledger_id, key)
+
+    monkeypatch.setattr(Fencer, "_fence", only_known)
+
+
+@mutant(
+    rule=4,
+    caught_by=FENCE + "test_rule_04_a_fence_is_answered_only_when_it_is_durable",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def fences_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fence is answered while its record is still queued."""
+    monkeypatch.setattr(Barrier, "wait", lambda self, timeout_s: Code.OK)
+
+
+@mutant(
+    rule=20,
+    caught_by=GC + "test_rule_20_a_writer_of_a_deleted_and_collected_ledger_writes_no_more",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def writers_stay_attached_to_deleted_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collection leaves the ledger's object, and with it the attachments, in place."""
+    monkeypatch.setattr(LedgerTable, "forget", lambda self, ledger_id: None)
+
+
+@mutant(
+    rule=22,
+    caught_by=APPEND + "test_rule_22_deferred_frames_are_answered_at_once_and_a_force_after_the_sync",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def forces_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A force is answered while deferred frames are still queued."""
+    monkeypatch.setattr(Barrier, "wait", lambda self, timeout_s: Code.OK)
+
+
+@mutant(
+    rule=23,
+    caught_by=APPEND + "test_rule_23_nothing_is_answered_before_the_sync",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def answers_come_when_a_message_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame is answered as soon as the journal thread may see it."""
+    put = JournalThread.put
+
+    def put_and_answer(self: JournalThread, item: Any) -> None:
+        put(self, item)
+        if isinstance(item, MessageItem):
+            stream, frames, item.frames = item._stream, item.frames, []
+            stream.decide(item.message, frames, Code.OK)
+            stream.send_answers()
+
+    monkeypatch.setattr(JournalThread, "put", put_and_answer)
+
+
+@mutant(
+    rule=23,
+    caught_by=APPEND + "test_rule_23_a_failed_sync_stops_the_bookie_without_an_answer",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def failed_syncs_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal goes on after a failed fsync."""
+    monkeypatch.setattr(Journal, "_fail", lambda self, what, error: None)
+
+
+@mutant(
+    rule=26,
+    caught_by=READS + "test_rule_26_a_damaged_entry_is_named_and_never_left_out",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged entry is answered as if it had never been stored."""
+    monkeypatch.setattr("daybook_bookie.service.reads._add_damaged", lambda ranges, entry: None)
+
+
+@mutant(
+    rule=28,
+    caught_by=GC + "test_rule_28_a_listing_that_leaves_a_ledger_out_deletes_nothing",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def listings_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a listing leaves out is deleted without a direct read."""
+    monkeypatch.setattr(gc.Collector, "_is_certainly_gone", lambda self, ledger_id: True)
+
+
+@mutant(
+    rule=62,
+    caught_by=ROLLBACK + "test_rule_62_nothing_is_collected_after_zookeeper_went_back",
+    slow=True,
+    not_simulated=_NEVER_BACK,
+)
+def metadata_is_believed_whatever_the_counter_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody holds what is here against the counter of ids."""
+    monkeypatch.setattr(RollBackGuard, "judge", lambda self, highest_held, next_id: None)
+
+
+@mutant(
+    rule=62,
+    caught_by=ROLLBACK + "test_rule_62_new_ledgers_that_lift_the_counter_and_a_restart_change_nothing",
+    slow=True,
+    not_simulated=_NEVER_BACK,
+)
+def a_roll_back_is_kept_in_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart forgets that ZooKeeper went back, once the counter has passed the proof."""
+    monkeypatch.setattr(RollBackGuard, "_read", lambda self: None)
+
+
+@mutant(
+    rule=62,
+    caught_by=ROLLBACK + "test_rule_62_forged_fences_set_nothing_off",
+    slow=True,
+    not_simulated=_NEVER_BACK,
+)
+def a_mere_fence_proves_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can open a connection stops the collection, by one fence."""
+    known = LedgerTable.known
+
+    def all_of_it(self: LedgerTable) -> Known:
+        found = known(self)
+        return found._replace(highest_proved=max(found.ledger_ids, default=-1))
+
+    monkeypatch.setattr(LedgerTable, "known", all_of_it)
+
+
+@mutant(
+    rule=3,
+    caught_by=FENCE + "test_rule_03_a_fence_of_a_ledger_that_came_to_be_meanwhile_is_kept",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def what_happened_since_the_counter_was_read_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector drops the fence of a ledger that was created, and recovered, after it looked."""
+    monkeypatch.setattr(LedgerTable, "adds_counted", lambda self, ledger_id: 0)
+
+
+@mutant(
+    rule=29,
+    caught_by=BOOT + "test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def replacements_vouch_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replaced bookie starts without limbo marks."""
+    monkeypatch.setattr(boot._Boot, "_mark_limbo", lambda self, storage: None)
+
+
+@mutant(
+    rule=29,
+    caught_by=BOOT + "test_rule_29_an_old_copy_of_the_directories_is_refused_after_a_replacement",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def incarnations_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any directory with the right name fits, however old."""
+    monkeypatch.setattr(boot._Boot, "_is_one_incarnation", lambda self, found, registered: True)
+
+
+@mutant(rule=30, caught_by=SPACE + "test_rule_30_hysteresis", not_simulated=_SERVER)
+def space_has_no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writable again as soon as usage falls below the full mark."""
+    monkeypatch.setattr(disk_watch, "_may_become_writable", lambda ratio, limits: ratio < limits.full)
+
+
+@mutant(
+    rule=30,
+    caught_by=SPACE + "test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def space_keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read-only bookie refuses recovery's frames, too."""
+    monkeypatch.setattr(LedgerTable, "_refuses_for_space", lambda self, header: Code.READ_ONLY)
+
+
+@mutant(
+    rule=43,
+    caught_by=FENCE + "test_rule_43_an_add_in_the_journal_queue_is_found_by_whoever_comes_later",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An accepted frame becomes readable only after its sync."""
+    cache: Callable[[LedgerTable, FrameHeader, Buffer], Record] = LedgerTable.cache_frame
+    settle = MessageItem.settle
+
+    def later(self: LedgerTable, header: FrameHeader, frame: Buffer) -> Record:
+        return frame_record(frame)
+
+    def settle_and_cache(self: MessageItem, code: Code) -> AppendStream:
+        table = self._stream.shared.table
+        with table.lock:
+            for record in self.records:
+                if record.kind is RecordKind.FRAME:
+                    cache(table, decode_header(record.body), record.body)
+        return settle(self, code)
+
+    monkeypatch.setattr(LedgerTable, "cache_frame", later)
+    monkeypatch.setattr(MessageItem, "settle", settle_and_cache)
+
+
+@mutant(
+    rule=47,
+    caught_by=GC + "test_rule_47_an_add_since_the_metadata_was_read_keeps_everything",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def removals_do_not_look_for_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Surplus replicas go even if the ledger was added to since its metadata was read."""
+    monkeypatch.setattr(LedgerTable, "adds_counted", lambda self, ledger_id: 0)
+
+
+@mutant(
+    rule=49,
+    caught_by=APPEND + "test_rule_49_mixed_success_and_error_in_one_message",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def refusals_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused frame counts as decided, but its error is never sent."""
+    decide = AppendStream.decide
+
+    def always_ok(self: AppendStream, message: int, frames: list[int], code: Code) -> None:
+        decide(self, message, frames, Code.OK)
+
+    monkeypatch.setattr(AppendStream, "decide", always_ok)
+
+
+@mutant(
+    rule=54,
+    caught_by=APPEND + "test_rule_54_a_resend_is_answered_only_when_it_is_durable",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def resends_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame whose entries are in the cache already is answered without a sync."""
+    accept = AppendStream._accept
+
+    def skip_duplicates(
+        self: AppendStream, item: MessageItem, message: bytes, frames: Any, refused: Any
+    ) -> None:
+        cache = self.shared.table.storage.cache
+        with self.shared.table.lock:
+            known = [
+                index
+                for index, (header, _) in enumerate(frames)
+                if (hit := cache.next_from(header.ledger_id, header.first_entry)) is not None
+                and hit[0] == header.first_entry
+            ]
+        if len(known) == len(frames):
+            self.decide(item.message, known, Code.OK)
+            self.send_answers()
+            self.shared.budget.give_back(item.size_bytes)
+            # in order: what was sent before counts as durable as well
+            for number in list(self._answers._undecided):
+                self.decide(number, [0], Code.OK)
+            self.send_answers()
+        else:
+            accept(self, item, message, frames, refused)
+
+    monkeypatch.setattr(AppendStream, "_accept", skip_duplicates)
+
+
+@mutant(
+    rule=29,
+    caught_by="tests/unit/bookie/service/test_server_limbo.py::"
+    "test_rule_29_a_mark_that_is_flushed_while_marks_are_listed_is_listed",
+    slow=True,
+    not_simulated=_SERVER,
+)
+def marks_are_looked_for_in_the_store_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark that is flushed between two looks is met by neither."""
+    limbo_marks = LedgerTable.limbo_marks
+
+    def store_first(self: LedgerTable) -> dict[int, str]:
+        stored = self.storage.store.limbo_marks()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(self.storage.store), "limbo_marks", lambda _: stored)
+            return limbo_marks(self)
+
+    monkeypatch.setattr(LedgerTable, "limbo_marks", store_first)

@@ -1,0 +1,56 @@
+"""What the client that ships does around its machines, without its rules; seeds that run it have to notice."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from daybook.client.transport.append_stream import AppendStream
+from daybook.core.audit import judgement as audit_ledger
+from daybook.core.audit.judgement import Findings, Reason
+from daybook.core.format.intervals import IntervalSet
+from daybook.core.ids import BookieId
+from daybook.core.reader.lac import LacReader
+from daybook.core.reader.view import LedgerView
+from daybook.core.stream import StreamWindow
+from tests.model.mutants.catalog.swarms import LEAVING, SHIPPED
+from tests.model.mutants.registry import mutant
+
+
+@mutant(rule=49, swarm=SHIPPED)
+def an_append_stream_keeps_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was under way on a stream that ended is acknowledged by the answers of the next one."""
+    end = AppendStream._end
+
+    def keep(self: Any, task: asyncio.Task[None]) -> None:
+        window = self._window
+        self._window = StreamWindow()
+        end(self, task)
+        self._window = window
+
+    monkeypatch.setattr(AppendStream, "_end", keep)
+
+
+@mutant(rule=59, swarm=SHIPPED)
+def a_reader_keeps_the_metadata_of_its_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh takes what the reader knows of the ledger for what was read just now."""
+
+    def refresh(self: LedgerView, *, lenient: bool = False, **_more: Any) -> LacReader:
+        return LacReader(self.metadata, lenient=lenient, is_new=True)
+
+    monkeypatch.setattr(LedgerView, "refresh", refresh)
+
+
+@mutant(
+    rule=47,
+    caught_by="tests/unit/core/audit/test_audit_ledger.py::test_rule_47_that_a_bookie_leaves_hides_no_gap",
+    swarm=LEAVING,
+)
+def that_a_bookie_leaves_hides_its_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a bookie lacks that is to be decommissioned is not looked at."""
+    reasons = audit_ledger._reasons
+
+    def first(bookie: BookieId, findings: Findings, gap: IntervalSet | None) -> tuple[Reason, ...]:
+        return reasons(bookie, findings, gap)[:1]
+
+    monkeypatch.setattr(audit_ledger, "_reasons", first)

@@ -1,0 +1,87 @@
+"""Rules whose object is in a bookie's server or in ZooKeeper, taken out of the simulator's models of those.
+
+The mutants of the servers themselves are in `server.py`, `storage.py` and `metadata.py`; these show that a seed would
+notice if such a part broke its rule.
+"""
+
+import pytest
+
+from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.errors import Code
+from daybook.core.events import ForceAnswered
+from tests.model.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, RESTARTS, TWO_PROCESSES
+from tests.model.mutants.registry import mutant
+from tests.model.sim.auditing import Inspector, WorkerClient
+from tests.model.sim.bookie_calls import BookieCalls
+from tests.model.sim.bookie_gc import Collector
+from tests.model.sim.bookie_model import SimBookie
+from tests.model.sim.metadata_model import MetadataStore
+
+
+@mutant(rule=11)
+def compare_and_set_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version of a compare-and-set is dropped, so that every party overwrites the others."""
+    monkeypatch.setattr(MetadataStore, "_version_matches", staticmethod(lambda actual, expected: True))
+
+
+@mutant(rule=22, swarm=RESTARTS)
+def forces_are_answered_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie answers a force while deferred frames wait for their sync."""
+
+    def force(self: BookieCalls, ledger_id: int, request_id: int, reply: object) -> None:
+        assert callable(reply)
+        reply(ForceAnswered(self.name, request_id, Code.OK, self.boot_id))
+
+    monkeypatch.setattr(BookieCalls, "force", force)
+
+
+@mutant(rule=23)
+def bookies_answer_before_they_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame is answered when it is in memory."""
+    monkeypatch.setattr(BookieLedger, "may_ack_before_sync", lambda self, header: True)
+
+
+@mutant(rule=28)
+def listings_decide_what_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that a listing lacks is collected without a second look."""
+    confirmed = Collector._confirmed
+    monkeypatch.setattr(Collector, "_confirmed", lambda self, ledger, answer: confirmed(self, ledger, None))
+
+
+@mutant(rule=29, swarm=LOST_DISKS)
+def replaced_disks_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that lost its disk vouches for every ledger."""
+    monkeypatch.setattr(SimBookie, "_must_mark", lambda self, found: False)
+
+
+@mutant(rule=30)
+def full_bookies_keep_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read-only bookie refuses recovery's frames, too."""
+    monkeypatch.setattr(SimBookie, "_refuses_for_space", lambda self, header: self.read_only)
+
+
+@mutant(rule=34, swarm=EXPIRIES)
+def workers_outlive_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose session expired takes a new one and goes on with its repair."""
+    monkeypatch.setattr(WorkerClient, "session_expired", super(Inspector, Inspector).session_expired)
+
+
+@mutant(rule=57, swarm=TWO_PROCESSES)
+def registrations_do_not_compare_incarnations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old process registers again beside the cookie of its replacement, and takes first frames."""
+    monkeypatch.setattr(MetadataStore, "_was_replaced", lambda self, bookie, place: False)
+
+
+@mutant(rule=43)
+def frames_are_found_only_after_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame that waits for its sync is met by no fence and no read."""
+    monkeypatch.setattr(SimBookie, "_cache_frame", lambda self, ledger_id, entries: None)
+    durable = SimBookie._tell_durable
+
+    def cache_late(self: SimBookie, written: object) -> None:
+        entries = getattr(written, "entries", None)
+        if isinstance(entries, dict):
+            self.caches[written.ledger_id].update(entries)  # type: ignore[attr-defined]  # it is a FrameWritten
+        durable(self, written)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(SimBookie, "_tell_durable", cache_late)

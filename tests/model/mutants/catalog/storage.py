@@ -1,0 +1,333 @@
+"""Mutants of a bookie's storage: rules 23 to 27, 29, 30, 44 and 54."""
+
+from typing import Any
+
+import daybook_bookie.journal.format
+import daybook_bookie.journal.journal
+import daybook_bookie.store.checkpoint
+import daybook_bookie.store.ledger_record
+import daybook_bookie.store.store
+import pytest
+from daybook_bookie.disk.errors import CorruptStoreError, StorageFullError
+from daybook_bookie.identity.cookies import Start
+from daybook_bookie.journal.format import Position, file_name
+from daybook_bookie.journal.journal import Journal
+from daybook_bookie.journal.records import Record, fence_record
+from daybook_bookie.journal.replay import JournalReplay
+from daybook_bookie.service.reads import Walk
+from daybook_bookie.store import writing as store_write
+from daybook_bookie.store.entry_store import EntryStore, Space
+from daybook_bookie.store.reading import BlockReader
+from daybook_bookie.store.storage import Storage
+from daybook_bookie.store.store import Store
+from daybook_bookie.store.write_cache import WriteCache
+
+from daybook.core.format.frame import FrameHeader
+from daybook.core.ids import NO_ENTRY
+from tests.model.mutants.catalog.swarms import BROKEN_FLUSHES, DAMAGE, FAILED_SYNCS, FULL_JOURNALS, JOURNALS
+from tests.model.mutants.registry import mutant
+
+_STORAGE = "the simulator's disks have no pages of LMDB, no cookies and no second try after a failure"
+
+JOURNAL = "tests/unit/bookie/journal/test_journal.py::"
+STORE = "tests/unit/bookie/store/test_store.py::"
+REPLAY = "tests/unit/bookie/journal/test_journal_replay.py::"
+OPENING = "tests/unit/bookie/store/test_store_opening.py::"
+STORE_SPACE = "tests/unit/bookie/store/test_store_space.py::"
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Does nothing."""
+
+
+@mutant(
+    rule=23,
+    caught_by=JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good",
+    swarm=JOURNALS,
+)
+def syncs_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    "What was written is called durable, and answered, without a sync."
+
+    def sync(journal: Journal) -> Position:
+        journal.durable = journal.written
+        return journal.durable
+
+    monkeypatch.setattr(Journal, "sync", sync)
+
+
+@mutant(
+    rule=25,
+    caught_by=JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused",
+    swarm=DAMAGE,
+)
+def replays_believe_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The checksums of frames are not looked at when the journal is read back."
+    monkeypatch.setattr(daybook_bookie.journal.format, "_check_frame", _nothing)
+
+
+@mutant(
+    rule=26,
+    caught_by="tests/unit/bookie/service/test_server_reads.py::test_rule_26_a_damaged_entry_is_named_and_never_left_out",
+    slow=True,
+    swarm=DAMAGE,
+)
+def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A read passes over what it cannot read, as if it had never been there."
+    from_store = Walk._from_store
+
+    def without_a_word(walk: Walk, first: int, end: int, room_bytes: int) -> Any:
+        blocks = from_store(walk, first, end, room_bytes)
+        walk.damaged = NO_ENTRY
+        return blocks
+
+    monkeypatch.setattr(Walk, "_from_store", without_a_word)
+
+
+@mutant(
+    rule=23,
+    caught_by=JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good",
+    not_simulated=_STORAGE,
+)
+def journal_goes_on_after_a_failed_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A journal whose fsync failed accepts the next write, as if the lost pages were still dirty."
+    monkeypatch.setattr(Journal, "_check_alive", _nothing)
+
+
+@mutant(
+    rule=23,
+    caught_by=REPLAY + "test_rule_23_what_a_failed_sync_left_readable_is_written_again_before_it_counts",
+    swarm=FAILED_SYNCS,
+)
+def replays_sync_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    "What a replay read is synced, and not written: the kernel calls the pages of a failed sync clean."
+
+    def sync(replay: JournalReplay) -> None:
+        for file_id, _, _ in replay._unwritten:
+            replay._disk.open(file_name(file_id)).fdatasync()
+        replay._unwritten.clear()
+
+    monkeypatch.setattr(JournalReplay, "write_again", sync)
+
+
+@mutant(
+    rule=23,
+    caught_by=OPENING
+    + "test_rule_23_the_newest_page_is_written_again_before_the_checkpoint_says_that_it_is_there",
+    not_simulated=_STORAGE,
+)
+def the_newest_page_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The checkpoint calls a commit certain whose page was only read."
+    monkeypatch.setattr(daybook_bookie.store.store, "write_meta_pages_again", _nothing)
+
+
+@mutant(
+    rule=23,
+    caught_by=STORE + "test_rule_23_a_failed_commit_stops_the_bookie_for_good",
+    not_simulated=_STORAGE,
+)
+def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A failed commit is answered like a full disk, so the store commits again."
+
+    def refuse(_: Store, error: Exception) -> None:
+        raise StorageFullError(str(error))
+
+    monkeypatch.setattr(Store, "_refuse_or_fail", refuse)
+
+
+@mutant(rule=24, caught_by=STORE + "test_rule_24_what_comes_after_the_swap_is_replayed", swarm=JOURNALS)
+def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The flush claims the journal up to where it is now, not to where it was at the swap."
+
+    def flush(storage: Storage, generation: Any) -> None:
+        store_write.flush(storage.store, generation, storage.journal.durable)
+        storage.journal.trim(storage.store.mark)
+
+    monkeypatch.setattr(Storage, "flush", flush)
+
+
+@mutant(
+    rule=24,
+    caught_by=STORE + "test_rule_24_a_crash_between_any_two_commits_of_a_flush_loses_nothing",
+    swarm=BROKEN_FLUSHES,
+)
+def mark_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Every commit of a flush carries the mark that only the last one may."
+    flush, commit = store_write.flush, store_write._commit
+
+    def flush_boldly(store: EntryStore, generation: Any, mark: Any) -> None:
+        def commit_boldly(store: EntryStore, batch: Any, size: int, _: Any) -> None:
+            commit(store, batch, size, mark)
+
+        monkeypatch.setattr(store_write, "_commit", commit_boldly)
+        flush(store, generation, mark)
+
+    monkeypatch.setattr(store_write, "flush", flush_boldly)
+
+
+@mutant(
+    rule=25,
+    caught_by=JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused",
+    swarm=DAMAGE,
+)
+def damage_is_a_torn_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Any damage is taken for a torn tail."
+    monkeypatch.setattr(JournalReplay, "_refuse_if_durable", _nothing)
+
+
+@mutant(
+    rule=25,
+    caught_by=JOURNAL + "test_rule_25_a_clean_close_makes_damage_of_the_last_group_known",
+    not_simulated=_STORAGE,
+)
+def close_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A closed journal does not record how much of it was durable."
+    monkeypatch.setattr(Journal, "close", Journal.sync)
+
+
+@mutant(
+    rule=26,
+    caught_by=STORE + "test_rule_26_a_vanished_block_is_an_io_error_and_never_an_absence",
+    not_simulated=_STORAGE,
+)
+def a_miss_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
+    "What LMDB does not find does not exist."
+    real = BlockReader.read
+
+    def read(reader: BlockReader, *arguments: Any) -> list[bytes]:
+        try:
+            return real(reader, *arguments)
+        except CorruptStoreError:
+            return []
+
+    monkeypatch.setattr(BlockReader, "read", read)
+
+
+@mutant(
+    rule=26,
+    caught_by=STORE + "test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_start",
+    not_simulated=_STORAGE,
+)
+def records_need_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The root's sum of digests is not compared."
+    monkeypatch.setattr(Store, "_check_sum", _nothing)
+
+
+@mutant(
+    rule=26,
+    caught_by=STORE + "test_rule_26_a_store_older_than_its_checkpoint_is_refused",
+    not_simulated=_STORAGE,
+)
+def the_checkpoint_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A store that fell back to an older meta page is opened."
+    monkeypatch.setattr(daybook_bookie.store.store, "refuse_unless_current", _nothing)
+
+
+@mutant(
+    rule=27,
+    caught_by=STORE_SPACE + "test_rule_27_space_that_deletions_free_counts_as_free",
+    not_simulated=_STORAGE,
+)
+def only_the_file_system_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Pages that LMDB can use again are not counted as free."
+    real = Store.space
+    monkeypatch.setattr(Store, "space", lambda store: Space(real(store).file_system_free, 0, 0))
+
+
+@mutant(
+    rule=29,
+    caught_by="tests/unit/bookie/identity/test_cookies.py::test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised",
+    not_simulated=_STORAGE,
+)
+def an_empty_directory_is_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Whatever is missing is taken for a new bookie."
+    import tests.unit.bookie.identity.test_cookies
+
+    monkeypatch.setattr(
+        tests.unit.bookie.identity.test_cookies, "check_cookies", lambda *_, **__: Start.FIRST
+    )
+
+
+@mutant(
+    rule=30,
+    caught_by=JOURNAL + "test_rule_30_no_room_for_a_file_is_read_only_and_ends_when_there_is_room",
+    not_simulated=_STORAGE,
+)
+def a_full_disk_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    "No space at preallocation stops the bookie."
+    monkeypatch.setattr(daybook_bookie.journal.journal, "FULL", frozenset())
+
+
+@mutant(
+    rule=30,
+    caught_by=OPENING + "test_rule_30_a_full_disk_that_copies_on_write_refuses_commits_and_opens",
+    not_simulated=_STORAGE,
+)
+def a_checkpoint_without_room_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    "No room for the checkpoint stops the bookie, at each start again."
+    monkeypatch.setattr(daybook_bookie.store.checkpoint, "FULL", frozenset())
+
+
+@mutant(
+    rule=30,
+    caught_by=REPLAY
+    + "test_rule_30_a_journal_that_finds_no_room_to_write_again_starts_and_promises_nothing_until_it_does",
+    not_simulated=_STORAGE,
+)
+def what_is_owed_counts_as_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    "What a replay had no room to write again is answered for all the same."
+    monkeypatch.setattr(Journal, "_is_owing", False)
+
+
+@mutant(
+    rule=44,
+    caught_by=STORE + "test_rule_44_a_raised_lac_is_noticed_even_under_a_sound_outer_checksum",
+    not_simulated=_STORAGE,
+)
+def lac_and_length_have_no_checksum_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The pair's checksum is a constant."
+    monkeypatch.setattr(daybook_bookie.store.ledger_record, "_pair_crc", lambda *_: 0)
+
+
+@mutant(
+    rule=54,
+    caught_by=STORE + "test_rule_54_a_resend_is_journalled_although_the_first_is_in_the_cache",
+    swarm=FULL_JOURNALS,
+)
+def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A frame that the cache has already is answered without a sync of its own."
+    real = Storage.accept
+
+    def accept(storage: Storage, data: Any, header: FrameHeader) -> Record:
+        known = storage.cache.next_from(header.ledger_id, header.first_entry)
+        record = real(storage, data, header)
+        return record if known is None else fence_record(10**9)
+
+    monkeypatch.setattr(Storage, "accept", accept)
+
+
+@mutant(
+    rule=43,
+    caught_by="tests/unit/bookie/store/test_write_cache.py::test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_and_after",
+    swarm=JOURNALS,
+)
+def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A generation that is being flushed is no longer readable."
+    monkeypatch.setattr(
+        WriteCache,
+        "pending",
+        lambda cache, ledger_id: [
+            generation.ledgers[ledger_id]
+            for generation in cache.generations[-1:]
+            if ledger_id in generation.ledgers
+        ],
+    )
+
+
+@mutant(
+    rule=47,
+    caught_by=STORE + "test_rule_47_removed_replicas_are_gone_and_what_was_added_since_stays",
+    not_simulated=_STORAGE,
+)
+def a_removal_forgets_what_shares_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    "Whole blocks go, with entries that metadata still places here."
+    monkeypatch.setattr(store_write, "_without", lambda *_: [])

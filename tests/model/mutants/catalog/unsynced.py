@@ -1,0 +1,30 @@
+"""Mutants of the bookie: what the journal refused for want of space counts as durable."""
+
+import pytest
+from daybook_bookie.journal.thread import JournalThread
+
+from tests.model.mutants.registry import mutant
+
+_SERVER = "it is in the bookie's server; the simulator has a bookie of its own around the core"
+
+TESTS = "tests/unit/bookie/upkeep/test_server_unsynced.py::"
+
+
+@mutant(
+    rule=22,
+    caught_by=TESTS + "test_rule_22_a_force_does_not_answer_for_what_the_journal_refused",
+    not_simulated=_SERVER,
+)
+def a_force_answers_for_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A force is answered although the journal had no space for frames that were accepted before it."""
+    monkeypatch.setattr(JournalThread, "owes", property(lambda _: False))
+
+
+@mutant(
+    rule=47,
+    caught_by=TESTS + "test_rule_47_what_the_journal_refused_is_not_listed_before_the_store_has_it",
+    not_simulated=_SERVER,
+)
+def refused_frames_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair is told that entries are there which a power cut would take away."""
+    monkeypatch.setattr(JournalThread, "owes", property(lambda _: False))

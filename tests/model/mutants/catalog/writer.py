@@ -1,0 +1,401 @@
+"""Mutants of the ledger writer."""
+
+from dataclasses import replace
+
+import pytest
+
+from daybook.core.effects import Effect
+from daybook.core.errors import REACTIONS, Code, DaybookError, LedgerFencedError, Reaction
+from daybook.core.events import CasAnswered, FrameAcked, MetadataRead
+from daybook.core.ids import BookieId, EntryId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.ledger.update import MetadataUpdate
+from daybook.core.quorum import Quorum
+from daybook.core.writer import policy as writer_policy
+from daybook.core.writer.batch import Batch
+from daybook.core.writer.force import Forces
+from daybook.core.writer.queue import AppendQueue, ExplicitQueue
+from daybook.core.writer.replacement import why_not_own
+from daybook.core.writer.window import Member, MemberState, SendWindow
+from daybook.core.writer.writer import LedgerWriter
+from tests.model.mutants.catalog.swarms import EXPLICIT_IDS, LATE_CHANGES, MIXED_ANSWERS, REPAIRS, RESTARTS
+from tests.model.mutants.registry import mutant
+
+_WRITER = "tests/unit/core/writer/test_writer.py::"
+_ERRORS = "tests/unit/core/writer/test_writer_errors.py::"
+_NO_SPARE = "tests/unit/core/writer/test_writer_no_spare.py::"
+_ENSEMBLE = "tests/unit/core/writer/test_writer_ensemble.py::"
+_CLOSE = "tests/unit/core/writer/test_writer_close.py::"
+_FORCE = "tests/unit/core/writer/test_writer_force.py::"
+_EXPLICIT = "tests/unit/core/writer/test_writer_explicit_ids.py::"
+
+
+@mutant(
+    rule=8,
+    caught_by=f"{_WRITER}test_rule_08_a_weak_ack_quorum_is_warned_about",
+)
+def every_ack_quorum_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is warned that one lost bookie loses acknowledged entries."""
+    from tests.unit.core.writer import test_writer
+
+    def silent(_quorum: Quorum) -> None:
+        return None
+
+    monkeypatch.setattr(writer_policy, "quorum_warning", silent)
+    monkeypatch.setattr(test_writer, "quorum_warning", silent)
+
+
+@mutant(rule=11, caught_by=f"{_CLOSE}test_rule_11_the_loser_of_a_closing_race_returns_the_winners_close")
+def the_loser_of_a_closing_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that finds the ledger closed takes that for a failure."""
+
+    def read(self: LedgerWriter, event: MetadataRead) -> None:
+        if self._update.was_read(event):
+            error = why_not_own(self.metadata, event.metadata)
+            assert error is not None
+            self._lost(error)
+
+    monkeypatch.setattr(LedgerWriter, "_metadata_read", read)
+
+
+@mutant(rule=11, caught_by=f"{_CLOSE}test_rule_11_a_close_never_overwrites_a_recovery_at_work")
+def a_recovery_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer closes on top of whatever it reads."""
+    monkeypatch.setattr("daybook.core.writer.closing.why_not_own", lambda _own, _read: None)
+
+
+@mutant(
+    rule=13,
+    caught_by=f"{_WRITER}test_rule_13_after_a_fence_pending_appends_are_unknown_and_later_ones_are_not_written",
+)
+def a_fence_means_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was pending when the fence came is said to be not written."""
+    monkeypatch.setattr(
+        "daybook.core.writer.writer.bookie_refuses_ledger",
+        lambda *_: DaybookError("fenced: nothing was written"),
+    )
+
+
+@mutant(rule=14, caught_by=f"{_WRITER}test_rule_14_appends_complete_in_order_whatever_the_order_of_answers")
+def completion_skips_holes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch with its quorum is confirmed although one before it is not."""
+    acked = LedgerWriter._frame_acked
+
+    def skipping(self: LedgerWriter, event: FrameAcked) -> None:
+        acked(self, event)
+        for batch in list(self._window.uncompleted.values()):
+            if self._is_acknowledged(batch):
+                self._completed = batch.first - 1
+                self._complete()
+
+    monkeypatch.setattr(LedgerWriter, "_frame_acked", skipping)
+
+
+@mutant(rule=14, caught_by=f"{_WRITER}test_rule_14_no_entry_is_acknowledged_with_fewer_than_qa_copies")
+def one_copy_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry is confirmed with any acknowledgement at all."""
+    monkeypatch.setattr(LedgerWriter, "_is_acknowledged", lambda _, batch: bool(batch.acked))
+
+
+@mutant(rule=15, caught_by=f"{_ENSEMBLE}test_rule_15_nothing_completes_while_the_change_is_undecided")
+def completion_does_not_wait_for_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries are confirmed while a compare-and-set is out."""
+    acked = LedgerWriter._frame_acked
+
+    def eager(self: LedgerWriter, event: FrameAcked) -> None:
+        acked(self, event)
+        phase, self._update._phase = self._update._phase, MetadataUpdate(0)._phase
+        self._complete()
+        self._update._phase = phase
+
+    monkeypatch.setattr(LedgerWriter, "_frame_acked", eager)
+
+
+@mutant(
+    rule=15,
+    caught_by=f"{_ENSEMBLE}test_rule_15_acks_of_a_removed_bookie_are_dropped_for_what_is_not_confirmed",
+)
+def acks_of_a_removed_bookie_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The successor inherits what the removed bookie acknowledged."""
+    seat = SendWindow.seat
+
+    def keeping(self: SendWindow, position: int, bookie: BookieId, out: list[Effect]) -> None:
+        acked = {first: batch.acked for first, batch in self.uncompleted.items()}
+        seat(self, position, bookie, out)
+        for first, batch in self.uncompleted.items():
+            batch.acked |= acked[first]
+
+    monkeypatch.setattr(SendWindow, "seat", keeping)
+
+
+@mutant(rule=16, caught_by=f"{_ENSEMBLE}test_rule_16_a_new_bookie_is_sent_nothing_before_metadata_names_it")
+def a_new_bookie_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer sends to the successor as soon as it is chosen, and tells metadata meanwhile."""
+    propose = LedgerWriter._propose
+
+    def eager(self: LedgerWriter, bookies: tuple[BookieId, ...]) -> None:
+        propose(self, bookies)
+        for member, bookie in zip(tuple(self._window.members), bookies, strict=True):
+            if bookie != member.bookie:
+                self._window.seat(member.position, bookie, self._out)
+
+    monkeypatch.setattr(LedgerWriter, "_propose", eager)
+
+
+@mutant(rule=17, caught_by=f"{_ENSEMBLE}test_rule_17_a_change_from_the_same_entry_replaces_the_fragment")
+def a_change_always_adds_a_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two changes at one entry make two fragments that begin there."""
+    from daybook.core.ledger.metadata import Fragment
+
+    def adding(
+        self: LedgerMetadata, first_entry: EntryId, length_before: int, bookies: tuple[BookieId, ...]
+    ) -> LedgerMetadata:
+        return replace(self, fragments=(*self.fragments, Fragment(first_entry, length_before, bookies)))
+
+    monkeypatch.setattr(LedgerMetadata, "with_ensemble", adding)
+
+
+@mutant(rule=17, caught_by=f"{_ENSEMBLE}test_rule_17_a_change_to_the_same_bookies_sends_again")
+def the_same_bookies_need_nothing_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that returns to its place is taken to have what was sent while it was away."""
+    seat = SendWindow.seat
+
+    def quiet(self: SendWindow, position: int, bookie: BookieId, out: list[Effect]) -> None:
+        member = self.members[position]
+        if member.bookie == bookie:
+            self.set_state(member, MemberState.LIVE)
+        else:
+            seat(self, position, bookie, out)
+
+    monkeypatch.setattr(SendWindow, "seat", quiet)
+
+
+@mutant(rule=18, caught_by=f"{_WRITER}test_rule_18_late_answers_of_a_replaced_bookie_change_nothing")
+def late_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer is booked by its send alone: for the position that was asked, whoever sits there now."""
+    answered = SendWindow.answered
+    asked: dict[int, tuple[int, Batch | None]] = {}
+
+    def any_answer(self: SendWindow, bookie: BookieId, send_id: int) -> tuple[Member, Batch | None] | None:
+        found = answered(self, bookie, send_id)
+        if found is not None:
+            asked[send_id] = found[0].position, found[1]
+        elif send_id in asked:
+            position, batch = asked[send_id]
+            return self.members[position], batch
+        return found
+
+    monkeypatch.setattr(SendWindow, "answered", any_answer)
+
+
+@mutant(rule=19, caught_by=f"{_ENSEMBLE}test_rule_19_a_repair_of_an_older_fragment_is_kept", swarm=REPAIRS)
+def own_fragments_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a conflict the writer writes what it knew over what it read."""
+    monkeypatch.setattr(LedgerWriter, "_merged", lambda self, _read: self.metadata)
+
+
+@mutant(rule=20, caught_by=f"{_ERRORS}test_rule_20_a_ledger_that_is_gone_ends_the_handle")
+def a_deleted_ledger_is_a_bookie_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer goes on elsewhere when a bookie says that its ledger is gone."""
+    for code in (Code.NO_SUCH_LEDGER, Code.NOT_OPEN):
+        monkeypatch.setitem(REACTIONS, code, Reaction.BOOKIE_FAILURE)
+
+
+@mutant(rule=21, caught_by=f"{_ERRORS}test_rule_21_every_code_has_its_reaction")
+def every_error_is_the_bookies_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame that every bookie would refuse makes the writer change bookies one after the other."""
+    for code in (Code.TOO_LARGE, Code.BAD_FRAME):
+        monkeypatch.setitem(REACTIONS, code, Reaction.BOOKIE_FAILURE)
+
+
+@mutant(rule=21, caught_by=f"{_ERRORS}test_rule_21_an_oversized_entry_burns_no_bookie")
+def any_size_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An oversized entry gets an id and goes out."""
+    monkeypatch.setattr("daybook.core.writer.writer.check_payloads", lambda _: None)
+
+
+@mutant(
+    rule=21,
+    caught_by=f"{_ERRORS}test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle",
+    swarm=MIXED_ANSWERS,
+)
+def ids_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The id of a refused entry is given again although one bookie has the first payload."""
+    decide = LedgerWriter._decide_refused
+
+    def forgetting(self: LedgerWriter, batch: Batch) -> None:
+        if batch.refused.bit_count() > 1:
+            batch.acked = 0
+        decide(self, batch)
+
+    monkeypatch.setattr(LedgerWriter, "_decide_refused", forgetting)
+
+
+@mutant(rule=21, caught_by=f"{_ENSEMBLE}test_rule_21_ensemble_changes_are_capped")
+def ensemble_changes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer changes its ensemble without end."""
+    change = LedgerWriter._change_ensemble
+
+    def uncounted(self: LedgerWriter) -> None:
+        self._ensemble_changes = 0
+        change(self)
+
+    monkeypatch.setattr(LedgerWriter, "_change_ensemble", uncounted)
+
+
+@mutant(
+    rule=21,
+    caught_by=f"{_ENSEMBLE}test_rule_21_a_bookie_that_returns_when_the_changes_are_spent_ends_the_handle",
+)
+def a_writer_at_its_limit_goes_on_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once its changes are spent, a writer does without a bookie that is back for as long as it writes."""
+    monkeypatch.setattr(LedgerWriter, "_retire", LedgerWriter._go_on_without)
+
+
+@mutant(
+    rule=22,
+    caught_by=f"{_FORCE}test_rule_22_only_a_force_by_the_whole_ensemble_moves_the_lac",
+    swarm=RESTARTS,
+)
+def a_quorum_of_forces_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The LAC moves when Qa bookies have forced."""
+    answered = LedgerWriter._force_answered
+
+    def early(self: LedgerWriter, event: object) -> None:
+        active = self._forces.active
+        if active is not None and len(active.owing) == 2:
+            active.owing.popitem()
+        answered(self, event)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(LedgerWriter, "_force_answered", early)
+
+
+@mutant(
+    rule=22, caught_by=f"{_FORCE}test_rule_22_a_bookie_that_restarted_does_not_answer_a_force", swarm=RESTARTS
+)
+def boot_ids_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that restarted, and lost what it had not synced, answers the force."""
+    monkeypatch.setattr(Forces, "same_boot", lambda *_: True)
+
+
+@mutant(rule=22, caught_by=f"{_FORCE}test_rule_22_any_failure_ends_the_handle_and_the_ensemble_never_changes")
+def unforced_entries_change_ensembles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With deferred sync a failed bookie is replaced like any other."""
+    monkeypatch.setattr(
+        LedgerWriter, "_unforced_lost", lambda *_: LedgerFencedError("never used by this mutant")
+    )
+
+    def react(self: LedgerWriter, member: Member, _code: Code, _batch: Batch | None) -> None:
+        self._member_failed(member)
+
+    monkeypatch.setattr(LedgerWriter, "_react", react)
+
+
+@mutant(rule=45, caught_by=f"{_NO_SPARE}test_rule_45_without_a_spare_a_quorum_goes_on_and_says_so")
+def no_spare_ends_the_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lost bookie of three stops writes."""
+    init = LedgerWriter.__init__
+
+    def strict(self: LedgerWriter, *args: object, **options: object) -> None:
+        policy = options.get("policy", writer_policy.WriterPolicy())
+        options["policy"] = replace(policy, go_on_without_spare=False)  # type: ignore[type-var]  # it is a WriterPolicy
+        init(self, *args, **options)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(LedgerWriter, "__init__", strict)
+
+
+@mutant(
+    rule=45,
+    caught_by=f"{_NO_SPARE}test_rule_45_a_bookie_that_returns_begins_a_new_fragment_with_the_same_ensemble",
+)
+def a_returned_bookie_takes_its_place_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No new fragment begins, so the earlier entries stay in the open one, which is never repaired."""
+
+    def revive(self: LedgerWriter, member: Member) -> None:
+        if member.state is MemberState.MISSING:
+            self._window.seat(member.position, member.bookie, self._out)
+            self._report_missing()
+
+    monkeypatch.setattr(LedgerWriter, "_probe_answered", revive)
+
+
+@mutant(rule=46, caught_by=f"{_ENSEMBLE}test_rule_46_without_zookeeper_writes_go_on_without_a_failed_bookie")
+def zookeeper_is_always_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer proposes a change that nobody can take, and stops until ZooKeeper is back."""
+    change = LedgerWriter._change_ensemble
+
+    def hopeful(self: LedgerWriter) -> None:
+        self._is_connected = True
+        change(self)
+
+    monkeypatch.setattr(LedgerWriter, "_change_ensemble", hopeful)
+
+
+@mutant(
+    rule=46,
+    caught_by=f"{_ENSEMBLE}test_rule_46_once_a_change_was_sent_completions_wait_until_its_outcome_is_known",
+)
+def no_answer_is_taken_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compare-and-set without an answer is forgotten, and completions go on."""
+    answered = MetadataUpdate.cas_answered
+
+    def forgetful(self: MetadataUpdate, event: CasAnswered, out: list[Effect]) -> LedgerMetadata | None:
+        stored = answered(self, event, out)
+        self._phase = MetadataUpdate(0)._phase
+        return stored
+
+    monkeypatch.setattr(MetadataUpdate, "cas_answered", forgetful)
+
+
+@mutant(
+    rule=46,
+    caught_by=f"{_ENSEMBLE}test_rule_46_an_attempt_that_may_still_arrive_is_overtaken_before_anything_completes",
+    swarm=LATE_CHANGES,
+)
+def a_read_settles_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that finds the old version is taken for proof that an attempt never arrives."""
+    monkeypatch.setattr(MetadataUpdate, "must_settle", property(lambda _: False))
+
+
+@mutant(rule=48, caught_by=f"{_WRITER}test_rule_48_an_idle_writer_publishes_its_lac_within_100_ms")
+def an_idle_writer_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last LAC goes out with the next append, if there is one."""
+    monkeypatch.setattr(LedgerWriter, "_publish_lac", lambda _: None)
+
+
+@mutant(rule=53, caught_by=f"{_WRITER}test_rule_53_a_writer_needs_a_fresh_attach")
+def anyone_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer takes any metadata."""
+    monkeypatch.setattr("daybook.core.writer.state._check_attached", lambda _: None)
+
+
+@mutant(
+    rule=55,
+    caught_by=f"{_EXPLICIT}test_rule_55_ids_that_were_used_or_cannot_be_are_refused",
+    swarm=EXPLICIT_IDS,
+)
+def an_id_may_be_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second payload under an id that was given is sent."""
+    monkeypatch.setattr(ExplicitQueue, "_check_unused", lambda *_: None)
+
+
+@mutant(
+    rule=55,
+    caught_by=f"{_EXPLICIT}test_rule_55_a_close_ends_before_the_gap_and_fails_the_rest",
+    swarm=EXPLICIT_IDS,
+)
+def a_gap_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows a gap is not failed when the ledger closes before it."""
+    monkeypatch.setattr(LedgerWriter, "_fail_beyond_gap", lambda _: None)
+
+
+@mutant(rule=55, caught_by=f"{_WRITER}test_rule_55_only_a_ledger_with_explicit_ids_takes_them")
+def ids_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that assigns ids itself takes others without a word."""
+    add = AppendQueue.add
+
+    def ignoring(self: AppendQueue, payloads: list[bytes], _ids: object, size_bytes: int) -> tuple[int, int]:
+        return add(self, payloads, None, size_bytes)
+
+    monkeypatch.setattr(AppendQueue, "check", lambda *_: None)
+    monkeypatch.setattr(AppendQueue, "add", ignoring)

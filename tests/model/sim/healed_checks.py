@@ -1,0 +1,47 @@
+"""What must be true in the end, when nothing goes wrong any more: no orphans, and placement as good as it can be.
+
+Each tells what is left in words, so that a run can wait for it and say what it waited for in vain.
+"""
+
+from collections.abc import Mapping
+
+from daybook.core.ids import BookieId
+from daybook.core.placement.policy import BookieInfo
+from tests.model.sim.audit_checks import rack_deficit
+from tests.model.sim.checkers import Checkers
+
+
+def orphans(checkers: Checkers) -> list[str]:
+    """What bookies hold of deleted ledgers, and replicas that metadata no longer places on them; in words."""
+    found = []
+    for bookie, disk in checkers.bookies.items():
+        for ledger_id, entries in disk.everything_held().items():
+            ghost = checkers.ghosts.get(ledger_id)
+            if ghost is None:
+                continue  # a bookie's own mark, while it writes its limbo down
+            if ghost.deleted:
+                found.append(f"{bookie} still has the deleted ledger {ledger_id}")
+            elif ghost.end is not None:
+                surplus = sorted(set(entries) - set(checkers.owed_by(ghost, bookie)))
+                if surplus:
+                    found.append(f"{bookie} still has {surplus} of ledger {ledger_id}, which it does not owe")
+    return found
+
+
+def misplaced(checkers: Checkers, registered: Mapping[BookieId, BookieInfo]) -> list[str]:
+    """The fragments of which one replica could be moved to spread the others over more racks (rule 36)."""
+    found = []
+    for ledger_id, ghost in checkers.ghosts.items():
+        metadata = ghost.metadata
+        if ghost.deleted or ghost.end is None or not metadata.bookies() <= registered.keys():
+            continue
+        for fragment in metadata.fragments:
+            members = fragment.bookies
+            now = rack_deficit(metadata, members, registered)
+            others = registered.keys() - set(members) if now else ()
+            moves = (
+                [*members[:at], name, *members[at + 1 :]] for at in range(len(members)) for name in others
+            )
+            if any(rack_deficit(metadata, move, registered) < now for move in moves):
+                found.append(f"ledger {ledger_id} could be placed better than on {members}")
+    return found

@@ -1,0 +1,230 @@
+"""What a simulated bookie answers on the wire: the calls of `daybook/wire/service.py`, in bytes, by the bookie model.
+
+The model speaks the events of the core. Here they are put into the messages that a real bookie would send, so that the
+client's own code takes them apart.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+import grpc
+from google.protobuf.message import Message
+
+from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.effects import SendLacRead
+from daybook.core.errors import Code
+from daybook.core.events import (
+    FenceAnswered,
+    ForceAnswered,
+    LacAnswered,
+    LimboCleared,
+    ReadAnswered,
+)
+from daybook.core.format.frame import Entry, encode_frame, entry_crcs
+from daybook.core.format.intervals import IntervalSet
+from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.wire import bookie_pb2 as pb
+from daybook.wire.messages import ReadHeader, encode_read
+from daybook.wire.service import READ
+from tests.model.sim.bookie_model import SimBookie
+from tests.model.sim.shipped.loop import SCALE
+
+Payload: TypeAlias = tuple[bytes, ...] | grpc.StatusCode
+"""The messages of an answer, or why there is none."""
+Respond: TypeAlias = Callable[[Payload], None]
+_SENTINEL: Final = 0
+
+
+def serve(bookie: SimBookie, boot_id: str | None, method: str, request: bytes, respond: Respond) -> None:
+    """Carry out a call at `bookie`, in its own time, if the process with `boot_id` is meant."""
+    if boot_id not in (None, bookie.boot_id):
+        respond(grpc.StatusCode.FAILED_PRECONDITION)
+        return
+    if not bookie.serving:
+        respond(grpc.StatusCode.UNAVAILABLE)
+        return
+    _HANDLERS[method](bookie, request, respond)
+
+
+def _told(respond: Respond, message: Message) -> None:
+    respond((message.SerializeToString(),))
+
+
+# Reads
+
+
+def _read(bookie: SimBookie, data: bytes, respond: Respond) -> None:
+    request = pb.ReadRequest.FromString(data)
+    span = (_SENTINEL, request.first_entry, request.last_entry, request.bytes_max)
+    reply = partial(_have_read, request.ledger_id, respond)
+    bookie.read(request.ledger_id, request.key, span, reply, fence=request.fence)
+
+
+def _have_read(ledger_id: LedgerId, respond: Respond, answer: ReadAnswered) -> None:
+    header = ReadHeader(
+        answer.code,
+        answer.through,
+        answer.last_add_confirmed,
+        answer.length_at_lac,
+        answer.limbo,
+        tuple((entry, entry) for entry in answer.damaged),
+    )
+    frames = [_frame(ledger_id, run) for run in _runs(answer.entries)]
+    respond((encode_read(header, list(frames)),))
+
+
+def _runs(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """Consecutive entries, as the frames of a writer hold them."""
+    listed = list(entries)
+    runs = [listed[:1]] if listed else []
+    for before, entry in pairwise(listed):
+        if entry.entry_id == before.entry_id + 1:
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    return runs
+
+
+def _frame(ledger_id: LedgerId, run: list[Entry]) -> bytes:
+    ids: list[EntryId] = [entry.entry_id for entry in run]
+    payloads = [entry.data for entry in run]
+    return encode_frame(ledger_id, ids[0], payloads, entry_crcs(ledger_id, ids, payloads))
+
+
+def _read_lac(bookie: SimBookie, data: bytes, respond: Respond) -> None:
+    request = pb.ReadLacRequest.FromString(data)
+    asked = SendLacRead(
+        bookie.name,
+        _SENTINEL,
+        known_lac=request.known_lac,
+        wait_ms=max(1, request.timeout_ms // SCALE) if request.timeout_ms else 0,
+        known_fenced=request.known_fenced,
+    )
+
+    def reply(answer: LacAnswered) -> None:
+        _told(
+            respond,
+            pb.ReadLacResponse(
+                code=answer.code,
+                last_add_confirmed=answer.last_add_confirmed,
+                limbo=answer.limbo,
+                fenced=answer.fenced,
+            ),
+        )
+
+    bookie.read_lac(request.ledger_id, asked, reply)
+
+
+# Fence and force
+
+
+def _fence(bookie: SimBookie, data: bytes, respond: Respond) -> None:
+    request = pb.FenceRequest.FromString(data)
+
+    def reply(answer: FenceAnswered) -> None:
+        _told(
+            respond,
+            pb.FenceResponse(
+                code=answer.code,
+                last_add_confirmed=answer.last_add_confirmed,
+                length_at_lac=answer.length_at_lac,
+                limbo=answer.limbo,
+            ),
+        )
+
+    bookie.fence(request.ledger_id, request.key, _SENTINEL, reply)
+
+
+def _force(bookie: SimBookie, data: bytes, respond: Respond) -> None:
+    request = pb.ForceRequest.FromString(data)
+
+    def reply(answer: ForceAnswered) -> None:
+        _told(respond, pb.ForceResponse(code=answer.code, boot_id=answer.boot_id))
+
+    bookie.force(request.ledger_id, _SENTINEL, reply)
+
+
+# What is here
+
+
+def _get_info(bookie: SimBookie, _data: bytes, respond: Respond) -> None:
+    info = pb.GetInfoResponse(
+        bookie_id=bookie.name, boot_id=bookie.boot_id, writable=not (bookie.read_only or bookie.retired)
+    )
+    _told(respond, info)
+
+
+def _entry_intervals(bookie: SimBookie, data: bytes, respond: Respond) -> None:
+    request = pb.EntryIntervalsRequest.FromString(data)
+
+    def reply(_name: BookieId, entries: frozenset[EntryId], lac: LacAnswer) -> None:
+        held = IntervalSet()
+        held.add_ids(sorted(entry for entry in entries if entry >= request.from_entry))
+        _told(
+            respond,
+            pb.EntryIntervalsResponse(
+                code=Code.OK,
+                intervals=[
+                    pb.EntryInterval(
+                        first_entry=first,
+                        last_entry=last,
+                        stripe_period=stripe.period,
+                        stripe_mask=stripe.mask,
+                    )
+                    for first, last, stripe in held
+                ],
+                limbo=lac.limbo,
+                last_add_confirmed=lac.last_add_confirmed,
+                length_at_lac=lac.length_at_lac,
+            ),
+        )
+
+    if bookie.owes:
+        _told(respond, pb.EntryIntervalsResponse(code=Code.UNAVAILABLE))
+    else:
+        bookie.listing(request.ledger_id, reply)
+
+
+def _list_limbo(bookie: SimBookie, data: bytes, respond: Respond) -> None:
+    request = pb.ListLimboRequest.FromString(data)
+    marks = [
+        pb.LimboLedger(ledger_id=ledger_id, nonce=ledger.limbo_nonce)
+        for ledger_id, ledger in sorted(bookie.ledgers.items())
+        if ledger_id > request.after_ledger and ledger.limbo_nonce is not None
+    ]
+    page = marks[: request.limit]
+    _told(respond, pb.ListLimboResponse(ledgers=page, more=len(page) < len(marks)))
+
+
+def _clear_limbo(bookie: SimBookie, data: bytes, respond: Respond) -> None:
+    request = pb.ClearLimboRequest.FromString(data)
+
+    def reply(answer: LimboCleared) -> None:
+        _told(respond, pb.ClearLimboResponse(code=answer.code, cleared=answer.cleared))
+
+    bookie.clear_limbo(request.ledger_id, _SENTINEL, request.nonce, reply)
+
+
+# What an operator asks for
+
+
+def _set_read_only(bookie: SimBookie, data: bytes, respond: Respond) -> None:
+    request = pb.SetReadOnlyRequest.FromString(data)
+    bookie.retire(retired=request.read_only)
+    answer = pb.SetReadOnlyResponse(writable=not (bookie.read_only or bookie.retired))
+    _told(respond, answer)
+
+
+_HANDLERS: Final[dict[str, Callable[[SimBookie, bytes, Respond], None]]] = {
+    READ: _read,
+    "ReadLac": _read_lac,
+    "Fence": _fence,
+    "Force": _force,
+    "GetInfo": _get_info,
+    "EntryIntervals": _entry_intervals,
+    "ListLimbo": _list_limbo,
+    "ClearLimbo": _clear_limbo,
+    "SetReadOnly": _set_read_only,
+}

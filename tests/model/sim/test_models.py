@@ -1,0 +1,295 @@
+"""The simulator's own parts, before anything rests on them: time, messages, sessions, disks, the fault atlas."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from daybook.core.bookie.ledger import LedgerRecord
+from daybook.core.errors import MetadataError
+from daybook.core.events import CasOutcome
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.quorum import Quorum
+from tests.model.sim.atlas import may_lose
+from tests.model.sim.cluster import Cluster
+from tests.model.sim.disk import Disk, FrameWritten, RecordWritten
+from tests.model.sim.disk_swarm import DiskSwarm
+from tests.model.sim.metadata_model import LOST, Session
+from tests.model.sim.network import Network
+from tests.model.sim.swarm import Swarm, draw
+from tests.model.sim.world import MS, Process, ViolationError, World
+
+QUIET = replace(
+    draw(Random(0)),
+    quorum=Quorum(3, 3, 2),
+    bookies=4,
+    loss=0.0,
+    duplicate=0.0,
+    reorder=0.0,
+    slow=0.0,
+    zk_request_loss=0.0,
+    zk_reply_loss=0.0,
+    zk_slow=0.0,
+    fsync_stall=0.0,
+    read_error=0.0,
+    short_listing=0.0,
+    refusal=0.0,
+    disks=DiskSwarm(),
+)
+
+
+def quiet_cluster(swarm: Swarm = QUIET) -> Cluster:
+    """Bookies that run and are registered, without faults of their own."""
+    cluster = Cluster(1, swarm=swarm)
+    cluster.boot()
+    return cluster
+
+
+def ledger(*bookies: str, ledger_id: int = 0) -> LedgerMetadata:
+    """Metadata of an open ledger."""
+    return LedgerMetadata(ledger_id, Quorum(3, 3, 2), (Fragment(0, 0, bookies),), password_hash="key")
+
+
+# Time
+
+
+def test_events_run_in_time_order_and_in_the_order_they_were_made() -> None:
+    world = World(1)
+    seen: list[str] = []
+    world.at(20, None, seen.append, "late")
+    world.at(10, None, seen.append, "first")
+    world.at(10, None, seen.append, "second")
+    world.run(100)
+    assert seen == ["first", "second", "late"]
+    assert world.now_us == 100
+
+
+def test_a_crash_drops_what_was_on_its_way() -> None:
+    world = World(1)
+    process = Process(world, "p")
+    seen: list[str] = []
+    process.later(10, seen.append, "dropped")
+    process.stop()
+    process.later(10, seen.append, "for the next incarnation")
+    world.run(100)
+    assert seen == ["for the next incarnation"]
+
+
+def test_a_paused_process_gets_its_events_later_in_their_order() -> None:
+    world = World(1)
+    process = Process(world, "p")
+    seen: list[tuple[str, int]] = []
+    for delay, name in ((5, "a"), (7, "b"), (50, "c")):
+        process.later(delay, lambda name: seen.append((name, world.now_us)), name)
+    process.pause(50)
+    world.run(100)
+    assert seen == [("a", 50), ("b", 50), ("c", 50)]
+
+
+def test_a_run_without_end_is_a_failure() -> None:
+    world = World(1)
+
+    def again() -> None:
+        world.at(world.now_us, None, again)
+
+    again()
+    with pytest.raises(ViolationError, match="goes on for ever"):
+        world.run(1)
+
+
+# Messages
+
+
+def test_a_lost_message_breaks_its_stream_for_good() -> None:
+    world = World(1)
+    client, bookie = Process(world, "c"), Process(world, "b")
+    network = Network(world, replace(QUIET, loss=1.0))
+    stream = network.open(client, bookie)
+    assert not stream.send(bookie, lambda: None)
+    network.is_faulty = False
+    assert not stream.send(bookie, lambda: None)
+
+
+def test_a_stream_keeps_its_order_however_late_its_messages_are() -> None:
+    world = World(1)
+    client, bookie = Process(world, "c"), Process(world, "b")
+    network = Network(world, replace(QUIET, reorder=1.0, slow=0.5))
+    stream = network.open(client, bookie)
+    seen: list[int] = []
+    for number in range(50):
+        stream.send(bookie, seen.append, number)
+    world.run(1000 * MS)
+    assert seen == list(range(50))
+
+
+def test_calls_are_reordered_and_doubled() -> None:
+    world = World(1)
+    client, bookie = Process(world, "c"), Process(world, "b")
+    network = Network(world, replace(QUIET, reorder=0.5, duplicate=0.5))
+    seen: list[int] = []
+    for number in range(50):
+        network.call(client, bookie, seen.append, number)
+    world.run(1000 * MS)
+    assert len(seen) > 50
+    assert seen != sorted(seen)
+
+
+def test_a_cut_is_one_way() -> None:
+    world = World(1)
+    client, bookie = Process(world, "c"), Process(world, "b")
+    network = Network(world, QUIET)
+    network.cut("c", "b", 100 * MS)
+    seen: list[str] = []
+    network.call(client, bookie, seen.append, "there")
+    network.call(bookie, client, seen.append, "back")
+    world.run(50 * MS)
+    assert seen == ["back"]
+
+
+# Metadata
+
+
+def ask(cluster: Cluster, session: Session, operation: object, *args: object) -> list[object]:
+    """Carry out a request to its end; the one answer, in a list."""
+    answers: list[object] = []
+    assert callable(operation)
+    cluster.store.request(session, answers.append, operation, *args)
+    cluster.world.run(cluster.world.now_us + 200 * MS)
+    return answers
+
+
+def test_of_two_writers_with_one_version_one_wins() -> None:
+    cluster = quiet_cluster()
+    cluster.store.create(ledger("b0", "b1", "b2"))
+    changed = ledger("b0", "b1", "b2").in_recovery()
+    session = cluster.store.connect(Process(cluster.world, "c"))
+    assert ask(cluster, session, cluster.store.cas, changed, 0) == [(CasOutcome.DONE, 1)]
+    assert ask(cluster, session, cluster.store.cas, changed, 0) == [(CasOutcome.CONFLICT, -1)]
+
+
+def test_an_illegal_change_is_no_compare_and_set() -> None:
+    cluster = quiet_cluster()
+    closed = ledger("b0", "b1", "b2").closed(-1, 0)
+    cluster.store.create(closed)
+    with pytest.raises(MetadataError, match="final"):
+        cluster.store.cas(closed.closed(3, 9), 0)
+
+
+def test_a_lost_reply_leaves_the_change_made() -> None:
+    cluster = quiet_cluster(replace(QUIET, zk_reply_loss=1.0))
+    cluster.store.create(ledger("b0", "b1", "b2"))
+    session = cluster.store.connect(Process(cluster.world, "c"))
+    answers = ask(cluster, session, cluster.store.cas, ledger("b0", "b1", "b2").in_recovery(), 0)
+    assert answers == [LOST]
+    assert cluster.store.ledgers[0].version == 1
+
+
+def test_a_lost_request_changes_nothing() -> None:
+    cluster = quiet_cluster(replace(QUIET, zk_request_loss=1.0))
+    cluster.store.create(ledger("b0", "b1", "b2"))
+    session = cluster.store.connect(Process(cluster.world, "c"))
+    answers = ask(cluster, session, cluster.store.cas, ledger("b0", "b1", "b2").in_recovery(), 0)
+    assert answers == [LOST]
+    assert cluster.store.ledgers[0].version == 0
+
+
+def test_an_expired_session_changes_nothing_any_more_and_holds_nothing() -> None:
+    cluster = quiet_cluster()
+    session = cluster.store.connect(Process(cluster.world, "c"))
+    assert ask(cluster, session, cluster.store.lock, session, "l") == [True]
+    cluster.expire(session)
+    assert ask(cluster, session, cluster.store.create, ledger("b0", "b1", "b2")) == [LOST]
+    assert not cluster.store.ledgers
+    assert not cluster.store.locks
+
+
+def test_the_requests_of_a_session_keep_their_order() -> None:
+    cluster = quiet_cluster(replace(QUIET, zk_slow=0.5))
+    session = cluster.store.connect(Process(cluster.world, "c"))
+    order: list[int] = []
+    for number in range(30):
+        cluster.store.request(session, lambda _: None, order.append, number)
+    cluster.world.run(3000 * MS)
+    assert order == list(range(30))
+
+
+def test_a_ledger_is_deleted_only_when_it_is_closed() -> None:
+    cluster = quiet_cluster()
+    cluster.store.create(ledger("b0", "b1", "b2"))
+    with pytest.raises(ViolationError, match="rule 20"):
+        cluster.store.delete(0, 0)
+
+
+# Disks
+
+
+def test_a_crash_keeps_what_was_synced_and_any_subset_of_the_rest() -> None:
+    outcomes = set()
+    for seed in range(200):
+        disk = Disk()
+        for entry in range(4):
+            disk.write(FrameWritten(0, {entry: b"x"}, -1, 0), lambda: None)
+        disk.sync(1)
+        disk.crash(Random(seed), 0.5)
+        outcomes.add(frozenset(disk.ledgers[0].entries))
+    assert all(0 in outcome for outcome in outcomes)
+    assert len(outcomes) == 8
+
+
+def test_a_fence_is_answered_only_when_it_would_survive() -> None:
+    cluster = quiet_cluster()
+    bookie = cluster.bookies["b0"]
+    answers: list[object] = []
+    bookie.fence(0, "key", 1, answers.append)
+    assert not answers
+    cluster.world.run(cluster.world.now_us + 10 * MS)
+    assert len(answers) == 1
+    assert bookie.disk.ledgers[0].record.fenced
+
+
+def test_a_lost_disk_puts_every_ledger_that_names_the_bookie_in_limbo() -> None:
+    cluster = quiet_cluster()
+    cluster.store.create(ledger("b0", "b1", "b2", ledger_id=0))
+    cluster.store.create(ledger("b1", "b2", "b3", ledger_id=1))
+    bookie = cluster.bookies["b0"]
+    bookie.crash()
+    bookie.wipe()
+    bookie.start()
+    cluster.world.run(cluster.world.now_us + 1000 * MS)
+    assert bookie.serving
+    assert bookie.ledgers[0].in_limbo
+    assert 1 not in bookie.ledgers
+
+
+def test_the_atlas_keeps_one_copy_of_what_may_be_acknowledged() -> None:
+    cluster = quiet_cluster()
+    cluster.store.create(ledger("b0", "b1", "b2"))
+    first, second = cluster.bookies["b0"], cluster.bookies["b1"]
+    assert may_lose(cluster.checkers, "b0")
+    first.crash()
+    first.wipe()
+    assert may_lose(cluster.checkers, "b0"), "it is lost already"
+    assert not may_lose(cluster.checkers, "b1"), "with Qa = 2 an entry may be on these two only"
+    assert not may_lose(cluster.checkers, "b3"), "a writer that has not heard yet may name it next"
+    assert second.alive
+
+
+def test_an_entry_that_a_bookie_has_lost_without_limbo_counts_as_lost() -> None:
+    cluster = quiet_cluster()
+    cluster.store.create(ledger("b0", "b1", "b2"))
+    for name in ("b0", "b1"):
+        cluster.bookies[name].disk.write(FrameWritten(0, {0: b"x"}, -1, 0), lambda: None)
+        cluster.bookies[name].disk.sync(1)
+        cluster.checkers.became_durable(name, 0, [0])
+    assert may_lose(cluster.checkers, "b1")
+    cluster.bookies["b0"].disk.wipe()
+    assert not may_lose(cluster.checkers, "b1")
+
+
+def test_limbo_is_part_of_what_survives() -> None:
+    disk = Disk()
+    disk.write(RecordWritten(LedgerRecord(0, limbo_nonce="n", fenced=True)), lambda: None)
+    disk.sync(1)
+    disk.write(RecordWritten(LedgerRecord(0)), lambda: None)
+    disk.crash(Random(1), 0.0)
+    assert disk.ledgers[0].record.limbo_nonce == "n"

@@ -1,0 +1,52 @@
+"""Some thousands of seeds of the simulator: the promise holds in each, and together they met everything that matters.
+
+Chunks, so that test workers share them; each is large enough to reach every named state by itself. A failure names its
+seed and the command that replays it as a readable trace.
+"""
+
+from typing import Final
+
+import pytest
+
+from tests.model.sim.clients import Driver
+from tests.model.sim.queues import unlisted
+from tests.model.sim.run import replay_command, run_chunk
+from tests.model.sim.scenario import run_seed
+from tests.model.sim.trace import FAULTS
+
+CHUNK: Final = 600
+CHUNKS: Final = 4
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_seed_keeps_the_promise_and_every_named_state_is_reached(chunk: int) -> None:
+    summary = run_chunk(range(chunk * CHUNK, (chunk + 1) * CHUNK))
+    told = [
+        f"seed {found.seed}: {found.failure}\n  {replay_command(found.seed)}" for found in summary.failures
+    ]
+    assert not told, "\n".join(told)
+    assert summary.tally.missing_states() == []
+    assert [name for name in FAULTS if not summary.tally.faults[name]] == []
+    assert summary.acked > 10 * CHUNK, "a run that acknowledges nothing proves nothing"
+
+
+def test_a_seed_repeats_itself_event_for_event() -> None:
+    once, again = run_seed(7, tracing=True), run_seed(7, tracing=True)
+    assert once.trace == again.trace
+    assert len(once.trace) > 50
+    assert once.events == run_seed(7).events, "tracing changes nothing"
+
+
+def test_every_container_of_every_machine_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only those: what is listed exists, so that `bounded queues` looks at something."""
+    look, found = Driver.after_step, set()
+
+    def also_look_closely(self: Driver) -> None:
+        found.update(unlisted(self.machine))
+        look(self)
+
+    monkeypatch.setattr(Driver, "after_step", also_look_closely)
+    for seed in (0, 5, 9):
+        assert run_seed(seed).failure is None
+    assert found == set(), "give each a limit in tests/model/sim/queues.py"
