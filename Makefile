@@ -41,10 +41,10 @@ sim: sync ## simulate the core under faults: SEEDS=a..b, or SEED=n TRACE=1 for o
 	@$(BIN)/python -m tests.model.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS))) $(if $(TRACE),--trace)
 
 chaos: sync ## real processes under drawn faults, judged at the end: SEED=n SEEDS=count MINUTES=m (of faults for each seed)
-	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --seeds $(or $(SEEDS),5) --minutes $(or $(MINUTES),1)
+	@$(BIN)/python -m tests.process.chaos --seed $(or $(SEED),1) --seeds $(or $(SEEDS),5) --minutes $(or $(MINUTES),1)
 
 power-cuts: sync ## cut the power of all bookies at once, again and again, and look for what was lost: CUTS=n SEED=n SEEDS=count
-	@$(BIN)/python -m tests.chaos.powercut --cuts $(or $(CUTS),200) --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1)
+	@$(BIN)/python -m tests.process.chaos.powercut --cuts $(or $(CUTS),200) --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1)
 
 slo: sync ## measure what losses cost and what each E, Qw, Qa survives, and write docs/slo.md: RUNS=n, 5 by default
 	@$(BIN)/python -m tests.slo $(if $(RUNS),--runs $(RUNS)) $(ARGS)
@@ -58,17 +58,17 @@ mutants: sync ## take each rule of docs/protocol.md out: its test and a seed mus
 
 fuzz: uv ## fuzz everything that reads bytes, guided by coverage, then attack a bookie for a minute: MINUTES=n
 	@$(SYNC) --group fuzz
-	@$(BIN)/python -m tests.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
-	@$(BIN)/python -m tests.fuzz.wire
+	@$(BIN)/python -m tests.process.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+	@$(BIN)/python -m tests.process.fuzz.wire
 
 bit-flips: sync ## flip every bit of some pages of a store and of a small journal, on all cores (minutes)
-	@$(BIN)/python -m tests.fuzz.bit_flips $(ARGS)
+	@$(BIN)/python -m tests.process.fuzz.bit_flips $(ARGS)
 
 explore: sync ## every order of events of the core within small bounds: BOUNDS=small, medium or large
 	@$(BIN)/python -m tests.model.explore --bounds $(or $(BOUNDS),small)
 
 reliability: sync ## write docs/reliability.md from the records of runs: RECORDS=file adds the runs of that file first
-	@$(BIN)/python -m tests.chaos.reliability $(if $(RECORDS),--records '$(RECORDS)')
+	@$(BIN)/python -m tests.process.chaos.reliability $(if $(RECORDS),--records '$(RECORDS)')
 
 bench: uv ## measure throughput, latency, reads and recovery on this machine: ARGS='--help' lists the options
 	@$(SYNC) --group bench

@@ -20,7 +20,7 @@ from bench.growth.large_store import measure_large_store
 from bench.growth.ledgers import measure_ledgers
 from bench.growth.open_ledgers import measure_open_ledgers
 from bench.growth.page import PAGE, RECORDS, UNITS, load, page
-from tests.chaos.records import commit
+from tests.process.chaos.records import commit
 
 MEASURES: Final = {
     "ledgers": (measure_ledgers, [10_000, 30_000, 100_000]),

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.records import commit
 from tests.paths import ROOT
+from tests.process.chaos.records import commit
 from tests.slo.notes import VARIABLE
 from tests.slo.page import PAGE, RECORDS, load, page
 
-TESTS: Final = ("tests/integration/test_slo.py", "tests/integration/test_matrix.py")
+TESTS: Final = ("tests/process/integration/test_slo.py", "tests/process/integration/test_matrix.py")
 
 
 def main() -> int:

@@ -17,9 +17,9 @@ from daybook.core.errors import DaybookError
 from daybook.core.placement.policy import PlacementPolicy
 from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
-from tests.integration.history import History
-from tests.integration.kit import PATIENCE_S, persist
-from tests.integration.workload import read_back
+from tests.process.integration.history import History
+from tests.process.integration.kit import PATIENCE_S, persist
+from tests.process.integration.workload import read_back
 
 BEAT_S: Final = 0.005
 STEADY_ENTRIES: Final = 40

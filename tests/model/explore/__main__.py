@@ -5,9 +5,9 @@ import sys
 import time
 from collections import Counter
 
-from tests.chaos.records import commit, write_record
 from tests.model.explore.bounds import BOUNDS
 from tests.model.explore.explorer import Found, explore
+from tests.process.chaos.records import commit, write_record
 
 
 def main(arguments: list[str]) -> int:

@@ -16,11 +16,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
-from tests.chaos.records import write_record
 from tests.model.mutants.registry import WAITING, Mutant, load_catalog, registered
 from tests.model.mutants.runner import Outcome, Verdict, run_mutants
 from tests.model.mutants.search import SEEDS_MAX, Found, search
 from tests.model.mutants.seeds import load_seeds, save_seeds
+from tests.process.chaos.records import write_record
 
 console = Console()
 app = typer.Typer(add_completion=False)

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.chaos.records import records_file
 from tests.model.sim.campaign import Campaign
 from tests.model.sim.run import Summary, replay_command
 from tests.model.sim.scenario import run_seed
 from tests.model.sim.trace import FAULTS, STATES
+from tests.process.chaos.records import records_file
 
 _SHOWN = 10
 _STATES_NEED_SEEDS = 2000

@@ -1,7 +1,7 @@
 """A range of seeds over several processes, as long as it takes: noted piece by piece, and stopped by a signal.
 
 A run of hours must not lose what it has shown when it is cut short. So seeds are taken in their order, every piece of
-them leaves a record (`tests.chaos.records`), and a signal ends the run after the seeds that are under way. Records add
+them leaves a record (`tests.process.chaos.records`), and a signal ends the run after the seeds that are under way. Records add
 up: none counts a seed twice, and `seed` and `seeds` say which ones they stand for.
 """
 
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from tests.chaos.records import commit, write_record
 from tests.model.sim.run import Summary, run_chunk
+from tests.process.chaos.records import commit, write_record
 
 KIND: Final = "simulator"
 PIECE_SEEDS: Final = 10_000

@@ -1,0 +1,62 @@
+"""`python -m tests.process.chaos --seed N --minutes M`: real processes under drawn faults, judged at the end."""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.process.chaos import network
+from tests.process.chaos.powercut.shim import NoCompilerError, build
+from tests.process.chaos.records import commit, write_record
+from tests.process.chaos.storm import Storm
+
+
+def main() -> int:
+    """0: every seed went well; 1: one did not, and its directory stays; 2: it cannot be tried here."""
+    parser = argparse.ArgumentParser(prog="python -m tests.process.chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="how many, one after the other (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=1.0, help="of faults for each (default: %(default)s)"
+    )
+    options = parser.parse_args()
+    try:
+        library = build()
+    except NoCompilerError as error:
+        print(error, file=sys.stderr)
+        return 2
+    reason = network.enter()
+    if reason:
+        print(f"no partitions in this run: {reason}")
+    for seed in range(options.seed, options.seed + options.seeds):
+        if not _try(seed, options.minutes, library, can_partition=not reason):
+            return 1
+    return 0
+
+
+def _try(seed: int, minutes: float, library: Path, *, can_partition: bool) -> bool:
+    directory = Path(tempfile.mkdtemp(prefix="daybook-chaos-"))
+    storm = Storm(directory, library, seed, can_partition=can_partition)
+    began, made_at = time.monotonic(), commit()
+    with storm.bookies.running():
+        asyncio.run(storm.run(minutes))
+    found, seconds = len(storm.violations), time.monotonic() - began
+    file = write_record("chaos", seed, storm.counts, found, seconds, made_at=made_at)
+    print(f"seed {seed}: {dict(sorted(storm.counts.items()))}\nviolations: {found}, noted in {file}")
+    if not storm.violations:
+        shutil.rmtree(directory)
+        return True
+    print("\n".join(storm.violations))
+    print(
+        f"again: python -m tests.process.chaos --seed {seed} --minutes {minutes}; all of it is in {directory}"
+    )
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""Tests of this folder are coroutines, and harm a cluster that is theirs: whole again before each of them."""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daybook.local.cluster import LocalCluster
+from tests.process.integration.kit import OwnCluster
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(pyfuncitem.obj(**arguments))
+    return True
+
+
+@pytest.fixture(scope="session")
+def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
+    """The cluster of this pytest process that tests of this folder harm."""
+    owner = OwnCluster(lambda: tmp_path_factory.mktemp("battered", numbered=True))
+    yield owner
+    owner.stop()
+
+
+@pytest.fixture
+def cluster(own_cluster: OwnCluster) -> LocalCluster:
+    """ZooKeeper and the bookies 0 to 3, all running and registered; do to them whatever you like."""
+    return own_cluster.whole()
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """A directory for what is no bookie's."""
+    return tmp_path
