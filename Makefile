@@ -89,13 +89,13 @@ crds: ## copy crds/ into the chart, which carries them
 images: sync ## build the images on this machine alone, from a base of Debian's packages (root; needs buildah and debootstrap): TAG=dev
 	$(call needs,buildah,buildah: apt-get install buildah)
 	$(call needs,debootstrap,debootstrap: apt-get install debootstrap)
-	@$(BIN)/python -m tests.images $(if $(TAG),--tag '$(TAG)')
+	@$(BIN)/python -m tests.kubernetes.images $(if $(TAG),--tag '$(TAG)')
 
 e2e: sync ## install the chart on a real cluster of three nodes, harm it, and lose nothing (root; minutes): STEPS=a,b,…
 	$(call needs,buildah,buildah: apt-get install buildah)
 	$(call needs,debootstrap,debootstrap: apt-get install debootstrap)
 	$(call needs,containerd,containerd: apt-get install containerd runc containernetworking-plugins iptables conntrack)
-	@$(BIN)/python -m tests.e2e $(if $(STEPS),--steps '$(STEPS)') $(ARGS)
+	@$(BIN)/python -m tests.kubernetes.e2e $(if $(STEPS),--steps '$(STEPS)') $(ARGS)
 
 sync: uv
 	@$(SYNC)

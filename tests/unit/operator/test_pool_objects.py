@@ -29,7 +29,7 @@ from daybook_operator.plan.recovery.recovery import RecoverySpec, job_manifest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.operator.api.crd_rules import CRDS
+from tests.kubernetes.api.crd_rules import CRDS
 from tests.unit.operator.pool_facts import pool_manifest
 from tests.unit.operator.pool_sim import DEFAULTS, PoolSim, kinds
 

@@ -1,0 +1,277 @@
+"""What the steps of `make e2e` use: the cluster, Helm, the workload, and ways to wait until something is so."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from tests.cluster.binaries import binaries
+from tests.cluster.control_plane import KubectlError
+from tests.cluster.node_files import DOMAIN, GATEWAY
+from tests.cluster.nodes import NodeCluster
+from tests.kubernetes.e2e.code import IN_POD
+from tests.kubernetes.e2e.repairs import Repairs, StepError
+from tests.paths import ROOT
+
+Object: TypeAlias = dict[str, Any]
+
+NAMESPACE: Final = "data"
+RELEASE: Final = "daybook"
+POOL: Final = "bk"
+NODES: Final = ("node-a:zone-a", "node-b:zone-b", "node-c:zone-c")
+POLL_S: Final = 1.0
+CODE_FILE: Final = "code.json"
+"""In the cluster's directory: the digests of the code that its images were built from."""
+ZOOKEEPER: Final = ",".join(
+    f"{RELEASE}-zookeeper-{n}.{RELEASE}-zookeeper-servers.{NAMESPACE}.svc:2181" for n in range(3)
+)
+
+
+class Workload:
+    """The process that writes and checks, in the cluster's network, with the cluster's names."""
+
+    def __init__(self, cluster: NodeCluster) -> None:
+        """Start it; returns once it is connected."""
+        resolv = cluster.directory / "resolv.conf"
+        resolv.write_text(f"nameserver {GATEWAY}\nsearch svc.{DOMAIN} {DOMAIN}\noptions ndots:5\n")
+        script = 'mount --make-rprivate / && mount --bind "$RESOLV" /etc/resolv.conf && exec "$@"'
+        python = [sys.executable, "-m", "tests.kubernetes.e2e.workload", ZOOKEEPER, RELEASE]
+        self.log = cluster.directory / "workload.log"
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                cluster.command("unshare", "--mount", "sh", "-euc", script, "sh", *python),
+                env={**os.environ, "RESOLV": str(resolv)},
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self._answer()
+
+    def ask(self, command: str) -> Any:
+        """Send a command; its answer. Raises StepError when the process has ended."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{command}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._ended() from error
+        return self._answer()
+
+    def check(self) -> Object:
+        """Everything that was acknowledged, read back now. Raises StepError if anything is lost or changed."""
+        told: Object = self.ask("check")
+        if told["lost"] or told["changed"] or told["unreadable"]:
+            raise StepError(f"acknowledged entries are gone: {told}; the workload's log is {self.log}")
+        return told
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._ended()
+        return json.loads(line)
+
+    def _ended(self) -> StepError:
+        return StepError(f"the workload ended:\n{self.log.read_text(errors='replace')[-3000:]}")
+
+
+class World:
+    """A cluster with Daybook in it."""
+
+    def __init__(self, cluster: NodeCluster, tags: Sequence[str]) -> None:
+        """`tags` of the images: the first is installed, the second is rolled out later."""
+        self.cluster = cluster
+        self.tags = tags
+        self.workload: Workload | None = None
+        self.repairs = Repairs()
+        self.by_jobs = ""
+        """What recovery Jobs did in the step that goes on."""
+
+    def load(self) -> None:
+        """Let somebody write and check from here on."""
+        if self.workload is None:
+            self.workload = Workload(self.cluster)
+
+    # Commands.
+
+    def helm(self, *words: str) -> str:
+        """Run Helm in the cluster's network. Raises StepError."""
+        return self._run(str(binaries(("helm",))["helm"]), *words)
+
+    def daybook(self, *words: str) -> str:
+        """Run `kubectl daybook` in the cluster's network. Raises StepError."""
+        return self._run(str(Path(sys.executable).parent / "kubectl-daybook"), *words, "-n", NAMESPACE)
+
+    def _run(self, *words: str) -> str:
+        done = subprocess.run(
+            self.cluster.command(*words),
+            env={**os.environ, **self.cluster.environment()},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise StepError(f"`{' '.join(words[:6])}` failed:\n{(done.stdout + done.stderr)[-3000:]}")
+        return done.stdout
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        """Run kubectl in the namespace."""
+        return self.cluster.kubectl("-n", NAMESPACE, *words, stdin=stdin)
+
+    # Looks.
+
+    def get(self, what: str, *flags: str) -> Object:
+        """An object, or a list."""
+        found: Object = json.loads(self.kubectl("get", what, "-o", "json", *flags))
+        return found
+
+    def pool(self) -> Object:
+        """The pool."""
+        return self.get(f"bookiepool/{POOL}")
+
+    def node_of(self, pod: str) -> str:
+        """The node that a pod runs on."""
+        return str(self.get(f"pod/{pod}")["spec"]["nodeName"])
+
+    def is_ready(self, node: str) -> bool:
+        """Whether Kubernetes hears of the node."""
+        found = {each["type"]: each["status"] for each in self.get(f"node/{node}")["status"]["conditions"]}
+        return found.get("Ready") == "True"
+
+    def pods_on(self, node: str) -> list[str]:
+        """The bookies' pods on a node."""
+        found = self.get("pods", "-l", f"daybook.dev/pool={POOL},app.kubernetes.io/component=bookie")
+        return sorted(
+            pod["metadata"]["name"] for pod in found["items"] if pod["spec"].get("nodeName") == node
+        )
+
+    def volumes_of(self, pod: str) -> list[Path]:
+        """The directories of a bookie's volumes."""
+        claims = [self.get(f"pvc/{role}-{pod}") for role in ("journal", "store")]
+        return [self.cluster.volume_folder(claim["spec"]["volumeName"]) for claim in claims]
+
+    def note_jobs(self) -> None:
+        """Remember recovery Jobs: they are deleted some time after they end."""
+        self.repairs.note(self.get("jobs", "-l", "app.kubernetes.io/component=recovery")["items"])
+
+    def naming(self, pod: str) -> list[int]:
+        """The ledgers that name the pod's bookie, but for the one that is being written."""
+        if self.workload is None:
+            return []
+        found: list[int] = self.workload.ask(f"naming {NAMESPACE}.{pod}")
+        return found
+
+    def check_code(self, pod: str, *packages: str) -> None:
+        """Raise StepError unless the pod runs the code that the images were to be built from."""
+        known = self.cluster.directory / CODE_FILE
+        wanted: dict[str, str] = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
+        for package in packages:
+            found = self.kubectl("exec", pod, "--", "python3", "-c", IN_POD, package).strip()
+            if found != wanted.get(package, found):
+                raise StepError(f"{pod} runs another {package} than this tree's: build the images anew")
+
+    # Waits.
+
+    def until(self, what: str, check: Callable[[], object], timeout_s: float) -> None:
+        """Return once `check()` says something true. Raises StepError with what it said last."""
+        deadline = time.monotonic() + timeout_s
+        last: object = None
+        while True:
+            try:
+                self.note_jobs()
+                last = check()
+                if last and not isinstance(last, NotYet):
+                    return
+            except (KubectlError, StepError, KeyError) as error:
+                last = error
+            if time.monotonic() > deadline:
+                raise StepError(f"{what}: not so after {timeout_s:.0f} s; {self.last_words(last)}")
+            time.sleep(POLL_S)
+
+    def last_words(self, last: object) -> str:
+        """What explains best why something was waited for in vain."""
+        lines = [f"seen last: {last}"]
+        for words in (("get", "pods", "-o", "wide"), ("get", "bookiepools", "-o", "wide"), ("get", "jobs")):
+            try:
+                lines.append(self.kubectl(*words))
+            except KubectlError as error:
+                lines.append(str(error))
+        try:
+            lines.append(self.daybook("explain"))
+        except StepError as error:
+            lines.append(str(error))
+        return "\n".join(lines)
+
+    def settled(
+        self, since: datetime, bookies: int, timeout_s: float, *, harmed: datetime, owed: Sequence[int] = ()
+    ) -> None:
+        """Wait until all bookies serve and a full audit that began after `since` found every entry in its place.
+
+        Recovery Jobs alone must have mended what had to be mended since `harmed`, and `owed` ledgers in any case.
+        """
+
+        def check() -> object:
+            pool = self.pool()
+            status = pool.get("status", {})
+            audit = (status.get("recovery") or {}).get("lastFullAudit") or {}
+            replicated = {each["type"]: each["status"] for each in status.get("conditions", ())}.get(
+                "FullyReplicated"
+            )
+            facts = {
+                "replicas": status.get("replicas"),
+                "ready": status.get("readyReplicas"),
+                "writable": status.get("writableReplicas"),
+                "FullyReplicated": replicated,
+                "jobs": (status.get("recovery") or {}).get("activeJobs"),
+                "audit": audit,
+            }
+            serve = {"replicas": bookies, "ready": bookies, "writable": bookies}
+            wanted = {**serve, "FullyReplicated": "True", "jobs": 0}
+            fresh = audit.get("clean") and datetime.fromisoformat(audit["startedAt"]) >= since
+            return bool(fresh and wanted.items() <= facts.items()) or NotYet(facts)
+
+        self.until("fully replicated again", check, timeout_s)
+        self.note_jobs()
+        holders = self.workload.ask("holders") if self.workload is not None else {}
+        self.by_jobs = self.repairs.account(harmed, owed, holders)
+
+    @contextmanager
+    def harmed(self, node: str, harm: Callable[[str], None], mend: Callable[[str], None]) -> Iterator[None]:
+        """Do something to a node, and undo it whatever happens meanwhile."""
+        harm(node)
+        try:
+            yield
+        finally:
+            mend(node)
+
+
+class NotYet:
+    """What was seen instead of what is waited for."""
+
+    def __init__(self, seen: object) -> None:
+        """Keep it for the error."""
+        self._seen = seen
+
+    def __repr__(self) -> str:
+        """As it was seen."""
+        return repr(self._seen)
+
+
+def now() -> datetime:
+    """The time in whole seconds, as Kubernetes tells it."""
+    return datetime.now(UTC).replace(microsecond=0)

@@ -1,1 +1,0 @@
-"""Tests of the operator: its pure plans, and the whole of it on a real API server."""
