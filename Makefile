@@ -47,7 +47,7 @@ power-cuts: sync ## cut the power of all bookies at once, again and again, and l
 	@$(BIN)/python -m tests.process.chaos.powercut --cuts $(or $(CUTS),200) --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1)
 
 slo: sync ## measure what losses cost and what each E, Qw, Qa survives, and write docs/slo.md: RUNS=n, 5 by default
-	@$(BIN)/python -m tests.slo $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+	@$(BIN)/python -m tools.slo $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
 coverage: sync ## every line and branch of daybook/core must be reached by its own tests
 	@$(BIN)/coverage run --branch --source=daybook/core --data-file=.coverage.core -m pytest -q -p no:xdist --hypothesis-seed=0 tests/unit/core tests/model/scripts
@@ -62,13 +62,13 @@ fuzz: uv ## fuzz everything that reads bytes, guided by coverage, then attack a 
 	@$(BIN)/python -m tests.process.fuzz.wire
 
 bit-flips: sync ## flip every bit of some pages of a store and of a small journal, on all cores (minutes)
-	@$(BIN)/python -m tests.process.fuzz.bit_flips $(ARGS)
+	@$(BIN)/python -m tools.bit_flips $(ARGS)
 
 explore: sync ## every order of events of the core within small bounds: BOUNDS=small, medium or large
 	@$(BIN)/python -m tests.model.explore --bounds $(or $(BOUNDS),small)
 
 reliability: sync ## write docs/reliability.md from the records of runs: RECORDS=file adds the runs of that file first
-	@$(BIN)/python -m tests.process.chaos.reliability $(if $(RECORDS),--records '$(RECORDS)')
+	@$(BIN)/python -m tools.reliability $(if $(RECORDS),--records '$(RECORDS)')
 
 bench: uv ## measure throughput, latency, reads and recovery on this machine: ARGS='--help' lists the options
 	@$(SYNC) --group bench
@@ -81,7 +81,7 @@ bench-peer: uv ## the same measurements beside Apache BookKeeper (needs a JDK an
 	@$(BIN)/python -m bench --peer $(ARGS)
 
 growth: sync ## measure how costs grow with ledgers, open ledgers and a large store, and write docs/growth.md: PART=name SIZES='n …'
-	@$(BIN)/python -m bench.growth $(if $(PART),--part '$(PART)') $(if $(SIZES),--sizes $(SIZES)) $(ARGS)
+	@$(BIN)/python -m tools.growth $(if $(PART),--part '$(PART)') $(if $(SIZES),--sizes $(SIZES)) $(ARGS)
 
 crds: ## copy crds/ into the chart, which carries them
 	@cp crds/*.yaml charts/daybook/files/crds/

@@ -11,14 +11,23 @@ import pytest
 
 from tests.paths import ROOT
 
-CODE_FOLDERS = ("daybook", "bookie-image", "broker-image", "operator", "spark-jobs", "tests", "bench")
+CODE_FOLDERS = (
+    "daybook",
+    "bookie-image",
+    "broker-image",
+    "operator",
+    "spark-jobs",
+    "tests",
+    "bench",
+    "tools",
+)
 TEXT_SUFFIXES = {"", ".cfg", ".json", ".md", ".proto", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
 GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
 
 FILE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 70
 
-PACKAGES_AT_THE_TOP = {"daybook", "tests", "bench"}
+PACKAGES_AT_THE_TOP = {"daybook", "tests", "bench", "tools"}
 """Any other top-level folder would shadow something as a package: `operator` the standard library's module."""
 
 BROAD = {"Exception", "BaseException"}
@@ -48,7 +57,7 @@ SLEEPS: dict[str, str] = {
     "tests/process/integration/kit.py": "views and other processes, which have no event to wait for",
     "tests/process/integration/test_zookeeper_faults.py": "a pause is time that passes",
     "tests/process/integration/workload.py": "the pace of writers and readers",
-    "tests/slo/pulse.py": "the pace of a writer",
+    "tools/slo/pulse.py": "the pace of a writer",
     "tests/unit/metadata/test_lost_replies.py": "that a write still waits takes time to show",
     "tests/unit/metadata/test_tasks.py": "that a lease outlives its first session time-out takes that long",
     "tests/unit/metadata/test_zookeeper.py": "a pause of the server has to last",

@@ -1,6 +1,6 @@
 """What each (E, Qw, Qa) survives when 1, 2, 3 … of its bookies are lost at once, for a while and for good.
 
-All cases at once, on one cluster of ten bookies (`tests/slo/cases.py`): what is asserted is what the quorums promise.
+All cases at once, on one cluster of ten bookies (`tools/slo/cases.py`): what is asserted is what the quorums promise.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from tests.process.integration.kit import (
     until_gone,
     until_registered,
 )
-from tests.slo.cases import LATE, LOST, NAMES, Case, cases
-from tests.slo.notes import note
-from tests.slo.pinned import Pinned
+from tools.slo.cases import LATE, LOST, NAMES, Case, cases
+from tools.slo.notes import note
+from tools.slo.pinned import Pinned
 
 pytestmark = pytest.mark.integration
 

@@ -27,9 +27,9 @@ from tests.process.integration.kit import (
 from tests.process.integration.test_writer_killed import Writer
 from tests.process.integration.workload import read_back
 from tests.process.integration.writer_process import parse
-from tests.slo.notes import note
-from tests.slo.pinned import Pinned
-from tests.slo.pulse import Outcome, pulsing
+from tools.slo.notes import note
+from tools.slo.pinned import Pinned
+from tools.slo.pulse import Outcome, pulsing
 
 pytestmark = pytest.mark.integration
 

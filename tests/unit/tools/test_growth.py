@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bench.growth import large_store, ledgers, open_ledgers
-from bench.growth.page import UNITS, load
 from daybook.local.bookie_process import processes_with
+from tools.growth import large_store, ledgers, open_ledgers
+from tools.growth.page import UNITS, load
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -1,12 +1,11 @@
 """Writes docs/reliability.md from the records of runs, so that no figure in it is written by hand.
 
-Usage: python -m tests.process.chaos.reliability [--records FILE]. FILE is what runs left behind (tests/process/chaos/records.py); its
+Usage: python -m tools.reliability [--records FILE]. FILE is what runs left behind (tests/process/chaos/records.py); its
 lines are added to those that the page stands on, docs/records/reliability.jsonl, so that anyone can make the page again.
 """
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -388,7 +387,7 @@ def _time(seconds: float) -> str:
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(prog="python -m tests.process.chaos.reliability", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.reliability", description=__doc__)
     parser.add_argument("--records", type=Path, help="add the runs of this file first")
     options = parser.parse_args()
     if options.records is not None:
@@ -403,7 +402,3 @@ def main() -> int:
     PAGE.write_text(page(load(KEPT)), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

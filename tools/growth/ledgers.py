@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bench.growth.measure import Note, rss_anon_mib, run_daybook
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.quorum import check_quorum
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
@@ -20,6 +19,7 @@ from daybook.metadata.store.resolving import parent_of
 from daybook.metadata.store.store import Create, NodeExistsError, Operation
 from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.metadata.tasks import RepairTasks
+from tools.growth.measure import Note, rss_anon_mib, run_daybook
 
 BOOKIES: Final = tuple(f"bookie-{number}" for number in range(4))
 BATCH: Final = 200

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from tests.process.fuzz.bit_flips import Flips, flip
-from tests.process.fuzz.flipping import Image, journal_image, store_image
 from tests.unit.bookie.store.storage_kit import memory_directory
+from tools.bit_flips.campaign import Flips, flip
+from tools.bit_flips.flipping import Image, journal_image, store_image
 
 STORE_FLIPS = 900
 JOURNAL_FLIPS = 3000

@@ -1,6 +1,6 @@
 """Many open ledgers of one writer: memory of client and bookies, what they cost while nothing happens, and their end.
 
-The writer is a process of its own (bench/growth/writer.py), which ends without closing anything; another one recovers
+The writer is a process of its own (tools/growth/writer.py), which ends without closing anything; another one recovers
 its ledgers then.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import daybook
-from bench.growth.measure import Note, cpu_s
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
+from tools.growth.measure import Note, cpu_s
 
 BOOKIES: Final = 3
 RECOVERIES_AT_ONCE: Final = 16
@@ -37,7 +37,7 @@ def _write(cluster: LocalCluster, size: int) -> list[dict[str, Any]]:
     """The records of a writer's life."""
     about = [cluster.zookeeper.connect_string, str(size), str(IDLE_S)]
     pids = [str(bookie.pid) for bookie in cluster.bookies]
-    words = [sys.executable, "-m", "bench.growth.writer", *about, *pids]
+    words = [sys.executable, "-m", "tools.growth.writer", *about, *pids]
     told = subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout
     return [json.loads(line) for line in told.splitlines()]
 

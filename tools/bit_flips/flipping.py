@@ -24,10 +24,10 @@ from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.frame import decode_entries, decode_header
-from tests.process.fuzz.lmdb_pages import used_pages
 from tests.unit.bookie.sim_disk import SimDisk
 from tests.unit.bookie.store.samples import frame, payload
 from tests.unit.bookie.store.storage_kit import SMALL
+from tools.bit_flips.lmdb_pages import used_pages
 
 DATA: Final = "data.mdb"
 LEDGERS: Final = range(1, 7)

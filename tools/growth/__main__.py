@@ -1,4 +1,4 @@
-"""`python -m bench.growth`: measure how costs grow, part by part, and write docs/growth.md.
+"""`python -m tools.growth`: measure how costs grow, part by part, and write docs/growth.md.
 
 What is measured at a size replaces what docs/records/growth.jsonl had of it, so that sizes may be measured one by one, and
 what was measured before an error stays.
@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from bench.growth.large_store import measure_large_store
-from bench.growth.ledgers import measure_ledgers
-from bench.growth.open_ledgers import measure_open_ledgers
-from bench.growth.page import PAGE, RECORDS, UNITS, load, page
 from tests.process.chaos.records import commit
+from tools.growth.large_store import measure_large_store
+from tools.growth.ledgers import measure_ledgers
+from tools.growth.open_ledgers import measure_open_ledgers
+from tools.growth.page import PAGE, RECORDS, UNITS, load, page
 
 MEASURES: Final = {
     "ledgers": (measure_ledgers, [10_000, 30_000, 100_000]),
@@ -32,7 +32,7 @@ MEASURES: Final = {
 
 def main() -> int:
     """0 when everything was measured."""
-    parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument(
         "--part", choices=sorted(MEASURES), action="append", help="measure this alone (may be repeated)"
     )

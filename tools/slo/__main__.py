@@ -1,4 +1,4 @@
-"""`python -m tests.slo`: run the tests that measure what losses cost, again and again, and write docs/slo.md."""
+"""`python -m tools.slo`: run the tests that measure what losses cost, again and again, and write docs/slo.md."""
 
 import argparse
 import json
@@ -12,15 +12,15 @@ from typing import Final
 
 from tests.paths import ROOT
 from tests.process.chaos.records import commit
-from tests.slo.notes import VARIABLE
-from tests.slo.page import PAGE, RECORDS, load, page
+from tools.slo.notes import VARIABLE
+from tools.slo.page import PAGE, RECORDS, load, page
 
 TESTS: Final = ("tests/process/integration/test_slo.py", "tests/process/integration/test_matrix.py")
 
 
 def main() -> int:
     """0: measured and written; otherwise what pytest ended with, and nothing is changed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.slo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.slo", description=__doc__)
     parser.add_argument(
         "--runs", type=int, default=5, help="how often each is measured (default: %(default)s)"
     )

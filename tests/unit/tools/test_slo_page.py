@@ -1,8 +1,8 @@
 """docs/slo.md is what the records make of it, and the records are of tests that exist."""
 
 from tests.paths import ROOT
-from tests.slo.cases import cases
-from tests.slo.page import PAGE, RECORDS, load, page
+from tools.slo.cases import cases
+from tools.slo.page import PAGE, RECORDS, load, page
 
 
 def test_the_page_is_made_of_the_records() -> None:

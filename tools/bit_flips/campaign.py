@@ -1,6 +1,6 @@
 """Flips every single bit of a few pages of a store and of a small journal, in forked workers, and says what each did.
 
-Usage: python -m tests.process.fuzz.bit_flips [--workers N] [--sample N --seed S]. A worker that LMDB takes down with it has
+Usage: python -m tools.bit_flips [--workers N] [--sample N --seed S]. A worker that LMDB takes down with it has
 noticed, too (a bookie that dies answers nothing); another one goes on after the bit. The exit code is 1 if any flip
 made an entry vanish or change, or ended in an error that is not a documented one.
 """
@@ -21,8 +21,8 @@ from typing import Final
 from rich.progress import Progress
 
 from tests.process.chaos.records import records_file, write_record
-from tests.process.fuzz.flipping import Image, Place, journal_image, store_image
 from tests.unit.bookie.store.storage_kit import memory_directory
+from tools.bit_flips.flipping import Image, Place, journal_image, store_image
 
 Bits = Sequence[tuple[Place, int]]
 HANG_CPU_S: Final = 5
@@ -154,7 +154,7 @@ def all_images(directory: Path, workers: int) -> list[list[Image]]:
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(prog="python -m tests.process.fuzz.bit_flips")
+    parser = argparse.ArgumentParser(prog="python -m tools.bit_flips")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--image", default="", help="only images whose name contains this")
     parser.add_argument("--sample", type=int, default=0, help="that many bits of each image instead of all")
@@ -186,7 +186,3 @@ def main() -> int:
             failed = failed or bool(result.violations)
     print(f"written down in {records_file()}")
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

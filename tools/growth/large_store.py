@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import daybook
-from bench.growth.measure import MIB, Note, daybook_command, major_faults, rss_anon_mib
-from bench.growth.memory_group import MemoryGroup
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
+from tools.growth.measure import MIB, Note, daybook_command, major_faults, rss_anon_mib
+from tools.growth.memory_group import MemoryGroup
 
 BOOKIE: Final = "bookie-0"
 LIMIT_MIB: Final = 256

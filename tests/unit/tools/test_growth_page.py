@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from bench.growth.__main__ import MEASURES, merged
-from bench.growth.page import PAGE, PARTS, UNITS, exponent_of, how_it_grows, load, page
+from tools.growth.__main__ import MEASURES, merged
+from tools.growth.page import PAGE, PARTS, UNITS, exponent_of, how_it_grows, load, page
 
 
 def test_the_page_is_made_of_the_records() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.model.sim.regressions import REGRESSIONS
 from tests.model.sim.trace import STATES
 from tests.process.chaos.records import VARIABLE, write_record
-from tests.process.chaos.reliability import KEPT, PAGE, UnknownRecordError, load, page, summed, take
+from tools.reliability.page import KEPT, PAGE, UnknownRecordError, load, page, summed, take
 
 
 def record(kind: str, seed: int = 1, **changes: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, Final, TypeAlias
 
 from tests.paths import ROOT
-from tests.slo.cases import QUORUMS
+from tools.slo.cases import QUORUMS
 
 RECORDS: Final = ROOT / "docs" / "records" / "slo.jsonl"
 PAGE: Final = ROOT / "docs" / "slo.md"

@@ -1,4 +1,4 @@
-"""The writer of bench/growth/open_ledgers.py: `writer ZOOKEEPER COUNT IDLE_S PID…`, with the process ids of the bookies.
+"""The writer of tools/growth/open_ledgers.py: `writer ZOOKEEPER COUNT IDLE_S PID…`, with the process ids of the bookies.
 
 Prints one line of JSON for each thing that it measured, and ends like a process that is killed.
 """
@@ -14,8 +14,8 @@ from contextlib import aclosing
 from typing import Any, Final
 
 import daybook
-from bench.growth.measure import cpu_s, rss_anon_mib
 from daybook.local.cluster import CLUSTER_NAME
+from tools.growth.measure import cpu_s, rss_anon_mib
 
 CREATIONS_AT_ONCE: Final = 32
 SAMPLES: Final = 20

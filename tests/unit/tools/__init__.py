@@ -1,0 +1,1 @@
+"""The measuring tools: their pages and their parts."""

@@ -1,0 +1,1 @@
+"""The record of all long runs, as a page."""

@@ -1,0 +1,5 @@
+"""`python -m tools.reliability`."""
+
+from tools.reliability.page import main
+
+raise SystemExit(main())
