@@ -72,6 +72,11 @@ OTHER_CLOCK = re.compile(r"\bloop(?:\(\))?\.time\(|asyncio\.timeout_at\(|\.call_
 MACHINE_PATH = re.compile(r"(?<![\w.>}-])/(?:ro" + r"ot|ho" + r"me|Us" + r"ers|wo" + r"rk)/|\.\./sha" + "red")
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 SILENCED = re.compile(r"#\s*(?:noqa|type: ignore)\b.*")
+CITED_OTHERWISE = re.compile(
+    r"\brules\s+(?:# *)?\d|\brule\s*\n\s*(?:# *)?\d|\brule \d+(?:, |,? and |,? or | to |/|–|-)\d{1,2}\b(?! [a-z])",
+    re.IGNORECASE,
+)
+"""Citations of a rule that a search for "rule 46" does not find."""
 REASONED = re.compile(r"#\s*(?:noqa: [A-Z]+\d+(?:, ?[A-Z]+\d+)*|type: ignore\[[\w, -]+\])(?: - |\s+# ?)\w.*")
 
 
@@ -243,6 +248,33 @@ def test_links_in_the_documents_lead_somewhere() -> None:
         if "://" not in target and not (ROOT / name).parent.joinpath(target).exists()
     ]
     assert not broken, "\n".join(broken)
+
+
+def test_one_search_finds_every_citation_of_a_rule() -> None:
+    found = [
+        f"{name}:{text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}"
+        for name, text in texts()
+        if name != str(Path(__file__).relative_to(ROOT))
+        for match in CITED_OTHERWISE.finditer(text)
+    ]
+    assert not found, "write 'rule 45, rule 46', each with its number on the same line:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_caught"),
+    [
+        ("(rules 45 and 46)", True),
+        ("rules 2, 3", True),
+        ("rule 31 or 29", True),
+        ("rule 31 to 37", True),
+        ("is settled (rule\n    29)", True),
+        ("(rule 45, rule 46)", False),
+        ("rule 45, 3 bookies", False),
+        ("the rules of rule 5", False),
+    ],
+)
+def test_the_pattern_for_citations_can_tell(text: str, *, is_caught: bool) -> None:
+    assert bool(CITED_OTHERWISE.search(text)) is is_caught
 
 
 @pytest.mark.parametrize(

@@ -341,7 +341,7 @@ class Bookie:
         self.table.flush_wanted.set()
 
     def _look_at_space(self) -> list[Usage]:
-        """Journal and store; what LMDB's file can reuse counts as free, since it never shrinks (rules 27 and 30).
+        """Journal and store; what LMDB's file can reuse counts as free, since it never shrinks (rule 27, rule 30).
 
         On one file system it counts for the journal as well: otherwise a store that once filled the disk would keep the
         bookie read-only after every ledger in it was deleted. Whether a journal file finds room then is found by trying.

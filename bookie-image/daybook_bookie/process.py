@@ -2,7 +2,7 @@
 
 The health server comes first, so that a long replay is seen to be alive and not ready; registration comes last, so
 that nobody is sent to a bookie that does not serve. After a failure of journal or store, and once another process is the
-bookie, nothing is ended in order: no thread may answer anything any more (rules 23 and 57).
+bookie, nothing is ended in order: no thread may answer anything any more (rule 23, rule 57).
 """
 
 import gc

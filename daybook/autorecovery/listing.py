@@ -1,6 +1,6 @@
 """What bookies say they have: entry intervals and limbo marks, asked over the wire.
 
-Silence is no answer: a bookie that fails to tell is left out, never taken for one that has nothing (rules 6 and 26).
+Silence is no answer: a bookie that fails to tell is left out, never taken for one that has nothing (rule 6, rule 26).
 One that fails once is not asked again by the same `BookieListings`, so that one hung bookie costs a round of the
 auditor one time-out and not one for every ledger.
 """

@@ -1,7 +1,7 @@
 """What a worker is asked to mend, and whose word it takes for a bookie being lost or a writer being gone.
 
 A task carries the auditor's word: it has watched bookies and open fragments for as long as the cluster's settings say
-(rules 31 and 33). Who asks for a ledger or a bookie by name has no auditor, so the worker watches for as long itself.
+(rule 31, rule 33). Who asks for a ledger or a bookie by name has no auditor, so the worker watches for as long itself.
 """
 
 from abc import ABC, abstractmethod

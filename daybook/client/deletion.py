@@ -1,4 +1,4 @@
-"""Deleting a ledger: after a recovery, or on purpose without one where its disks are lost (rules 20, 56 and 61).
+"""Deleting a ledger: after a recovery, or on purpose without one where its disks are lost (rule 20, rule 56, rule 61).
 
 What is left of a deleted ledger is its id: below the counter of ids and without a node, which nothing brings back. Bookies
 take no frame of such a ledger (rule 20) and collect what they have of it (rule 28).

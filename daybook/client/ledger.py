@@ -309,7 +309,7 @@ class Ledger:
         self._is_admitting = False
 
     def _fills_the_gap(self) -> _Waiting | None:
-        """Who brings the entry that all others wait for: for it there is always room, or there would never be any (55)."""
+        """Who brings the entry that all others wait for: for it there is always room, or there would never be any (rule 55)."""
         missing = self._writer.missing_entry
         if missing is None:
             return None

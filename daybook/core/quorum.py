@@ -3,7 +3,7 @@
 E = ensemble size, Qw = write quorum, Qa = ack quorum, E ≥ Qw ≥ Qa ≥ 1. The write set of entry n is the Qw positions
 that follow n mod E, so a position's share of the entries repeats with period E: a *stripe*, written as a bit mask over
 the residues. Qf = Qw − Qa + 1 answers of a write set meet every ack quorum of it, which is what fencing and a proof of
-absence need (rules 1 and 6).
+absence need (rule 1, rule 6).
 """
 
 from collections.abc import Set as AbstractSet

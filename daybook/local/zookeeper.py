@@ -1,7 +1,7 @@
 """A real ZooKeeper on this machine, for local clusters and tests: the server from the jars that the pyspark wheel carries.
 
 One server, loopback only, in a directory of its own. It can be killed, paused and started again on the same port and
-data, which is what the tests of rules 42 and 46 do to it.
+data, which is what the tests of rule 42 and rule 46 do to it.
 """
 
 import os

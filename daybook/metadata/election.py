@@ -2,7 +2,7 @@
 
 Each candidate makes an ephemeral sequence node and waits for the one just before its own to go, so that a leader's end
 wakes one candidate and not all. The leadership is a lease: it reports its loss at the instant at which the session may
-have ended, so that two leaders never act at once (rules 34 and 46).
+have ended, so that two leaders never act at once (rule 34, rule 46).
 """
 
 import math

@@ -2,7 +2,7 @@
 
 A creation is one `multi` of id counter, ledger and, for a Kubernetes object, its request, so that a repeated request
 finds its ledger and an id is never given twice. Every change is judged by `check_transition` before it is sent
-(rules 11, 17, 53, 56); a change whose reply was lost is resolved by the store (rule 42).
+(rule 11, rule 17, rule 53, rule 56); a change whose reply was lost is resolved by the store (rule 42).
 """
 
 import asyncio
@@ -145,7 +145,7 @@ class LedgerManager:
     async def read(self, ledger_id: LedgerId, *, sync: bool = False) -> Versioned[LedgerMetadata]:
         """The metadata and its version. Raises NoSuchLedgerError, MetadataError for what cannot be read.
 
-        `sync` first: needed where ownership, deletion or a first frame depends on the answer (rules 20 and 46).
+        `sync` first: needed where ownership, deletion or a first frame depends on the answer (rule 20, rule 46).
         """
         path = self._layout.ledger(ledger_id)
         if sync:

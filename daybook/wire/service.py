@@ -5,7 +5,7 @@ are made from the same table, so they cannot differ in a name or a type.
 
 A client names the bookie that it means with each call, and the process that is registered as that bookie: an address
 outlives its bookie, a process its registration, and what another one says there would count as testimony of the one that
-was asked (rules 6 and 57).
+was asked (rule 6, rule 57).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

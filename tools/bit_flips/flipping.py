@@ -1,4 +1,4 @@
-"""What is flipped bit by bit, and the judgement of what each flip did (rules 25 and 26).
+"""What is flipped bit by bit, and the judgement of what each flip did (rule 25, rule 26).
 
 An image is a set of files as a bookie leaves them, with places in it. A judge opens the image with one bit flipped and
 reads everything back. It says `harmless` when everything is there and right, `refused` or `io-error` when the bookie

@@ -58,7 +58,7 @@ Bookies of one ensemble, killed at once, next to each other: the worst choice. F
 - **Writes, no others**: it goes on with Qa of every write set (rule 45), or waits until bookies are back.
 - **Reads**: entries that had all Qw copies. In brackets: how many of 10 entries are left.
 - **Recovery**: of a ledger whose writer is gone and whose last entries just reached Qa bookies, as many of these lost as can be. It
-  refuses, and loses nothing, until bookies are back (rules 6 and 8). Without others it also needs Qa bookies to take the last entries.
+  refuses, and loses nothing, until bookies are back (rule 6, rule 8). Without others it also needs Qa bookies to take the last entries.
 - For a while: what does not go on waits, and goes on when the bookies are back. **Lost after they came back: {lost} of all acknowledged entries**, in
   every case.
 - For good: what Reads and Recovery show is what is left. An entry with all its copies outlives Qw − 1 bookies, one that was just acknowledged

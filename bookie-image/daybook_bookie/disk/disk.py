@@ -1,7 +1,7 @@
 """The disk as the journal and the checkpoint see it, so that every way it can fail can be played through.
 
 Nothing in the journal touches a file but through this interface: tests put a disk behind it that loses and reorders
-unsynced sectors, tears writes and answers EIO or ENOSPC (rules 23, 25 and 30). Durability is explicit: bytes are durable
+unsynced sectors, tears writes and answers EIO or ENOSPC (rule 23, rule 25, rule 30). Durability is explicit: bytes are durable
 after `fdatasync`, names after `sync_directory`. Names are relative to the disk's one directory.
 """
 

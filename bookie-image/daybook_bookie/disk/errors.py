@@ -2,7 +2,7 @@
 
 A full disk makes the bookie read-only (rule 30). A write that the disk refused for any other reason stops it, because
 after a failed fsync nobody knows what is durable, and replay decides (rule 23). Damage is refused or an I/O error, never
-"not found" (rules 25 and 26).
+"not found" (rule 25, rule 26).
 """
 
 from daybook.core.errors import DaybookError

@@ -2,7 +2,7 @@
 
 Also where the bookie's own entries in ZooKeeper are kept: its registration follows the bookie's state and comes back
 after a session expiry, unless another process has become the bookie meanwhile (rule 57). Nothing on the way of an entry waits for this: a bookie serves on while ZooKeeper is away
-(rule 46); only what the protocol decides by metadata waits (rules 20, 28 and 29).
+(rule 46); only what the protocol decides by metadata waits (rule 20, rule 28, rule 29).
 """
 
 import asyncio

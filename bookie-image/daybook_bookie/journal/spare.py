@@ -2,7 +2,7 @@
 
 Whoever keeps the journal's thread free of that calls `make` from another one; who needs the file takes it, and makes it
 himself if nobody did. It has no header and no journal file's name until then, so one that was never used means nothing to
-a replay, and the next start makes it anew (rules 24 and 25).
+a replay, and the next start makes it anew (rule 24, rule 25).
 """
 
 import threading

@@ -93,7 +93,7 @@ class Control:
     # Fence and force
 
     def fence(self, request: pb.FenceRequest, _: grpc.ServicerContext) -> pb.FenceResponse:
-        """Fence a ledger, known or not (rules 3 and 4)."""
+        """Fence a ledger, known or not (rule 3, rule 4)."""
         code, lac = self._fencer.fence(request.ledger_id, request.key)
         return pb.FenceResponse(
             code=code,

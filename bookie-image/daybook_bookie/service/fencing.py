@@ -1,4 +1,4 @@
-"""Fencing a ledger: refused from this moment on, answered once it is durable (rules 2, 3 and 4).
+"""Fencing a ledger: refused from this moment on, answered once it is durable (rule 2, rule 3, rule 4).
 
 Used by the Fence call and by recovery reads. A second fencer waits for the same sync as the first: every fencer that
 must wait puts the fence into the journal behind what is queued, and one group makes all of them durable.

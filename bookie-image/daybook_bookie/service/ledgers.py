@@ -62,7 +62,7 @@ class Known(NamedTuple):
 
 
 def _proves_existence(record: ledger_record.LedgerRecord) -> bool:
-    """Entries, a LAC, an introduction and a limbo mark all follow a look at the ledger's metadata (rules 20 and 29)."""
+    """Entries, a LAC, an introduction and a limbo mark all follow a look at the ledger's metadata (rule 20, rule 29)."""
     return (
         bool(record.intervals)
         or record.last_add_confirmed != NO_ENTRY

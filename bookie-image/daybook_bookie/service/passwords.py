@@ -1,6 +1,6 @@
 """Is this the ledger's password? Mostly the bookie knows; now and then only the metadata does.
 
-A key that a fence brought to an unknown ledger was never checked (rules 3 and 46), so before it refuses another one
+A key that a fence brought to an unknown ledger was never checked (rule 3, rule 46), so before it refuses another one
 the bookie asks. Without an answer the request is refused as unavailable, not as unauthorised.
 
 Whoever can open a connection can ask, so what could not be stored is refused here, before anything knows of it: a fence

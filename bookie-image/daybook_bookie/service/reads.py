@@ -87,7 +87,7 @@ class Reads:
         self._metrics.read_seconds.observe(perf_counter() - started)
 
     def _admit(self, request: pb.ReadRequest) -> Code:
-        """A recovery read fences first, and is answered only when the fence is durable (rules 2 and 4)."""
+        """A recovery read fences first, and is answered only when the fence is durable (rule 2, rule 4)."""
         if request.ledger_id < 0 or request.first_entry < 0 or request.last_entry < request.first_entry:
             return Code.BAD_FRAME
         if request.fence:

@@ -29,7 +29,7 @@ class LedgerChange(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Bytes. LMDB's file never shrinks, so what it can reuse counts as free (rules 27 and 30)."""
+    """Bytes. LMDB's file never shrinks, so what it can reuse counts as free (rule 27, rule 30)."""
 
     file_system_free: int
     reusable: int

@@ -5,7 +5,7 @@ fence: `accept`, `decide`, `begin_flush`, `end_flush`, `ledger`, every look into
 `journal.append`, `journal.sync`. On the store's thread: `flush`, `delete_some`. From anywhere: reads of the store; a
 reader asks the cache first, since a generation is dropped only after its commit.
 
-A frame is in the cache before it is in the journal, and is answered after the journal's fsync (rules 23 and 43); a
+A frame is in the cache before it is in the journal, and is answered after the journal's fsync (rule 23, rule 43); a
 duplicate goes the same way as the first, so it is answered only when it is durable itself (rule 54). A flush takes the
 journal's durable position together with the generation: everything before it is in that generation or stored, so when
 the flush has committed, the journal before it may go (rule 24).

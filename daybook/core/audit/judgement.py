@@ -316,7 +316,7 @@ class LedgerAuditor:
         )
 
     def _can_be_closed(self, quorum: Quorum, ensemble: tuple[BookieId, ...], findings: Findings) -> bool:
-        """Whether those that can vouch suffice for a recovery, wherever the ledger ends: limbo proves nothing (rules 6, 29)."""
+        """Whether those that can vouch suffice for a recovery, wherever the ledger ends: limbo proves nothing (rule 6, rule 29)."""
         sound = _sound(findings)
         return covers_every_write_set(quorum, mask_of({p for p, b in enumerate(ensemble) if b in sound}))
 

@@ -1,7 +1,7 @@
 """One ledger on one bookie: what it takes, what it refuses, and what it may say to a recovery.
 
 A bookie's promise is small and everything rests on it: once it has answered a fence, no normal add passes any more
-(rules 2, 3 and 4); what it says about its LAC and about entries it lacks is true, or it says that it cannot vouch for it
+(rule 2, rule 3, rule 4); what it says about its LAC and about entries it lacks is true, or it says that it cannot vouch for it
 (limbo, rule 29); and a ledger that it does not know is not written to before metadata has shown it OPEN (rule 20).
 `BookieLedger` decides; its owner (the server under the ledger's lock, the simulator, the explorer) gives durability
 and stores the entries. The owner puts an accepted frame into its write cache under the lock that covers `accept`, so
@@ -155,7 +155,7 @@ class BookieLedger:
     # Passwords and attachments
 
     def authorize(self, key: str) -> AttachVerdict:
-        """Judge a presented key. An unknown ledger takes the first one it sees (rules 3 and 46), until metadata says.
+        """Judge a presented key. An unknown ledger takes the first one it sees (rule 3, rule 46), until metadata says.
 
         A key that a fence brought may have been wrong, so before the ledger is introduced a mismatch asks for metadata.
         """
@@ -302,7 +302,7 @@ class BookieLedger:
         code = self._refuses_normal()
         return ForceVerdict(code, self._deferred_accepted if code is Code.OK else 0)
 
-    # The fence (rules 2, 3 and 4)
+    # The fence (rule 2, rule 3, rule 4)
 
     def fence(self, key: str) -> FenceVerdict:
         """Refuse normal frames from now on. Also for a ledger that was never seen, which thereby becomes known.

@@ -1,4 +1,4 @@
-"""One change of a ledger's metadata, carried through until its outcome is known (rules 15 and 46).
+"""One change of a ledger's metadata, carried through until its outcome is known (rule 15, rule 46).
 
 A compare-and-set may land without its answer arriving. Until a `sync` and a read have told, nothing that depends on it
 may happen, so `is_pending` stays true meanwhile. Even then an attempt of ours may still be on its way if the read

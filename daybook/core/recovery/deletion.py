@@ -1,7 +1,7 @@
 """What comes before a ledger is deleted without recovery: nobody can be acknowledged on it any more (rule 61).
 
-An unclosed ledger whose disks are lost cannot be recovered, so recovery cannot be what keeps its old writer out (rule
-20). Instead: the metadata leaves OPEN by compare-and-set, so that the writer can name no other bookie; then its last
+An unclosed ledger whose disks are lost cannot be recovered, so recovery cannot be what keeps its old writer out
+(rule 20). Instead: the metadata leaves OPEN by compare-and-set, so that the writer can name no other bookie; then its last
 ensemble is fenced, a bookie in limbo too. If the fences cover every write set, no ack quorum is left (rule 1). If not,
 each bookie that has not fenced must be lost, which has one meaning here: not registered for longer than the cluster's
 delay (rule 33). One that is registered and does not fence could acknowledge, so the deletion is refused. The deletion

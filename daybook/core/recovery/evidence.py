@@ -121,7 +121,7 @@ class EvidenceWindow:
         return Finding.MORE if may_differ_now else Finding.UNKNOWN
 
     def _denials_needed(self) -> int:
-        """Qf, so that the denials meet every ack quorum that the entry could have had (rules 6 and 8)."""
+        """Qf, so that the denials meet every ack quorum that the entry could have had (rule 6, rule 8)."""
         return self.quorum.coverage
 
     def unknown_because(self) -> str:

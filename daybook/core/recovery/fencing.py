@@ -1,8 +1,8 @@
 """Fencing one ledger: who has fenced, whether that is enough, and what LAC the fenced bookies vouch for.
 
-A recovery may go on once no write set has an ack quorum left that the old writer could still use (rules 1 and 8); it
-waits for nobody beyond that (rule 7). A fence counts from a bookie in limbo too, what that bookie knows does not (rule
-29). Where recovery starts follows from the answers and from where the last fragment begins (rules 5 and 44).
+A recovery may go on once no write set has an ack quorum left that the old writer could still use (rule 1, rule 8); it
+waits for nobody beyond that (rule 7). A fence counts from a bookie in limbo too, what that bookie knows does not
+(rule 29). Where recovery starts follows from the answers and from where the last fragment begins (rule 5, rule 44).
 """
 
 from collections.abc import Callable
@@ -65,6 +65,6 @@ class FenceRound:
         return not covers_every_write_set(self._quorum, self.fenced | mask_of(set(self._pending.values())))
 
     def starting_point(self) -> tuple[EntryId, int]:
-        """The highest LAC that is known, with the length there; never before the last fragment (rules 5 and 44)."""
+        """The highest LAC that is known, with the length there; never before the last fragment (rule 5, rule 44)."""
         known = (self._fragment.first_entry - 1, self._fragment.length_before)
         return max([known, *self._lac_answers], key=lambda lac_and_length: lac_and_length[0])

@@ -1,12 +1,17 @@
 """Recovery: closes a ledger whose writer is gone, at an end that holds everything that was ever acknowledged.
 
-The steps, each with the rule of docs/protocol.md that it keeps: mark the metadata IN_RECOVERY by compare-and-set, so
-that the writer can change nothing there (11); fence the last fragment's bookies until no write set has an ack quorum
-left outside (fencing.py: 1, 3, 8), without waiting for the rest (7); start from the highest LAC that metadata or a bookie that can
-vouch for it knows (5, 29); read on from there with reads that fence (2), until an entry is proven absent (6); write
-what was found back (write_back.py: 10, 12); close by compare-and-set, with recovery's own ensemble changes (9). Whatever
-proves nothing ends in RecoveryFailed: the ledger stays IN_RECOVERY and a later recovery begins anew. It may run many
-times and at the same time as others: one close wins, and everyone returns that one (11).
+The steps, each with the rule of docs/protocol.md that it keeps:
+
+1. Mark the metadata IN_RECOVERY by compare-and-set, so that the writer can change nothing there (rule 11).
+2. Fence the last fragment's bookies until no write set has an ack quorum left outside (fencing.py: rule 1, rule 3,
+   rule 8), without waiting for the rest (rule 7).
+3. Start from the highest LAC that metadata or a bookie that can vouch for it knows (rule 5, rule 29).
+4. Read on from there with reads that fence (rule 2), until an entry is proven absent (rule 6), and write what was found
+   back (write_back.py: rule 10, rule 12).
+5. Close by compare-and-set, with recovery's own ensemble changes (rule 9).
+
+Whatever proves nothing ends in RecoveryFailed: the ledger stays IN_RECOVERY and a later recovery begins anew. Recovery
+may run many times and at the same time as others: one close wins, and every recovery returns that one (rule 11).
 """
 
 from collections.abc import Mapping

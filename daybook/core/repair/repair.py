@@ -123,7 +123,7 @@ class LedgerRepair:
         return self._phase is _Phase.ENDED
 
     def start(self) -> list[Effect]:
-        """Begin. A plan against rule 31 or 29 fails at once."""
+        """Begin. A plan against rule 31 or rule 29 fails at once."""
         refusal = self._why_not()
         if refusal:
             return self._fail(RepairError(f"ledger {self.metadata.ledger_id}: {refusal}"))

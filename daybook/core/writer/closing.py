@@ -1,7 +1,7 @@
 """How a writer's metadata changes end, and how its ledger does.
 
 Whatever was proposed, its outcome comes here: done, or read again after a conflict or a lost answer. The ledger may be
-someone else's by then. A close is a compare-and-set like any other: who loses the race returns the winner's close (11).
+someone else's by then. A close is a compare-and-set like any other: who loses the race returns the winner's close (rule 11).
 """
 
 from daybook.core.effects import Closed, Fail

@@ -1,9 +1,9 @@
 """How a writer goes on when bookies fail: another ensemble from LAC + 1, or, for want of a spare, without them.
 
 A change is a compare-and-set that names the new fragment. It is made at once if an entry waits for the failed bookie,
-otherwise with the next append. Until it is decided nothing is acknowledged, and a new bookie is sent nothing (rules 15
-and 16); then it gets all that is not acknowledged. Without a spare the failed bookie stays in the ensemble; when it
-answers again, a new fragment with the same bookies begins (rule 45). While ZooKeeper is away there is never a spare (46).
+otherwise with the next append. Until it is decided nothing is acknowledged, and a new bookie is sent nothing (rule 15,
+rule 16); then it gets all that is not acknowledged. Without a spare the failed bookie stays in the ensemble; when it
+answers again, a new fragment with the same bookies begins (rule 45). While ZooKeeper is away there is never a spare (rule 46).
 The first change that is possible and exceeds the limit ends the handle (rule 21).
 """
 
@@ -50,7 +50,7 @@ class EnsembleKeeper(WriterState):
         )
 
     def _change_ensemble(self) -> None:
-        """Propose another ensemble from LAC + 1 on, or go on without the failed bookies (rules 15, 45, 46)."""
+        """Propose another ensemble from LAC + 1 on, or go on without the failed bookies (rule 15, rule 45, rule 46)."""
         window = self._window
         failed = window.in_state(MemberState.FAILED)
         missing = window.in_state(MemberState.MISSING)
@@ -108,7 +108,7 @@ class EnsembleKeeper(WriterState):
         self._report_missing()
 
     def _go_on_without(self, failed: Sequence[Member]) -> None:
-        """No spare, or no way to name one now: go on with those that are left (rules 45 and 46)."""
+        """No spare, or no way to name one now: go on with those that are left (rule 45, rule 46)."""
         self._leave_out(failed)
         if self._is_connected and not self._policy.go_on_without_spare:
             self._end(no_spare(self.metadata.ledger_id, self._reported_missing), close=True)

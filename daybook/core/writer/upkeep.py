@@ -33,7 +33,7 @@ class Upkeep(Forcing):
         return owed_since_ms is not None and self._now_ms - owed_since_ms > self._policy.lag_noticed_ms
 
     def _publish_lac(self) -> None:
-        """Tell the bookies the LAC if no frame has carried it for a while, or a tailing reader waits for ever (48)."""
+        """Tell the bookies the LAC if no frame has carried it for a while, or a tailing reader waits for ever (rule 48)."""
         since_ms = self._unpublished_since_ms
         if since_ms is None or self._now_ms - since_ms < self._policy.lac_publish_ms:
             return

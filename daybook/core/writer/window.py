@@ -160,7 +160,7 @@ class SendWindow:
         """Metadata names `bookie` at `position` from the LAC on: it gets all that is not complete.
 
         What was acknowledged from this position no longer counts for those entries, be it by another bookie or by the
-        same one before it went missing (rules 15 and 17).
+        same one before it went missing (rule 15, rule 17).
         """
         old = self.members[position]
         self.forget_sends(old)

@@ -2,7 +2,7 @@
 
 An entry is acknowledged when Qa bookies of its write set have it durably and all entries before it are acknowledged
 (rule 14). The bookies are those that metadata names: when one fails, the ensemble changes by compare-and-set at LAC + 1,
-nothing is acknowledged while that is undecided, and nothing is sent to a new bookie before it is (rules 15 and 16).
+nothing is acknowledged while that is undecided, and nothing is sent to a new bookie before it is (rule 15, rule 16).
 A recovery may take the ledger away at any time; then the outcome of what is pending is unknown (rule 13).
 
 The machine asks for effects and never performs them; docs/protocol.md has the rules, `daybook.core.events` the words.

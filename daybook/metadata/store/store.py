@@ -1,6 +1,6 @@
 """The thin store that all metadata goes through, so that the protocol never depends on one server's client library.
 
-A tree of small nodes with versions, as ZooKeeper has it: compare-and-set by version (rules 11, 53, 56), ephemeral and
+A tree of small nodes with versions, as ZooKeeper has it: compare-and-set by version (rule 11, rule 53, rule 56), ephemeral and
 sequence nodes, watches that deliver fresh values, and a session whose certain life is told by this process's own
 monotonic clock (rule 46). Every implementation passes the same contract suite, tests/unit/metadata/test_contract.py.
 """
@@ -274,7 +274,7 @@ class MetadataStore(ABC):
             await self.session_changed(seen)
 
     async def session_doubtful(self, session_id: int) -> None:
-        """Return at the first instant at which the session may have ended (rules 34 and 46), also by `close`."""
+        """Return at the first instant at which the session may have ended (rule 34, rule 46), also by `close`."""
         while True:
             now = self.session
             if now.session_id != session_id or monotonic_s() >= now.alive_until:

@@ -313,7 +313,7 @@ async def _refuse_beside_another(link: ClusterLink, bookie: str) -> None:
 
 
 async def _delete_ledger(link: ClusterLink, ledger_id: int) -> None:
-    """Delete a ledger whose password is nobody's here: who may write metadata may delete (rules 20 and 56)."""
+    """Delete a ledger whose password is nobody's here: who may write metadata may delete (rule 20, rule 56)."""
     for _ in range(_DELETE_ATTEMPTS):
         try:
             found = await link.client.ledgers.read(ledger_id, sync=True)

@@ -1,4 +1,6 @@
-"""What an auditor and its workers may conclude and do: rules 31 to 37, 45, 47 and 56, by someone who sees everything.
+"""What an auditor and its workers may conclude and do, checked with knowledge of everything.
+
+It covers rule 31, rule 32, rule 33, rule 34, rule 35, rule 36, rule 37, rule 45, rule 47 and rule 56.
 
 Each check knows the truth (who was registered when, which entries a listing named) and asks only for what must hold
 however old the news was that an auditor decided by.
@@ -87,7 +89,7 @@ class AuditChecks:
             if lacking:
                 self._fail(
                     "FullyReplicated is true when it is said",
-                    f"of ledger {metadata.ledger_id} {lacking} are not listed (rules 45 and 47)",
+                    f"of ledger {metadata.ledger_id} {lacking} are not listed (rule 45, rule 47)",
                 )
         if audit.open_action is OpenAction.RECOVER and not metadata.is_closed:
             self._recovery_ordered(metadata, findings, now_ms)
@@ -95,7 +97,7 @@ class AuditChecks:
             self._left_alone(metadata, findings)
 
     def _recovery_ordered(self, metadata: LedgerMetadata, findings: Findings, now_ms: int) -> None:
-        """A writer is stopped only after its grace, and only if it could go on in another ledger (rules 29 and 31)."""
+        """A writer is stopped only after its grace, and only if it could go on in another ledger (rule 29, rule 31)."""
         if metadata.state.value != "OPEN":
             return
         ledger_id, members = metadata.ledger_id, metadata.last_fragment.bookies
@@ -107,7 +109,7 @@ class AuditChecks:
         if not spare and not _next_ledger_can_have_them(metadata, findings):
             self._fail(
                 "a writer is not stopped for nothing",
-                f"ledger {ledger_id}: no bookie is spare (rules 31 and 45)",
+                f"ledger {ledger_id}: no bookie is spare (rule 31, rule 45)",
             )
         needs = [since_ms for name in members for since_ms in self._needs_since_ms(name, ledger_id, now_ms)]
         began_ms = self._fragment_since_ms.get((ledger_id, metadata.last_fragment), 0)

@@ -1,6 +1,6 @@
 """What a simulated bookie holds, and the calls it answers: fence, read, force, listing, clearing limbo.
 
-Nothing is answered that rests on the journal before the sync that covers it has returned (rules 4 and 23), and what
+Nothing is answered that rests on the journal before the sync that covers it has returned (rule 4, rule 23), and what
 was accepted is met by every later call at once (rule 43).
 """
 

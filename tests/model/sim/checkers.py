@@ -277,7 +277,7 @@ class Checkers:
             ghost.synced_once.add((bookie, entry_id))
 
     def acked_by(self, bookie: BookieId, ledger_id: LedgerId, entry_ids: Iterable[EntryId]) -> None:
-        """A client heard that `bookie` has synced these entries (rules 23, 49 and 54)."""
+        """A client heard that `bookie` has synced these entries (rule 23, rule 49, rule 54)."""
         once = self.ghosts[ledger_id].synced_once
         missing = [entry for entry in entry_ids if (bookie, entry) not in once]
         if missing:
@@ -286,7 +286,7 @@ class Checkers:
             )
 
     def fence_answered(self, bookie: BookieId, ledger_id: LedgerId) -> None:
-        """`bookie` says that the ledger is fenced: it is, after a power cut too (rules 3 and 4)."""
+        """`bookie` says that the ledger is fenced: it is, after a power cut too (rule 3, rule 4)."""
         ghost = self.ghosts.get(ledger_id)
         is_there = ghost is not None and not ghost.deleted
         if is_there and not self.bookies[bookie].is_fenced_durably(ledger_id):
@@ -305,7 +305,9 @@ class Checkers:
         """`bookie` took a frame. `fenced`: it was fenced then; `looked`: it has read the metadata of the ledger."""
         ghost = self.ghosts[ledger_id]
         if not recovery and fenced:
-            self.fail("a fence lets nothing normal pass", f"ledger {ledger_id} on {bookie} (rules 10 and 43)")
+            self.fail(
+                "a fence lets nothing normal pass", f"ledger {ledger_id} on {bookie} (rule 10, rule 43)"
+            )
         if not recovery and not looked:
             self.fail("the first frame needs the metadata", f"ledger {ledger_id} on {bookie} (rule 20)")
         if not recovery and bookie in ghost.collected:
@@ -367,7 +369,7 @@ class Checkers:
             self.fail("a read meets what was accepted", f"{bookie}, ledger {ledger_id}: {missed} (rule 43)")
 
     def successor_holds(self, bookie: BookieId, ledger_id: LedgerId, first: EntryId) -> None:
-        """A repair that named `bookie` in the fragment from `first` on is done: it has its share there (rules 29, 32).
+        """A repair that named `bookie` in the fragment from `first` on is done: it has its share there (rule 29, rule 32).
 
         One that lost its disk since it was named is in limbo.
         """

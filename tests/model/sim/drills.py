@@ -1,7 +1,7 @@
 """What a healed cluster must be able to do while one thing is wrong and stays wrong, each drill in some of the seeds.
 
 Faults that come and go show what is unsafe. That something does not *wait* for what may never come shows only where it
-never comes: a bookie that hangs (rules 1, 7), disks that are full (rule 30), ZooKeeper that is away (rules 45, 46), a
+never comes: a bookie that hangs (rule 1, rule 7), disks that are full (rule 30), ZooKeeper that is away (rule 45, rule 46), a
 writer with nothing to say (rule 48), another recovery that closes first (rule 11). Time-outs are off in a drill: a machine that decides on what it has needs none.
 """
 
@@ -135,7 +135,7 @@ class Drills:
         name = self._rng.choice(writer.machine.metadata.last_fragment.bookies)
         self._cluster.bookies[name].pause(self._world.now_us + _FOR_EVER_US)
         self._die_writing(writer)
-        self._recover(writer, f"{name} hangs, and a quorum answers (rules 1 and 7)")
+        self._recover(writer, f"{name} hangs, and a quorum answers (rule 1, rule 7)")
 
     def _full_disks(self, writer: DrillWriter) -> None:
         """No bookie has space for normal adds; the reserve is for recoveries (rule 30)."""
@@ -145,7 +145,7 @@ class Drills:
         self._recover(writer, "every disk is full, but for its reserve (rule 30)")
 
     def _without_zookeeper(self, writer: DrillWriter) -> None:
-        """ZooKeeper is away and a bookie dies: a writer with a quorum goes on (rules 45 and 46)."""
+        """ZooKeeper is away and a bookie dies: a writer with a quorum goes on (rule 45, rule 46)."""
         quorum = writer.machine.metadata.quorum
         members = writer.machine.metadata.last_fragment.bookies
         position = self._rng.randrange(len(members))

@@ -1,7 +1,7 @@
 """What a recovery may ask for: whom it fenced before it reads, where it begins, what its frames say, what it closes over.
 
 A rule of recovery that is broken shows in the promise only in rare company, because the rules back each other up
-(coverage and fencing reads, rules 1 and 2, above all). Here each is looked at by itself.
+(coverage and fencing reads, rule 1 and rule 2, above all). Here each is looked at by itself.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ class RecoveryChecks:
             if self._machine.start_lac != start:
                 self._fail(
                     "a recovery starts where those say that can vouch",
-                    f"at {self._machine.start_lac}, not {start} (rules 5 and 29)",
+                    f"at {self._machine.start_lac}, not {start} (rule 5, rule 29)",
                 )
 
     def _is_covered(self, metadata: LedgerMetadata) -> None:
@@ -135,7 +135,7 @@ class RecoveryChecks:
         if len(denying & named) < quorum.write_quorum - quorum.ack_quorum + 1:
             self._fail(
                 "a close is proved by those that can vouch",
-                f"only {denying} deny {absent} (rules 6, 8 and 29)",
+                f"only {denying} deny {absent} (rule 6, rule 8, rule 29)",
             )
 
     def _fails(self) -> None:

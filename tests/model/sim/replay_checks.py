@@ -1,4 +1,4 @@
-"""What a replay must give back: all that was synced, and nothing that was never written (rules 23 to 25).
+"""What a replay must give back: all that was synced, and nothing that was never written (rule 23, rule 24, rule 25).
 
 Looked at when a bookie comes back, so that a journal that forgets is caught at once, whether or not a reader would have
 noticed that one replica of several is gone.
@@ -33,7 +33,7 @@ def look_at_replay(
         if was.record.fenced and not now.record.fenced:
             fail("a fence survives a restart", f"that of ledger {ledger_id} (rule 4)")
         if now.record.limbo_nonce not in _marks(ledger_id, was, waiting):
-            fail("a limbo mark survives a restart", f"that of ledger {ledger_id} (rules 24 and 29)")
+            fail("a limbo mark survives a restart", f"that of ledger {ledger_id} (rule 24, rule 29)")
         if (now.last_add_confirmed, now.length_at_lac) < (was.last_add_confirmed, was.length_at_lac):
             fail("a LAC survives a restart", f"that of ledger {ledger_id} (rule 24)")
     for ledger_id, now in after.items():

@@ -219,7 +219,7 @@ class Scenario:
             self.world.at(now + int(8 * MS * self._rng.random()), None, recovery)
 
     def _naming_successors(self, worker: WorkerClient) -> None:
-        """A recovery that begins now meets the change of an older fragment on its way (rules 19 and 56)."""
+        """A recovery that begins now meets the change of an older fragment on its way (rule 19, rule 56)."""
         self.faults.naming_successors(worker)
         cluster = self.cluster
         found = cluster.store.ledgers.get(worker.ledger_id)

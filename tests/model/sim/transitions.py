@@ -2,7 +2,7 @@
 
 `daybook.core.ledger.metadata.check_transition` lets through what any party may do; the judge here also knows who asks. Each
 party has its few changes and no others: that is what keeps a deletion, a recovery and a repair of one ledger from
-undoing each other (rules 9, 11, 17, 19, 31, 53 and 56).
+undoing each other (rule 9, rule 11, rule 17, rule 19, rule 31, rule 53, rule 56).
 """
 
 from enum import Enum

@@ -89,7 +89,7 @@ class WriterChecks:
             and not any(isinstance(effect, fx.Fail) and effect.token == event.token for effect in effects)
         ):
             self._fail(
-                "what cannot be appended is refused at once", f"request {event.token} (rules 21 and 55)"
+                "what cannot be appended is refused at once", f"request {event.token} (rule 21, rule 55)"
             )
         self._look_at_forces(event, effects)
         self._look_at_closes(event, effects)
@@ -217,7 +217,7 @@ class WriterChecks:
         self._missing, self._missing_at_version = missing, machine.version
 
     def _handle_ended(self, error: DaybookError) -> None:
-        """For want of bookies only when no quorum is left, or the changes are spent (rules 21 and 45)."""
+        """For want of bookies only when no quorum is left, or the changes are spent (rule 21, rule 45)."""
         live = [member.position for member in self._machine._window.in_state(MemberState.LIVE)]
         spent = self._changes >= self._changes_max
         if isinstance(error, NotEnoughBookiesError) and not spent and _has_quorum(self._machine, live):

@@ -1,4 +1,4 @@
-"""A living bookie registers again, whatever became of the node of its epoch meanwhile (rules 57 and 58)."""
+"""A living bookie registers again, whatever became of the node of its epoch meanwhile (rule 57, rule 58)."""
 
 import json
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Ledger metadata in the store: rules 28 (listing), 37 and 53 of docs/protocol.md among it."""
+"""Ledger metadata in the store: rule 28 (listing), rule 37 and rule 53 of docs/protocol.md among others."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The store over a real ZooKeeper that is paused, killed, cut off, or ends a session (rules 42 and 46)."""
+"""The store over a real ZooKeeper that is paused, killed, cut off, or ends a session (rule 42, rule 46)."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Rules 25 and 26: a sample of what `make bit-flips` does to every bit."""
+"""Rule 25 and rule 26: a sample of what `make bit-flips` does to every bit."""
 
 from pathlib import Path
 from random import Random

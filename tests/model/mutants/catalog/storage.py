@@ -1,4 +1,5 @@
-"""Mutants of a bookie's storage: rules 23 to 27, 29, 30, 44 and 54."""
+"""Mutants of a bookie's storage: rule 23, rule 24, rule 25, rule 26, rule 27,
+rule 29, rule 30, rule 44 and rule 54."""
 
 from typing import Any
 

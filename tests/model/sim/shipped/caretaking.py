@@ -60,7 +60,7 @@ class Caretaker(ShippedProcess):
             parts.create_task(self.watched(worker.serve()))
 
     def _reported(self, report: AuditReport) -> None:
-        """FullyReplicated is said of what the round saw from its beginning on (rules 45 and 47)."""
+        """FullyReplicated is said of what the round saw from its beginning on (rule 45, rule 47)."""
         cluster = self.cluster
         if self.world.tracing:
             self.note(f"audited: {report.by_reason}, blocked {report.blocked}, waiting {report.waiting}")

@@ -76,7 +76,7 @@ class WritingUser:
             return
         ghost = self._checkers.ghosts[ledger.id]
         if ghost.given:
-            self._fail("a ledger is given to one writer", f"ledger {ledger.id} to two (rules 42 and 53)")
+            self._fail("a ledger is given to one writer", f"ledger {ledger.id} to two (rule 42, rule 53)")
         ghost.given = True
         self._process.given.add(ledger.id)
         self._process.note(f"writes ledger {ledger.id}")

@@ -172,7 +172,7 @@ def test_a_fragment_two_moves_away_from_its_policy_is_moved_step_by_step() -> No
     assert {racks[b] for b in metadata.bookies()} == {"r1", "r2", "r3"}
 
 
-# The open fragment (rules 31 and 45).
+# The open fragment (rule 31, rule 45).
 
 
 def test_rule_31_an_open_fragment_is_recovered_after_a_grace_period_and_never_copied() -> None:

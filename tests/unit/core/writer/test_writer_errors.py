@@ -1,4 +1,4 @@
-"""What each refusal of a bookie does to a writer: the error table (rules 20 and 21)."""
+"""What each refusal of a bookie does to a writer: the error table (rule 20, rule 21)."""
 
 import pytest
 

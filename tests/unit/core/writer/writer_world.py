@@ -4,7 +4,7 @@ The judge knows what the writer cannot: which bookie was told what, and what met
 it holds the writer to what must be true of any history:
 
 - an entry goes to no bookie that stored metadata does not name in the last fragment (rule 16);
-- an entry that the LAC reaches is with Qa bookies of its write set in the stored ensemble (rules 14 and 15);
+- an entry that the LAC reaches is with Qa bookies of its write set in the stored ensemble (rule 14, rule 15);
 - the LAC never goes back, and does not move while a metadata change is undecided (rule 15);
 - appends complete in order, each once.
 """
