@@ -57,6 +57,7 @@ SLEEPS: dict[str, str] = {
     "tests/process/integration/kit.py": "views and other processes, which have no event to wait for",
     "tests/process/integration/test_zookeeper_faults.py": "a pause is time that passes",
     "tests/process/integration/workload.py": "the pace of writers and readers",
+    "tools/growth/writer.py": "the pace of a writer",
     "tools/slo/pulse.py": "the pace of a writer",
     "tests/unit/metadata/test_lost_replies.py": "that a write still waits takes time to show",
     "tests/unit/metadata/test_tasks.py": "that a lease outlives its first session time-out takes that long",

@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.bookie.identity`."""
+"""A bookie's identity: cookies, incarnations, epochs, claims and registration."""

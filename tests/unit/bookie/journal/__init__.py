@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.bookie.journal`."""
+"""A bookie's journal: format, groups, files, replay."""

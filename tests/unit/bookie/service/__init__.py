@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.bookie.service`."""
+"""A bookie's gRPC service: appends, fences, reads, control calls, admission."""

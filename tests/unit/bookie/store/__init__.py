@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.bookie.store`."""
+"""A bookie's store: write cache, blocks, index of intervals, checkpoints."""

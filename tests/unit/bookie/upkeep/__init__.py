@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.bookie.upkeep`."""
+"""What a bookie does in the background: garbage collection, scrubbing, space."""

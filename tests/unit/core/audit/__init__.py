@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.core.audit`."""
+"""What the auditor concludes, from metadata and the bookies' answers alone."""

@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.core.bookie`."""
+"""What a bookie decides about one ledger: fence, limbo, LAC, ranges."""

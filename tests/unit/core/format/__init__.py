@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.core.format`."""
+"""The bytes of frames, blocks and intervals."""

@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.core.ledger`."""
+"""Ledger metadata, its transitions and its changes."""

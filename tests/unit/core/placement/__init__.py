@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.core.placement`."""
+"""Which bookies an ensemble takes."""

@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.core.reader`."""
+"""The machine that reads a ledger."""

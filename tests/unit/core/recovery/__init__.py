@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.core.recovery`."""
+"""The machine that recovers a ledger, and its parts."""

@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.core.repair`."""
+"""The machine that copies a ledger's entries to another bookie, and its plan."""

@@ -1,1 +1,1 @@
-"""TODO: a map of `tests.unit.core.writer`."""
+"""The machine that writes a ledger, and its parts."""
