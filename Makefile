@@ -14,7 +14,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer growth sim chaos power-cuts slo coverage mutants fuzz bit-flips explore reliability format proto crds images e2e sync uv
+.PHONY: help demo test check bench bench-peer growth sim chaos power-cuts slo coverage mutants fuzz bit-flips explore reliability rules format proto crds images e2e sync uv
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -79,6 +79,9 @@ bench-peer: uv ## the same measurements beside Apache BookKeeper (needs a JDK an
 	$(call needs,mvn,Maven to fetch Apache BookKeeper: install Maven 3.8 or newer)
 	@$(SYNC) --group bench
 	@$(BIN)/python -m bench --peer $(ARGS)
+
+rules: sync ## write the index of docs/protocol.md: where the code, the tests and the mutants of each rule are
+	@$(BIN)/python -m tools.rule_index
 
 growth: sync ## measure how costs grow with ledgers, open ledgers and a large store, and write docs/growth.md: PART=name SIZES='n …'
 	@$(BIN)/python -m tools.growth $(if $(PART),--part '$(PART)') $(if $(SIZES),--sizes $(SIZES)) $(ARGS)

@@ -1,7 +1,8 @@
-"""What measures and reports, by hand: none of it is part of `make test`, and each writes a page of docs/.
+"""Tools that measure and report. `make test` runs none of them; each writes a page of docs/, or a part of one.
 
 growth/       how costs grow with ledgers, open ledgers and a large store: `make growth`
 slo/          what losses cost, and what each E, Qw, Qa survives: `make slo`
 reliability/  the record of all long runs: `make reliability`
+rule_index/   where each rule of the protocol is kept, in docs/protocol.md: `make rules`
 bit_flips/    every bit of a store and a journal, flipped: `make bit-flips`
 """

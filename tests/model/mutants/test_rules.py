@@ -9,17 +9,7 @@ import pytest
 from tests.model.mutants.registry import LISTED, RULES, WAITING, load_catalog, registered
 from tests.model.mutants.runner import has_test
 from tests.paths import ROOT
-
-_TEST_OF_RULE = re.compile(r"^\s*(?:async )?def test_rule_(\d\d)_|^TestRule(\d\d)\w* = ", re.MULTILINE)
-
-
-def rules_with_tests() -> set[int]:
-    """The rules that some test is named after."""
-    return {
-        int(match.group(1) or match.group(2))
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for match in _TEST_OF_RULE.finditer(path.read_text(encoding="utf-8"))
-    }
+from tools.rule_index.index import named_tests
 
 
 def test_catalog_can_be_imported_and_names_tests_that_exist() -> None:
@@ -34,9 +24,10 @@ def test_every_rule_has_a_test_and_a_mutant() -> None:
         for m in registered()
         if re.search(rf"::test_rule_{m.rule:02d}_|::TestRule{m.rule:02d}", m.caught_by)
     }
-    complete = rules_with_tests() & mutated
+    tested = named_tests().keys()
+    complete = tested & mutated
     missing = {
-        rule: [what for what, have in (("test", rules_with_tests()), ("mutant", mutated)) if rule not in have]
+        rule: [what for what, have in (("test", tested), ("mutant", mutated)) if rule not in have]
         for rule in sorted(RULES - complete)
     }
     assert missing == {}, "write them, or say in WAITING what they wait for"
