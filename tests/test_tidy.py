@@ -3,6 +3,7 @@
 import ast
 import gc
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -65,6 +66,24 @@ SLEEPS: dict[str, str] = {
 }
 """Files that may sleep, with the reason why there is no event to wait for."""
 
+SHIPPED_FOLDERS = ("daybook", "bookie-image", "operator")
+
+TESTED_ALONE: dict[str, str] = {
+    "audit/auditor.py: CycleReport.healthy": "the simulator's auditor reads it, the shipped one drives its own cycle",
+    "audit/auditor.py: decommission_step": "the shipped decommissioning decides without it",
+    "audit/task.py: RepairTask.merged": "the shipped tasks are those of daybook.metadata.tasks",
+    "audit/task.py: RetryBucket": "the simulator's back-off; the shipped one is stored with the task",
+    "audit/task.py: RetryBucket.due": "as RetryBucket",
+    "audit/task.py: RetryBucket.repaired": "as RetryBucket",
+    "bookie/ledger.py: BookieLedger.deferred_is_synced": "the simulator's bookie calls it, the shipped one uses barriers",
+    "bookie/ledger.py: BookieLedger.enter_limbo": "the simulator's bookie calls it, the shipped one uses its table of ledgers",
+    "bookie/ledger.py: BookieLedger.has_news": "the simulator's bookie calls it, the shipped one decides for itself",
+    "bookie/ledger.py: compose_range": "the simulator's bookie calls it, the shipped one scans ranges of its own",
+    "format/frame.py: entry_crc": "the definition of an entry's checksum, against which the fast entry_crcs is tested",
+    "writer/state.py: WriterState.has_ended": "the scripts print it",
+}
+"""Public names of daybook/core that nothing shipped uses, by file below daybook/core, with the reason why they are there."""
+
 CERTAIN_FOLDERS = ("daybook/metadata", "daybook/autorecovery", "operator")
 """Where leases and sessions are kept; ruff refuses `time.monotonic` everywhere."""
 OTHER_CLOCK = re.compile(r"\bloop(?:\(\))?\.time\(|asyncio\.timeout_at\(|\.call_at\(")
@@ -112,6 +131,21 @@ def texts() -> Iterator[tuple[str, str]]:
         if {"build", "dist", "out", "__pycache__"} & set(name.parts):
             continue
         yield str(name), path.read_text(encoding="utf-8")
+
+
+@cache
+def names_read() -> Counter[str]:
+    """How often the shipped code reads each name: `name` by itself, `.name` as an attribute. Imports do not count."""
+    found: Counter[str] = Counter()
+    for path in sources():
+        if path.relative_to(ROOT).parts[0] not in SHIPPED_FOLDERS:
+            continue
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                found["." * isinstance(node, ast.Attribute) + _name(node)] += 1
+            elif isinstance(node, ast.MatchClass):
+                found.update("." + name for name in node.kwd_attrs)
+    return found
 
 
 def at(path: Path, line: int = 0) -> str:
@@ -240,6 +274,21 @@ def test_only_public_parts_of_libraries_are_used() -> None:
     assert not found, "\n".join(found)
 
 
+def test_what_is_public_in_the_core_is_used_by_what_ships() -> None:
+    """What only tests use is a second implementation of something, or dead. Members are told apart by name alone."""
+    found = {
+        f"{path.relative_to(ROOT / 'daybook' / 'core')}: {name}"
+        for path in sources()
+        if path.is_relative_to(ROOT / "daybook" / "core")
+        for name in _public_names(tree(path))
+        if not (names_read()["." + name.rpartition(".")[2]] or names_read()[name])
+    }
+    assert sorted(found - TESTED_ALONE.keys()) == [], "use it, delete it, or give a reason in TESTED_ALONE"
+    assert sorted(TESTED_ALONE.keys() - found) == [], (
+        "these are gone or in use: remove them from TESTED_ALONE"
+    )
+
+
 def test_links_in_the_documents_lead_somewhere() -> None:
     broken = [
         f"{name}: {target}"
@@ -289,6 +338,29 @@ def test_the_pattern_for_citations_can_tell(text: str, *, is_caught: bool) -> No
 )
 def test_the_pattern_for_machine_paths_can_tell(text: str, *, is_caught: bool) -> None:
     assert bool(MACHINE_PATH.search(text)) is is_caught
+
+
+def _public_names(module: ast.Module) -> Iterator[str]:
+    """The public names that a module defines, those of its classes' members with the class before them."""
+    for owner, node in [("", each) for each in module.body] + [
+        (f"{each.name}.", member)
+        for each in module.body
+        if isinstance(each, ast.ClassDef) and not each.name.startswith("_")
+        for member in each.body
+    ]:
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
+        defined = (
+            [node.name]
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            else [_name(each) for each in targets]
+        )
+        yield from (owner + name for name in defined if name and not name.startswith("_"))
 
 
 def _name(node: ast.expr) -> str:

@@ -13,7 +13,6 @@ BookieId: TypeAlias = str
 """`<namespace>.<pool>-<ordinal>` on Kubernetes; a name, never an address (an address may change, a name may not)."""
 
 NO_ENTRY: Final = -1
-NO_LEDGER: Final = -1
 MAX_ID: Final = 2**63 - 1
 
 ENTRY_BYTES_MAX: Final = 8 * 1024 * 1024
