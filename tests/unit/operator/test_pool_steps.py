@@ -332,9 +332,15 @@ def test_a_pool_that_is_just_stopping_grows_its_templates_once_it_has_stopped(si
     assert sim.stateful_set is not None
     assert sim.stateful_set["spec"]["replicas"] == 0
     sim.manifest["spec"]["storage"] = {"store": {"size": "20Gi"}}
+    before = dict(sim.stateful_set)
     assert not growth_step(sim.world()).recreates
+    sim.reconcile()  # the API server refuses an apply that changes the templates
+    assert sim.stateful_set == before
     sim.controllers()
     assert growth_step(sim.world()).recreates
+    sim.settle(6)
+    assert sim.stateful_set["spec"]["volumeClaimTemplates"] != before["spec"]["volumeClaimTemplates"]
+    assert (sim.pods, sim.manifest["status"]["phase"]) == ({}, "Hibernated")
 
 
 def terminating(sim: PoolSim, **spec: Any) -> PoolWorld:

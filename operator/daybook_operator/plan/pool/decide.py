@@ -190,14 +190,14 @@ def _live_set(world: PoolWorld) -> Manifest | None:
 
 
 def _objects(world: PoolWorld, growth: Growth, replicas: int) -> list[Effect]:
-    """What is not as it should be. A StatefulSet that is being made anew is left alone until the old one is gone."""
+    """What is not as it should be. A StatefulSet whose templates are too old is never applied, only recreated."""
     account, headless = service_account(world), service(world)
     effects = [
         *apply_if_needed(account, world.live.get(("ServiceAccount", f"{world.name}-bookie"))),
         *apply_if_needed(headless, world.live.get(("Service", world.name))),
     ]
     is_going = world.stateful_set is not None and world.stateful_set.terminating
-    if not growth.recreates and not is_going:
+    if not growth.outgrown and not is_going:
         effects += apply_if_needed(stateful_set(world, replicas), _live_set(world))
     return effects
 

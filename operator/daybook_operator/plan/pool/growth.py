@@ -20,10 +20,15 @@ RECREATE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The step, how many volumes still grow, and whether the StatefulSet is about to be made anew."""
+    """The step, how many volumes still grow, and what the StatefulSet's immutable templates ask for.
+
+    `outgrown`: the templates are of another size than the spec's, so the StatefulSet cannot be applied. `recreates`: it
+    is deleted now, without its pods; otherwise it stays as it is until its pods have stopped.
+    """
 
     step: Step
     growing: int
+    outgrown: bool
     recreates: bool
 
 
@@ -44,7 +49,9 @@ def growth_step(world: PoolWorld, *, may_recreate: bool = True) -> Growth:
             growing.append(claim)
         elif 0 < claim.capacity_bytes < volume.size_bytes:
             growing.append(claim)
-    recreates = may_recreate and _has_old_templates(world)
+    outgrown = _has_old_templates(world)
+    is_halfway = world.is_stopping and not world.is_stopped  # pods that stop need a StatefulSet that says so
+    recreates = may_recreate and outgrown and not is_halfway
     if recreates:
         assert world.stateful_set is not None
         ref = Ref("apps/v1", "StatefulSet", world.namespace, world.name, world.stateful_set.uid)
@@ -52,7 +59,10 @@ def growth_step(world: PoolWorld, *, may_recreate: bool = True) -> Growth:
     condition = _condition(growing, fixed)
     requeue_s = RECREATE_S if recreates else None
     return Growth(
-        Step(tuple(effects), conditions=(condition,), requeue_after_s=requeue_s), len(growing), recreates
+        Step(tuple(effects), conditions=(condition,), requeue_after_s=requeue_s),
+        len(growing),
+        outgrown,
+        recreates,
     )
 
 
@@ -69,8 +79,8 @@ def _grown(world: PoolWorld, claim: ClaimSeen, size: str) -> Effect:
 
 def _has_old_templates(world: PoolWorld) -> bool:
     seen = world.stateful_set
-    if seen is None or seen.terminating or (world.is_stopping and not world.is_stopped):
-        return False  # pods that stop need a StatefulSet that says so
+    if seen is None or seen.terminating:
+        return False
     templates = seen.manifest.get("spec", {}).get("volumeClaimTemplates", ())
     sizes = {
         template["metadata"]["name"]: bytes_of(template["spec"]["resources"]["requests"]["storage"])
