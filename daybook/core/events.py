@@ -1,9 +1,8 @@
-"""What goes into the ledger machines; effects.py says what comes out of them.
+"""What goes into the machines of a client; effects.py says what comes out of them.
 
-`LedgerWriter`, `LedgerRecovery`, `LedgerReader` and `LedgerRepair` share this vocabulary, so that one driver (the
-client's, the simulator's, the explorer's) serves them all: it carries out effects and feeds answers back as events; it
-decides nothing. Every request carries an id that its answer repeats, so that a machine can drop what comes too late
-(rule 18). An answer that never comes is turned into a failure by the driver's time-out, never by a guess.
+Writer, recovery, deletion, readers and repair share this vocabulary, so that one driver (the client's, the simulator's,
+the explorer's) serves them all. Every answer carries the id of its request, so that a machine can drop what comes too
+late (rule 18). The unions at the end say which machine takes which events.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
 
-# Events from the user of a machine.
+# Requests of a machine's user.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Consumed:
     size_bytes: int
 
 
-# Events from bookies. `CONNECTION_LOST` and `TIMEOUT` are the driver's own codes for an answer that never came.
+# Answers of bookies. `CONNECTION_LOST` and `TIMEOUT` are the driver's own codes for an answer that never came.
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +182,7 @@ class BookiesChanged:
     bookies: Mapping[BookieId, BookieInfo]
 
 
-# Events from the metadata store.
+# Answers of the metadata store.
 
 
 class CasOutcome(Enum):
@@ -231,26 +230,33 @@ class LockLost:
     """The worker's lock on the ledger is gone, or may be by its own monotonic clock (rule 34)."""
 
 
-Event: TypeAlias = (
+# Which machine takes what. `step` raises AssertionError for an event outside its machine's union (daybook/core/__init__.py).
+
+News: TypeAlias = Tick | BookieFailed | BookiesChanged
+"""What a driver passes to every machine, unasked."""
+
+MetadataAnswer: TypeAlias = MetadataRead | MetadataUnreadable | CasAnswered
+FrameAnswer: TypeAlias = FrameAcked | FrameFailed
+
+WriterEvent: TypeAlias = (
     AppendRequested
     | FlushRequested
     | ForceRequested
     | CloseRequested
-    | Consumed
-    | Tick
-    | FrameAcked
-    | FrameFailed
+    | FrameAnswer
     | ForceAnswered
-    | FenceAnswered
-    | ReadAnswered
-    | LacAnswered
-    | LimboRead
-    | LimboCleared
-    | BookieFailed
-    | BookiesChanged
-    | CasAnswered
-    | MetadataRead
-    | MetadataUnreadable
+    | MetadataAnswer
     | MetadataConnection
-    | LockLost
+    | News
 )
+RecoveryEvent: TypeAlias = FenceAnswered | ReadAnswered | FrameAnswer | MetadataAnswer | News
+DeletionEvent: TypeAlias = FenceAnswered | MetadataAnswer | News
+ReaderEvent: TypeAlias = Consumed | ReadAnswered | MetadataRead | MetadataUnreadable | News
+"""Of `LedgerReader`, which reads entries."""
+LacEvent: TypeAlias = LacAnswered | MetadataRead | MetadataUnreadable | News
+"""Of `LacReader` and `LacTail`, which read how far a reader may go."""
+RepairEvent: TypeAlias = (
+    ReadAnswered | FrameAnswer | LimboRead | LimboCleared | MetadataAnswer | LockLost | News
+)
+
+Event: TypeAlias = WriterEvent | RecoveryEvent | DeletionEvent | ReaderEvent | LacEvent | RepairEvent

@@ -9,7 +9,6 @@ A bookie in limbo knows nothing (rule 29).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from daybook.core.effects import Effect, LacKnown, MetadataKnown, ReadFailed, ReadMetadata, SendLacRead
 from daybook.core.errors import (
@@ -23,10 +22,8 @@ from daybook.core.errors import (
 from daybook.core.events import BookieFailed, Event, LacAnswered, MetadataRead, MetadataUnreadable, Tick
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.machine import RequestIds, RetryTimer
 from daybook.core.quorum import covers_every_write_set
-
-_METADATA_REQUEST: Final = 1 << 20
-"""Apart from the requests to bookies, which are numbered by position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +57,7 @@ class LacReader:
         self._lenient = lenient
         self._is_new = is_new
         self._give_up_ms = now_ms + self.policy.metadata_wait_ms
+        self._ids = RequestIds()
         self._metadata_request = 0
         self._pending: dict[int, int] = {}
         self._answered = 0
@@ -70,7 +68,7 @@ class LacReader:
         """The first request; for a closed ledger the answer, since a close is final."""
         if self._is_new or self.metadata.is_closed:
             return self._ask()
-        self._metadata_request = _METADATA_REQUEST
+        self._metadata_request = self._ids.next()
         return [ReadMetadata(self._metadata_request)]
 
     def step(self, event: Event) -> list[Effect]:
@@ -132,7 +130,7 @@ class LacReader:
             return [LacKnown(self.metadata.last_entry, self.metadata)]
         fragment = self.metadata.last_fragment
         self._lac = fragment.first_entry - 1
-        self._pending = {position + 1: position for position in range(len(fragment.bookies))}
+        self._pending = {self._ids.next(): position for position in range(len(fragment.bookies))}
         return [
             SendLacRead(fragment.bookies[position], request) for request, position in self._pending.items()
         ]
@@ -204,12 +202,12 @@ class LacTail:
         self._known_fenced = False
         self._now_ms = now_ms
         self._out: list[Effect] = []
-        self._last_id = 0
+        self._ids = RequestIds()
         self._poll_request = 0
         self._polled: BookieId = ""
         self._turn = 0
         self._failures = 0
-        self._retry_at_ms: int | None = None
+        self._retry = RetryTimer(self.policy.retry_ms)
         self._metadata_request = 0
         self._metadata_due_ms = now_ms + self.policy.metadata_ms
 
@@ -285,7 +283,7 @@ class LacTail:
 
     def _read_metadata(self) -> None:
         if not self._metadata_request:
-            self._metadata_request = self._next_id()
+            self._metadata_request = self._ids.next()
             self._metadata_due_ms = self._now_ms + self.policy.metadata_ms
             self._out.append(ReadMetadata(self._metadata_request))
 
@@ -295,8 +293,8 @@ class LacTail:
         """Long-poll the bookie whose turn it is; an earlier poll is given up."""
         bookies = sorted(self.metadata.last_fragment.bookies, key=self._rank)
         self._polled = bookies[self._turn % len(bookies)]
-        self._poll_request = self._next_id()
-        self._retry_at_ms = None
+        self._poll_request = self._ids.next()
+        self._retry.stop()
         self._out.append(
             SendLacRead(
                 self._polled,
@@ -330,7 +328,7 @@ class LacTail:
         if self._failures % len(self.metadata.last_fragment.bookies):
             self._poll()
         else:
-            self._retry_at_ms = self._now_ms + self.policy.retry_ms
+            self._retry.start(self._now_ms)
             self._read_metadata()
 
     def _news(self, event: LacAnswered) -> None:
@@ -353,14 +351,10 @@ class LacTail:
 
     def _tick(self, now_ms: int) -> None:
         self._now_ms = max(now_ms, self._now_ms)
-        if self._retry_at_ms is not None and self._now_ms >= self._retry_at_ms:
+        if self._retry.fires(self._now_ms):
             self._poll()
         if self._now_ms >= self._metadata_due_ms:
             self._read_metadata()
-
-    def _next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
 
     def _fail(self, error: DaybookError) -> None:
         self.is_done = True

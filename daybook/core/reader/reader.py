@@ -44,6 +44,7 @@ from daybook.core.events import (
 from daybook.core.format.frame import FRAME_ENTRIES_MAX
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.machine import RequestIds, RetryTimer
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import write_set
 from daybook.core.reader.piece import Ask, Piece
@@ -123,7 +124,7 @@ class LedgerReader:
         self._suspects: dict[BookieId, int] = {}
         self._now_ms = now_ms
         self._out: list[Effect] = []
-        self._last_id = 0
+        self._ids = RequestIds()
         self._requests: dict[int, _Request] = {}
         self._pieces: deque[Piece] = deque()
         self._next_to_plan = first
@@ -132,7 +133,7 @@ class LedgerReader:
         self._unconsumed_bytes = 0
         self._metadata_request = 0
         self._metadata_reads = 0
-        self._retry_at_ms: int | None = None
+        self._retry = RetryTimer(self.policy.metadata_retry_ms)
         self._failure: DaybookError | None = None
 
     # The driver's side
@@ -190,7 +191,7 @@ class LedgerReader:
             self.is_done = True
             self._out.append(ReadFinished())
             return
-        if self._metadata_request or self._retry_at_ms is not None:
+        if self._metadata_request or self._retry.is_running:
             return
         while self._next_to_plan <= self.last and self._has_room():
             piece = self._next_piece()
@@ -219,12 +220,12 @@ class LedgerReader:
 
     def _send(self, piece: Piece, asks: list[Ask]) -> None:
         for ask in asks:
-            self._last_id += 1
-            self._requests[self._last_id] = _Request(piece, ask.position, piece.round, self._now_ms)
+            request_id = self._ids.next()
+            self._requests[request_id] = _Request(piece, ask.position, piece.round, self._now_ms)
             self._out.append(
                 SendRead(
                     piece.bookies[ask.position],
-                    self._last_id,
+                    request_id,
                     ask.first,
                     piece.last,
                     2 * self.policy.piece_bytes,
@@ -276,7 +277,7 @@ class LedgerReader:
 
     def _tick(self, now_ms: int) -> None:
         self._now_ms = max(now_ms, self._now_ms)
-        if self._retry_at_ms is not None and self._now_ms >= self._retry_at_ms:
+        if self._retry.fires(self._now_ms):
             self._read_metadata()
         slow = [
             request
@@ -303,16 +304,14 @@ class LedgerReader:
 
     def _exhausted(self, piece: Piece) -> None:
         """Look at the metadata again before giving up on `piece`, the one that is next in line."""
-        if self._metadata_request or self._retry_at_ms is not None:
+        if self._metadata_request or self._retry.is_running:
             return
         self._failure = self._why(piece)
         self._metadata_reads = 0
         self._read_metadata()
 
     def _read_metadata(self) -> None:
-        self._retry_at_ms = None
-        self._last_id += 1
-        self._metadata_request = self._last_id
+        self._metadata_request = self._ids.next()
         self._out.append(ReadMetadata(self._metadata_request))
 
     def _metadata_answered(self, event: MetadataRead | MetadataUnreadable) -> None:
@@ -323,7 +322,7 @@ class LedgerReader:
         if isinstance(event, MetadataUnreadable):
             self._metadata_reads += 1
             if self._metadata_reads < self.policy.metadata_reads_max:
-                self._retry_at_ms = self._now_ms + self.policy.metadata_retry_ms
+                self._retry.start(self._now_ms)
             else:
                 self._fail(self._failure)
         elif event.metadata is None:

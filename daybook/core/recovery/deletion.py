@@ -26,6 +26,7 @@ from daybook.core.events import (
 )
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.core.machine import RequestIds, RetryTimer
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.recovery.fencing import FenceRound
 
@@ -62,14 +63,14 @@ class DeletionFence:
         self._bookies = bookies
         self._now_ms = now_ms
         self._out: list[Effect] = []
-        self._last_id = 0
+        self._ids = RequestIds()
         self._metadata_request = 0
         self._marked: LedgerMetadata | None = None
         """The metadata IN_RECOVERY: proposed while a compare-and-set is under way, stored once one was done."""
         self._version = -1
         self._fences: FenceRound | None = None
         self._asked_since_ms = now_ms
-        self._retry_at_ms: int | None = None
+        self._retry = RetryTimer(policy.retry_ms)
         self._refusals: dict[BookieId, Code] = {}
         self._away_since_ms: dict[BookieId, int] = {}
 
@@ -89,10 +90,6 @@ class DeletionFence:
     def _take_out(self) -> list[Effect]:
         out, self._out = self._out, []
         return out
-
-    def _next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
 
     def _dispatch(self, event: Event) -> None:
         match event:
@@ -115,9 +112,8 @@ class DeletionFence:
 
     def _tick(self, now_ms: int) -> None:
         self._now_ms = max(now_ms, self._now_ms)
-        if self._retry_at_ms is None or self._now_ms < self._retry_at_ms:
+        if not self._retry.fires(self._now_ms):
             return
-        self._retry_at_ms = None
         if self._fences is None:
             self._read_metadata()
         else:
@@ -126,7 +122,7 @@ class DeletionFence:
     # Metadata
 
     def _read_metadata(self) -> None:
-        self._metadata_request = self._next_id()
+        self._metadata_request = self._ids.next()
         self._out.append(ReadMetadata(self._metadata_request))
 
     def _metadata_answered(self, event: MetadataRead | MetadataUnreadable | CasAnswered) -> None:
@@ -135,7 +131,7 @@ class DeletionFence:
         self._metadata_request = 0
         match event:
             case MetadataUnreadable():
-                self._retry_at_ms = self._now_ms + self.policy.retry_ms
+                self._retry.start(self._now_ms)
             case MetadataRead(_, metadata, version):
                 self._metadata_read(metadata, version)
             case CasAnswered(_, CasOutcome.DONE, version):
@@ -153,7 +149,7 @@ class DeletionFence:
             if metadata.state is LedgerState.IN_RECOVERY:
                 self._begin_to_fence(version)
             else:
-                self._metadata_request = self._next_id()
+                self._metadata_request = self._ids.next()
                 self._out.append(CasMetadata(self._metadata_request, self._marked, version))
 
     # Fencing
@@ -180,7 +176,7 @@ class DeletionFence:
         self._fences = FenceRound(self._marked)
         self._fences.fenced = fenced
         self._refusals.clear()
-        self._out += self._fences.ask(self._next_id)
+        self._out += self._fences.ask(self._ids)
 
     def _fence_answered(self, event: FenceAnswered) -> None:
         fences = self._fences
@@ -211,7 +207,7 @@ class DeletionFence:
         if registered and self._now_ms - self._asked_since_ms >= self.policy.patience_ms:
             self._refuse(self._why(registered))
         else:
-            self._retry_at_ms = self._now_ms + self.policy.retry_ms
+            self._retry.start(self._now_ms)
 
     def _is_lost(self, bookie: BookieId) -> bool:
         since_ms = self._away_since_ms.get(bookie)

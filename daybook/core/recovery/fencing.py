@@ -5,13 +5,12 @@ waits for nobody beyond that (rule 7). A fence counts from a bookie in limbo too
 (rule 29). Where recovery starts follows from the answers and from where the last fragment begins (rule 5, rule 44).
 """
 
-from collections.abc import Callable
-
 from daybook.core.effects import SendFence
 from daybook.core.errors import Code
 from daybook.core.events import FenceAnswered
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.machine import RequestIds
 from daybook.core.quorum import covers_every_write_set, mask_of
 
 
@@ -26,9 +25,9 @@ class FenceRound:
         self._pending: dict[int, int] = {}
         self._lac_answers: list[tuple[EntryId, int]] = []
 
-    def ask(self, next_id: Callable[[], int]) -> list[SendFence]:
+    def ask(self, ids: RequestIds) -> list[SendFence]:
         """The requests, one for each position."""
-        asks = [SendFence(bookie, next_id()) for bookie in self._fragment.bookies]
+        asks = [SendFence(bookie, ids.next()) for bookie in self._fragment.bookies]
         self._pending = {ask.request_id: position for position, ask in enumerate(asks)}
         return asks
 

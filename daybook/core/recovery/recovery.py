@@ -38,6 +38,7 @@ from daybook.core.events import (
 from daybook.core.format.frame import FRAME_ENTRIES_MAX
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.core.machine import RequestIds, RetryTimer
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
 from daybook.core.recovery.evidence import EvidenceWindow, Finding
 from daybook.core.recovery.fencing import FenceRound
@@ -102,9 +103,9 @@ class LedgerRecovery:
         self._spares = Spares(placement, rng, bookies)
         self._now_ms = now_ms
         self._out: list[Effect] = []
-        self._last_id = 0
+        self._ids = RequestIds()
         self._metadata_request = 0
-        self._retry_at_ms: int | None = None
+        self._retry = RetryTimer(self.policy.metadata_retry_ms)
         self._closing: LedgerMetadata | None = None
         self._failure: DaybookError | None = None
         self._fences: FenceRound | None = None
@@ -126,17 +127,18 @@ class LedgerRecovery:
 
     def step(self, event: Event) -> list[Effect]:
         """Take an event; answers to requests that no longer matter are dropped (rule 18)."""
-        if self.phase is not Phase.DONE:
+        if not self.is_done:
             self._dispatch(event)
         return self._take_out()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last effect was `Recovered` or `RecoveryFailed`."""
+        return self.phase is Phase.DONE
 
     def _take_out(self) -> list[Effect]:
         out, self._out = self._out, []
         return out
-
-    def _next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
 
     def _dispatch(self, event: Event) -> None:
         match event:
@@ -163,12 +165,12 @@ class LedgerRecovery:
     # Metadata
 
     def _read_metadata(self) -> None:
-        self._metadata_request = self._next_id()
-        self._retry_at_ms = None
+        self._metadata_request = self._ids.next()
+        self._retry.stop()
         self._out.append(ReadMetadata(self._metadata_request))
 
     def _cas(self, metadata: LedgerMetadata) -> None:
-        self._metadata_request = self._next_id()
+        self._metadata_request = self._ids.next()
         self._out.append(CasMetadata(self._metadata_request, metadata, self.version))
 
     def _metadata_answered(self, event: MetadataRead | MetadataUnreadable | CasAnswered) -> None:
@@ -189,7 +191,7 @@ class LedgerRecovery:
         if self.phase is Phase.FAILING:
             self._finish_failing()
         else:
-            self._retry_at_ms = self._now_ms + self.policy.metadata_retry_ms
+            self._retry.start(self._now_ms)
 
     def _cas_done(self, version: int) -> None:
         self.version = version
@@ -242,7 +244,7 @@ class LedgerRecovery:
         assert self.started_with is not None
         self.phase = Phase.FENCING
         self._fences = FenceRound(self.started_with)
-        self._out += self._fences.ask(self._next_id)
+        self._out += self._fences.ask(self._ids)
 
     def _fence_answered(self, event: FenceAnswered) -> None:
         if self._fences is None or not self._fences.answer(event):
@@ -276,7 +278,7 @@ class LedgerRecovery:
             self.start_lac,
             length,
             self._spares,
-            self._next_id,
+            self._ids,
             self.policy.straggler_bytes_max,
         )
         self._open_window(self.start_lac + 1)
@@ -291,7 +293,7 @@ class LedgerRecovery:
         self._window_asked_ms = self._now_ms
         for position in positions:
             window.asked |= 1 << position
-            request = self._next_id()
+            request = self._ids.next()
             self._reads[request] = (position, window.cursor)
             self._out.append(
                 SendRead(
@@ -371,7 +373,7 @@ class LedgerRecovery:
 
     def _tick(self, now_ms: int) -> None:
         self._now_ms = max(now_ms, self._now_ms)
-        if self._retry_at_ms is not None and self._now_ms >= self._retry_at_ms:
+        if self._retry.fires(self._now_ms):
             self._read_metadata()
         window = self._window
         if window is not None and self._now_ms >= self._window_asked_ms + self.policy.speculate_ms:

@@ -9,7 +9,7 @@ metadata only with the close (rule 9). A spare may count towards Qa before metad
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -27,6 +27,7 @@ from daybook.core.format.frame import (
 )
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import Fragment
+from daybook.core.machine import RequestIds
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
 from daybook.core.quorum import DENSE, Quorum, can_still_ack, is_ack_quorum, stripe_of
 
@@ -83,7 +84,7 @@ class WriteBack:
         last_add_confirmed: EntryId,
         length_at_lac: int,
         spares: Spares,
-        next_id: Callable[[], int],
+        ids: RequestIds,
         straggler_bytes_max: int,
     ) -> None:
         self.ledger_id = ledger_id
@@ -103,7 +104,7 @@ class WriteBack:
         self.pending_bytes = 0
         """Payload bytes that fewer than Qa bookies hold."""
         self._spares = spares
-        self._next_id = next_id
+        self._ids = ids
         self._straggler_bytes_max = straggler_bytes_max
         self._batches: deque[_Batch] = deque()
         self._sent: dict[int, _Sent] = {}
@@ -203,7 +204,7 @@ class WriteBack:
         frame = batch.frames.get(position)
         if frame is None or self.missing >> position & 1:
             return []
-        send_id = self._next_id()
+        send_id = self._ids.next()
         self._sent[send_id] = _Sent(batch, position, len(frame))
         self._unanswered_bytes[position] += len(frame)
         return [SendFrame(self.ensemble[position], send_id, frame)]

@@ -9,6 +9,7 @@ from daybook.core.errors import (
 from daybook.core.events import BookieFailed
 from daybook.core.format.frame import Entry, decode_header
 from daybook.core.ledger.metadata import Fragment, LedgerState
+from daybook.core.machine import RequestIds
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import write_set
 from daybook.core.recovery.recovery import RecoveryPolicy
@@ -76,7 +77,6 @@ def test_acks_of_a_replaced_bookie_do_not_count() -> None:
     """b3 acks the first frame and fails the second: the spare in its place has neither."""
     cluster = Cluster(spares=1)
     infos = {name: BookieInfo(name) for name in cluster.bookies}
-    ids = iter(range(1, 100))
     write_back = WriteBack(
         LEDGER,
         cluster.quorum,
@@ -84,7 +84,7 @@ def test_acks_of_a_replaced_bookie_do_not_count() -> None:
         -1,
         0,
         Spares(InOrder(), random.Random(1), infos),
-        lambda: next(ids),
+        RequestIds(),
         10**6,
     )
     sent = [{e.bookie: e.send_id for e in write_back.add([Entry(i, entry(i))])} for i in range(2)]
@@ -187,7 +187,6 @@ def test_a_channel_lost_during_write_back_brings_a_spare() -> None:
 
 
 def write_back_of(cluster: Cluster, spares: str = "") -> WriteBack:
-    ids = iter(range(1, 100))
     return WriteBack(
         LEDGER,
         cluster.quorum,
@@ -195,7 +194,7 @@ def write_back_of(cluster: Cluster, spares: str = "") -> WriteBack:
         -1,
         0,
         Spares(InOrder(), random.Random(1), {name: BookieInfo(name) for name in spares.split()}),
-        lambda: next(ids),
+        RequestIds(),
         10**6,
     )
 
