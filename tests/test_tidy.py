@@ -69,12 +69,6 @@ SLEEPS: dict[str, str] = {
 SHIPPED_FOLDERS = ("daybook", "bookie-image", "operator")
 
 TESTED_ALONE: dict[str, str] = {
-    "audit/auditor.py: CycleReport.healthy": "the simulator's auditor reads it, the shipped one drives its own cycle",
-    "audit/auditor.py: decommission_step": "the shipped decommissioning decides without it",
-    "audit/task.py: RepairTask.merged": "the shipped tasks are those of daybook.metadata.tasks",
-    "audit/task.py: RetryBucket": "the simulator's back-off; the shipped one is stored with the task",
-    "audit/task.py: RetryBucket.due": "as RetryBucket",
-    "audit/task.py: RetryBucket.repaired": "as RetryBucket",
     "bookie/ledger.py: BookieLedger.deferred_is_synced": "the simulator's bookie calls it, the shipped one uses barriers",
     "bookie/ledger.py: BookieLedger.enter_limbo": "the simulator's bookie calls it, the shipped one uses its table of ledgers",
     "bookie/ledger.py: BookieLedger.has_news": "the simulator's bookie calls it, the shipped one decides for itself",

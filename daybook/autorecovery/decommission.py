@@ -14,10 +14,10 @@ from typing import Final
 import grpc.aio
 
 from daybook.autorecovery.cluster import Cluster
-from daybook.autorecovery.words import leaving_word
 from daybook.client.transport.calls import CALL_TIMEOUT_S
 from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId, LedgerId
+from daybook.core.repair.task import leaving_reason
 from daybook.metadata.tasks import RepairTasks
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
@@ -75,7 +75,10 @@ class Decommission:
                 return True
             for ledger_id in left:
                 await self._tasks.mark(
-                    ledger_id, reasons=[leaving_word(self._bookie)], bookies=[self._bookie], now_ms=unix_ms()
+                    ledger_id,
+                    reasons=[leaving_reason(self._bookie)],
+                    bookies=[self._bookie],
+                    now_ms=unix_ms(),
                 )
             await self._wait_until_left(left, at_first, stop)
         return False
@@ -98,7 +101,7 @@ class Decommission:
 
     async def unmark(self) -> None:
         """Let no task say any more that the bookie leaves; what else a task says stays."""
-        word = leaving_word(self._bookie)
+        word = leaving_reason(self._bookie)
         async for ledger_id in self._tasks.ids():
             task = await self._tasks.read(ledger_id)
             while task is not None and word in task.value.reasons:
@@ -191,7 +194,7 @@ class Decommission:
         """Delete the tasks that say nothing but that the bookie leaves: no ledger names it any more."""
         async for ledger_id in self._tasks.ids():
             task = await self._tasks.read(ledger_id)
-            if task is not None and task.value.reasons == (leaving_word(self._bookie),):
+            if task is not None and task.value.reasons == (leaving_reason(self._bookie),):
                 await self._tasks.done(ledger_id, task.version)
 
     async def _wait_until_left(self, left: list[LedgerId], at_first: int, stop: asyncio.Event) -> None:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from daybook.autorecovery.auditor import LedgerAudits
 from daybook.autorecovery.cluster import (
     Cluster,
     LeaseLostError,
@@ -17,11 +16,12 @@ from daybook.autorecovery.cluster import (
     unless,
     while_held,
 )
+from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.metrics import AuditorMetrics
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
-from daybook.core.audit.judgement import RatingPolicy
 from daybook.core.errors import DaybookError
+from daybook.core.repair.judgement import RatingPolicy
 from daybook.metadata.election import Election
 from daybook.metadata.lease import Lease
 from daybook.runtime.clock import monotonic_ms
@@ -31,7 +31,7 @@ _LOG: Final = get_logger(__name__)
 _RELEASE_S: Final = 1.0
 
 
-class AuditorProcess:
+class ElectedAuditor:
     """Campaigns, audits while elected, and campaigns again."""
 
     def __init__(
@@ -52,7 +52,7 @@ class AuditorProcess:
         It proves nothing about a bookie that came back later.
         """
         self._full_wanted = False
-        self._audits: LedgerAudits | None = None
+        self._audits: AuditCycles | None = None
         self._cluster = cluster
         self._settings = settings
         self._placement = placement
@@ -104,7 +104,7 @@ class AuditorProcess:
 
     async def _lead(self, lease: Lease, stop: asyncio.Event) -> None:
         """One term."""
-        audits = LedgerAudits(
+        audits = AuditCycles(
             self._cluster,
             self._settings,
             placement=self._placement,
@@ -117,7 +117,7 @@ class AuditorProcess:
             began_ms = monotonic_ms()
             full, self._full_wanted = self._full_wanted or began_ms >= next_full_ms, False
             try:
-                report = await audits.round(full=full)
+                report = await audits.cycle(full=full)
                 if full:
                     next_full_ms = monotonic_ms() + self._settings.full_audit_interval_ms
                     if report.is_fully_replicated:
@@ -136,7 +136,7 @@ class AuditorProcess:
                 )
 
     async def _wait_for_news(
-        self, audits: LedgerAudits, report: AuditReport, next_full_ms: int, stop: asyncio.Event
+        self, audits: AuditCycles, report: AuditReport, next_full_ms: int, stop: asyncio.Event
     ) -> None:
         """Wait until a round can find something: bookies came or are lost, a grace period or an interval is over."""
         until_ms = min(monotonic_ms() + self._settings.audit_interval_ms, next_full_ms)

@@ -1,14 +1,13 @@
-"""What bookies say they have: entry intervals and limbo marks, asked over the wire.
+"""What bookies report to hold: entry intervals and limbo marks, asked over the wire.
 
-Silence is no answer: a bookie that fails to tell is left out, never taken for one that has nothing (rule 6, rule 26).
-One that fails once is not asked again by the same `BookieListings`, so that one hung bookie costs a round of the
+Silence is no answer: a bookie that fails to list is left out, never taken for one that holds nothing (rule 6, rule 26).
+A bookie that fails once is not asked again by the same `BookieListings`, so that one hung bookie costs a cycle of the
 auditor one time-out and not one for every ledger.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import grpc.aio
@@ -19,6 +18,7 @@ from daybook.core.errors import Code
 from daybook.core.format.intervals import Interval, IntervalSet
 from daybook.core.ids import ENSEMBLE_SIZE_MAX, MAX_ID, BookieId, EntryId, LedgerId
 from daybook.core.quorum import Stripe
+from daybook.core.repair.requests import Listed
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 
@@ -27,18 +27,6 @@ T = TypeVar("T")
 _LOG: Final = get_logger(__name__)
 PAGE: Final = 10_000
 """Intervals or ledgers in one answer."""
-
-
-@dataclass(slots=True)
-class Listed:
-    """What the bookies that answered have of one ledger; `limbo`: those that cannot vouch for what they lack.
-
-    `last_add_confirmed` is the highest that one outside limbo knows; None if none answered.
-    """
-
-    entries: dict[BookieId, IntervalSet] = field(default_factory=dict)
-    limbo: set[BookieId] = field(default_factory=set)
-    last_add_confirmed: EntryId | None = None
 
 
 class BookieListings:
@@ -55,18 +43,14 @@ class BookieListings:
 
     async def of_ledger(self, ledger_id: LedgerId, bookies: Iterable[BookieId]) -> Listed:
         """What `bookies` have of the ledger."""
-        listed = Listed()
+        listed = Listed(silent=self.silent)
 
         async def ask(bookie: BookieId) -> None:
             answer = await self._ask(bookie, lambda calls: _intervals(calls, ledger_id))
             if answer is None:
                 return
             entries, limbo, last_add_confirmed = answer
-            listed.entries[bookie] = entries
-            if limbo:
-                listed.limbo.add(bookie)
-            elif listed.last_add_confirmed is None or last_add_confirmed > listed.last_add_confirmed:
-                listed.last_add_confirmed = last_add_confirmed
+            listed.add(bookie, entries, last_add_confirmed, limbo=limbo)
 
         await asyncio.gather(*(ask(bookie) for bookie in sorted(bookies)))
         return listed

@@ -11,13 +11,15 @@ from typing import Any
 
 from daybook.autorecovery.cluster import Cluster
 from daybook.autorecovery.locked import LockedRepair
-from daybook.autorecovery.mend import LedgerMender, LedgerResult, Outcome
 from daybook.autorecovery.metrics import WorkerMetrics
-from daybook.autorecovery.orders import Order
 from daybook.autorecovery.settings import AutoRecoverySettings
-from daybook.core.audit.judgement import RatingPolicy
+from daybook.autorecovery.steps import WorkSteps
 from daybook.core.ids import LedgerId
-from daybook.metadata.tasks import RepairTask, RepairTasks
+from daybook.core.repair.judgement import RatingPolicy
+from daybook.core.repair.order import Order
+from daybook.core.repair.task import RepairTask
+from daybook.core.repair.work import LedgerResult, Outcome
+from daybook.metadata.tasks import RepairTasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class WorkReport:
 
 
 class WorkPool:
-    """Mends ledgers, `ledgers_at_a_time` of them, and keeps the report."""
+    """Repairs ledgers, `ledgers_at_a_time` of them, and keeps the report."""
 
     def __init__(
         self,
@@ -97,21 +99,21 @@ class WorkPool:
         self._copied_bytes = 0
         self._done = self._failed = 0
         self._known: set[LedgerId] = set()
-        mender = LedgerMender(
+        steps = WorkSteps(
             cluster,
             settings,
             placement,
             should_stop=lambda: self.stop.is_set() or (self.disabled and self.obeys_switch),
             on_copied=self._copied,
         )
-        self._locked = LockedRepair(cluster, settings, mender, name, metrics)
+        self._locked = LockedRepair(cluster, settings, steps, name, metrics)
 
     def begin(self, ledger_ids: Iterable[LedgerId]) -> None:
         """A new report; these are known to be wanted."""
         self.report = WorkReport()
         self._known = set(ledger_ids)
         self._copied_bytes = self._done = self._failed = 0
-        self._tell()
+        self._report_progress()
 
     def end(self) -> WorkReport:
         """The report."""
@@ -126,7 +128,7 @@ class WorkPool:
     async def repair_all(
         self, ledger_ids: list[LedgerId], order_of: Callable[[RepairTask | None], Order | None]
     ) -> None:
-        """Mend `ledger_ids`; the results are in the report, for each."""
+        """Repair `ledger_ids`; the results are in the report, for each."""
         start = self._cluster.rng.randrange(len(ledger_ids))
         queue = [*ledger_ids[start:], *ledger_ids[:start]]  # two workers that begin together meet less often
         queue.reverse()
@@ -152,7 +154,7 @@ class WorkPool:
                 self._note(LedgerResult(ledger_id, Outcome.STOPPED, "the worker was told to stop"))
 
     def drop(self, ledger_id: LedgerId) -> None:
-        """Forget the result of a ledger that is mended again, if it has one."""
+        """Forget the result of a ledger that is repaired again, if it has one."""
         result = self.report.results.pop(ledger_id, None)
         if result is not None:
             self._count(result, -1)
@@ -160,7 +162,7 @@ class WorkPool:
     def _note(self, result: LedgerResult) -> None:
         self.report.results[result.ledger_id] = result
         self._count(result, 1)
-        self._tell()
+        self._report_progress()
 
     def _count(self, result: LedgerResult, by: int) -> None:
         self._done += by * result.is_done
@@ -181,16 +183,16 @@ class WorkPool:
             await asyncio.gather(stopped, done, return_exceptions=True)
 
     async def _follow_switch(self) -> None:
-        """Know of the cluster's switch while ledgers are mended: it is asked between fragments (rule 33)."""
+        """Know of the cluster's switch while ledgers are repaired: it is asked between fragments (rule 33)."""
         async for disabled in self._tasks.watch_disabled():
             self.disabled = disabled
 
     def _copied(self, size_bytes: int) -> None:
         self._copied_bytes += size_bytes
         self._metrics.bytes.inc(size_bytes)
-        self._tell()
+        self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         self._on_progress(WorkProgress(len(self._known), self._done, self._failed, self._copied_bytes))
 
 

@@ -11,7 +11,7 @@ from pydantic_settings import SettingsConfigDict
 
 from daybook.core.audit.auditor import AuditorPolicy
 from daybook.core.repair.copy import RepairPolicy
-from daybook.metadata.tasks import BACK_OFF_MS_MAX
+from daybook.core.repair.task import BACK_OFF_MS_MAX, BackOff
 from daybook.runtime.ports import parse_address
 from daybook.runtime.settings import Settings
 
@@ -77,7 +77,6 @@ class AutoRecoverySettings(Settings):
         share = self.bytes_per_second // self.ledgers_at_a_time
         return RepairPolicy(bytes_per_second=max(1, share) if self.bytes_per_second else None)
 
-    def pause_ms(self, failures: int) -> int:
-        """How long a ledger waits after so many failed repairs (rule 35)."""
-        assert failures >= 1
-        return min(self.retry_max_ms, self.retry_first_ms << min(failures - 1, 32))
+    def back_off(self) -> BackOff:
+        """How long a ledger waits after failed repairs (rule 35)."""
+        return BackOff(self.retry_first_ms, self.retry_max_ms)

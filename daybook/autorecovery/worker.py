@@ -1,7 +1,7 @@
-"""The repair worker: finds ledgers to mend, by name or from the tasks in the store, and has them mended under locks.
+"""The repair worker: finds ledgers to repair, by id or from the tasks in the store, and repairs them under locks.
 
 It is safe to run twice and beside any other worker (rule 56): locks keep two from the same ledger, and where a lock
-fails them the compare-and-set against the version they started from does. Work that was asked for by name goes through
+fails them the compare-and-set against the version they started from does. Work that was asked for by id goes through
 the same locks and tasks, so that a worker in a Kubernetes Job and one outside never get in each other's way.
 """
 
@@ -10,32 +10,34 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from typing import Final
 
+from daybook.autorecovery.asked import AskedOrder, Patience
 from daybook.autorecovery.cluster import Changes, Cluster, is_set_within
-from daybook.autorecovery.mend import LedgerResult, Outcome
 from daybook.autorecovery.metrics import WorkerMetrics
-from daybook.autorecovery.orders import AskedOrder, Order, Patience, TaskOrder
 from daybook.autorecovery.pool import WorkPool, WorkProgress, WorkReport
 from daybook.autorecovery.settings import AutoRecoverySettings
-from daybook.core.audit.judgement import RatingPolicy
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policies import make_policy
+from daybook.core.repair.judgement import RatingPolicy
+from daybook.core.repair.order import Order, TaskOrder
+from daybook.core.repair.task import DueTimes, RepairTask
+from daybook.core.repair.work import LedgerResult, Outcome
 from daybook.metadata.store.read_ahead import read_ahead
 from daybook.metadata.store.store import Versioned
-from daybook.metadata.tasks import BackOffs, RepairTask, RepairTasks
+from daybook.metadata.tasks import RepairTasks
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
 _LOCKS_WATCHED_MAX: Final = 100
 TASKS_AT_ONCE: Final = 1000
-"""A look at the tasks ends when so many ledgers can be mended: of a hundred thousand the first ones need not wait until
-the last one was read."""
+"""A pass over the tasks ends when so many ledgers can be repaired: of a hundred thousand the first ones need not wait
+until the last one was read."""
 _HELD: Final = frozenset({Outcome.LOCKED, Outcome.LOCK_LOST})
 
 
 class RepairWorker:
-    """Mends ledgers until they are done, until no task is left, or for ever; see the methods. One at a time of them."""
+    """Repairs ledgers until they are done, until no task is left, or for ever; see the methods. One at a time of them."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class RepairWorker:
         self._cluster = cluster
         self._settings = settings
         self._tasks = RepairTasks(cluster.store, cluster.layout)
-        self._back_offs = BackOffs(settings.retry_max_ms)
+        self._due_times = DueTimes(settings.retry_max_ms)
         self._pool = WorkPool(
             cluster,
             settings,
@@ -66,19 +68,19 @@ class RepairWorker:
         """Set it, and no further fragment is begun; what is being copied has `stop_grace_ms` to end."""
         return self._pool.stop
 
-    # By name.
+    # By id.
 
     async def repair(
         self, ledger_ids: Iterable[LedgerId], *, lost_delay_s: float | None = None
     ) -> WorkReport:
-        """Mend these ledgers, whatever the switch says; wait out delays and grace periods, try again what fails.
+        """Repair these ledgers, whatever the switch says; wait out delays and grace periods, try again what fails.
 
         `lost_delay_s` replaces the cluster's delay of lost bookies. Raises MetadataUnavailableError.
         """
         return await self._repair_named(sorted(set(ledger_ids)), None, lost_delay_s)
 
     async def repair_bookie(self, bookie: BookieId, *, lost_delay_s: float | None = None) -> WorkReport:
-        """Mend every ledger that names `bookie`, as far as that bookie is concerned; see `repair`."""
+        """Repair every ledger that names `bookie`, as far as that bookie is concerned; see `repair`."""
         await self._cluster.store.sync(self._cluster.layout.ledgers)
         named = [
             found.value.ledger_id
@@ -119,13 +121,13 @@ class RepairWorker:
         return again
 
     def _pause_ms(self, ledger_ids: list[LedgerId], failures: dict[LedgerId, int]) -> int | None:
-        """How long until the first of these is worth another look, even if nothing changes; None: a change must come."""
+        """How long until the first of these is worth another examination, even if nothing changes; None: a change must come."""
         now_ms = monotonic_ms()
         pauses = []
         for ledger_id in ledger_ids:
             again_ms = self._pool.report.results[ledger_id].again_ms
             if self._ended_as(ledger_id, Outcome.FAILED):
-                pauses.append(self._settings.pause_ms(failures[ledger_id]))
+                pauses.append(self._settings.back_off().pause_ms(failures[ledger_id]))
             elif again_ms is not None:
                 pauses.append(again_ms - now_ms)
         return min(pauses, default=None)
@@ -133,7 +135,7 @@ class RepairWorker:
     # From tasks.
 
     async def drain(self, wanted: Callable[[RepairTask], bool] = lambda _: True) -> WorkReport:
-        """Mend what has a task that is `wanted` until none is left but those whose repair failed.
+        """Repair what has a task that is `wanted` until none is left but those whose repair failed.
 
         Tasks that were set aside are tried, too: who drains has a reason. Raises MetadataUnavailableError.
         """
@@ -154,7 +156,7 @@ class RepairWorker:
         return self._pool.end()
 
     async def _to_drain(self, wanted: Callable[[RepairTask], bool]) -> tuple[list[LedgerId], list[LedgerId]]:
-        """Ledgers to mend, and those that another worker has; what failed comes again only with a new reason."""
+        """Ledgers to repair, and those that another worker has; what failed comes again only with a new reason."""
         results = self._pool.report.results
         for ledger_id in [i for i in results if self._ended_as(i, *_HELD)]:
             self._pool.drop(ledger_id)
@@ -172,7 +174,7 @@ class RepairWorker:
         return todo, held
 
     async def serve(self) -> None:
-        """Mend what has a task and is due, for ever; wait for the store when it is away."""
+        """Repair what has a task and is due, for ever; wait for the store when it is away."""
         paused: dict[LedgerId, int] = {}
         while not self.stop.is_set():
             try:
@@ -212,7 +214,7 @@ class RepairWorker:
             async for task in tasks:
                 ledger_id = task.value.ledger_id
                 seen.add(ledger_id)
-                not_before_ms = self._back_offs.not_before_ms(
+                not_before_ms = self._due_times.not_before_ms(
                     task.value, unix_ms=unix, monotonic_ms=monotonic
                 )
                 wait_ms = max(not_before_ms - unix, paused.get(ledger_id, 0) - monotonic)
@@ -224,7 +226,7 @@ class RepairWorker:
                 if free == TASKS_AT_ONCE:
                     break
             else:
-                self._back_offs.keep_only(seen)
+                self._due_times.keep_only(seen)
         return due, min(waits, default=None)
 
     async def _read(self, ledger_id: LedgerId) -> Versioned[RepairTask] | None:
@@ -255,5 +257,5 @@ def _has_failed(result: LedgerResult | None, task: RepairTask) -> bool:
 
 
 def _by_task(wanted: Callable[[RepairTask], bool]) -> Callable[[RepairTask | None], Order | None]:
-    """Orders by the word of a task; without one there is nothing to do any more."""
+    """Orders by what a task says; without one there is nothing to do any more."""
     return lambda task: TaskOrder(task) if task is not None and wanted(task) else None

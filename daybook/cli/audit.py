@@ -17,9 +17,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 import daybook
-from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.decommission import Decommission
-from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.elected import ElectedAuditor
 from daybook.autorecovery.metrics import AuditorMetrics, WorkerMetrics
 from daybook.autorecovery.pool import WorkProgress, WorkReport
 from daybook.autorecovery.report import AuditReport
@@ -263,7 +263,7 @@ async def _audit_once(
     full: bool,
 ) -> AuditReport:
     with err.status("auditing") as status:
-        audits = LedgerAudits(
+        audits = AuditCycles(
             client,
             settings,
             placement=placement_policy(),
@@ -287,7 +287,7 @@ async def _serve(
         async with asyncio.TaskGroup() as parts:
             parts.create_task(serving.stamp(stop))
             if auditor:
-                process = AuditorProcess(
+                process = ElectedAuditor(
                     client,
                     settings,
                     name=worker_name(),

@@ -14,7 +14,7 @@ from daybook.autorecovery.report import AuditReport
 from daybook.cli.listing import print_json_array, print_tables
 from daybook.cli.output import err, out
 from daybook.core.ids import LedgerId
-from daybook.metadata.tasks import RepairTask
+from daybook.core.repair.task import RepairTask
 
 
 async def print_tasks(

@@ -1,18 +1,16 @@
-"""What is to repair: one node per ledger, found by the auditor, taken by workers under a lock.
+"""The queue of repairs in the store: one node for each ledger that has a task, and its lock.
 
-A worker's lock is a lease that ends with its session (rule 34). A task is done by deleting the version that was worked
-on, so that what the auditor added meanwhile is not lost. A ledger that cannot be repaired now is set aside until a
-given time and blocks no other (rule 35).
+What a task holds and how it changes is `daybook.core.repair.task`. A worker's lock is a lease that ends with its session
+(rule 34). A worker ends a task by deleting the version that it worked on, so that nothing is lost that the auditor added
+meanwhile.
 """
 
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
 from typing import Final
 
-from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, LedgerId
+from daybook.core.repair.task import RepairTask
 from daybook.metadata.layout import Layout
 from daybook.metadata.lease import Lease, acquire, holder_of
 from daybook.metadata.store.read_ahead import read_ahead
@@ -27,87 +25,6 @@ from daybook.metadata.tree import list_directory, walk_ids
 
 LOST_BOOKIE_DELAY_S: Final = 60.0
 """Where none was set: longer than a restart, so that a rolling one copies nothing (rule 33)."""
-BACK_OFF_MS_MAX: Final = 3_600_000
-"""The longest pause after a failed repair, unless a worker is told another one."""
-
-
-@dataclass(frozen=True, slots=True)
-class RepairTask:
-    """Why a ledger is to be looked at. Times are wall-clock milliseconds, for people and for back-off.
-
-    `reasons` are words such as "lost bookie", "gap", "limbo", "placement"; `bookies` those that miss entries.
-    `attempts` counts those that failed; before `not_before_ms` no worker takes it again, and `why_not` says why.
-    """
-
-    ledger_id: LedgerId
-    reasons: tuple[str, ...]
-    bookies: tuple[BookieId, ...]
-    since_ms: int
-    attempts: int = 0
-    not_before_ms: int = 0
-    why_not: str = ""
-
-    def to_json(self) -> bytes:
-        """As it is stored."""
-        record = {
-            "formatVersion": 1,
-            "reasons": self.reasons,
-            "bookies": self.bookies,
-            "sinceMs": self.since_ms,
-            "attempts": self.attempts,
-            "notBeforeMs": self.not_before_ms,
-            "whyNot": self.why_not,
-        }
-        return json.dumps(record).encode()
-
-    @classmethod
-    def from_json(cls, ledger_id: LedgerId, data: bytes) -> "RepairTask":
-        """Raises MetadataError for what `to_json` cannot make."""
-        try:
-            record = json.loads(data)
-            if record["formatVersion"] != 1:
-                raise ValueError("format")
-            return cls(
-                ledger_id,
-                tuple(record["reasons"]),
-                tuple(record["bookies"]),
-                int(record["sinceMs"]),
-                int(record["attempts"]),
-                int(record["notBeforeMs"]),
-                str(record["whyNot"]),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            msg = f"the task of ledger {ledger_id} has no known format: {data[:200]!r}"
-            raise MetadataError(msg) from error
-
-
-class BackOffs:
-    """How long tasks that were set aside still wait, however wrong the clock was of the worker that set them aside.
-
-    The stored time is another machine's wall clock. No worker sets a task aside for longer than the longest back-off, so
-    where more than that seems to be left, one of the two clocks is wrong: the task then waits for the longest back-off
-    from when this process first saw it, by the monotonic clock (rule 35).
-    """
-
-    def __init__(self, longest_ms: int = BACK_OFF_MS_MAX) -> None:
-        """`longest_ms` is the longest back-off that this process would set."""
-        self._longest_ms = longest_ms
-        self._bounds: dict[LedgerId, tuple[int, int]] = {}
-
-    def not_before_ms(self, task: RepairTask, *, unix_ms: int, monotonic_ms: int) -> int:
-        """When the task is due, by this process's wall clock, on which it is `unix_ms` now."""
-        if task.not_before_ms - unix_ms <= self._longest_ms:
-            self._bounds.pop(task.ledger_id, None)
-            return task.not_before_ms
-        stored_ms, until_ms = self._bounds.get(task.ledger_id, (0, 0))
-        if stored_ms != task.not_before_ms:
-            until_ms = monotonic_ms + self._longest_ms
-            self._bounds[task.ledger_id] = (task.not_before_ms, until_ms)
-        return unix_ms + until_ms - monotonic_ms
-
-    def keep_only(self, ledger_ids: Collection[LedgerId]) -> None:
-        """Forget all but these, which are the ones that have a task."""
-        self._bounds = {i: bound for i, bound in self._bounds.items() if i in ledger_ids}
 
 
 class RepairTasks:
@@ -131,7 +48,7 @@ class RepairTasks:
                     await self._store.create(path, wanted.to_json(), parents=True)
                     marked = Versioned(wanted, 0)
                 else:
-                    merged = _merge(current.value, wanted)
+                    merged = current.value.marked(wanted)
                     if merged == current.value:
                         return current
                     version = await self._store.put(path, merged.to_json(), current.version)
@@ -178,7 +95,7 @@ class RepairTasks:
 
     async def set_aside(self, task: Versioned[RepairTask], *, until_ms: int, why: str) -> None:
         """Keep workers from a ledger that cannot be repaired now until `until_ms` (rule 35). A changed task stays."""
-        aside = replace(task.value, attempts=task.value.attempts + 1, not_before_ms=until_ms, why_not=why)
+        aside = task.value.set_aside(until_ms=until_ms, why=why)
         try:
             await self._store.put(self._layout.task(aside.ledger_id), aside.to_json(), task.version)
         except (BadVersionError, NoNodeError):
@@ -186,7 +103,7 @@ class RepairTasks:
 
     async def set_free(self, task: Versioned[RepairTask]) -> None:
         """Make a task that was set aside due again: what kept it from repair may be over. A changed task stays."""
-        free = replace(task.value, not_before_ms=0)
+        free = task.value.set_free()
         try:
             await self._store.put(self._layout.task(free.ledger_id), free.to_json(), task.version)
         except (BadVersionError, NoNodeError):
@@ -255,15 +172,6 @@ class RepairTasks:
         data = repr(float(delay_s)).encode()
         await _create_if_missing(self._store, self._layout.lost_bookie_delay, data)
         await self._store.put(self._layout.lost_bookie_delay, data, None)
-
-
-def _merge(current: RepairTask, wanted: RepairTask) -> RepairTask:
-    """Both together. Something new makes it due at once: what kept it from repair may be over."""
-    reasons = tuple(sorted({*current.reasons, *wanted.reasons}))
-    bookies = tuple(sorted({*current.bookies, *wanted.bookies}))
-    if (reasons, bookies) == (current.reasons, current.bookies):
-        return current
-    return replace(current, reasons=reasons, bookies=bookies, not_before_ms=0, why_not="")
 
 
 async def _create_if_missing(store: MetadataStore, path: str, data: bytes) -> None:

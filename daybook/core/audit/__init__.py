@@ -1,9 +1,12 @@
-"""What lacks replicas, and whose turn it is to be repaired.
+"""Who is lost, which ledgers are under-replicated, and which of them get a task.
 
 In reading order:
 
-    judgement     what is wrong with one ledger, and what would repair it: a function
     lost_bookies  when a bookie is lost, and when an open fragment has waited long enough
-    auditor       the machine: every ledger judged, tasks written and removed
-    task          a ledger's place in the queue of repairs
+    pace          how fast ledgers are read
+    cycle         what one cycle over all ledgers is about, and what it found
+    examination   the machine for one ledger in one cycle: read, list, judge, see to its task
+    auditor       what is remembered between cycles, and who is examined when
+
+How one ledger is judged, and what a task is, `daybook.core.repair` says: workers need both as well.
 """

@@ -66,7 +66,7 @@ class Owed:
 
 
 class PositionCopy:
-    """`pump` and the event methods return what to send; `done` and `error` say how it ended."""
+    """`pump` and the event methods return what to send; `is_done` and `error` say how it ended."""
 
     def __init__(self, owed: Owed, policy: RepairPolicy, next_id: Callable[[], int]) -> None:
         """Prepare; nothing is sent yet. `next_id` gives ids for requests and frames."""
@@ -89,7 +89,7 @@ class PositionCopy:
         self._not_before_ms = 0
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the target has acknowledged everything."""
         return not self._window and self._next == NO_ENTRY and not self._in_flight
 

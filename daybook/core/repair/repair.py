@@ -118,7 +118,7 @@ class LedgerRepair:
         self._round = _Round([])
 
     @property
-    def ended(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the last effect was the verdict."""
         return self._phase is _Phase.ENDED
 
@@ -133,7 +133,7 @@ class LedgerRepair:
 
     def step(self, event: Event) -> list[Effect]:
         """Take an answer; late ones and those of others are ignored (rule 18)."""
-        if self.ended:
+        if self.is_done:
             return []
         match event:
             case Tick(now_ms):
@@ -218,7 +218,7 @@ class LedgerRepair:
             if copy.error is not None:
                 is_target = copy.target_has_failed
                 return [*effects, *self._fail(copy.error, unrecoverable=not is_target)]
-            if not copy.done:
+            if not copy.is_done:
                 return effects
             self.copied_entries += copy.copied_entries
             self.copied_bytes += copy.copied_bytes

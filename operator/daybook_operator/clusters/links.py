@@ -13,19 +13,19 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Final
 
-from daybook.autorecovery.auditor import LedgerAudits
 from daybook.autorecovery.cluster import LeaseLostError, is_set_within
-from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.cycles import AuditCycles
+from daybook.autorecovery.elected import ElectedAuditor
 from daybook.autorecovery.metrics import AuditorMetrics
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
-from daybook.autorecovery.words import is_harmless
 from daybook.client.client import Client
-from daybook.core.audit.judgement import HARMLESS, Reason
 from daybook.core.errors import DaybookError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policies import PlacementSettings, make_policy
 from daybook.core.placement.policy import BookieInfo
+from daybook.core.repair.judgement import HARMLESS, Reason
+from daybook.core.repair.task import DueTimes, RepairTask, is_harmless
 from daybook.core.writer.policy import WriterPolicy
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.instance import ensure_cluster, read_instance
@@ -33,7 +33,7 @@ from daybook.metadata.layout import Layout
 from daybook.metadata.store.settings import zookeeper_options
 from daybook.metadata.store.store import MetadataStore, Versioned
 from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
-from daybook.metadata.tasks import BackOffs, RepairTask, RepairTasks
+from daybook.metadata.tasks import RepairTasks
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook.runtime.tls import TlsFiles, client_credentials
@@ -73,7 +73,7 @@ class ClusterLink:
         self.ref = ref
         self.client = client
         self.tasks = RepairTasks(client.store, client.layout)
-        self.back_offs = BackOffs()
+        self.due_times = DueTimes()
         self.last_report: AuditReport | None = None
         """Of the last audit of this process, quick or full."""
         self.last_full_report: AuditReport | None = None
@@ -90,7 +90,7 @@ class ClusterLink:
         self._task_list: tuple[Versioned[RepairTask], ...] = ()
         self._tasks_read_ms: int | None = None
         self._reading_tasks = asyncio.Lock()
-        self._auditor: AuditorProcess | None = None
+        self._auditor: ElectedAuditor | None = None
         self._auditing: asyncio.Task[None] | None = None
         self._audit_stop = asyncio.Event()
         self._placement = PlacementSettings("zone")
@@ -137,7 +137,7 @@ class ClusterLink:
         await self._end_auditing()
         self._placement = placement
         self._audit_stop = asyncio.Event()
-        self._auditor = AuditorProcess(
+        self._auditor = ElectedAuditor(
             self.client,
             self._context.auditing,
             name=self._context.name,
@@ -203,7 +203,7 @@ class ClusterLink:
 
     async def _look_for_itself(self) -> None:
         """A full audit beside another process, which is the auditor."""
-        audits = LedgerAudits(
+        audits = AuditCycles(
             self.client,
             self._context.auditing,
             placement=make_policy(self._placement),
@@ -211,7 +211,7 @@ class ClusterLink:
         )
         began_ms = monotonic_ms()
         try:
-            report = await audits.round(full=True)
+            report = await audits.cycle(full=True)
         except LeaseLostError:
             return  # there is something to mark, so it is not clean; marking is the auditor's
         self.last_full_report = report

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from daybook.autorecovery.words import is_unrecoverable, named_with
-from daybook.core.audit.judgement import Reason
 from daybook.core.errors import NoSuchLedgerError
+from daybook.core.repair.judgement import Reason
+from daybook.core.repair.task import RepairTask, bookies_with
 from daybook.metadata.store.store import Versioned
-from daybook.metadata.tasks import RepairTask
 from daybook_operator.clusters.links import ClusterLink
 from daybook_operator.plan.ledger.lost_ledgers import Nowhere, Verdict, verdict_on
 
@@ -18,7 +17,7 @@ JUDGED_MAX: Final = 100
 
 async def verdicts(link: ClusterLink, tasks: Iterable[Versioned[RepairTask]]) -> tuple[Verdict, ...]:
     """One for each ledger, by its id, whose task says that an entry is nowhere. Raises MetadataUnavailableError."""
-    hopeless = [task.value for task in tasks if is_unrecoverable(task.value)]
+    hopeless = [task.value for task in tasks if task.value.is_unrecoverable]
     if not hopeless:
         return ()
     registered = await link.client.directory.bookies()
@@ -42,6 +41,6 @@ async def _look_at(link: ClusterLink, task: RepairTask, is_audited: bool) -> Now
     return Nowhere(
         task.ledger_id,
         frozenset(metadata.bookies()),
-        named_with(Reason.LIMBO, task.reasons),
+        bookies_with(Reason.LIMBO, task.reasons),
         is_settled=is_audited and task.not_before_ms > 0,
     )

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from daybook.autorecovery.decommission import Decommission, NotDrainedError
-from daybook.autorecovery.words import is_harmless, leaving_word
 from daybook.core.errors import DaybookError, MetadataError, NoSuchLedgerError
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_custom_metadata, hash_password
 from daybook.core.quorum import check_quorum
+from daybook.core.repair.task import is_harmless, leaving_reason
 from daybook.metadata.store.store import BadVersionError
 from daybook.metadata.tree import list_directory
 from daybook.runtime.clock import unix_ms
@@ -288,7 +288,7 @@ class Performer:
             case MarkLeaving(_, bookie, ledgers):
                 for ledger_id in ledgers:
                     await link.tasks.mark(
-                        ledger_id, reasons=[leaving_word(bookie)], bookies=[bookie], now_ms=self._now_ms()
+                        ledger_id, reasons=[leaving_reason(bookie)], bookies=[bookie], now_ms=self._now_ms()
                     )
             case UnmarkLeaving(_, bookie):
                 await Decommission(link.client, bookie).unmark()

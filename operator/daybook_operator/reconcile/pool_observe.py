@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from daybook.autorecovery.listing import BookieListings
 from daybook.autorecovery.report import AuditReport
-from daybook.autorecovery.words import is_harmless, named_with
-from daybook.core.audit.judgement import Reason
 from daybook.core.bookie.exits import EXIT_DISK_LOST
 from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId, LedgerId
+from daybook.core.repair.judgement import Reason
+from daybook.core.repair.task import bookies_with, is_harmless
 from daybook.metadata.instance import read_instance
 from daybook.metadata.tree import list_directory
 from daybook_operator.clusters.links import ClusterLink
@@ -162,7 +162,7 @@ class PoolObserver:
         leaving: dict[BookieId, set[LedgerId]] = {}
         stuck: dict[LedgerId, str] = {}
         for task in tasks:
-            for bookie in named_with(Reason.LEAVING, task.value.reasons):
+            for bookie in bookies_with(Reason.LEAVING, task.value.reasons):
                 leaving.setdefault(bookie, set()).add(task.value.ledger_id)
                 if task.value.why_not:
                     stuck[task.value.ledger_id] = task.value.why_not

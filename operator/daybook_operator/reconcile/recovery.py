@@ -7,8 +7,7 @@ import asyncio
 from typing import Any, Final
 
 from daybook.autorecovery.report import AuditReport
-from daybook.autorecovery.words import is_unrecoverable
-from daybook.core.audit.judgement import Reason
+from daybook.core.repair.judgement import Reason
 from daybook.runtime.clock import monotonic_ms
 from daybook_operator.clusters.links import ClusterLink
 from daybook_operator.kube.api import Object, UnavailableError
@@ -173,13 +172,13 @@ async def observe_recovery(
             task.version,
             task.value.since_ms,
             task.value.reasons,
-            link.back_offs.not_before_ms(task.value, unix_ms=unix, monotonic_ms=monotonic),
-            is_unrecoverable(task.value),
+            link.due_times.not_before_ms(task.value, unix_ms=unix, monotonic_ms=monotonic),
+            task.value.is_unrecoverable,
         )
         for task in found_tasks
     )
     with_task = {task.ledger_id for task in tasks}
-    link.back_offs.keep_only(with_task)
+    link.due_times.keep_only(with_task)
     jobs = []
     found_jobs = await jobs_of(world, link)
     for found in found_jobs:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from daybook.core.audit.judgement import Findings, LedgerAudit, OpenAction
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import write_set
+from daybook.core.repair.judgement import Findings, LedgerAudit, OpenAction
 from daybook.core.repair.plan import RepairPlan
 
 Fail: TypeAlias = Callable[[str, str], None]
@@ -24,6 +24,7 @@ Fail: TypeAlias = Callable[[str, str], None]
 LOST_DELAY_MS: Final = 120
 OPEN_GRACE_MS: Final = 60
 RETRY_FIRST_MS: Final = 30
+RETRY_MAX_MS: Final = 120
 _KNOWN_ABSENCES: Final = 16
 _UNNOTICED_MS: Final = 650
 """Who returns for a shorter time may not have been seen by an auditor that looks now and then and may be paused."""
@@ -225,8 +226,12 @@ class AuditChecks:
             )
 
     def failed(self, ledger_id: LedgerId, now_ms: int) -> None:
-        """The repair of the ledger failed."""
+        """The repair of the ledger failed, and its task is set aside."""
         self._failed_at_ms[ledger_id] = now_ms
+
+    def due(self, ledger_id: LedgerId) -> None:
+        """The task is due at once: it has a new reason, or is another one."""
+        self._failed_at_ms.pop(ledger_id, None)
 
     def switched_off(self, lost: Collection[BookieId]) -> None:
         """Auto-recovery is switched off, and the auditor takes these for lost all the same?"""

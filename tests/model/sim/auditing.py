@@ -1,11 +1,13 @@
-"""The auditor and its workers as processes: they look, leave tasks, take locks, plan anew, repair.
+"""The auditor and its workers as processes: the machines that ship, and what their owners do around them.
 
-What they decide is the core's (`Auditor`, `LedgerAuditor`, `LedgerRepair`, `LedgerRecovery`); here is what their owners
-do around them: read metadata, ask bookies what they hold, keep tasks and ephemeral locks, stop when the session is gone
+What is repaired, in which order and when, is decided by the core's machines (`Auditor`, `LedgerExamination`,
+`LedgerWork`); they copy and close with `LedgerRepair` and `LedgerRecovery`. Here they are given simulated answers: metadata
+is read, bookies are asked what they hold, tasks are stored and ephemeral locks taken; all ends when the session is gone
 (rule 34).
 """
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -13,18 +15,28 @@ from typing import TYPE_CHECKING, Final
 from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.audit.auditor import Auditor, AuditorPolicy
-from daybook.core.audit.judgement import Findings, LedgerAuditor, OpenAction
-from daybook.core.audit.task import RepairTask
+from daybook.core.audit.cycle import CycleScope
+from daybook.core.audit.examination import LedgerExamination
 from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.repair import requests as rq
 from daybook.core.repair.copy import RepairPolicy
-from daybook.core.repair.plan import PlanKey, RepairPlan
+from daybook.core.repair.judgement import LedgerJudge
+from daybook.core.repair.order import Order, TaskOrder
 from daybook.core.repair.repair import LedgerRepair
+from daybook.core.repair.task import BackOff, RepairTask
+from daybook.core.repair.work import LedgerWork
 from tests.model.sim.actors import make_recovery
-from tests.model.sim.audit_checks import LOST_DELAY_MS, OPEN_GRACE_MS, ReadPace
+from tests.model.sim.audit_checks import (
+    LOST_DELAY_MS,
+    OPEN_GRACE_MS,
+    RETRY_FIRST_MS,
+    RETRY_MAX_MS,
+    ReadPace,
+)
 from tests.model.sim.client_process import Activity
 from tests.model.sim.clients import Driver
 from tests.model.sim.metadata_model import LOST, Session, Versioned
@@ -40,75 +52,46 @@ AUDITOR_LOCK: Final = "auditor"
 _LISTING_TIMEOUT_US: Final = 15 * MS
 _CYCLE_PAUSE_US: Final = 90 * MS
 _PACE_US: Final = 10 * MS
-_ROUNDS_MAX: Final = 8
+_ASK_AGAIN_US: Final = 10 * MS
 
 
 @dataclass(slots=True)
-class Inspection:
-    """What the bookies of a ledger told of it."""
+class _Listing:
+    """Bookies that are asked for their entries of one ledger."""
 
-    ledger_id: LedgerId
-    then: Callable[["Inspection"], None]
-    found: Versioned | None = None
-    deleted: bool = False
-    listed: dict[BookieId, IntervalSet] = field(default_factory=dict)
-    limbo: set[BookieId] = field(default_factory=set)
-    lac: EntryId = -1
+    asked: AbstractSet[BookieId]
+    then: Callable[[rq.Listed], None]
+    listed: rq.Listed = field(default_factory=rq.Listed)
     over: bool = False
-
-    def findings(self, registered: dict[BookieId, BookieInfo], lost: frozenset[BookieId]) -> Findings:
-        """For the auditor's judgement."""
-        return Findings(
-            registered,
-            lost=lost,
-            limbo=frozenset(self.limbo),
-            listed=self.listed,
-            last_add_confirmed=self.lac,
-        )
 
 
 class Inspector(Driver):
-    """A client that can look at a ledger: its metadata, then what each of its bookies lists."""
+    """A client that can ask bookies which entries of a ledger they hold."""
 
-    def inspect(self, ledger_id: LedgerId, then: Callable[[Inspection], None]) -> None:
-        """Call `then` with what was learned, in any case."""
-        inspection = Inspection(ledger_id, then)
-        store = self.cluster.store
-        store.request(self.session, partial(self._inspect_bookies, inspection), store.read, ledger_id)
-
-    def _inspect_bookies(self, inspection: Inspection, answer: object) -> None:
-        inspection.deleted = answer is None
-        if not isinstance(answer, Versioned):
-            inspection.then(inspection)
-            return
-        inspection.found = answer
-        for name in sorted(answer.metadata.bookies()):
-            bookie = self.cluster.bookies[name]
-            reply = partial(self.cluster.network.call, bookie, self, self._listed, inspection)
-            self.cluster.network.call(self, bookie, bookie.listing, inspection.ledger_id, reply)
-        self.later(_LISTING_TIMEOUT_US, self._inspected, inspection)
-
-    def _listed(
-        self,
-        inspection: Inspection,
-        bookie: BookieId,
-        entries: frozenset[EntryId],
-        lac: LacAnswer,
+    def list_entries(
+        self, ledger_id: LedgerId, bookies: AbstractSet[BookieId], then: Callable[[rq.Listed], None]
     ) -> None:
-        assert inspection.found is not None
+        """Call `then` with what those hold that answer in time."""
+        listing = _Listing(bookies, then)
+        for name in sorted(bookies):
+            bookie = self.cluster.bookies[name]
+            reply = partial(self.cluster.network.call, bookie, self, self._bookie_listed, listing)
+            self.cluster.network.call(self, bookie, bookie.listing, ledger_id, reply)
+        self.later(_LISTING_TIMEOUT_US if bookies else 0, self._all_listed, listing)
+
+    def _bookie_listed(
+        self, listing: _Listing, bookie: BookieId, entries: frozenset[EntryId], lac: LacAnswer
+    ) -> None:
         held = IntervalSet()
         held.add_ids(sorted(entries))
-        inspection.listed[bookie] = held
-        inspection.lac = max(inspection.lac, lac.last_add_confirmed)
-        if lac.limbo:
-            inspection.limbo.add(bookie)
-        if len(inspection.listed) == len(inspection.found.metadata.bookies()):
-            self._inspected(inspection)
+        listing.listed.add(bookie, held, lac.last_add_confirmed, limbo=lac.limbo)
+        if len(listing.listed.entries) == len(listing.asked):
+            self._all_listed(listing)
 
-    def _inspected(self, inspection: Inspection) -> None:
-        if not inspection.over and not self.done:
-            inspection.over = True
-            inspection.then(inspection)
+    def _all_listed(self, listing: _Listing) -> None:
+        if not listing.over and not self.done:
+            listing.over = True
+            listing.then(listing.listed)
 
     def session_expired(self) -> None:
         """Stop: someone else may hold our locks by now (rule 34)."""
@@ -117,7 +100,7 @@ class Inspector(Driver):
 
 
 class AuditorClient(Inspector):
-    """The elected auditor: cycles over all ledgers and leaves tasks."""
+    """The elected auditor: cycles over all ledgers and writes tasks."""
 
     def __init__(self, cluster: "Cluster", name: str) -> None:
         super().__init__(cluster, name, -1)
@@ -128,10 +111,10 @@ class AuditorClient(Inspector):
             reads_per_second=rng.choice((20, 1_000_000)),
         )
         self._auditor = Auditor(cluster.placement, rng, policy)
+        self._second_look_us = rng.choice((0, 5)) * MS
         self._pace = ReadPace(cluster.checkers.fail, policy.reads_per_second, self.world.now_ms)
-        self._registered: dict[BookieId, BookieInfo] = {}
         self._all_was_settled = self._is_elected = False
-        self._inspecting = 0
+        self._examining = 0
         self._began_us = 0
         store = cluster.store
         store.request(self.session, self._elected, store.lock, self.session, AUDITOR_LOCK)
@@ -154,22 +137,25 @@ class AuditorClient(Inspector):
             return
         is_off = self.cluster.store.repair_off_until_us > self.world.now_us
         self._auditor.bookies.set_enabled(enabled=not is_off)
-        self._observe(answer)
+        self._auditor.observe(self.world.now_ms, answer)
         if is_off:
             self.cluster.checkers.audits.switched_off(self._auditor.bookies.lost())
-        self.cluster.store.request(self.session, self._ledgers_read, self.cluster.store.list_ledgers)
+        scope = partial(self._tasks_read, is_off)
+        self.cluster.store.request(self.session, scope, self.cluster.store.task_ids)
 
     def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
         """Who returns between two cycles was not away all the time (rule 33)."""
         if self._is_elected and not self.done:
-            self._observe(registered)
+            self._auditor.observe(self.world.now_ms, dict(registered))
 
-    def _observe(self, registered: Mapping[BookieId, BookieInfo]) -> None:
-        self._registered = dict(registered)
-        writable = {name for name, info in registered.items() if info.writable}
-        self._auditor.bookies.observe(self.world.now_ms, writable, registered.keys() - writable)
+    def _tasks_read(self, is_off: bool, answer: object) -> None:
+        if not isinstance(answer, frozenset):
+            self.later(_CYCLE_PAUSE_US, self._begin)
+            return
+        store, scope = self.cluster.store, CycleScope(with_task=answer, enabled=not is_off)
+        store.request(self.session, partial(self._ledgers_read, scope), store.list_ledgers)
 
-    def _ledgers_read(self, answer: object) -> None:
+    def _ledgers_read(self, scope: CycleScope, answer: object) -> None:
         if not isinstance(answer, dict):
             self.later(_CYCLE_PAUSE_US, self._begin)
             return
@@ -177,41 +163,83 @@ class AuditorClient(Inspector):
         self._all_was_settled = not self.cluster.is_faulty and all(
             found.metadata.is_closed for found in answer.values()
         )
-        self._auditor.begin(self.world.now_ms, sorted(answer))
+        self._auditor.begin(self.world.now_ms, sorted(answer.keys() | scope.with_task), scope)
         self._read_on()
 
     def _read_on(self) -> None:
-        ledgers = self._auditor.next_reads(self.world.now_ms)
-        for ledger_id in ledgers:
+        for examination in self._auditor.next_examinations(self.world.now_ms):
             self._pace.read(self.world.now_ms)
-            self._inspecting += 1
-            self.inspect(ledger_id, self._judge)
+            self._examining += 1
+            self._ask(examination, examination.start())
+        if self._examining:
+            return
         if self._auditor.cycle_is_over:
             self._report()
-        elif not self._inspecting:
+        else:
             self.later(_PACE_US, self._read_on)
 
-    def _judge(self, inspection: Inspection) -> None:
-        self._inspecting -= 1
-        if inspection.found is None:
-            self._auditor.skip(inspection.ledger_id, deleted=inspection.deleted)
+    # One ledger
+
+    def _ask(self, examination: LedgerExamination, requests: list[rq.AuditRequest]) -> None:
+        """Carry out what the examination asks for next; the store is asked again until it answers."""
+        if self.done:
+            return
+        if not requests:
+            self._examining -= 1
+            self._read_on()
+            return
+        (request,) = requests
+        store, reply = self.cluster.store, partial(self._answered, examination, requests)
+        match request:
+            case rq.ReadTask(ledger_id):
+                store.request(self.session, reply, store.read_task, ledger_id)
+            case rq.ReadLedger(ledger_id):
+                store.request(self.session, partial(self._found, examination), store.read, ledger_id)
+            case rq.ListEntries(ledger_id, bookies):
+                then = partial(self._entries_listed, examination)
+                self.list_entries(ledger_id, bookies, then)
+            case rq.Wait():
+                self.later(self._second_look_us, self._give, examination, rq.Waited())
+            case rq.MarkTask(ledger_id, reasons, bookies):
+                task = RepairTask(ledger_id, reasons, bookies, since_ms=self.world.now_ms)
+                store.request(self.session, reply, store.mark_task, task)
+            case rq.DeleteTask(ledger_id, version):
+                store.request(self.session, reply, store.delete_task, ledger_id, version)
+            case rq.SetTaskFree():
+                store.request(self.session, reply, store.set_task_free, request)
+
+    def _answered(
+        self, examination: LedgerExamination, requests: list[rq.AuditRequest], answer: object
+    ) -> None:
+        if answer is LOST:
+            self.later(_ASK_AGAIN_US, self._ask, examination, requests)
+            return
+        assert isinstance(answer, rq.TaskRead | rq.TaskMarked | rq.TaskDeleted | rq.TaskWritten)
+        self._give(examination, answer)
+
+    def _found(self, examination: LedgerExamination, answer: object) -> None:
+        if isinstance(answer, Versioned):
+            self._give(examination, rq.LedgerRead(answer.metadata, answer.version))
         else:
-            findings = inspection.findings(self._registered, self._auditor.bookies.lost())
-            metadata, now_ms = inspection.found.metadata, self.world.now_ms
-            audit = self._auditor.judge(metadata, findings, now_ms)
-            self.cluster.checkers.audits.judged(metadata, findings, audit, now_ms)
-        self._read_on()
+            gone = rq.LedgerGone() if answer is None else rq.LedgerUnreadable("no answer")
+            self._give(examination, gone)
+
+    def _entries_listed(self, examination: LedgerExamination, listed: rq.Listed) -> None:
+        self._give(examination, rq.EntriesListed(listed))
+
+    def _give(self, examination: LedgerExamination, event: rq.AuditEvent) -> None:
+        was_judged = examination.audit is not None
+        requests = examination.step(event)
+        metadata, findings, audit = examination.metadata, examination.findings, examination.audit
+        if not was_judged and metadata is not None and findings is not None and audit is not None:
+            self.cluster.checkers.audits.judged(metadata, findings, audit, self.world.now_ms)
+        self._ask(examination, requests)
 
     def _report(self) -> None:
         report = self._auditor.report()
         if self.world.tracing:
-            self.note(f"finds tasks {report.tasks}, blocked {report.blocked}")
+            self.note(f"finds {dict(report.by_reason)}, blocked {report.blocked}")
         store = self.cluster.store
-        for task in report.tasks:
-            store.request(self.session, _ignore, store.put_task, task)
-        for ledger_id in report.healthy:
-            if ledger_id in store.tasks:
-                store.request(self.session, _ignore, store.remove_task, ledger_id)
         self.cluster.fully_replicated = report.is_fully_replicated and report.ledgers == len(store.ledgers)
         if self.cluster.fully_replicated and self._all_was_settled:
             self.cluster.checkers.nothing_is_under_replicated(self._began_us)
@@ -219,7 +247,7 @@ class AuditorClient(Inspector):
 
 
 class WorkerClient(Inspector):
-    """Takes one ledger's lock and repairs it, plan by plan, each after a look of its own (rule 33).
+    """Takes one ledger's lock and gives the ledger its turn in the queue of repairs.
 
     `by_hand`: someone repairs at the same time without the lock; then the machine alone has to be careful (rule 56).
     """
@@ -233,18 +261,15 @@ class WorkerClient(Inspector):
         self._checks = cluster.checkers.audits
         self._recovery_checks: RecoveryChecks | None = None
         self._repair_checks: RepairChecks | None = None
-        self._judge = LedgerAuditor(cluster.placement, self.world.rng(name))
-        self._task: RepairTask | None = None
-        self._plan_key: PlanKey = ()
-        self._setbacks: set[PlanKey] = set()
-        self._registered: dict[BookieId, BookieInfo] = {}
-        self._rounds = 0
+        judge = LedgerJudge(cluster.placement, self.world.rng(name))
+        self._work = LedgerWork(ledger_id, _order_of, judge, BackOff(RETRY_FIRST_MS, RETRY_MAX_MS))
+        self._repairs = 0
         self._carry_out |= {
-            fx.RepairFinished: self._look_again,
-            fx.RepairAbandoned: self._look_again,
-            fx.RepairFailed: self._repair_failed,
-            fx.Recovered: self._recovered,
-            fx.RecoveryFailed: self._recovery_failed,
+            fx.RepairFinished: self._ended,
+            fx.RepairAbandoned: self._ended,
+            fx.RepairFailed: self._ended,
+            fx.Recovered: self._ended,
+            fx.RecoveryFailed: self._ended,
         }
         self.start_ticking()
         if by_hand:
@@ -254,9 +279,10 @@ class WorkerClient(Inspector):
             store.request(self.session, self._locked, store.lock, self.session, f"ledger-{ledger_id}")
 
     def session_expired(self) -> None:
-        """The lock is gone, and the machine must not go on as if it held it (rule 34)."""
+        """The lock is gone, and no machine may go on as if it held it (rule 34)."""
         if isinstance(self.machine, LedgerRepair) and not self.done:
             self.feed(ev.LockLost())
+        self._work.step(ev.LockLost())
         super().session_expired()
 
     def _locked(self, answer: object) -> None:
@@ -264,88 +290,109 @@ class WorkerClient(Inspector):
             self.finish()
             return
         self._locked_by = self.session
+        self._ask(self._work.start())
+
+    # The ledger's turn
+
+    def _ask(self, requests: list[rq.WorkRequest]) -> None:
+        """Carry out what the machine asks for next. A store that does not answer ends the turn; another one follows."""
+        if self.done:
+            return
+        if not requests:
+            self.finish()
+            return
+        (request,) = requests
         store = self.cluster.store
-        store.request(self.session, self._task_read, store.tasks.get, self.ledger_id)
+        match request:
+            case rq.ReadTask(ledger_id):
+                store.request(self.session, self._answered, store.read_task, ledger_id)
+            case rq.Examine(ledger_id):
+                self.activity = Activity.NONE
+                self.clears_limbo_of, self.successors = None, []
+                store.request(self.session, self._ledger_found, store.read, ledger_id)
+            case rq.Recover():
+                self._recover()
+            case rq.Repair():
+                self._repair(request)
+            case rq.DeleteTask(ledger_id, version):
+                store.request(self.session, self._answered, store.delete_task, ledger_id, version)
+            case rq.SetTaskAside():
+                now_ms = self.world.now_ms
+                store.request(self.session, self._answered, store.set_task_aside, request, now_ms)
 
-    def _task_read(self, answer: object) -> None:
-        if not isinstance(answer, RepairTask):
+    def _answered(self, answer: object) -> None:
+        if answer is LOST:
             self.finish()
             return
-        self._task = answer
-        self._look()
+        assert isinstance(answer, rq.TaskRead | rq.TaskDeleted | rq.TaskWritten)
+        if isinstance(answer, rq.TaskRead) and not self.by_hand:
+            self._checks.began(self.ledger_id, self.world.now_ms)
+        self._give(answer)
 
-    def _look(self) -> None:
-        self._rounds += 1
-        self.activity = Activity.NONE
-        self.clears_limbo_of, self.successors = None, []
-        if self._rounds > _ROUNDS_MAX:
-            self.finish()
-            return
-        self.cluster.store.request(self.session, self._bookies_read, self.cluster.store.bookies)
+    def _give(self, event: rq.WorkEvent) -> None:
+        if not self.done:
+            self._ask(self._work.step(event))
 
-    def _bookies_read(self, answer: object) -> None:
-        if answer is LOST or not isinstance(answer, dict):
+    def _ledger_found(self, answer: object) -> None:
+        if isinstance(answer, Versioned):
+            then = partial(self._bookies_found, answer)
+            self.cluster.store.request(self.session, then, self.cluster.store.bookies)
+        elif answer is LOST:
             self.finish()
-            return
-        self._registered = answer
-        self.inspect(self.ledger_id, self._plan)
-
-    def _plan(self, inspection: Inspection) -> None:
-        found, task = inspection.found, self._task
-        assert task is not None
-        if found is None:
-            self._end(task_is_done=inspection.deleted)
-            return
-        lost = task.still_lost(self._registered.keys())
-        audit = self._judge.audit(
-            found.metadata, inspection.findings(self._registered, lost), grace_is_over=task.recover
-        )
-        plan = next((plan for plan in audit.plans if plan.key not in self._setbacks), None)
-        if plan is not None:
-            self._repair(found, plan)
-        elif audit.plans:
-            self.finish()
-        elif audit.open_action is OpenAction.RECOVER:
-            self._recover()
         else:
-            self._end(task_is_done=not audit.problems)
+            self._give(rq.LedgerGone())
 
-    def _end(self, *, task_is_done: bool) -> None:
-        """Give the lock back; before that take the task away, if there is nothing left to do."""
-        store = self.cluster.store
-        if task_is_done:
-            store.request(self.session, self._task_removed, store.remove_task, self.ledger_id)
-        else:
+    def _bookies_found(self, found: Versioned, answer: object) -> None:
+        if not isinstance(answer, dict):
             self.finish()
+            return
+        asked = found.metadata.bookies() & answer.keys()
+        self.list_entries(self.ledger_id, asked, partial(self._examined, found, answer))
 
-    def _task_removed(self, _answer: object) -> None:
-        self.finish()
+    def _examined(
+        self, found: Versioned, registered: Mapping[BookieId, BookieInfo], listed: rq.Listed
+    ) -> None:
+        now_ms = self.world.now_ms
+        self._give(rq.Examined(found.metadata, found.version, registered, listed, now_ms))
 
-    def _repair(self, found: Versioned, plan: RepairPlan) -> None:
+    def _repair(self, request: rq.Repair) -> None:
+        examined, plan = request.examined, request.plan
         self.note(f"repairs ledger {self.ledger_id}: {plan}")
-        self._plan_key = plan.key
-        self._checks.planned(found.metadata, plan, self._registered, self.world.now_ms)
+        self._checks.planned(examined.metadata, plan, examined.registered, self.world.now_ms)
         self.party = Party.REPAIR
         self.clears_limbo_of = plan.clear_limbo
         self.successors = [job.target for part in plan.fragments for job in part.jobs if job.replaces]
         self.activity = Activity.REPAIR
-        rng = self.world.rng(f"{self.name}/{self._rounds}")
+        self._repairs += 1
+        rng = self.world.rng(f"{self.name}/{self._repairs}")
         machine = LedgerRepair(
-            found.metadata,
-            found.version,
+            examined.metadata,
+            examined.version,
             plan,
             policy=RepairPolicy(read_bytes_max=rng.choice((1, 20, 1000)), metadata_retry_ms=20),
-            unavailable=frozenset(self.cluster.bookies) - self._registered.keys(),
+            unavailable=frozenset(self.cluster.bookies) - examined.registered.keys(),
             now_ms=self.world.now_ms,
         )
-        self._repair_checks = RepairChecks(self.cluster.checkers, self.name, found.metadata, plan, machine)
+        self._repair_checks = RepairChecks(self.cluster.checkers, self.name, examined.metadata, plan, machine)
         self.cluster.repair_started(self)
         self.adopt(machine)
         self.perform(machine.start())
 
-    def _look_again(self, _effect: object) -> None:
-        self.activity = Activity.NONE
-        self.later(0, self._look)
+    def _recover(self) -> None:
+        self.party = Party.RECOVERY
+        self.activity = Activity.RECOVERY
+        machine = make_recovery(self)
+        self._recovery_checks = RecoveryChecks(self.cluster.checkers, machine)
+        self.adopt(machine)
+        self.perform(machine.start())
+
+    def _ended(
+        self,
+        effect: fx.RepairFinished | fx.RepairAbandoned | fx.RepairFailed | fx.Recovered | fx.RecoveryFailed,
+    ) -> None:
+        if isinstance(effect, fx.Recovered):
+            self.cluster.checkers.ended(self.ledger_id, effect.metadata)
+        self.later(0, self._give, rq.RepairEnded(effect))
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
         """Without its lock it does nothing; what it does with it is its machine's, each with checks of its own."""
@@ -358,39 +405,11 @@ class WorkerClient(Inspector):
             if any(isinstance(effect, fx.CasMetadata) for effect in effects):
                 self.cluster.naming_successors(self)
 
-    def _repair_failed(self, effect: fx.RepairFailed) -> None:
-        """Another plan may do, and mend what this one lacked."""
-        self._checks.failed(self.ledger_id, self.world.now_ms)
-        self.cluster.setbacks.failed(
-            self.ledger_id, str(effect.error), self.world.now_ms, unrecoverable=effect.unrecoverable
-        )
-        self._setbacks.add(self._plan_key)
-        self._look_again(effect)
-
-    def _recover(self) -> None:
-        self.party = Party.RECOVERY
-        self.activity = Activity.RECOVERY
-        machine = make_recovery(self)
-        self._recovery_checks = RecoveryChecks(self.cluster.checkers, machine)
-        self.adopt(machine)
-        self.perform(machine.start())
-
     def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
         """Only a recovery replaces bookies on its own; a repair has its plan."""
         if self.activity is Activity.RECOVERY:
             self.feed(ev.BookiesChanged(registered))
 
-    def _recovered(self, effect: fx.Recovered) -> None:
-        self.cluster.checkers.ended(self.ledger_id, effect.metadata)
-        self.later(0, self._look)
 
-    def _recovery_failed(self, effect: fx.RecoveryFailed) -> None:
-        self._checks.failed(self.ledger_id, self.world.now_ms)
-        self.cluster.setbacks.failed(
-            self.ledger_id, str(effect.error), self.world.now_ms, unrecoverable=False
-        )
-        self.finish()
-
-
-def _ignore(_answer: object) -> None:
-    """The next cycle sees whether it was done."""
+def _order_of(task: RepairTask | None) -> Order | None:
+    return None if task is None else TaskOrder(task)

@@ -5,10 +5,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from daybook.core.audit.task import RetryBucket
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import BookieInfo
+from daybook.core.repair.task import DueTimes
+from tests.model.sim.audit_checks import RETRY_MAX_MS
 from tests.model.sim.auditing import WorkerClient
 from tests.model.sim.bookie_model import SimBookie
 from tests.model.sim.checkers import Checkers
@@ -46,7 +47,7 @@ class Cluster:
         self.store = self._make_store()
         self.store.watchers.append(self._bookies_changed)
         self.placement = make_policy()
-        self.setbacks = RetryBucket(first_ms=30, max_ms=120)
+        self.due_times = DueTimes(RETRY_MAX_MS)
         self.fully_replicated = False
         """What the last complete audit said."""
         self.healed_us = 0

@@ -11,11 +11,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from daybook.core.audit.task import RepairTask
 from daybook.core.events import CasOutcome
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState, check_transition
 from daybook.core.placement.policy import BookieInfo
+from daybook.core.repair.requests import (
+    SetTaskAside,
+    SetTaskFree,
+    TaskDeleted,
+    TaskMarked,
+    TaskRead,
+    TaskWritten,
+)
+from daybook.core.repair.task import RepairTask
 from tests.model.sim.checkers import Checkers
 from tests.model.sim.swarm import Swarm
 from tests.model.sim.trace import describe_metadata
@@ -105,7 +113,8 @@ class MetadataStore:
         self.cut_until_us: dict[Process, int] = {}
         """The processes that reach no server until then."""
         self.locks: dict[str, Session] = {}
-        self.tasks: dict[LedgerId, RepairTask] = {}
+        self.tasks: dict[LedgerId, tuple[bytes, int]] = {}
+        """The queue of repairs, as it is stored, with versions."""
         self.watchers: list[Callable[[], None]] = []
         self._rng = world.rng("metadata")
         self._chance = world.rng("late metadata")
@@ -346,14 +355,58 @@ class MetadataStore:
         if self.locks.get(name) is session:
             del self.locks[name]
 
-    def put_task(self, task: RepairTask) -> None:
-        """Leave a task; what is there already is kept beside it."""
-        standing = self.tasks.get(task.ledger_id)
-        self.tasks[task.ledger_id] = standing.merged(task) if standing else task
+    # The queue of repairs
 
-    def remove_task(self, ledger_id: LedgerId) -> None:
-        """Take a task away."""
+    def task_ids(self) -> frozenset[LedgerId]:
+        """The ledgers that have a task."""
+        return frozenset(self.tasks)
+
+    def read_task(self, ledger_id: LedgerId) -> TaskRead:
+        """A ledger's task and its version."""
+        if ledger_id not in self.tasks:
+            return TaskRead(None)
+        data, version = self.tasks[ledger_id]
+        return TaskRead(RepairTask.from_json(ledger_id, data), version)
+
+    def mark_task(self, wanted: RepairTask) -> TaskMarked:
+        """Make a task, or add to the one there is."""
+        standing = self.read_task(wanted.ledger_id)
+        task = wanted if standing.task is None else standing.task.marked(wanted)
+        if task == standing.task:
+            return TaskMarked(task, standing.version)
+        if not task.not_before_ms:
+            self.checkers.audits.due(task.ledger_id)
+        return self._write_task(task, standing.version)
+
+    def delete_task(self, ledger_id: LedgerId, version: int) -> TaskDeleted:
+        """Take a task away, at its version."""
+        if ledger_id in self.tasks and not self._is_at(ledger_id, version):
+            return TaskDeleted(deleted=False)
         self.tasks.pop(ledger_id, None)
+        self.checkers.audits.due(ledger_id)
+        return TaskDeleted(deleted=True)
+
+    def set_task_aside(self, request: SetTaskAside, failed_ms: int) -> TaskWritten:
+        """Keep workers from a task whose repair failed at `failed_ms`, at its version."""
+        ledger_id, until_ms = request.task.ledger_id, failed_ms + request.pause_ms
+        if self._is_at(ledger_id, request.version):
+            self.checkers.audits.failed(ledger_id, failed_ms)
+            self._write_task(request.task.set_aside(until_ms=until_ms, why=request.why), request.version)
+        return TaskWritten()
+
+    def set_task_free(self, request: SetTaskFree) -> TaskWritten:
+        """Make a task due, at its version."""
+        if self._is_at(request.task.ledger_id, request.version):
+            self.checkers.audits.due(request.task.ledger_id)
+            self._write_task(request.task.set_free(), request.version)
+        return TaskWritten()
+
+    def _is_at(self, ledger_id: LedgerId, version: int) -> bool:
+        return ledger_id in self.tasks and self.tasks[ledger_id][1] == version
+
+    def _write_task(self, task: RepairTask, version: int) -> TaskMarked:
+        self.tasks[task.ledger_id] = task.to_json(), version + 1
+        return TaskMarked(task, version + 1)
 
     def _tell_watchers(self) -> None:
         for tell in self.watchers:

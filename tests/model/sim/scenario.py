@@ -117,13 +117,23 @@ class Scenario:
         if AUDITOR_LOCK not in cluster.store.locks:
             AuditorClient(cluster, self.name("auditor"))
         working = {client.ledger_id for client in clients if isinstance(client, WorkerClient)}
-        for ledger_id in cluster.setbacks.due(sorted(cluster.store.tasks), self.world.now_ms):
+        for ledger_id in self._due():
             if len(working) >= cluster.swarm.workers:
                 break
             if f"ledger-{ledger_id}" not in cluster.store.locks:
-                cluster.checkers.audits.began(ledger_id, self.world.now_ms)
                 WorkerClient(cluster, self.name("worker"), ledger_id)
                 working.add(ledger_id)
+
+    def _due(self) -> list[LedgerId]:
+        """The ledgers whose task is due, first those that are due for the longest time."""
+        store, now_ms = self.cluster.store, self.world.now_ms
+        tasks = [task for ledger_id in store.tasks if (task := store.read_task(ledger_id).task)]
+        due_ms = {
+            task.ledger_id: self.cluster.due_times.not_before_ms(task, unix_ms=now_ms, monotonic_ms=now_ms)
+            for task in tasks
+        }
+        due = [(at_ms, ledger_id) for ledger_id, at_ms in due_ms.items() if at_ms <= now_ms]
+        return [ledger_id for _, ledger_id in sorted(due)]
 
     def _take_care(self) -> None:
         """Those that ship are started again when they die; an operator begins again where he was cut short."""

@@ -8,7 +8,6 @@ import pytest
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.audit.judgement import Findings, LedgerAuditor
 from daybook.core.errors import (
     Code,
     DaybookError,
@@ -22,6 +21,7 @@ from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
+from daybook.core.repair.judgement import Findings, LedgerJudge
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.writer.writer import LedgerWriter
 from tests.model.sim import queues
@@ -251,7 +251,7 @@ def audit_of(
     metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool = True
 ) -> Callable[[Scene, int], None]:
     """Judge `metadata` as the auditor does, then tell the checkers at some time; the verdict may be bent before."""
-    verdict = LedgerAuditor(make_policy(), Random(0)).audit(metadata, findings, grace_is_over=grace_is_over)
+    verdict = LedgerJudge(make_policy(), Random(0)).audit(metadata, findings, grace_is_over=grace_is_over)
     return lambda scene, now_ms: scene.checkers.audits.judged(metadata, findings, verdict, now_ms)
 
 
@@ -260,7 +260,7 @@ def test_an_audit_that_overlooks_a_missing_entry_is_seen(scene: Scene) -> None:
     whole = {name: listed(0, 1, 2) for name in here}
     audit_of(scene.close(), Findings(here, listed=whole))(scene, 0)
     gap = Findings(here, listed={**whole, "b1": listed(0, 2)})
-    audit = LedgerAuditor(make_policy(), Random(0)).audit(scene.close(), gap, grace_is_over=True)
+    audit = LedgerJudge(make_policy(), Random(0)).audit(scene.close(), gap, grace_is_over=True)
     scene.checkers.audits.judged(scene.close(), gap, audit, 0)
     with violated("FullyReplicated is true when it is said"):
         scene.checkers.audits.judged(scene.close(), gap, replace(audit, problems=()), 0)
@@ -275,7 +275,7 @@ def test_a_writer_is_stopped_only_after_its_grace_and_only_for_a_spare(scene: Sc
         stop(scene, LOST_DELAY_MS + 1)
     stop(scene, 10 * LOST_DELAY_MS)
     del away["b3"]
-    verdict = LedgerAuditor(make_policy(), Random(0)).audit(
+    verdict = LedgerJudge(make_policy(), Random(0)).audit(
         OPEN, Findings(racks("", "", "", ""), lost=frozenset({"b2"})), grace_is_over=True
     )
     with violated("a writer is not stopped for nothing"):

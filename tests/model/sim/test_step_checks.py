@@ -7,7 +7,6 @@ import pytest
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.audit.judgement import Findings, LedgerAuditor
 from daybook.core.errors import Code, LedgerFencedError
 from daybook.core.format.frame import encode_frame, entry_crcs
 from daybook.core.ids import BookieId, EntryId
@@ -15,6 +14,7 @@ from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
 from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.repair.judgement import Findings, LedgerJudge
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.repair.repair import LedgerRepair
 from daybook.core.writer.writer import LedgerWriter
@@ -157,7 +157,7 @@ def test_a_weak_ack_quorum_without_a_warning_is_seen(scene: Scene, monkeypatch: 
 
 def test_an_open_ledger_that_is_left_in_limbo_is_seen_where_it_could_be_closed(scene: Scene) -> None:
     here = {name: BookieInfo(name) for name in ("b0", "b1", "b2")}
-    audit = LedgerAuditor(make_policy(), Random(0)).audit(
+    audit = LedgerJudge(make_policy(), Random(0)).audit(
         OPEN, Findings(here, limbo=frozenset({"b1", "b2"})), grace_is_over=True
     )
     judged = scene.checkers.audits.judged

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.elected import ElectedAuditor
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
@@ -161,7 +161,7 @@ async def _auto_recovery(bookies: Bookies) -> AsyncIterator[Reports]:
     reports, stop = Reports(), asyncio.Event()
     async with connect_to(bookies.cluster) as client:
         await RepairTasks(client.store, client.layout).set_lost_bookie_delay_s(LOST_AFTER_S)
-        auditor = AuditorProcess(client, RECOVERY, name="auditor", on_report=reports.add)
+        auditor = ElectedAuditor(client, RECOVERY, name="auditor", on_report=reports.add)
         worker = RepairWorker(client, RECOVERY, name="worker")
         serving = [asyncio.create_task(auditor.run(stop)), asyncio.create_task(worker.serve())]
         try:

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import daybook
-from daybook.autorecovery.auditor import LedgerAudits
-from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.cycles import AuditCycles
+from daybook.autorecovery.elected import ElectedAuditor
 from daybook.autorecovery.metrics import WorkerMetrics
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
@@ -69,7 +69,7 @@ async def healing(cluster: LocalCluster) -> AsyncIterator[Healing]:
     started = Healing()
     stop = asyncio.Event()
     async with connect_to(cluster) as first, connect_to(cluster) as second:
-        auditor = AuditorProcess(first, SETTINGS, name="auditor", on_report=started.report)
+        auditor = ElectedAuditor(first, SETTINGS, name="auditor", on_report=started.report)
         workers = [
             RepairWorker(client, SETTINGS, name=name, metrics=started.metrics)
             for name, client in (("one", first), ("two", second))
@@ -133,8 +133,8 @@ async def everything(client: daybook.Client) -> list[LedgerMetadata]:
 
 async def until_replicated(client: daybook.Client) -> None:
     """Look until every ledger has all its replicas; somebody else mends them."""
-    audits = LedgerAudits(client, SETTINGS)
-    while not (await audits.round(full=True)).is_fully_replicated:
+    audits = AuditCycles(client, SETTINGS)
+    while not (await audits.cycle(full=True)).is_fully_replicated:
         continue
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from daybook.autorecovery.auditor import LedgerAudits
 from daybook.autorecovery.cluster import LeaseLostError, is_set_within
-from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.cycles import AuditCycles
+from daybook.autorecovery.elected import ElectedAuditor
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.worker import RepairWorker
 from daybook.core.ids import LedgerId
@@ -17,8 +17,8 @@ from daybook.wire import bookie_pb2 as pb
 from tests.unit.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
 
 
-def audits(cluster: FakeCluster, *, delay_s: float | None = None, **changes: Any) -> LedgerAudits:
-    return LedgerAudits(cluster, SETTINGS.model_copy(update=changes), lost_delay_s=delay_s)
+def audits(cluster: FakeCluster, *, delay_s: float | None = None, **changes: Any) -> AuditCycles:
+    return AuditCycles(cluster, SETTINGS.model_copy(update=changes), lost_delay_s=delay_s)
 
 
 async def once(cluster: FakeCluster, *, full: bool = True, **changes: Any) -> AuditReport:
@@ -96,11 +96,11 @@ def test_nobody_waits_for_a_bookie_that_was_decommissioned() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         auditing = audits(cluster)
         await cluster.unregister("b1")
-        assert (await auditing.round(full=True)).missing_bookies == ("b1",)
+        assert (await auditing.cycle(full=True)).missing_bookies == ("b1",)
         cookie = await cluster.directory.cookie("b1")
         assert cookie is not None
         await cluster.directory.delete_cookie("b1", cookie.version)
-        assert (await auditing.round(full=True)).missing_bookies == ()
+        assert (await auditing.cycle(full=True)).missing_bookies == ()
         assert auditing.next_check_ms() is None
 
     run(scenario)
@@ -111,12 +111,12 @@ def test_rule_33_within_the_delay_nothing_is_marked() -> None:
         await cluster.ledger("b1", "b2", "b3")
         await cluster.unregister("b1")
         auditing = audits(cluster)
-        report = await auditing.round(full=True)
+        report = await auditing.cycle(full=True)
         assert (report.lost_bookies, report.missing_bookies) == ((), ("b1",))
         assert report.by_reason == {"missing": (0,)}
         assert await cluster.task_ids() == []
         await cluster.register("b1")
-        report = await auditing.round(full=True)
+        report = await auditing.cycle(full=True)
         assert report.is_fully_replicated
         assert report.missing_bookies == ()
 
@@ -128,13 +128,13 @@ def test_rule_33_a_bookie_that_returns_during_a_round_is_not_lost_for_the_rest_o
         ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(30)]
         await cluster.unregister("b1")
         judged = asyncio.Event()
-        auditing = LedgerAudits(
+        auditing = AuditCycles(
             cluster,
             SETTINGS.model_copy(update={"reads_in_flight_max": 1}),
             lost_delay_s=0,
             on_progress=lambda done, _: judged.set() if done == 3 else None,
         )
-        going = asyncio.ensure_future(auditing.round(full=False))
+        going = asyncio.ensure_future(auditing.cycle(full=False))
         await judged.wait()
         await cluster.register("b1")
         await going
@@ -182,17 +182,17 @@ def test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_round_once_an
         gap = await cluster.ledger("b1", "b2", "b3", entries=100, without={"b2": {50}})
         sound = await cluster.ledger("b1", "b2", "b3", entries=100)
         auditing = audits(cluster)
-        report = await auditing.round(full=False)
+        report = await auditing.cycle(full=False)
         assert await reasons(cluster, gap) == ("gap b2",)
         assert report.by_reason == {"gap": (gap,)}
         before = calls(cluster, "entry_intervals")
-        await auditing.round(full=False)
+        await auditing.cycle(full=False)
         per_page = (calls(cluster, "entry_intervals") - before) / 3
         assert per_page == 1, "only the ledger with a task is compared again"
         del cluster.fakes["b3"].entries[sound][70]
-        await auditing.round(full=False)
+        await auditing.cycle(full=False)
         assert await reasons(cluster, sound) is None, "what was whole is left to the next full round"
-        await auditing.round(full=True)
+        await auditing.cycle(full=True)
         assert await reasons(cluster, sound) == ("gap b3",)
 
     run(scenario)
@@ -287,13 +287,13 @@ def test_rule_31_an_open_ledger_in_need_is_marked_for_recovery_after_its_grace_p
         ledger_id = await cluster.ledger("b1", "b2", "b3", closed=False)
         await cluster.unregister("b1")
         patient = audits(cluster, delay_s=0, open_grace_ms=3_600_000)
-        await patient.round(full=False)
-        report = await patient.round(full=False)
+        await patient.cycle(full=False)
+        report = await patient.cycle(full=False)
         assert report.waiting == (ledger_id,)
         assert await cluster.task_ids() == []
         hasty = audits(cluster, delay_s=0)
-        await hasty.round(full=False)
-        await hasty.round(full=False)
+        await hasty.cycle(full=False)
+        await hasty.cycle(full=False)
         assert await reasons(cluster, ledger_id) == ("lost b1", "recover")
 
     run(scenario)
@@ -315,9 +315,9 @@ def test_rule_34_an_auditor_that_may_have_lost_the_leadership_marks_nothing() ->
     async def scenario(cluster: FakeCluster) -> None:
         await cluster.ledger("b1", "b2", "b3")
         await cluster.unregister("b1")
-        deposed = LedgerAudits(cluster, SETTINGS, lost_delay_s=0, may_act=lambda: False)
+        deposed = AuditCycles(cluster, SETTINGS, lost_delay_s=0, may_act=lambda: False)
         with pytest.raises(LeaseLostError):
-            await deposed.round(full=False)
+            await deposed.cycle(full=False)
         assert await cluster.task_ids() == []
 
     run(scenario)
@@ -357,19 +357,19 @@ def test_a_bookie_that_comes_makes_ledgers_that_were_set_aside_due_again() -> No
     async def scenario(cluster: FakeCluster) -> None:
         ledger_id = await cluster.ledger("b1", "b2", "b3", without={"b2": {4}})
         auditing = audits(cluster)
-        await auditing.round(full=False)
+        await auditing.cycle(full=False)
         task = await cluster.tasks.read(ledger_id)
         assert task is not None
         await cluster.tasks.set_aside(task, until_ms=2**50, why="unrecoverable: nowhere")
-        report = await auditing.round(full=False)
+        report = await auditing.cycle(full=False)
         assert report.unrecoverable == (ledger_id,)
         aside = await cluster.tasks.read(ledger_id)
         assert aside is not None
         assert aside.value.not_before_ms == 2**50
         await cluster.unregister("b5")
-        await auditing.round(full=False)
+        await auditing.cycle(full=False)
         await cluster.register("b5")
-        await auditing.round(full=False)
+        await auditing.cycle(full=False)
         free = await cluster.tasks.read(ledger_id)
         assert free is not None
         assert free.value.not_before_ms == 0
@@ -389,7 +389,7 @@ def test_one_auditor_of_two_leads_and_the_other_takes_over() -> None:
         with cluster.another() as other:
             await other.refresh()
             processes = {
-                name: AuditorProcess(where, SETTINGS, name=name, on_report=noting(name))
+                name: ElectedAuditor(where, SETTINGS, name=name, on_report=noting(name))
                 for name, where in (("one", cluster), ("two", other))
             }
             one = asyncio.ensure_future(processes["one"].run(stop))
@@ -414,7 +414,7 @@ def test_an_auditor_whose_session_outlives_an_outage_leads_again() -> None:
         stop = asyncio.Event()
         with cluster.another(session_timeout_s=0.1, operation_timeout_s=0.1) as other:
             await other.refresh()
-            process = AuditorProcess(other, SETTINGS, name="a")
+            process = ElectedAuditor(other, SETTINGS, name="a")
             serving = asyncio.ensure_future(process.run(stop))
             await until(lambda: process.is_leader)
             session_id = other.store.session.session_id
@@ -438,7 +438,7 @@ def test_a_lost_bookie_is_acted_on_when_its_delay_is_over_without_waiting_for_th
             update={"audit_interval_ms": 3_600_000, "full_audit_interval_ms": 3_600_000}
         )
         stop, reports = asyncio.Event(), list[AuditReport]()
-        process = AuditorProcess(cluster, settings, name="a", on_report=reports.append)
+        process = ElectedAuditor(cluster, settings, name="a", on_report=reports.append)
         serving = asyncio.ensure_future(process.run(stop))
         await until(lambda: bool(reports))
         await cluster.unregister("b1")

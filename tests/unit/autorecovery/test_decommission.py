@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.decommission import Decommission, DrainProgress, NotDrainedError
 from daybook.autorecovery.worker import RepairWorker
 from tests.unit.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
@@ -72,7 +72,7 @@ def test_an_auditor_beside_it_keeps_the_tasks() -> None:
         while task is None:
             await asyncio.sleep(0)
             task = await cluster.tasks.read(ledger_id)
-        report = await LedgerAudits(cluster, SETTINGS).round(full=True)
+        report = await AuditCycles(cluster, SETTINGS).cycle(full=True)
         assert report.tasks_removed == 0
         assert report.is_fully_replicated, "a bookie that leaves still has everything"
         assert await cluster.task_ids() == [ledger_id]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.elected import ElectedAuditor
 from daybook.autorecovery.report import AuditReport
 from daybook.runtime.clock import monotonic_ms
 from tests.unit.autorecovery.kit import SETTINGS, FakeCluster, run, until
@@ -20,7 +20,7 @@ def test_a_full_audit_that_is_asked_for_comes_at_once_and_tells_when_it_began() 
             if report.full:
                 reports.append(report)
 
-        process = AuditorProcess(cluster, SETTINGS, name="a", on_report=note)
+        process = ElectedAuditor(cluster, SETTINGS, name="a", on_report=note)
         assert process.last_clean_full_audit_began_ms is None
         serving = asyncio.ensure_future(process.run(stop))
         await until(lambda: len(reports) == 1)

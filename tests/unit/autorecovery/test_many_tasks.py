@@ -6,8 +6,9 @@ import pytest
 
 from daybook.autorecovery.pool import WorkProgress
 from daybook.autorecovery.worker import RepairWorker
+from daybook.core.repair.task import RepairTask
 from daybook.metadata.store.store import Versioned
-from daybook.metadata.tasks import RepairTask, RepairTasks
+from daybook.metadata.tasks import RepairTasks
 from tests.unit.autorecovery.kit import SETTINGS, FakeCluster, run
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.metrics import AuditorMetrics, WorkerMetrics
 from tests.paths import ROOT
 from tests.unit.autorecovery.kit import SETTINGS, FakeCluster, run
@@ -42,7 +42,7 @@ def test_metrics_are_named_after_bookkeepers_and_say_what_the_round_found() -> N
         await cluster.ledger("b1", "b2", "b4", without={"b4": {0}})
         await cluster.unregister("b1")
         metrics = AuditorMetrics()
-        auditing = LedgerAudits(cluster, SETTINGS, lost_delay_s=0, metrics=metrics)
+        auditing = AuditCycles(cluster, SETTINGS, lost_delay_s=0, metrics=metrics)
         await auditing.once(asyncio.Event(), full=True)
 
         def value(name: str, **labels: str) -> float | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.worker import RepairWorker
 from daybook.client.verify import CopyReport
@@ -170,7 +170,7 @@ def test_rule_29_a_wiped_bookie_is_filled_again_in_its_old_place(own: LocalClust
             await asyncio.to_thread(own.start_bookie, VICTIM)
             await RepairTasks(client.store, client.layout).set_disabled(True)
             async with connect_to(own) as fresh:
-                report = await LedgerAudits(fresh, SETTINGS).round(full=False)
+                report = await AuditCycles(fresh, SETTINGS).cycle(full=False)
             assert set(report.by_reason["limbo"]) >= {*ids, open_id}
             assert (report.disabled, report.tasks_marked) == (True, 0)
             await RepairTasks(client.store, client.layout).set_disabled(False)

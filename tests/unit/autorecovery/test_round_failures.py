@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.cycles import AuditCycles
 from daybook.core.errors import MetadataUnavailableError
 from daybook.core.ids import LedgerId
 from tests.unit.autorecovery.kit import SETTINGS, FakeCluster, run
@@ -27,7 +27,7 @@ def test_of_several_ledgers_that_fail_at_once_no_error_is_left_unheard() -> None
         asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
         cluster.ledgers.read = refuse  # type: ignore[method-assign, assignment] # a store that goes during the round
         with pytest.raises(MetadataUnavailableError):
-            await LedgerAudits(cluster, SETTINGS).round(full=True)
+            await AuditCycles(cluster, SETTINGS).cycle(full=True)
         assert len(asked) == 5
         gc.collect()
 

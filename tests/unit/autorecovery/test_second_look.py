@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from daybook.autorecovery.auditor import LedgerAudits
-from daybook.autorecovery.mend import Outcome
+from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.worker import RepairWorker
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerState
+from daybook.core.repair.work import Outcome
 from tests.unit.autorecovery.kit import SETTINGS, FakeCluster, payload, run
 
 LATE = 9
@@ -18,7 +18,7 @@ LATE = 9
 
 async def full_round(cluster: FakeCluster, *, second_look_ms: int = 1) -> AuditReport:
     settings = SETTINGS.model_copy(update={"second_look_ms": second_look_ms})
-    return await LedgerAudits(cluster, settings, lost_delay_s=0).once(asyncio.Event(), full=True)
+    return await AuditCycles(cluster, settings, lost_delay_s=0).once(asyncio.Event(), full=True)
 
 
 def arrives(cluster: FakeCluster, ledger_id: LedgerId, at_listing: int) -> None:

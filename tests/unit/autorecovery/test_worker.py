@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from daybook.autorecovery.cluster import LeaseLostError, while_held
-from daybook.autorecovery.mend import Outcome
-from daybook.autorecovery.orders import TaskOrder
-from daybook.autorecovery.words import UNRECOVERABLE
 from daybook.autorecovery.worker import RepairWorker
 from daybook.core.ledger.metadata import LedgerState
 from daybook.core.quorum import Quorum
+from daybook.core.repair.order import TaskOrder
+from daybook.core.repair.task import UNRECOVERABLE
+from daybook.core.repair.work import Outcome
 from daybook.metadata.store.store import Put
 from daybook.runtime.clock import unix_ms
 from tests.unit.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
@@ -230,7 +230,9 @@ def test_rule_34_a_worker_that_lost_its_lock_commits_nothing() -> None:
 
             for fake in cluster.fakes.values():
                 fake.before_answer = expire
-            result = await worker(paused, "paused")._pool._locked.repair(ledger_id, TaskOrder)
+            result = await worker(paused, "paused")._pool._locked.repair(
+                ledger_id, lambda task: TaskOrder(task) if task else None
+            )
             assert result.outcome is Outcome.LOCK_LOST
             assert await cluster.ledgers.read(ledger_id) == before
             assert await cluster.task_ids() == [ledger_id], "the task is left to the next one"

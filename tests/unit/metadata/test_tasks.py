@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from daybook.core.errors import MetadataError
+from daybook.core.repair.task import RepairTask
 from daybook.metadata.store.memory import Fault, FaultKind
 from daybook.metadata.store.store import Versioned
-from daybook.metadata.tasks import RepairTask, RepairTasks
+from daybook.metadata.tasks import RepairTasks
 from daybook.runtime.clock import LOOK_EVERY_S, monotonic_s
 from tests.unit.metadata.harness import LAYOUT, Opener, following, formatted, memory_opener, soon, stores
 from tests.unit.runtime.suspension import Suspension

@@ -36,8 +36,8 @@ from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.placement.policies import PlacementSettings
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
+from daybook.core.repair.task import RepairTask
 from daybook.metadata.store.store import Versioned
-from daybook.metadata.tasks import RepairTask
 
 NOW_MS = 1_700_000_000_000
 REF = ClusterRef("zk:2181", "daybook")

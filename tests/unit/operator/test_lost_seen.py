@@ -8,8 +8,8 @@ from daybook_operator.reconcile.lost_ledgers import JUDGED_MAX, verdicts
 
 from daybook.core.errors import NoSuchLedgerError
 from daybook.core.placement.policy import BookieInfo
+from daybook.core.repair.task import RepairTask
 from daybook.metadata.store.store import Versioned
-from daybook.metadata.tasks import RepairTask
 
 NOWHERE = "unrecoverable: entry 3 is nowhere"
 

@@ -7,8 +7,8 @@ from typing import Any
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.reconcile.recovery import observe_recovery
 
+from daybook.core.repair.task import BACK_OFF_MS_MAX, DueTimes, RepairTask
 from daybook.metadata.store.store import Versioned
-from daybook.metadata.tasks import BACK_OFF_MS_MAX, BackOffs, RepairTask
 
 NOW_MS = 1_000_000_000
 
@@ -26,7 +26,7 @@ def test_rule_35_no_stored_time_keeps_a_job_from_a_ledger_for_longer_than_the_lo
     world: Any = SimpleNamespace(now_ms=lambda: NOW_MS, inventory=SimpleNamespace(pools_of=lambda _: ()))
     link: Any = SimpleNamespace(
         ref=ClusterRef("daybook", "zk:2181"),
-        back_offs=BackOffs(),
+        due_times=DueTimes(),
         read_tasks=lambda: answer(tasks),
         tasks=SimpleNamespace(disabled=lambda: answer(value=False)),
         last_report=None,

@@ -21,7 +21,7 @@ from daybook_operator.plan.pool.move import AddressSeen
 from daybook_operator.plan.recovery.jobs import JobSeen, TaskSeen
 from daybook_operator.plan.recovery.recovery import AuditSeen, RecoverySeen, recovery_status
 
-from daybook.metadata.tasks import RepairTask
+from daybook.core.repair.task import RepairTask
 from tests.paths import ROOT
 from tests.unit.operator import test_ledger_plan as ledgers
 from tests.unit.operator.pool_facts import pool_manifest

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from daybook.core.audit.judgement import HARMLESS, Reason
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policies import PlacementSettings
 from daybook.core.placement.policy import BookieInfo
+from daybook.core.repair.judgement import HARMLESS, Reason
+from daybook.core.repair.task import RepairTask
 from daybook.metadata.store.store import Versioned
-from daybook.metadata.tasks import RepairTask
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.finalizers import FinalizerRules
 from daybook_operator.plan.ledger.lost_ledgers import Verdict

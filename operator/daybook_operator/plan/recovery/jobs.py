@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from daybook.core.audit.judgement import HARMLESS
 from daybook.core.ids import LedgerId
+from daybook.core.repair.judgement import HARMLESS
 from daybook_operator.plan.decision import sooner
 
 LEDGERS_PER_JOB_MAX: Final = 100

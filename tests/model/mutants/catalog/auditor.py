@@ -4,17 +4,17 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from daybook.core.audit.auditor import PacedReads
-from daybook.core.audit.judgement import Findings, LedgerAuditor
 from daybook.core.audit.lost_bookies import GracePeriods, LostBookies
-from daybook.core.audit.task import RepairTask, RetryBucket
+from daybook.core.audit.pace import PacedReads
 from daybook.core.bookie.ledger import BookieLedger
 from daybook.core.bookie.over_replicated import SurplusRemoval
 from daybook.core.events import CasOutcome
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.repair.judgement import Findings, LedgerJudge
 from daybook.core.repair.plan import owed_by
+from daybook.core.repair.task import BackOff, RepairTask
 from tests.model.mutants.catalog.swarms import NO_SPARES, READ_ONLY, REPAIRS, SIMPLE_DISKS, SWITCHED_OFF
 from tests.model.mutants.registry import mutant
 from tests.model.sim.bookie_gc import Collector
@@ -22,11 +22,14 @@ from tests.model.sim.metadata_model import Versioned
 
 _AUDITOR = "tests/unit/core/audit/test_auditor.py::"
 _LOST = "tests/unit/core/audit/test_lost_bookies.py::"
-_LEDGER = "tests/unit/core/audit/test_audit_ledger.py::"
+_LEDGER = "tests/unit/core/repair/test_judgement.py::"
 _SURPLUS = "tests/unit/core/bookie/test_surplus.py::"
+_PACE = "tests/unit/core/audit/test_pace.py::"
+_TASK = "tests/unit/core/repair/test_task.py::"
+_WORK = "tests/unit/core/repair/test_work.py::"
 
 
-@mutant(rule=31, caught_by=f"{_LEDGER}test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles")
+@mutant(rule=31, caught_by=f"{_AUDITOR}test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles")
 def open_fragments_get_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that is about to change its ensemble is fenced at once."""
     monkeypatch.setattr(GracePeriods, "is_over", lambda self, ledger_id, fragment, now_ms: True)
@@ -39,7 +42,7 @@ def open_fragments_get_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
     """An open ledger is recovered although its writer would find no bookie to go on with."""
-    monkeypatch.setattr(LedgerAuditor, "_has_replacement", lambda self, *_: True)
+    monkeypatch.setattr(LedgerJudge, "_has_replacement", lambda self, *_: True)
 
 
 @mutant(
@@ -49,7 +52,7 @@ def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """An open ledger without a writer waits for a replacement, which may never come, and the mark with it."""
-    monkeypatch.setattr(LedgerAuditor, "_stays_in_place", lambda self, *_: False)
+    monkeypatch.setattr(LedgerJudge, "_stays_in_place", lambda self, *_: False)
 
 
 @mutant(
@@ -59,7 +62,7 @@ def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def writers_are_fenced_though_nobody_can_vouch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery is begun that cannot come to its end, and the writer is stopped for nothing."""
-    monkeypatch.setattr(LedgerAuditor, "_can_be_closed", lambda self, *_: True)
+    monkeypatch.setattr(LedgerJudge, "_can_be_closed", lambda self, *_: True)
 
 
 @mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_rolling_restart_loses_no_bookie")
@@ -70,7 +73,7 @@ def bookies_are_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_read_only_bookie_is_not_lost", swarm=READ_ONLY)
 def read_only_bookies_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the list of writable bookies is looked at."""
+    """Only the list of writable bookies counts."""
     observe = LostBookies.observe
 
     def writable_only(
@@ -81,10 +84,11 @@ def read_only_bookies_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LostBookies, "observe", writable_only)
 
 
-@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_worker_looks_again_before_it_copies")
+@mutant(rule=33, caught_by=f"{_TASK}test_rule_33_a_worker_examines_again_before_it_copies")
 def workers_trust_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker copies the ledgers of a bookie that has come back meanwhile."""
-    monkeypatch.setattr(RepairTask, "still_lost", lambda self, registered: frozenset(self.lost))
+    still_lost = RepairTask.still_lost
+    monkeypatch.setattr(RepairTask, "still_lost", lambda self, registered: still_lost(self, frozenset()))
 
 
 @mutant(rule=33, caught_by=f"{_LOST}test_rule_33_auto_recovery_can_be_turned_off_for_all", swarm=SWITCHED_OFF)
@@ -93,10 +97,20 @@ def the_global_switch_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LostBookies, "set_enabled", lambda self, *, enabled: None)
 
 
-@mutant(rule=35, caught_by=f"{_AUDITOR}test_rule_35_an_unrecoverable_ledger_blocks_no_other")
+@mutant(rule=35, caught_by=f"{_TASK}test_rule_35_pauses_double_up_to_the_longest")
 def failed_ledgers_are_tried_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that cannot be repaired is tried again and again."""
-    monkeypatch.setattr(RetryBucket, "_may_run", lambda self, ledger_id, now_ms: True)
+    monkeypatch.setattr(BackOff, "pause_ms", lambda self, failures: 0)
+
+
+@mutant(rule=35, caught_by=f"{_WORK}test_rule_35_a_failed_repair_is_set_aside_for_a_time_that_doubles")
+def failed_ledgers_are_due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task of a ledger whose repair failed is stored as one that is due."""
+
+    def keep(self: RepairTask, *, until_ms: int, why: str) -> RepairTask:
+        return self
+
+    monkeypatch.setattr(RepairTask, "set_aside", keep)
 
 
 @mutant(
@@ -105,12 +119,12 @@ def failed_ledgers_are_tried_without_a_pause(monkeypatch: pytest.MonkeyPatch) ->
 )
 def misplaced_fragments_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a recovery put into one rack stays there."""
-    monkeypatch.setattr(LedgerAuditor, "_better_place", lambda self, *_: iter(()))
+    monkeypatch.setattr(LedgerJudge, "_better_place", lambda self, *_: iter(()))
 
 
 @mutant(
     rule=37,
-    caught_by=f"{_AUDITOR}test_rule_37_fifty_thousand_ledgers_are_read_at_the_pace_of_the_metadata_store",
+    caught_by=f"{_PACE}test_rule_37_fifty_thousand_ledgers_are_read_at_the_pace_of_the_metadata_store",
 )
 def metadata_is_read_without_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the reads in flight are limited, so the metadata store is kept busy for as long as a cycle lasts."""
@@ -124,7 +138,7 @@ def metadata_is_read_without_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=45, caught_by=f"{_LEDGER}test_rule_45_open_fragments_count_as_replicated_up_to_their_lac")
 def open_fragments_always_count_as_replicated(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a bookie of an open fragment lacks below the LAC is not looked at."""
-    monkeypatch.setattr(LedgerAuditor, "_open_gap", lambda self, *_: IntervalSet())
+    monkeypatch.setattr(LedgerJudge, "_open_gap", lambda self, *_: IntervalSet())
 
 
 @mutant(
@@ -134,7 +148,7 @@ def open_fragments_always_count_as_replicated(monkeypatch: pytest.MonkeyPatch) -
 )
 def gaps_of_live_writers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a writer is about to give to its slowest bookie is told as missing."""
-    monkeypatch.setattr(LedgerAuditor, "has_open_gap", lambda self, *_: False)
+    monkeypatch.setattr(LedgerJudge, "has_open_gap", lambda self, *_: False)
 
 
 @mutant(rule=47, caught_by=f"{_LEDGER}test_rule_47_one_missing_entry_in_the_middle_is_found")
@@ -142,7 +156,7 @@ def gap_checks_look_at_first_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that has the first and the last entry that it owes is believed to have the rest."""
 
     def ends_only(
-        self: LedgerAuditor, metadata: LedgerMetadata, index: int, position: int, findings: Findings
+        self: LedgerJudge, metadata: LedgerMetadata, index: int, position: int, findings: Findings
     ) -> IntervalSet | None:
         listed = (findings.listed or {}).get(metadata.fragments[index].bookies[position])
         if listed is None:
@@ -154,7 +168,7 @@ def gap_checks_look_at_first_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
             )
         return gap
 
-    monkeypatch.setattr(LedgerAuditor, "_gap", ends_only)
+    monkeypatch.setattr(LedgerJudge, "_gap", ends_only)
 
 
 @mutant(

@@ -1,25 +1,28 @@
 """Rules of the auditor's and the workers' processes, taken out one at a time; tests/model/mutants/catalog/auditor.py has the core's."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from daybook.autorecovery.auditor import LedgerAudits
+from daybook.autorecovery.asked import AskedOrder
+from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.guard import Guarded
-from daybook.autorecovery.locked import LockedRepair
-from daybook.autorecovery.mend import LedgerResult
-from daybook.autorecovery.orders import AskedOrder, Order
 from daybook.autorecovery.pool import WorkPool
 from daybook.autorecovery.settings import AutoRecoverySettings
-from daybook.core.audit.auditor import AuditorPolicy
+from daybook.core.audit.auditor import Auditor, AuditorPolicy
+from daybook.core.audit.cycle import CycleScope
 from daybook.core.effects import Effect
+from daybook.core.ids import LedgerId
+from daybook.core.repair.order import TaskOrder
+from daybook.core.repair.task import BackOff, DueTimes
 from daybook.metadata.lease import Lease
-from daybook.metadata.tasks import BackOffs, RepairTasks
+from daybook.metadata.tasks import RepairTasks
+from tests.model.mutants.catalog.swarms import REPAIRS
 from tests.model.mutants.registry import mutant
 
-_PROCESS = (
-    "it is in the auditor's and the workers' processes; the simulator has owners of its own around the core"
-)
+_PROCESS = "it is in the auditor's and the workers' processes; the simulator runs the core's machines alone"
 
 _WORKER = "tests/unit/autorecovery/test_worker.py"
 _AUDITOR = "tests/unit/autorecovery/test_auditor.py"
@@ -32,7 +35,7 @@ _AUDITOR = "tests/unit/autorecovery/test_auditor.py"
 )
 def workers_fence_without_the_auditors_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker recovers an open ledger that the auditor has not watched for a grace period."""
-    monkeypatch.setattr(Order, "grace_is_over", lambda self, metadata: True)
+    monkeypatch.setattr(TaskOrder, "grace_is_over", lambda self, metadata, now_ms: True)
 
 
 @mutant(
@@ -42,18 +45,18 @@ def workers_fence_without_the_auditors_word(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def asking_by_name_fences_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who names a ledger has it fenced without a grace period."""
-    monkeypatch.setattr(AskedOrder, "grace_is_over", lambda self, metadata: True)
+    monkeypatch.setattr(AskedOrder, "grace_is_over", lambda self, metadata, now_ms: True)
 
 
 @mutant(
     rule=33,
     caught_by=f"{_WORKER}::test_rule_33_a_bookie_that_is_merely_away_is_not_taken_for_the_lost_one",
-    not_simulated=_PROCESS,
+    swarm=REPAIRS,
 )
 def workers_take_every_absent_bookie_for_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that restarts while a worker looks loses its replicas."""
     monkeypatch.setattr(
-        Order, "lost", lambda self, metadata, registered: metadata.bookies() - registered.keys()
+        TaskOrder, "lost", lambda self, metadata, registered, now_ms: metadata.bookies() - registered.keys()
     )
 
 
@@ -65,10 +68,10 @@ def workers_take_every_absent_bookie_for_lost(monkeypatch: pytest.MonkeyPatch) -
 def bookies_are_observed_between_rounds_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found at the beginning of a round holds to its end."""
 
-    async def never(self: LedgerAudits) -> None:
+    async def never(self: AuditCycles) -> None:
         return
 
-    monkeypatch.setattr(LedgerAudits, "observe_always", never)
+    monkeypatch.setattr(AuditCycles, "observe_always", never)
 
 
 @mutant(
@@ -121,7 +124,7 @@ def locks_are_lost_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def deposed_auditors_mark_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """An auditor writes after its session may have ended."""
-    monkeypatch.setattr(LedgerAudits, "_refuse_without_leadership", lambda self: None)
+    monkeypatch.setattr(AuditCycles, "_refuse_without_leadership", lambda self: None)
 
 
 @mutant(
@@ -147,7 +150,7 @@ def failed_tasks_are_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def stored_times_are_obeyed_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker whose clock is a year ahead parks a ledger for a year."""
-    monkeypatch.setattr(BackOffs, "not_before_ms", lambda self, task, **_: task.not_before_ms)
+    monkeypatch.setattr(DueTimes, "not_before_ms", lambda self, task, **_: task.not_before_ms)
 
 
 @mutant(
@@ -157,7 +160,7 @@ def stored_times_are_obeyed_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def pauses_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every failed repair costs the same short pause."""
-    monkeypatch.setattr(AutoRecoverySettings, "pause_ms", lambda self, failures: self.retry_first_ms)
+    monkeypatch.setattr(BackOff, "pause_ms", lambda self, failures: self.first_ms)
 
 
 @mutant(
@@ -183,15 +186,12 @@ def settings_of_the_pace_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_comparison_lasts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was whole once is never compared again, in a full round neither."""
-    begin = LedgerAudits._begin
+    begin = Auditor.begin
 
-    async def keep(self: LedgerAudits, **how: bool) -> Any:
-        compared = dict(self._compared)
-        this = await begin(self, **how)
-        self._compared, this.full = compared, False
-        return this
+    def keep(self: Auditor, now_ms: int, ledger_ids: Iterable[LedgerId], scope: CycleScope) -> None:
+        begin(self, now_ms, ledger_ids, replace(scope, full=False))
 
-    monkeypatch.setattr(LedgerAudits, "_begin", keep)
+    monkeypatch.setattr(Auditor, "begin", keep)
 
 
 @mutant(
@@ -201,10 +201,10 @@ def a_comparison_lasts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def tasks_are_done_whatever_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repaired ledger's task is deleted with what an auditor has found in it meanwhile."""
-    settle = LockedRepair._settle
+    done = RepairTasks.done
 
-    async def forget(self: LockedRepair, task: Any, result: LedgerResult) -> LedgerResult:
-        newest = await self._tasks.read(result.ledger_id)
-        return await settle(self, newest or task, result)
+    async def forget(self: RepairTasks, ledger_id: LedgerId, version: int) -> bool:
+        newest = await self.read(ledger_id)
+        return await done(self, ledger_id, newest.version if newest else version)
 
-    monkeypatch.setattr(LockedRepair, "_settle", forget)
+    monkeypatch.setattr(RepairTasks, "done", forget)

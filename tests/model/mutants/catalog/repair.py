@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from daybook.core.audit.judgement import Findings, LedgerAudit, LedgerAuditor, OpenAction
 from daybook.core.effects import Effect, ReadLimbo
 from daybook.core.events import LimboCleared
 from daybook.core.ids import BookieId
@@ -13,6 +12,7 @@ from daybook.core.quorum import DENSE, Quorum
 from daybook.core.repair import plan as repair_plan
 from daybook.core.repair import repair as repair_module
 from daybook.core.repair.copy import PositionCopy
+from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge, OpenAction
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.repair.repair import LedgerRepair, _Phase
 from tests.model.mutants.catalog.swarms import BY_HAND, EXPIRIES, LOST_DISKS, LOST_SUCCESSORS, REPAIRS
@@ -33,10 +33,10 @@ def copies_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> None:
 def open_fragments_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing stops a repair of the fragment that a writer may still write to, and auditors plan it."""
     monkeypatch.setattr(LedgerRepair, "_why_not", lambda self: None)
-    audit = LedgerAuditor.audit
+    audit = LedgerJudge.audit
 
     def plan_all(
-        self: LedgerAuditor, metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool
+        self: LedgerJudge, metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool
     ) -> LedgerAudit:
         found = audit(self, metadata, findings, grace_is_over=grace_is_over)
         last = metadata.last_fragment
@@ -45,13 +45,13 @@ def open_fragments_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
         jobs = tuple(CopyJob(position, name, name) for position, name in enumerate(last.bookies))
         return replace(found, plans=(RepairPlan((FragmentRepair(last.first_entry, jobs),)),))
 
-    monkeypatch.setattr(LedgerAuditor, "audit", plan_all)
+    monkeypatch.setattr(LedgerJudge, "audit", plan_all)
 
 
 @mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_metadata_changes_only_after_the_copies")
 def metadata_before_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor is named without waiting for its copies."""
-    monkeypatch.setattr(PositionCopy, "done", property(lambda self: True))
+    monkeypatch.setattr(PositionCopy, "is_done", property(lambda self: True))
 
 
 @mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_every_striped_position_gets_the_very_bytes_of_its_stripe")
@@ -66,7 +66,7 @@ def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair_module, "why_obsolete", lambda metadata, repair: None)
 
     def anyone(
-        self: LedgerAuditor,
+        self: LedgerJudge,
         quorum: Quorum,
         ensemble: tuple[BookieId, ...],
         positions: set[int],
@@ -78,7 +78,7 @@ def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
             changed[position] = there[int(self._rng.random() * len(there))]
         return tuple(changed)
 
-    monkeypatch.setattr(LedgerAuditor, "_replace", anyone)
+    monkeypatch.setattr(LedgerJudge, "_replace", anyone)
 
 
 @mutant(
@@ -166,10 +166,10 @@ def refused_clearing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def limbo_ends_for_open_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limbo is cleared although a writer or a recovery may still depend on what the bookie lost."""
     monkeypatch.setattr(LedgerRepair, "_why_not", lambda self: None)
-    audit = LedgerAuditor.audit
+    audit = LedgerJudge.audit
 
     def plan_all(
-        self: LedgerAuditor, metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool
+        self: LedgerJudge, metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool
     ) -> LedgerAudit:
         found = audit(self, metadata, findings, grace_is_over=grace_is_over)
         here = sorted(findings.limbo & findings.registered.keys() & metadata.bookies())
@@ -177,4 +177,4 @@ def limbo_ends_for_open_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
             return found
         return replace(found, plans=(RepairPlan((), clear_limbo=here[0]),))
 
-    monkeypatch.setattr(LedgerAuditor, "audit", plan_all)
+    monkeypatch.setattr(LedgerJudge, "audit", plan_all)

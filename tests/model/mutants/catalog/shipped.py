@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from daybook.client.transport.append_stream import AppendStream
-from daybook.core.audit import judgement as audit_ledger
-from daybook.core.audit.judgement import Findings, Reason
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
 from daybook.core.reader.lac import LacReader
 from daybook.core.reader.view import LedgerView
+from daybook.core.repair import judgement as audit_ledger
+from daybook.core.repair.judgement import Findings, Reason
 from daybook.core.stream import StreamWindow
 from tests.model.mutants.catalog.swarms import LEAVING, SHIPPED
 from tests.model.mutants.registry import mutant
@@ -43,7 +43,7 @@ def a_reader_keeps_the_metadata_of_its_opening(monkeypatch: pytest.MonkeyPatch) 
 
 @mutant(
     rule=47,
-    caught_by="tests/unit/core/audit/test_audit_ledger.py::test_rule_47_that_a_bookie_leaves_hides_no_gap",
+    caught_by="tests/unit/core/repair/test_judgement.py::test_rule_47_that_a_bookie_leaves_hides_no_gap",
     swarm=LEAVING,
 )
 def that_a_bookie_leaves_hides_its_gaps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from daybook.autorecovery.decommission import Decommission
-from daybook.autorecovery.elected import AuditorProcess
+from daybook.autorecovery.elected import ElectedAuditor
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
@@ -51,7 +51,7 @@ class Caretaker(ShippedProcess):
         await _connected(self, self._serve)
 
     async def _serve(self, client: Client) -> None:
-        auditor = AuditorProcess(
+        auditor = ElectedAuditor(
             client, self._settings, name=self.name, placement=self.cluster.placement, on_report=self._reported
         )
         worker = RepairWorker(client, self._settings, name=self.name, placement=self.cluster.placement)

@@ -1,10 +1,6 @@
 """Who is lost: a bookie that stays away for longer than the delay, and nobody else (rule 33)."""
 
-from daybook.core.audit.judgement import Findings
 from daybook.core.audit.lost_bookies import LostBookies
-from daybook.core.audit.task import RepairTask
-from tests.unit.core.audit.audit_kit import audit, successors, up
-from tests.unit.core.repair.repair_model import closed_ledger
 
 
 def test_rule_33_a_rolling_restart_loses_no_bookie() -> None:
@@ -66,15 +62,3 @@ def test_a_bookie_that_only_metadata_knows_can_be_lost_and_a_decommissioned_one_
     tracker.forget("y")
     tracker.observe(2_000, frozenset("a"), frozenset())
     assert tracker.lost() == frozenset("x")
-
-
-def test_rule_33_a_worker_looks_again_before_it_copies() -> None:
-    metadata = closed_ledger(3, 3, 2, [(0, "abc")], 9)
-    found = audit(metadata, Findings(up("ade"), lost=frozenset("bc")))
-    task = RepairTask.of(found)
-    assert task.still_lost(frozenset("ade")) == frozenset("bc")
-    back = up("abde")
-    again = audit(metadata, Findings(back, lost=task.still_lost(back.keys())))
-    assert {old for _, old, _ in successors(again.plans)} == {"c"}
-    missing_only = RepairTask.of(audit(metadata, Findings(up("ade"), lost=frozenset("b"))))
-    assert missing_only.still_lost(frozenset("ade")) == frozenset("b"), "c is away, but not for long"

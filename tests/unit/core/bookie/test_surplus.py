@@ -1,6 +1,8 @@
 """Surplus replicas: what a bookie holds and metadata no longer places there, and when it may go (rule 47)."""
 
 import itertools
+from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 
@@ -9,9 +11,10 @@ from daybook.core.effects import Effect, RepairFinished
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.repair.repair import LedgerRepair
-from tests.unit.core.audit.audit_kit import listing
-from tests.unit.core.audit.test_auditor import Todo
+from tests.unit.core.repair.judgement_kit import listing
 from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_ledger
+
+Todo: TypeAlias = list[Callable[[], None]]
 
 
 def test_surplus_is_what_a_closed_ledger_does_not_place_here() -> None:

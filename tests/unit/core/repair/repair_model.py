@@ -117,7 +117,7 @@ class Cluster:
             self.log.append(effect)
             if isinstance(effect, RepairFinished | RepairFailed | RepairAbandoned):
                 assert not todo
-                assert repair.ended
+                assert repair.is_done
                 return effect
             answers = self.before(effect)
             for event in self.perform(effect) if answers is None else answers:

@@ -235,7 +235,7 @@ def test_bytes_per_second_are_bounded_by_the_clock() -> None:
     repair = repair_of(cluster, one(0, 1, "b", "e"), policy=policy)
     now_ms = 0
     todo = repair.start()
-    while not repair.ended:
+    while not repair.is_done:
         for event in [answer for effect in todo for answer in cluster.perform(effect)]:
             todo = repair.step(event)
             if isinstance(event, FrameAcked) and not todo:
@@ -254,7 +254,7 @@ def test_a_bookie_that_is_not_being_read_may_fail_meanwhile() -> None:
     assert isinstance(read, SendRead)
     assert repair.step(BookieFailed("c", Code.TIMEOUT)) == []
     assert repair.step(FrameFailed("e", 10**6, Code.IO_ERROR)) == [], "nobody sent it"
-    assert not repair.ended
+    assert not repair.is_done
 
 
 def test_answers_to_copies_that_are_over_are_dropped() -> None:

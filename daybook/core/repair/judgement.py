@@ -74,7 +74,6 @@ class Findings:
     registered: Mapping[BookieId, BookieInfo]
     lost: frozenset[BookieId] = frozenset()
     leaving: frozenset[BookieId] = frozenset()
-    avoid: frozenset[BookieId] = frozenset()
     limbo: frozenset[BookieId] = frozenset()
     listed: Mapping[BookieId, IntervalSet] | None = None
     last_add_confirmed: EntryId | None = None
@@ -128,7 +127,7 @@ class _Draft:
     blocked: list[str] = field(default_factory=list)
 
 
-class LedgerAuditor:
+class LedgerJudge:
     """Judges ledgers by `policy`. `rng` picks among equally good replacements."""
 
     def __init__(self, policy: RatingPolicy, rng: RandomSource) -> None:
@@ -262,7 +261,6 @@ class LedgerAuditor:
             findings.registered,
             self._rng,
             exclude=findings.lost | findings.leaving | findings.limbo,
-            avoid=findings.avoid,
         )
 
     # The open fragment

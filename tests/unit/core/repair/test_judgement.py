@@ -5,13 +5,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from daybook.core.audit.auditor import (
-    Auditor,
-    AuditorPolicy,
-)
-from daybook.core.audit.judgement import Findings, LedgerAuditor, OpenAction, Problem, Reason
 from daybook.core.audit.lost_bookies import GracePeriods
-from daybook.core.audit.task import RepairTask
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
@@ -19,9 +13,11 @@ from daybook.core.ledger.metadata import Fragment
 from daybook.core.placement.policies import PlacementSettings, make_policy
 from daybook.core.placement.policy import BookieInfo, RandomSource
 from daybook.core.quorum import Quorum
+from daybook.core.repair.judgement import Findings, LedgerJudge, OpenAction, Problem, Reason
 from daybook.core.repair.plan import RepairPlan
-from tests.unit.core.audit.audit_kit import audit, listing, successors, up
-from tests.unit.core.audit.test_auditor import heal
+from daybook.core.repair.task import RECOVER, reasons_of
+from tests.unit.core.repair.judgement_kit import audit, listing, successors, up
+from tests.unit.core.repair.queue_kit import heal
 from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_ledger
 
 
@@ -45,7 +41,7 @@ def test_lost_and_leaving_bookies_are_replaced_by_ones_that_stay() -> None:
     assert {new for _, _, new in moves} == {"e", "g"}
     assert found.replicas_min == 1
     assert not found.is_fully_replicated
-    assert RepairTask.of(found).reasons == (Reason.LEAVING, Reason.LOST)
+    assert {text.split(" ")[0] for text in reasons_of(found)} == {"leaving", "lost"}
 
 
 def test_rule_47_that_a_bookie_leaves_hides_no_gap() -> None:
@@ -162,7 +158,7 @@ def test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_
 
 def test_a_fragment_two_moves_away_from_its_policy_is_moved_step_by_step() -> None:
     policy = make_policy(PlacementSettings(min_racks=3))
-    auditor = LedgerAuditor(policy, random.Random(1))
+    auditor = LedgerJudge(policy, random.Random(1))
     racks = {"a": "r1", "b": "r1", "c": "r1", "d": "r2", "e": "r3"}
     metadata = closed_ledger(3, 3, 2, [(0, "abc")], 9)
     for _ in range(2):
@@ -182,7 +178,7 @@ def test_rule_31_an_open_fragment_is_recovered_after_a_grace_period_and_never_co
     assert (early.open_action, early.plans) == (OpenAction.WAIT, ())
     late = audit(metadata, findings, grace_is_over=True)
     assert (late.open_action, late.plans) == (OpenAction.RECOVER, ())
-    assert RepairTask.of(late).recover
+    assert RECOVER in reasons_of(late)
 
 
 def test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone() -> None:
@@ -262,22 +258,11 @@ def test_rule_31_the_grace_period_begins_anew_with_a_new_fragment() -> None:
     assert not grace.is_over(7, others, 120_000)
 
 
-def test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles() -> None:
-    auditor = Auditor(make_policy(), random.Random(1), AuditorPolicy(open_grace_ms=30_000))
-    metadata = open_ledger(3, 3, 2, [(0, "abc")])
-    findings = Findings(up("abd"), lost=frozenset("c"))
-    for now_ms, expected in [(0, OpenAction.WAIT), (20_000, OpenAction.WAIT), (30_000, OpenAction.RECOVER)]:
-        auditor.begin(now_ms, [7])
-        assert auditor.next_reads(now_ms) == [7]
-        assert auditor.judge(metadata, findings, now_ms).open_action is expected
-    assert [task.recover for task in auditor.report().tasks] == [True]
-
-
 def test_an_unfinished_recovery_is_taken_up_after_a_grace_period() -> None:
     metadata = open_ledger(3, 3, 2, [(0, "abc")]).in_recovery()
     found = audit(metadata, Findings(up("abc")), grace_is_over=True)
     assert found.open_action is OpenAction.RECOVER
-    assert RepairTask.of(found).reasons == (Reason.UNFINISHED,)
+    assert Reason.UNFINISHED in {problem.reason for problem in found.problems}
 
 
 def test_rule_45_open_fragments_count_as_replicated_up_to_their_lac() -> None:
@@ -289,24 +274,6 @@ def test_rule_45_open_fragments_count_as_replicated_up_to_their_lac() -> None:
         found = audit(metadata, Findings(up("abc"), listed=listing(cluster), last_add_confirmed=lac))
         assert found.is_fully_replicated is full, lac
         assert not found.plans
-
-
-def test_rule_45_a_live_writers_tail_is_a_gap_only_if_it_is_there_at_a_second_look() -> None:
-    metadata = open_ledger(3, 3, 2, [(0, "abc")])
-    cluster = Cluster(metadata)
-    late = {entry: cluster.bookies["c"].entries.pop(entry) for entry in range(15, 20)}
-    first = Findings(up("abc"), listed=listing(cluster), last_add_confirmed=17)
-    auditor = Auditor(make_policy(), random.Random(1))
-    assert auditor.needs_second_look(metadata, first)
-    assert not auditor.needs_second_look(metadata, Findings(up("abc"), listed=listing(cluster)))
-    assert not auditor.needs_second_look(closed_ledger(3, 3, 2, [(0, "abc")], 19), first)
-    for arrived, full in [(17, False), (18, True)]:
-        cluster.bookies["c"].entries |= {e: late[e] for e in range(15, arrived)}
-        later = Findings(up("abc"), listed=listing(cluster), last_add_confirmed=19)
-        found = audit(metadata, first.seen_again(later))
-        assert found.is_fully_replicated is full, (
-            "what was confirmed only after the first look is not looked at"
-        )
 
 
 def test_what_cannot_be_better_placed_stays_where_it_is() -> None:
@@ -344,7 +311,7 @@ class OneAtATime:
 
 
 def test_bookies_that_cannot_be_replaced_together_are_replaced_one_by_one() -> None:
-    auditor = LedgerAuditor(OneAtATime(), random.Random(1))  # type: ignore[arg-type]  # the rest is delegated
+    auditor = LedgerJudge(OneAtATime(), random.Random(1))  # type: ignore[arg-type]  # the rest is delegated
     findings = Findings(up("ade"), lost=frozenset("bc"))
     found = auditor.audit(closed_ledger(3, 3, 2, [(0, "abc")], 9), findings, grace_is_over=False)
     assert {(old, new) for _, old, new in successors(found.plans)} in (

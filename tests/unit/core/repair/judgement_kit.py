@@ -3,19 +3,19 @@
 import random
 from collections.abc import Iterable
 
-from daybook.core.audit.judgement import Findings, LedgerAudit, LedgerAuditor
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import BookieInfo
+from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge
 from daybook.core.repair.plan import RepairPlan
 from tests.unit.core.repair.repair_model import Cluster
 
 
-def judge() -> LedgerAuditor:
+def judge() -> LedgerJudge:
     """An auditor of single ledgers with the default policy."""
-    return LedgerAuditor(make_policy(), random.Random(1))
+    return LedgerJudge(make_policy(), random.Random(1))
 
 
 def up(names: str, **racks: str) -> dict[BookieId, BookieInfo]:
