@@ -15,7 +15,8 @@ from typing import Final
 
 from daybook.core.errors import AlreadyAttachedError, MetadataError, NoSuchLedgerError
 from daybook.core.ids import LedgerId, check_ledger_id
-from daybook.core.ledger.metadata import LedgerMetadata, LedgerState, check_transition
+from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.core.ledger.transitions import check_transition
 from daybook.metadata.layout import Layout
 from daybook.metadata.store.read_ahead import read_ahead
 from daybook.metadata.store.resolving import parent_of

@@ -2,6 +2,7 @@
 
 In reading order:
 
-    metadata    the record in ZooKeeper, and the one function that judges every change of it
-    update      one change, carried through until its outcome is known
+    metadata     the record in ZooKeeper
+    transitions  the life of a ledger, and the one function that judges every change of its metadata
+    update       one client's reads and changes of the metadata, each carried through until its outcome is known
 """

@@ -1,9 +1,7 @@
-"""Ledger metadata: the one record that every client of a ledger agrees on, and the only ways it may change.
+"""Ledger metadata: the one record that every client of a ledger agrees on.
 
 It lives in ZooKeeper as JSON and changes by compare-and-set on its version, so a change is a pure function from one
-value to the next. `check_transition` is the judge of all of them: OPEN → IN_RECOVERY → CLOSED (or OPEN → CLOSED by the
-writer), fragments are appended or the last one is replaced (rule 17), a bookie of a fragment is replaced by repair
-(rule 32), a close is final (rule 11), a writer token is set once (rule 53).
+value to the next. transitions.py judges which changes are legal.
 """
 
 import base64
@@ -31,13 +29,12 @@ from daybook.core.quorum import Quorum, Stripe, check_quorum, stripe_of
 FORMAT_VERSION: Final = 1
 DIGEST_TYPE: Final = "CRC32C"
 
-
 TOPIC_KEY: Final = "daybook/topic"
 """The key of a ledger's custom metadata under which a topic that has the ledger in its list puts its name."""
 
 
 class LedgerState(Enum):
-    """Where a ledger is in its life."""
+    """Where a ledger is in its life; transitions.py has the ways between these states."""
 
     OPEN = "OPEN"
     IN_RECOVERY = "IN_RECOVERY"
@@ -291,35 +288,3 @@ def password_key(password: bytes, stored_hash: str) -> str:
     """What a client with `password` presents to bookies of a ledger whose metadata has `stored_hash`."""
     salt, _, _ = stored_hash.partition("$")
     return hash_password(password, bytes.fromhex(salt))
-
-
-def check_transition(old: LedgerMetadata, new: LedgerMetadata) -> None:
-    """Raise MetadataError unless one legal step leads from `old` to `new`.
-
-    The judge of the simulator and of the explorer, and the last line of defence before a compare-and-set.
-    """
-    why = _why_illegal(old, new)
-    if why:
-        msg = f"ledger {old.ledger_id}: {why}"
-        raise MetadataError(msg)
-
-
-def _why_illegal(old: LedgerMetadata, new: LedgerMetadata) -> str | None:
-    order = list(LedgerState)
-    constant = ("ledger_id", "quorum", "password_hash", "custom_metadata", "created_at_ms")
-    for name in constant:
-        if getattr(old, name) != getattr(new, name):
-            return f"{name} never changes"
-    if order.index(new.state) < order.index(old.state):
-        return f"a ledger never goes from {old.state.value} back to {new.state.value}"
-    if old.writer_token is not None and new.writer_token != old.writer_token:
-        return "the writer token is set once (rule 53)"
-    if old.is_closed and (new.last_entry, new.length) != (old.last_entry, old.length):
-        return "a close is final (rule 11)"
-    old_starts = [fragment.first_entry for fragment in old.fragments]
-    new_starts = [fragment.first_entry for fragment in new.fragments]
-    if old.is_closed and new_starts != old_starts:
-        return "the fragments of a closed ledger keep their places"
-    if new_starts[: len(old_starts)] != old_starts:
-        return "fragments are appended or the last one is replaced, never removed or moved (rule 17)"
-    return None

@@ -12,7 +12,8 @@ from typing import Final
 
 from daybook.core.effects import Degraded, EnsembleChanged, HandleEnded, Quarantined
 from daybook.core.ids import BookieId
-from daybook.core.ledger.metadata import LedgerMetadata, check_transition
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.ledger.transitions import check_transition
 from daybook.core.quorum import can_still_ack, is_ack_quorum
 from daybook.core.writer.batch import Batch
 from daybook.core.writer.errors import frame_refused, no_spare, too_many_changes

@@ -12,7 +12,8 @@ from daybook.core.effects import Complete, Effect, Fail, HandleEnded
 from daybook.core.errors import DaybookError, MetadataError
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
-from daybook.core.ledger.metadata import LedgerMetadata, LedgerState, check_transition
+from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.core.ledger.transitions import check_transition
 from daybook.core.ledger.update import MetadataUpdate
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
 from daybook.core.quorum import is_ack_quorum

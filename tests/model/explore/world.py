@@ -35,7 +35,8 @@ from daybook.core.events import (
     MetadataRead,
     Tick,
 )
-from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_transition
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.transitions import check_transition
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import check_quorum
 from daybook.core.recovery.recovery import LedgerRecovery

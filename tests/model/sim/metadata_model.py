@@ -13,7 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from daybook.core.events import CasOutcome
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.ledger.metadata import LedgerMetadata, LedgerState, check_transition
+from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.core.ledger.transitions import check_transition
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.repair.requests import (
     SetTaskAside,

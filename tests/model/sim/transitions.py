@@ -1,6 +1,6 @@
 """Which changes of a ledger's metadata are legal, and whose: a second implementation, written from docs/protocol.md.
 
-`daybook.core.ledger.metadata.check_transition` lets through what any party may do; the judge here also knows who asks. Each
+`daybook.core.ledger.transitions.check_transition` lets through what any party may do; the judge here also knows who asks. Each
 party has its few changes and no others: that is what keeps a deletion, a recovery and a repair of one ledger from
 undoing each other (rule 9, rule 11, rule 17, rule 19, rule 31, rule 53, rule 56).
 """

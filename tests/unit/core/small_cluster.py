@@ -30,7 +30,8 @@ from daybook.core.format.frame import (
     entry_crcs,
 )
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_transition
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.transitions import check_transition
 from daybook.core.quorum import check_quorum, stripe_of
 
 LEDGER = 7

@@ -14,10 +14,10 @@ from daybook.core.ledger.metadata import (
     LedgerMetadata,
     LedgerState,
     check_custom_metadata,
-    check_transition,
     hash_password,
     password_key,
 )
+from daybook.core.ledger.transitions import check_transition
 from daybook.core.quorum import Quorum
 
 OPEN = LedgerMetadata(7, Quorum(3, 2, 2), (Fragment(0, 0, ("a", "b", "c")),))

@@ -34,7 +34,8 @@ from daybook.core.events import (
 )
 from daybook.core.format.frame import Entry, FrameHeader, check_body, decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState, check_transition
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
+from daybook.core.ledger.transitions import check_transition
 from daybook.core.quorum import check_quorum, write_set
 from daybook.core.repair.repair import LedgerRepair
 

@@ -49,7 +49,8 @@ from daybook.core.events import (
 )
 from daybook.core.format.frame import FrameHeader, check_body, decode_header, frame_entry_ids
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.ledger.metadata import Fragment, LedgerMetadata, check_transition
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.transitions import check_transition
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import check_quorum, write_set
 from daybook.core.writer.policy import WriterPolicy
