@@ -107,7 +107,7 @@ class Closing(EnsembleKeeper):
         return read
 
     def _metadata_unreadable(self, event: MetadataUnreadable) -> None:
-        self._update.unreadable(event.request_id, self._now_ms)
+        self._update.unreadable(event, self._now_ms)
 
     def _metadata_connection(self, event: MetadataConnection) -> None:
         self._is_connected = event.connected

@@ -37,7 +37,7 @@ class Forcing(Closing):
             return
         force = forces.begin()
         for member in self._window.members:
-            force.owing[member.bookie] = self._update.new_request_id()
+            force.owing[member.bookie] = self._ids.next()
             self._out.append(SendForce(member.bookie, force.owing[member.bookie]))
 
     def _force_answered(self, event: ForceAnswered) -> None:

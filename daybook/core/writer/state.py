@@ -15,6 +15,7 @@ from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.core.ledger.transitions import check_transition
 from daybook.core.ledger.update import MetadataUpdate
+from daybook.core.machine import RequestIds
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
 from daybook.core.quorum import is_ack_quorum
 from daybook.core.writer.batch import Batch, seal_batch
@@ -60,7 +61,8 @@ class WriterState(ABC):
             else AppendQueue(policy.frame_bytes_target)
         )
         self._window = SendWindow(metadata.last_fragment.bookies)
-        self._update = MetadataUpdate(policy.metadata_retry_ms)
+        self._ids = RequestIds()
+        self._update = MetadataUpdate(policy.metadata_retry_ms, self._ids)
         self._quarantine = Quarantine()
         self._forces = Forces()
         self._tokens: list[tuple[EntryId, EntryId, int]] = []

@@ -10,6 +10,7 @@ from daybook.core.events import CasAnswered, FrameAcked, MetadataRead
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.ledger.update import MetadataUpdate
+from daybook.core.machine import RequestIds
 from daybook.core.quorum import Quorum
 from daybook.core.writer import policy as writer_policy
 from daybook.core.writer.batch import Batch
@@ -104,7 +105,7 @@ def completion_does_not_wait_for_a_change(monkeypatch: pytest.MonkeyPatch) -> No
 
     def eager(self: LedgerWriter, event: FrameAcked) -> None:
         acked(self, event)
-        phase, self._update._phase = self._update._phase, MetadataUpdate(0)._phase
+        phase, self._update._phase = self._update._phase, MetadataUpdate(0, RequestIds())._phase
         self._complete()
         self._update._phase = phase
 
@@ -341,7 +342,7 @@ def no_answer_is_taken_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: MetadataUpdate, event: CasAnswered, out: list[Effect]) -> LedgerMetadata | None:
         stored = answered(self, event, out)
-        self._phase = MetadataUpdate(0)._phase
+        self._phase = MetadataUpdate(0, RequestIds())._phase
         return stored
 
     monkeypatch.setattr(MetadataUpdate, "cas_answered", forgetful)
