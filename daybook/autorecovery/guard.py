@@ -6,18 +6,19 @@ was sent before that is harmless, because every commit is a compare-and-set agai
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from daybook.autorecovery.cluster import LeaseLostError
-from daybook.client.driver.run import Startable
 from daybook.core.effects import CasMetadata, ClearLimbo, Effect, RepairFailed, SendFrame
 from daybook.core.events import Event, FrameAcked
+from daybook.core.machine import Machine
 
 
 class Guarded:
     """`machine`, which ends with RepairFailed instead of committing without `may_commit`."""
 
     def __init__(
-        self, machine: Startable, may_commit: Callable[[], bool], on_copied: Callable[[int], None]
+        self, machine: Machine[Any, Effect], may_commit: Callable[[], bool], on_copied: Callable[[int], None]
     ) -> None:
         """`on_copied` is told the bytes of each frame that its target acknowledged."""
         self._machine = machine
@@ -25,6 +26,11 @@ class Guarded:
         self._on_copied = on_copied
         self._in_flight: dict[int, int] = {}
         self._ended = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the machine is done, or was stopped here."""
+        return self._ended or self._machine.is_done
 
     def start(self) -> list[Effect]:
         """The machine's first effects."""

@@ -5,17 +5,25 @@ reason (rule 33). Nothing is committed or settled once the lock may be lost (rul
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from daybook.autorecovery.cluster import Cluster, LeaseLostError
 from daybook.autorecovery.guard import Guarded
 from daybook.autorecovery.listing import BookieListings
 from daybook.autorecovery.settings import AutoRecoverySettings
-from daybook.client.driver.run import Startable, run_to_end
-from daybook.core.effects import Recovered, RecoveryFailed, RepairAbandoned, RepairFailed, RepairFinished
+from daybook.client.driver.run import run_to_end
+from daybook.core.effects import (
+    Effect,
+    Recovered,
+    RecoveryFailed,
+    RepairAbandoned,
+    RepairFailed,
+    RepairFinished,
+)
 from daybook.core.errors import MetadataError, NoSuchLedgerError
 from daybook.core.events import LockLost
 from daybook.core.ids import LedgerId
+from daybook.core.machine import Machine
 from daybook.core.recovery.recovery import LedgerRecovery
 from daybook.core.repair.judgement import RatingPolicy
 from daybook.core.repair.plan import RepairPlan
@@ -133,16 +141,15 @@ class WorkSteps:
         )
         return await self._run(machine, examined, has_lock)
 
-    async def _run(self, machine: Startable, examined: Examined, has_lock: Callable[[], bool]) -> RepairEnded:
+    async def _run(
+        self, machine: Machine[Any, Effect], examined: Examined, has_lock: Callable[[], bool]
+    ) -> RepairEnded:
         ledger_id = examined.metadata.ledger_id
         result = await run_to_end(
             Guarded(machine, has_lock, self._on_copied),
             ledger_id,
             examined.metadata.password_hash,
             self._cluster,
-            lambda effect: isinstance(
-                effect, RepairFinished | RepairFailed | RepairAbandoned | Recovered | RecoveryFailed
-            ),
             current=Versioned(examined.metadata, examined.version),
         )
         assert isinstance(

@@ -73,13 +73,7 @@ async def delete_without_recovery(
             bookies=await surroundings.directory.bookies(),
             now_ms=monotonic_ms(),
         )
-        result = await run_to_end(
-            machine,
-            ledger_id,
-            found.value.password_hash,
-            surroundings,
-            lambda effect: isinstance(effect, DeletionReady | DeletionRefused),
-        )
+        result = await run_to_end(machine, ledger_id, found.value.password_hash, surroundings)
         if isinstance(result, DeletionRefused):
             raise surroundings.channels.troubles.explain(result.error)
         assert isinstance(result, DeletionReady)

@@ -7,15 +7,16 @@ not taken yet bounds what is read ahead.
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Protocol
+from typing import Any, Protocol
 
-from daybook.client.driver.run import Running, Startable, Surroundings
-from daybook.core.effects import Deliver, LacKnown, MetadataKnown, ReadFailed, ReadFinished
+from daybook.client.driver.run import Running, Surroundings
+from daybook.core.effects import Deliver, Effect, LacKnown, MetadataKnown, ReadFailed
 from daybook.core.errors import DaybookError, NoSuchEntryError
 from daybook.core.events import Consumed
 from daybook.core.format.frame import Entry
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.machine import Machine
 from daybook.core.reader.lac import LacReader
 from daybook.core.reader.reader import Rank
 from daybook.core.reader.view import LedgerView
@@ -69,11 +70,8 @@ class Reader:
         with self._running(machine) as running:
             async for effect in running.results():
                 match effect:
-                    case MetadataKnown():
+                    case MetadataKnown() | LacKnown():
                         self._view.learn(effect)
-                    case LacKnown():
-                        self._view.learn(effect)
-                        break
                     case ReadFailed(error):
                         raise self._explained(error)
         return self.last_add_confirmed
@@ -129,8 +127,6 @@ class Reader:
                         running.step(Consumed(sum([len(entry.data) for entry in entries])))
                     case MetadataKnown():
                         self._view.learn(effect)
-                    case ReadFinished():
-                        return
                     case ReadFailed(error):
                         raise self._explained(error)
 
@@ -143,15 +139,13 @@ class Reader:
                 match effect:
                     case MetadataKnown():
                         self._view.learn(effect)
-                    case LacKnown(closed=closed):
+                    case LacKnown():
                         self._view.learn(effect)
                         yield
-                        if closed is not None:
-                            return
                     case ReadFailed(error):
                         raise self._explained(error)
 
-    def _running(self, machine: Startable) -> Running:
+    def _running(self, machine: Machine[Any, Effect]) -> Running:
         return Running(machine, self.id, self.metadata.password_hash, self._surroundings)
 
     def _explained(self, error: DaybookError) -> DaybookError:

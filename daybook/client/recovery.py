@@ -24,9 +24,7 @@ async def recover_ledger(
     machine = LedgerRecovery(
         ledger_id, placement=placement, rng=rng, bookies=surroundings.bookies(), now_ms=monotonic_ms()
     )
-    result = await run_to_end(
-        machine, ledger_id, key, surroundings, lambda effect: isinstance(effect, Recovered | RecoveryFailed)
-    )
+    result = await run_to_end(machine, ledger_id, key, surroundings)
     if isinstance(result, RecoveryFailed):
         raise surroundings.channels.troubles.explain(result.error)
     assert isinstance(result, Recovered)

@@ -53,7 +53,7 @@ log = get_logger(__name__)
 class Machine(Protocol):
     """A state machine of the core."""
 
-    def step(self, event: Event) -> list[Effect]:
+    def step(self, event: Any) -> list[Effect]:
         """Take an event, return what to do."""
 
 

@@ -1,31 +1,25 @@
-"""Runs a machine of the core from its start to its end, and hands over its results as they come."""
+"""Runs a machine of the core from its start to its end, and gives its results as they come."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
-from daybook.client.driver.driver import Machine, MachineDriver
+from daybook.client.driver.driver import MachineDriver
 from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import Effect
 from daybook.core.errors import DaybookError
 from daybook.core.events import BookiesChanged, Event, Tick
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.machine import Machine
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.store import Versioned
 from daybook.runtime.clock import monotonic_ms
 
 TICK_S: Final = 0.05
-
-
-class Startable(Machine, Protocol):
-    """A machine with a beginning and an end."""
-
-    def start(self) -> list[Effect]:
-        """The first effects."""
 
 
 class Surroundings(Protocol):
@@ -44,25 +38,20 @@ class Surroundings(Protocol):
 
 
 class Running:
-    """A machine at work inside a `with` block; leaving it gives up whatever is still under way.
-
-    `tell_bookies`: the machine wants to know which bookies come and go (recovery and repair do).
-    """
+    """A machine at work inside a `with` block; leaving it gives up whatever is still under way."""
 
     def __init__(
         self,
-        machine: Startable,
+        machine: Machine[Any, Effect],
         ledger_id: LedgerId,
         key: str,
         surroundings: Surroundings,
         *,
-        tell_bookies: bool = False,
         current: Versioned[LedgerMetadata] | None = None,
     ) -> None:
         """`current` is the metadata that the machine was made with, if it will change it."""
         self._machine = machine
         self._surroundings = surroundings
-        self._tell_bookies = tell_bookies
         self._results: deque[Effect] = deque()
         self._wake = asyncio.Event()
         self._failure: DaybookError | None = None
@@ -87,17 +76,19 @@ class Running:
         self._wake.set()
 
     def step(self, event: Event) -> None:
-        """Tell the machine something that only its user knows."""
+        """Pass the machine an event that only its user knows of."""
         self._driver.step(event)
 
     async def results(self) -> AsyncIterator[Effect]:
-        """What the machine gives, for as long as it is asked; time passes for it meanwhile."""
+        """What the machine gives, until it is done; time passes for it only while this is awaited."""
         seen = self._surroundings.bookies()
         while True:
             while self._results:
                 yield self._results.popleft()
             if self._failure is not None:
                 raise self._failure
+            if self._machine.is_done:
+                return
             self._wake.clear()
             try:
                 async with asyncio.timeout(TICK_S):
@@ -105,7 +96,7 @@ class Running:
             except TimeoutError:
                 self._driver.step(Tick(monotonic_ms()))
                 bookies = self._surroundings.bookies()
-                if self._tell_bookies and bookies is not seen:
+                if bookies is not seen:
                     seen = bookies
                     self._driver.step(BookiesChanged(bookies))
 
@@ -122,19 +113,17 @@ class Running:
 
 
 async def run_to_end(
-    machine: Startable,
+    machine: Machine[Any, Effect],
     ledger_id: LedgerId,
     key: str,
     surroundings: Surroundings,
-    is_end: Callable[[Effect], bool],
     *,
     current: Versioned[LedgerMetadata] | None = None,
-    on_effect: Callable[[Effect], None] = lambda _: None,
 ) -> Effect:
-    """Run `machine` until an effect `is_end`, and return that; other results go to `on_effect`."""
-    with Running(machine, ledger_id, key, surroundings, tell_bookies=True, current=current) as running:
+    """Run `machine` until it is done, and return its last effect."""
+    result: Effect | None = None
+    with Running(machine, ledger_id, key, surroundings, current=current) as running:
         async for effect in running.results():
-            if is_end(effect):
-                return effect
-            on_effect(effect)
-    raise AssertionError("results never end by themselves")
+            result = effect
+    assert result is not None, "a machine's last effect says what came of it"
+    return result

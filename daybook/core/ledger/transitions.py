@@ -5,8 +5,8 @@ IN_RECOVERY: from then on every compare-and-set of the writer fails (rule 11). I
 decided, and that is final: readers may cache it, and a second recovery returns it as it is. A ledger never goes back, since
 somebody has acted on what it was.
 
-The other fields follow from that. Fragments are appended, or the last one is replaced, and only until the close (rule
-17); repair replaces a bookie of a fragment at any time (rule 32). The writer token is set once (rule 53). What a
+The other fields follow from that. Fragments are appended, or the last one is replaced, and only until the close
+(rule 17); repair replaces a bookie of a fragment at any time (rule 32). The writer token is set once (rule 53). What a
 ledger was created with never changes.
 """
 

@@ -1,18 +1,18 @@
 """Reading: entries first … last of a ledger in order, each once, from whichever replicas give them soonest.
 
 A reader is bounded by what is safe to show: by the end of a closed ledger, or by a LAC that its user has learned
-(lac.py); past the LAC it reads only when told so, and then an entry that a quorum denies ends the read. It keeps several
-pieces (piece.py) in flight, limited in bytes; prefers near replicas; goes to the next one on an error, on damage, on
-"not found" and, after a while, on silence. Before it gives up it reads the metadata again: a writer's ensemble change
-or a repair may have moved the entries. Checksums were verified by the driver; nothing is checked twice, and whole
-answers are delivered as they came.
+(lac.py, tail.py). Past the LAC it reads only when asked to, and then an entry that a quorum reports absent ends the read. It
+keeps several pieces (piece.py) in flight, limited in bytes. It prefers near replicas, and asks the next one after an
+error, damage, "not found" and, after a while, silence. Before it gives up it reads the metadata again: a writer's
+ensemble change or a repair may have moved the entries. The driver has verified the checksums; nothing is checked
+twice, and whole answers are delivered as they came.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from daybook.core.effects import (
     Deliver,
@@ -34,11 +34,12 @@ from daybook.core.errors import (
 )
 from daybook.core.events import (
     BookieFailed,
+    BookiesChanged,
     Consumed,
-    Event,
     MetadataRead,
     MetadataUnreadable,
     ReadAnswered,
+    ReaderEvent,
     Tick,
 )
 from daybook.core.format.frame import FRAME_ENTRIES_MAX
@@ -63,7 +64,7 @@ class ReadPolicy:
     read_ahead_bytes: int = 8 * 1024 * 1024
     """Requested, buffered, or delivered and not yet `Consumed`."""
     entry_bytes_guess: int = 1024
-    """Until the first answer tells how large entries are."""
+    """Until the first answer shows how large entries are."""
     speculate_ms: int = 500
     metadata_retry_ms: int = 500
     metadata_reads_max: int = 5
@@ -93,9 +94,9 @@ class _Request:
 
 
 class LedgerReader:
-    """Reads first … last: `start()` once, then `step(event)`; ends with `ReadFinished` or `ReadFailed`.
+    """Reads first … last; ends with `ReadFinished` or `ReadFailed`.
 
-    `last_add_confirmed` bounds the read of a ledger that is not closed; `unconfirmed` lifts that bound. The user tells
+    `last_add_confirmed` bounds the read of a ledger that is not closed; `unconfirmed` lifts that bound. The user reports
     with `Consumed` what it is done with; until then no more than `read_ahead_bytes` are fetched.
     """
 
@@ -136,8 +137,6 @@ class LedgerReader:
         self._retry = RetryTimer(self.policy.metadata_retry_ms)
         self._failure: DaybookError | None = None
 
-    # The driver's side
-
     def start(self) -> list[Effect]:
         """The first requests, or the refusal of what may not be read."""
         if self.last > self._bound():
@@ -150,17 +149,10 @@ class LedgerReader:
             self._plan()
         return self._take_out()
 
-    def step(self, event: Event) -> list[Effect]:
-        """Take an event; answers to requests that no longer matter are dropped."""
-        if not self.is_done:
-            self._dispatch(event)
-        return self._take_out()
-
-    def _take_out(self) -> list[Effect]:
-        out, self._out = self._out, []
-        return out
-
-    def _dispatch(self, event: Event) -> None:
+    def step(self, event: ReaderEvent) -> list[Effect]:
+        """Take an event; answers to requests that no longer matter are dropped (rule 18)."""
+        if self.is_done:
+            return []
         match event:
             case ReadAnswered():
                 self._answered(event)
@@ -171,11 +163,21 @@ class LedgerReader:
                 self._tick(now_ms)
             case BookieFailed(bookie, code):
                 self._bookie_failed(bookie, code)
-            case MetadataRead() | MetadataUnreadable():
-                self._metadata_answered(event)
+            case MetadataRead(request_id, metadata):
+                if request_id == self._metadata_request:
+                    self._metadata_read(metadata)
+            case MetadataUnreadable(request_id):
+                if request_id == self._metadata_request:
+                    self._metadata_unreadable()
+            case BookiesChanged():
+                pass
             case _:
-                msg = f"a reader has no use for {type(event).__name__}: a driver sent it to the wrong machine"
-                raise AssertionError(msg)
+                assert_never(event)
+        return self._take_out()
+
+    def _take_out(self) -> list[Effect]:
+        out, self._out = self._out, []
+        return out
 
     def _bound(self) -> EntryId:
         """The last entry that may be shown."""
@@ -303,7 +305,7 @@ class LedgerReader:
     # When every replica has been tried
 
     def _exhausted(self, piece: Piece) -> None:
-        """Look at the metadata again before giving up on `piece`, the one that is next in line."""
+        """Read the metadata again before giving up on `piece`, the one that is next in line."""
         if self._metadata_request or self._retry.is_running:
             return
         self._failure = self._why(piece)
@@ -314,25 +316,25 @@ class LedgerReader:
         self._metadata_request = self._ids.next()
         self._out.append(ReadMetadata(self._metadata_request))
 
-    def _metadata_answered(self, event: MetadataRead | MetadataUnreadable) -> None:
-        if event.request_id != self._metadata_request:
-            return
+    def _metadata_unreadable(self) -> None:
         self._metadata_request = 0
-        assert self._failure is not None
-        if isinstance(event, MetadataUnreadable):
-            self._metadata_reads += 1
-            if self._metadata_reads < self.policy.metadata_reads_max:
-                self._retry.start(self._now_ms)
-            else:
-                self._fail(self._failure)
-        elif event.metadata is None:
-            ledger_id = self.metadata.ledger_id
-            self._fail(NoSuchLedgerError(f"ledger {ledger_id} was deleted while it was read"))
+        self._metadata_reads += 1
+        if self._metadata_reads < self.policy.metadata_reads_max:
+            self._retry.start(self._now_ms)
         else:
-            self._start_again(event.metadata, self._failure)
+            assert self._failure is not None
+            self._fail(self._failure)
+
+    def _metadata_read(self, metadata: LedgerMetadata | None) -> None:
+        self._metadata_request = 0
+        if metadata is None:
+            self._fail(NoSuchLedgerError(f"ledger {self.metadata.ledger_id} was deleted while it was read"))
+        else:
+            assert self._failure is not None
+            self._start_again(metadata, self._failure)
 
     def _start_again(self, metadata: LedgerMetadata, failure: DaybookError) -> None:
-        """Go on with the metadata of now, if that can make a difference."""
+        """Continue with the metadata that is stored now, if that can make a difference."""
         moved = metadata.fragment_of(self.next_entry) != self.metadata.fragment_of(self.next_entry)
         if metadata != self.metadata:
             self._out.append(MetadataKnown(metadata))
@@ -358,19 +360,21 @@ class LedgerReader:
         """What the replicas' answers about the entry at the piece's cursor amount to."""
         replicas = write_set(piece.quorum, piece.cursor)
         codes = [piece.reasons.get(position, Code.TIMEOUT) for position in replicas]
-        told = ", ".join(f"{piece.bookies[p]}: {code.name}" for p, code in zip(replicas, codes, strict=True))
-        what = f"entry {piece.cursor} of ledger {self.metadata.ledger_id} cannot be read ({told})"
-        denials = codes.count(Code.NO_SUCH_ENTRY)
+        answers = ", ".join(
+            f"{piece.bookies[p]}: {code.name}" for p, code in zip(replicas, codes, strict=True)
+        )
+        what = f"entry {piece.cursor} of ledger {self.metadata.ledger_id} cannot be read ({answers})"
+        absent = codes.count(Code.NO_SUCH_ENTRY)
         is_confirmed = self.metadata.is_closed or piece.cursor <= self._last_add_confirmed
         if Code.UNAUTHORIZED in codes:
             return UnauthorizedError(f"{what}: check the password")
-        if not is_confirmed and denials >= piece.quorum.coverage:
+        if not is_confirmed and absent >= piece.quorum.coverage:
             return NoSuchEntryError(f"{what}: it was not written, or not yet acknowledged")
         if Code.IO_ERROR in codes:
             return CorruptEntryError(
-                f"{what}: restore a replica from a bookie that is away, or from a backup"
+                f"{what}: restore a replica from a bookie that is unavailable now, or from a backup"
             )
-        if denials == len(codes):
+        if absent == len(codes):
             return CorruptEntryError(f"{what}: every replica has lost it")
         return NotEnoughReplicasError(f"{what}: bring the bookies back, or try again later")
 

@@ -7,8 +7,9 @@ ensemble or a close that one of them meets is known to the next one (rule 59).
 from daybook.core.effects import LacKnown, MetadataKnown
 from daybook.core.ids import EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.core.reader.lac import LacPolicy, LacReader, LacTail, TailPolicy
+from daybook.core.reader.lac import LacPolicy, LacReader
 from daybook.core.reader.reader import LedgerReader, Rank, ReadPolicy
+from daybook.core.reader.tail import LacTail, TailPolicy
 
 
 class LedgerView:

@@ -2,8 +2,10 @@
 
 In reading order:
 
-    recovery    the machine: fence, find the end, write back, close
+    recovery    the machine: mark, fence, replay, close
+    policy      how patiently it works
     fencing     who has fenced, and whether that is enough
+    replay      reads on until an entry is proved absent, and writes back what it finds
     evidence    what the answers of bookies prove about entries that may or may not have been written
     write_back  what was found goes back to all of its write set
     deletion    the machine that comes before a deletion without recovery

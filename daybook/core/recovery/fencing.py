@@ -1,9 +1,11 @@
-"""Fencing one ledger: who has fenced, whether that is enough, and what LAC the fenced bookies vouch for.
+"""Fencing one ledger: who has fenced, whether that is enough, and which LAC the fenced bookies vouch for.
 
-A recovery may go on once no write set has an ack quorum left that the old writer could still use (rule 1, rule 8); it
-waits for nobody beyond that (rule 7). A fence counts from a bookie in limbo too, what that bookie knows does not
+A recovery may continue once no write set has an ack quorum left that the old writer could still use (rule 1, rule 8); it
+waits for nobody beyond that (rule 7). A fence counts from a bookie in limbo too; what that bookie knows does not count
 (rule 29). Where recovery starts follows from the answers and from where the last fragment begins (rule 5, rule 44).
 """
+
+from collections.abc import Mapping
 
 from daybook.core.effects import SendFence
 from daybook.core.errors import Code
@@ -14,39 +16,49 @@ from daybook.core.machine import RequestIds
 from daybook.core.quorum import covers_every_write_set, mask_of
 
 
-class FenceRound:
-    """Fences the last ensemble of `metadata` once: `ask`, then `answer` for every answer until it is decided."""
+class Fencing:
+    """Fences each bookie of the last ensemble of `metadata` once; `fenced` are positions that have fenced before."""
 
-    def __init__(self, metadata: LedgerMetadata) -> None:
-        self.fenced = 0
+    def __init__(self, metadata: LedgerMetadata, ids: RequestIds, fenced: int = 0) -> None:
+        self.fenced = fenced
         """The positions that have fenced, as a bit mask."""
+        self.refusals: dict[BookieId, Code] = {}
+        """Why bookies have not fenced."""
         self._quorum = metadata.quorum
         self._fragment = metadata.last_fragment
+        self._ids = ids
         self._pending: dict[int, int] = {}
         self._lac_answers: list[tuple[EntryId, int]] = []
 
-    def ask(self, ids: RequestIds) -> list[SendFence]:
-        """The requests, one for each position."""
-        asks = [SendFence(bookie, ids.next()) for bookie in self._fragment.bookies]
+    def start(self) -> list[SendFence]:
+        """The requests, one for each position. Who has fenced stays fenced (rule 4), and is asked again all the same."""
+        asks = [SendFence(bookie, self._ids.next()) for bookie in self._fragment.bookies]
         self._pending = {ask.request_id: position for position, ask in enumerate(asks)}
         return asks
 
-    def owed_by(self, bookie: BookieId) -> list[int]:
-        """The requests that `bookie` has not answered."""
-        return [r for r, position in self._pending.items() if self._fragment.bookies[position] == bookie]
-
-    def answer(self, event: FenceAnswered) -> bool:
+    def answered(self, event: FenceAnswered) -> bool:
         """Count an answer; False if nobody waits for it (rule 18)."""
         position = self._pending.pop(event.request_id, None)
         if position is None:
             return False
         if event.code is Code.OK:
             self.fenced |= 1 << position
-            self._hear(event)
+            self._record_lac(event)
+        else:
+            self.refusals[event.bookie] = event.code
         return True
 
-    def _hear(self, event: FenceAnswered) -> None:
-        """Note the LAC of a bookie that can vouch for it."""
+    def bookie_failed(self, bookie: BookieId, code: Code) -> bool:
+        """The requests that `bookie` has not answered have no answer; False if there is none."""
+        unanswered = [
+            r for r, position in self._pending.items() if self._fragment.bookies[position] == bookie
+        ]
+        for request_id in unanswered:
+            self.answered(FenceAnswered(bookie, request_id, code))
+        return bool(unanswered)
+
+    def _record_lac(self, event: FenceAnswered) -> None:
+        """Record the LAC of a bookie that can vouch for it."""
         if not event.limbo:
             self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
 
@@ -67,3 +79,8 @@ class FenceRound:
         """The highest LAC that is known, with the length there; never before the last fragment (rule 5, rule 44)."""
         known = (self._fragment.first_entry - 1, self._fragment.length_before)
         return max([known, *self._lac_answers], key=lambda lac_and_length: lac_and_length[0])
+
+
+def describe_codes(codes: Mapping[BookieId, Code]) -> str:
+    """The codes that bookies answered with, for an error message."""
+    return ", ".join(f"{bookie}: {code.name}" for bookie, code in sorted(codes.items())) or "no answers"

@@ -135,7 +135,7 @@ def deletion_actor(cluster: Cluster) -> Actor:
     def step(event: object) -> Sequence[object]:
         """While it recovers, the recovery's effects are the deletion's; then it reads again."""
         if deletion.recovery is not None:
-            effects: list[object] = list(deletion.recovery.step(event))  # type: ignore[arg-type] # what _perform made
+            effects: list[object] = list(deletion.recovery.step(event))
             if any(not _is_request(effect) for effect in effects):
                 deletion.recovery = None
                 return [ReadMetadata(1)]

@@ -9,7 +9,8 @@ from daybook.core import events as ev
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerState
 from daybook.core.placement.policy import BookieInfo
-from daybook.core.recovery.recovery import LedgerRecovery, RecoveryPolicy
+from daybook.core.recovery.policy import RecoveryPolicy
+from daybook.core.recovery.recovery import LedgerRecovery
 from tests.model.sim.client_process import Activity
 from tests.model.sim.clients import Driver
 from tests.model.sim.metadata_model import LOST, Versioned

@@ -8,8 +8,9 @@ from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.core.reader.lac import LacPolicy, TailPolicy
+from daybook.core.reader.lac import LacPolicy
 from daybook.core.reader.reader import ReadPolicy
+from daybook.core.reader.tail import TailPolicy
 from daybook.core.reader.view import LedgerView
 from tests.model.sim.clients import Driver
 from tests.model.sim.metadata_model import LOST, Versioned

@@ -8,6 +8,7 @@ test takes the effect out of the queue itself.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, Purpose, compose_range
 from daybook.core.effects import CasMetadata, Effect, ReadMetadata, SendFence, SendFrame, SendRead
@@ -21,6 +22,7 @@ from daybook.core.events import (
     FrameFailed,
     MetadataRead,
     ReadAnswered,
+    RecoveryEvent,
 )
 from daybook.core.format.frame import (
     Entry,
@@ -182,7 +184,7 @@ class Cluster:
 
     # Carrying out effects
 
-    def perform(self, effect: Effect, stream: int = RECOVERER) -> list[Event]:
+    def perform(self, effect: Effect, stream: int = RECOVERER) -> list[RecoveryEvent]:
         """Carry `effect` out; the answer, if there is one."""
         if isinstance(effect, (SendFence, SendRead, SendFrame)):
             return self._send(effect, stream)
@@ -192,7 +194,7 @@ class Cluster:
             return [self._cas(effect)]
         return []
 
-    def _send(self, effect: SendFence | SendRead | SendFrame, stream: int) -> list[Event]:
+    def _send(self, effect: SendFence | SendRead | SendFrame, stream: int) -> list[RecoveryEvent]:
         name = effect.bookie
         if name in self.silent:
             self.held.append(effect)
@@ -224,7 +226,7 @@ def readdressed(answer: FenceAnswered | ReadAnswered, request_id: int) -> FenceA
     return replace(answer, request_id=request_id)
 
 
-def failed(effect: SendFence | SendRead | SendFrame, code: Code) -> Event:
+def failed(effect: SendFence | SendRead | SendFrame, code: Code) -> RecoveryEvent:
     """The answer that says nothing."""
     if isinstance(effect, SendFrame):
         return FrameFailed(effect.bookie, effect.send_id, code)
@@ -247,7 +249,7 @@ class Run:
     def __init__(
         self,
         cluster: Cluster,
-        step: Callable[[Event], list[Effect]],
+        step: Callable[[Any], list[Effect]],
         effects: Sequence[Effect],
         stream: int = RECOVERER,
     ) -> None:

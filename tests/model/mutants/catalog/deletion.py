@@ -6,7 +6,7 @@ from daybook.client import deletion
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.recovery.deletion import DeletionFence
-from daybook.core.recovery.fencing import FenceRound
+from daybook.core.recovery.fencing import Fencing
 from tests.model.mutants.registry import mutant
 
 _CORE = "tests/unit/core/recovery/test_deletion.py::"
@@ -21,7 +21,7 @@ _NOT_DRAWN = "its bookies come back after any time, which a person must rule out
 )
 def one_fence_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever answers is fenced, and the others are not asked after."""
-    monkeypatch.setattr(FenceRound, "is_complete", lambda self: bool(self.fenced))
+    monkeypatch.setattr(Fencing, "is_complete", lambda self: bool(self.fenced))
 
 
 @mutant(
@@ -44,7 +44,7 @@ def a_bookie_that_restarts_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that is not registered at this moment counts as lost; its restart ends a second later."""
 
     def is_away(self: DeletionFence, bookie: BookieId) -> bool:
-        return bookie in self._away_since_ms
+        return bookie in self._unregistered_since_ms
 
     monkeypatch.setattr(DeletionFence, "_is_lost", is_away)
 

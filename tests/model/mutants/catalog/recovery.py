@@ -2,16 +2,17 @@
 
 import pytest
 
-from daybook.core.effects import RecoveryFailed
+from daybook.core.effects import Effect, RecoveryFailed
 from daybook.core.errors import Code, RecoveryFailedError
-from daybook.core.events import FenceAnswered, ReadAnswered
+from daybook.core.events import FenceAnswered, ReadAnswered, RecoveryEvent
 from daybook.core.ids import MAX_ID, NO_ENTRY, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import Quorum
-from daybook.core.recovery import recovery, write_back
+from daybook.core.recovery import recovery, replay, write_back
 from daybook.core.recovery.evidence import EvidenceWindow, _Testimony
-from daybook.core.recovery.fencing import FenceRound
+from daybook.core.recovery.fencing import Fencing
 from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.recovery.replay import Replay
 from daybook.core.recovery.write_back import WriteBack
 from tests.model.mutants.catalog.swarms import CLOSES, LOST_DISKS, STRIPED
 from tests.model.mutants.registry import mutant
@@ -29,36 +30,36 @@ _CLOSE = "tests/unit/core/recovery/test_recovery_close.py::"
 def one_ack_quorum_of_fences_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Qf bookies of the whole ensemble count as coverage, instead of Qf of every write set."""
 
-    def is_complete(self: FenceRound) -> bool:
+    def is_complete(self: Fencing) -> bool:
         return self.fenced.bit_count() >= self._quorum.coverage
 
-    monkeypatch.setattr(FenceRound, "is_complete", is_complete)
+    monkeypatch.setattr(Fencing, "is_complete", is_complete)
 
 
 @mutant(rule=1, caught_by=f"{_EVIDENCE}test_rule_01_recovery_goes_on_only_when_no_ack_quorum_is_left")
 def every_bookie_must_be_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coverage asks for the whole ensemble, so that one dead bookie blocks recovery."""
 
-    def is_complete(self: FenceRound) -> bool:
+    def is_complete(self: Fencing) -> bool:
         return self.fenced == (1 << len(self._fragment.bookies)) - 1
 
-    monkeypatch.setattr(FenceRound, "is_complete", is_complete)
+    monkeypatch.setattr(Fencing, "is_complete", is_complete)
 
 
 @mutant(rule=2, caught_by=f"{_EVIDENCE}test_rule_02_recovery_reads_fence")
 def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recovery reads leave the bookie as it is."""
-    monkeypatch.setattr(recovery, "READS_FENCE", False)
+    monkeypatch.setattr(replay, "READS_FENCE", False)
 
 
 @mutant(rule=5, caught_by=f"{_EVIDENCE}test_rule_05_recovery_starts_at_the_last_fragment")
 def recovery_starts_at_the_bookies_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start of the last fragment is ignored."""
 
-    def starting_point(self: FenceRound) -> tuple[EntryId, int]:
+    def starting_point(self: Fencing) -> tuple[EntryId, int]:
         return max([(NO_ENTRY, 0), *self._lac_answers])
 
-    monkeypatch.setattr(FenceRound, "starting_point", starting_point)
+    monkeypatch.setattr(Fencing, "starting_point", starting_point)
 
 
 @mutant(rule=6, caught_by=f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
@@ -84,7 +85,7 @@ def an_error_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=7, caught_by=f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
 def only_the_first_replica_is_asked_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read waits for the bookie that was asked first, however long."""
-    monkeypatch.setattr(LedgerRecovery, "_tick", lambda *_: None)
+    monkeypatch.setattr(Replay, "_tick", lambda *_: None)
 
 
 @mutant(rule=7, caught_by=f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
@@ -111,8 +112,8 @@ def ensemble_changes_never_reach_the_metadata(monkeypatch: pytest.MonkeyPatch) -
     """The close leaves the spares out, so that no one would look for entries there."""
 
     def closed_from(self: LedgerRecovery, metadata: LedgerMetadata) -> LedgerMetadata:
-        assert self._write_back is not None
-        return metadata.closed(self._write_back.recovered_to, self._write_back.length)
+        assert self._replay is not None
+        return metadata.closed(self._replay.write_back.recovered_to, self._replay.write_back.length)
 
     monkeypatch.setattr(LedgerRecovery, "_closed_from", closed_from)
 
@@ -125,14 +126,14 @@ def a_spare_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ensemble change of recovery is written to the metadata before the close."""
     step = LedgerRecovery.step
 
-    def stepped(self: LedgerRecovery, event: object) -> object:
-        before = len(self._write_back.changes) if self._write_back else 0
-        effects = step(self, event)  # type: ignore[arg-type]  # it is an Event
-        if self._write_back and len(self._write_back.changes) > before and self.started_with:
-            change = self._write_back.changes[-1]
+    def stepped(self: LedgerRecovery, event: RecoveryEvent) -> list[Effect]:
+        before = len(self._replay.write_back.changes) if self._replay else 0
+        effects = step(self, event)
+        changes = self._replay.write_back.changes if self._replay else []
+        if len(changes) > before and self.started_with:
+            change = changes[-1]
             named = self.started_with.with_ensemble(change.first_entry, change.length_before, change.bookies)
-            self._cas(named)
-            effects += self._take_out()
+            self._metadata.propose(named, self.version, effects)
         return effects
 
     monkeypatch.setattr(LedgerRecovery, "step", stepped)
@@ -150,7 +151,8 @@ def the_loser_of_a_close_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     recovered = LedgerRecovery._recovered
 
     def only_its_own(self: LedgerRecovery, metadata: LedgerMetadata) -> None:
-        if self._closing is not None and self._closing.last_entry != metadata.last_entry:
+        closing = self.started_with if self.phase is recovery.Phase.CLOSING else None
+        if closing is not None and self._closed_from(closing).last_entry != metadata.last_entry:
             self.phase = recovery.Phase.DONE
             self._out.append(RecoveryFailed(RecoveryFailedError("another end")))
         else:
@@ -193,22 +195,22 @@ def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 def limbo_lacs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The LAC that a bookie in limbo tells counts."""
 
-    def believing(self: FenceRound, event: FenceAnswered) -> None:
+    def believing(self: Fencing, event: FenceAnswered) -> None:
         self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
 
-    monkeypatch.setattr(FenceRound, "_hear", believing)
+    monkeypatch.setattr(Fencing, "_record_lac", believing)
 
 
 @mutant(rule=44, caught_by=f"{_EVIDENCE}test_rule_44_the_length_is_right_where_a_fragment_has_just_begun")
 def the_length_before_a_fragment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """The length comes from the bookies alone, which know none where a fragment has just begun."""
-    starting_point = FenceRound.starting_point
+    starting_point = Fencing.starting_point
 
-    def without_length(self: FenceRound) -> tuple[EntryId, int]:
+    def without_length(self: Fencing) -> tuple[EntryId, int]:
         lac, _ = starting_point(self)
         return lac, max([(NO_ENTRY, 0), *self._lac_answers])[1]
 
-    monkeypatch.setattr(FenceRound, "starting_point", without_length)
+    monkeypatch.setattr(Fencing, "starting_point", without_length)
 
 
 @mutant(
@@ -220,9 +222,8 @@ def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -
     """A close that met a conflict is repeated against the new version, whatever changed."""
 
     def close_again(self: LedgerRecovery, metadata: LedgerMetadata, version: int) -> None:
-        self.version = version
-        assert self._closing is not None
-        self._cas(self._closing)
+        assert self.started_with is not None
+        self._metadata.propose(self._closed_from(self.started_with), version, self._out)
 
     monkeypatch.setattr(LedgerRecovery, "_close_again", close_again)
 

@@ -25,7 +25,7 @@ class Reading(Run):
         self.asked: list[SendRead] = [e for e in self.queue if isinstance(e, SendRead)]
 
     def feed(self, event: object) -> None:
-        effects = self.step(event)  # type: ignore[arg-type]  # it is an Event
+        effects = self.step(event)
         self.asked += [e for e in effects if isinstance(e, SendRead)]
         self.queue.extend(effects)
 

@@ -5,7 +5,8 @@ import random
 from daybook.core.effects import Recovered, RecoveryFailed
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
-from daybook.core.recovery.recovery import LedgerRecovery, RecoveryPolicy
+from daybook.core.recovery.policy import RecoveryPolicy
+from daybook.core.recovery.recovery import LedgerRecovery
 from tests.unit.core.in_order import InOrder
 from tests.unit.core.small_cluster import LEDGER, Cluster, Run
 

@@ -12,7 +12,6 @@ from daybook.core.events import (
     CasAnswered,
     CasOutcome,
     FenceAnswered,
-    FlushRequested,
     MetadataRead,
     MetadataUnreadable,
     Tick,
@@ -194,5 +193,3 @@ def test_metadata_that_changes_or_cannot_be_read_is_read_again() -> None:
     assert isinstance(read, ReadMetadata)
     fences = machine.step(MetadataRead(read.request_id, cas.metadata, 2))
     assert [type(fence) for fence in fences] == [SendFence] * 3, "somebody else marked it meanwhile"
-    with pytest.raises(AssertionError, match="wrong machine"):
-        machine.step(FlushRequested())

@@ -4,10 +4,11 @@ import pytest
 
 from daybook.core.effects import Recovered, SendFence, SendFrame
 from daybook.core.errors import Code
-from daybook.core.events import BookieFailed, BookiesChanged, FenceAnswered, FlushRequested
+from daybook.core.events import BookieFailed, BookiesChanged, FenceAnswered
 from daybook.core.ledger.metadata import LedgerState
 from daybook.core.placement.policy import BookieInfo
-from daybook.core.recovery.recovery import Phase, RecoveryPolicy
+from daybook.core.recovery.policy import RecoveryPolicy
+from daybook.core.recovery.recovery import Phase
 from tests.unit.core.recovery.recovery_kit import recover, recovery_of, run_of
 from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, Run, entry
 
@@ -86,13 +87,6 @@ def test_answers_after_the_end_change_nothing() -> None:
         for event in cluster.perform(effect):
             assert machine.step(event) == []
     assert machine.step(BookieFailed("b1")) == []
-
-
-def test_an_event_of_another_machine_is_refused() -> None:
-    recovery = recovery_of(Cluster())
-    recovery.start()
-    with pytest.raises(AssertionError, match="FlushRequested: a driver sent it to the wrong machine"):
-        recovery.step(FlushRequested())
 
 
 def test_a_late_answer_to_a_fence_changes_nothing() -> None:

@@ -12,7 +12,7 @@ from daybook.core.ledger.metadata import Fragment, LedgerState
 from daybook.core.machine import RequestIds
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import write_set
-from daybook.core.recovery.recovery import RecoveryPolicy
+from daybook.core.recovery.policy import RecoveryPolicy
 from daybook.core.recovery.write_back import Spares, WriteBack
 from tests.unit.core.in_order import InOrder
 from tests.unit.core.recovery.recovery_kit import recover, run_of
