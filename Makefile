@@ -14,7 +14,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer growth sim chaos power-cuts slo coverage mutants fuzz bit-flips explore reliability rules format proto crds images e2e sync uv
+.PHONY: help demo test check bench bench-peer growth sim chaos power-cuts slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -69,6 +69,9 @@ explore: sync ## every order of events of the core within small bounds: BOUNDS=s
 
 reliability: sync ## write docs/reliability.md from the records of runs: RECORDS=file adds the runs of that file first
 	@$(BIN)/python -m tools.reliability $(if $(RECORDS),--records '$(RECORDS)')
+
+diagrams: sync ## write docs/states.md from the tables of transitions in the code
+	@$(BIN)/python -m tools.diagrams
 
 bench: uv ## measure throughput, latency, reads and recovery on this machine: ARGS='--help' lists the options
 	@$(SYNC) --group bench

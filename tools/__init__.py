@@ -5,4 +5,5 @@ slo/          what losses cost, and what each E, Qw, Qa survives: `make slo`
 reliability/  the record of all long runs: `make reliability`
 rule_index/   where each rule of the protocol is kept, in docs/protocol.md: `make rules`
 bit_flips/    every bit of a store and a journal, flipped: `make bit-flips`
+diagrams.py   docs/states.md, from the tables of transitions in the code: `make diagrams`
 """
