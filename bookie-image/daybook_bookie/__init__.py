@@ -2,13 +2,15 @@
 
 In reading order:
 
-    settings, main, process  what it is told, the command, the life of the process
+    settings, main, process  its settings, the command, the life of the process
     bookie                   its parts, put together, started and stopped in the right order
-    service/                 what clients ask: append, attach, fence, read, control calls
-    journal/                 what is written there and synced survives; what is answered was synced there first
-    store/                   the write cache, LMDB, and the order of things between them and the journal
-    identity/                whose directories these are, how old they are, and whether it may start on them
     upkeep/                  deletion, over-replicated entries, scrubbing
-    disk/                    the disk as all of them see it, and how it can fail
+    service/                 what clients ask: append, attach, fence, read, control calls
+    identity/                which bookie this is, and whether it may start on what it finds
+    store/                   the write cache, LMDB, and the order of things between them and the journal
+    journal/                 what is appended there and synced survives a crash; what is answered was synced there first
+    disk/                    the disk as all of them use it, and how it can fail
     metrics, descriptors     its metrics; how many files it may have open
+
+Each of them imports only what is listed below it, and settings and metrics.
 """

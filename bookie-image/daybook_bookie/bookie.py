@@ -111,7 +111,7 @@ class Bookie:
             {"journal": self.storage.journal.has_room, "store": lambda: self.store_thread.has_room},
         )
         self.disk_watch.on_change = self._state_changed
-        self.disk_watch.on_look = self._tell_space
+        self.disk_watch.on_poll = self._tell_space
         self.journal = JournalThread(
             self.storage.journal,
             metrics,
@@ -281,13 +281,13 @@ class Bookie:
         barrier = Barrier([])
         with self.table.lock:
             self.journal.put(barrier)
-        return barrier.wait(timeout_s) is Code.OK and not self.journal.owes
+        return barrier.wait(timeout_s) is Code.OK and not self.journal.has_unstored_refusals
 
     def journal_bytes(self) -> int:
         """What the journal's files take, the next one too if it is made already."""
-        journal, mark = self.storage.journal, self.storage.store.mark
+        journal, checkpoint = self.storage.journal, self.storage.store.checkpoint
         return (
-            journal.written.file_id - mark.file_id + 1 + journal.has_spare
+            journal.written.file_id - checkpoint.file_id + 1 + journal.has_spare
         ) * self.settings.journal_file_bytes
 
     # Streams

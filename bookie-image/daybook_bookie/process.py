@@ -33,8 +33,9 @@ from daybook.runtime.signals import StopEvent, stop_on_signals
 from daybook.runtime.tls import TlsError, TlsFiles, server_credentials
 from daybook_bookie.bookie import Bookie
 from daybook_bookie.descriptors import raise_descriptor_limit
+from daybook_bookie.disk.directory import DirectoryLock
 from daybook_bookie.disk.errors import DiskLostError, ForgottenError
-from daybook_bookie.identity.boot import DirectoryLock, open_storage
+from daybook_bookie.identity.boot import open_storage
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.server import BookieServer

@@ -65,7 +65,7 @@ class Cookie:
     pool_uid: str = ""
 
     def to_json(self) -> bytes:
-        """As it is stored, in ZooKeeper and in each directory."""
+        """As it is stored in ZooKeeper."""
         return json.dumps({"formatVersion": 1, **asdict(self)}, sort_keys=True).encode()
 
     @classmethod

@@ -14,11 +14,18 @@ from typing import Final, NamedTuple
 
 from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import CorruptStoreError, JournalCorruptError, StoreRefusedError
-from daybook_bookie.journal.format import PAGE_BYTES, START
+from daybook_bookie.journal.format import (
+    PAGE_BYTES,
+    START,
+    LedgerIntro,
+    Record,
+    fence_record,
+    frame_record,
+    intro_record,
+)
 from daybook_bookie.journal.journal import Journal
-from daybook_bookie.journal.records import LedgerIntro, Record, fence_record, frame_record, intro_record
 from daybook_bookie.journal.replay import JournalReplay
-from daybook_bookie.store import writing as store_write
+from daybook_bookie.store import flushing
 from daybook_bookie.store.checkpoint import CHECKPOINT
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
@@ -87,7 +94,7 @@ def store_image(directory: Path) -> Image:
                 cache.apply(fence_record(ledger))
                 data = frame(ledger, range(part * count // 3, (part + 1) * count // 3), size=size)
                 cache.add_frame(data, decode_header(data))
-            store_write.flush(store, cache.swap(), START)
+            flushing.flush(store, cache.swap(), START)
     files = {name: (directory / name).read_bytes() for name in (DATA, CHECKPOINT)}
     first: dict[str, int] = {}
     for what, page in used_pages(files[DATA]):

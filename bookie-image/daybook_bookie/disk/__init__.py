@@ -1,10 +1,10 @@
-"""The disk as journal, store and identity see it.
+"""The disk as journal, store and identity use it.
 
 In reading order:
 
-    disk           files and directories, so that every way in which they can fail can be played through
-    private_files  permissions: what a bookie keeps is for its own user
+    disk           files and directories: an interface, so that tests can inject every failure
+    small_files    files that are replaced and read as a whole
+    directory      one process and one user for each directory
     errors         what can go wrong, told apart by what must follow
-    settings       limits and sizes
-    watch          when a bookie stops to take normal writes for want of space
+    watch          when a bookie refuses normal writes for want of space
 """

@@ -1,8 +1,8 @@
-"""The disk as the journal and the checkpoint see it, so that every way it can fail can be played through.
+"""The disk as journal, store and identity use it: an interface, so that tests can inject every failure.
 
-Nothing in the journal touches a file but through this interface: tests put a disk behind it that loses and reorders
-unsynced sectors, tears writes and answers EIO or ENOSPC (rule 23, rule 25, rule 30). Durability is explicit: bytes are durable
-after `fdatasync`, names after `sync_directory`. Names are relative to the disk's one directory.
+The journal uses files through this interface alone: tests put a disk behind it that loses and reorders unsynced sectors,
+tears writes and raises EIO or ENOSPC (rule 23, rule 25, rule 30). Durability is explicit: bytes are durable after
+`fdatasync`, names after `sync_directory`. Names are relative to the disk's one directory.
 """
 
 import errno
@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from daybook_bookie.disk.private_files import FILE_MODE
-
+FILE_MODE: Final = 0o600
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 IOVECS_MAX: Final = 1024
@@ -24,7 +23,7 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
-"""The error numbers that mean that this process, or the machine, has no file descriptor left: no fault of the disk either."""
+"""The error numbers that mean that this process, or the machine, has no file descriptor left: no disk failure either."""
 
 _NONE: Final = -1
 T = TypeVar("T")
@@ -43,7 +42,7 @@ class DiskFile(Protocol):
         """Up to `size_bytes` from `offset`; fewer only at the end of the file."""
 
     def written_ranges(self, offset: int) -> list[tuple[int, int]]:
-        """The ranges (begin, end) from `offset` on that may have been written; all the rest reads as zeros."""
+        """The ranges (begin, end) from `offset` on that may have been written; everything else reads as zeros."""
 
     def preallocate(self, size_bytes: int) -> None:
         """Reserve the space, so that later writes within it cannot fail for lack of it; it reads as zeros."""
@@ -74,7 +73,7 @@ class Disk(Protocol):
         """Make names durable."""
 
     def free_bytes(self) -> int:
-        """What the file system has left for us."""
+        """What the file system has left for this process."""
 
 
 class _RealFile:
@@ -140,8 +139,9 @@ class _RealFile:
 class RealDisk:
     """A directory of the file system; it must exist.
 
-    It stays open, and so does one descriptor in reserve: a process that has none left can open one file more, and whose
-    file is closed next fills the reserve again. So a journal that closes a file for each that it opens goes on for ever.
+    It stays open, and so does one descriptor in reserve: a process that has no descriptor left can open one more file, and
+    the next file that is closed fills the reserve again. So a journal that closes a file for each one that it opens can
+    continue without end.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -175,7 +175,7 @@ class RealDisk:
         return call()
 
     def _lend(self) -> bool:
-        """Let the reserve go; False if it has gone."""
+        """Close the reserve, so that its descriptor is free; False if it is lent already."""
         with self._lending:
             lent, self._reserve = self._reserve, _NONE
             if lent != _NONE:
@@ -183,7 +183,7 @@ class RealDisk:
             return lent != _NONE
 
     def _close(self, descriptor: int) -> None:
-        """Close a file; its descriptor becomes the reserve in one step if that was lent, or another thread had it first."""
+        """Close a file. If the reserve is lent, the descriptor becomes the reserve in one step: no thread gets it between."""
         with self._lending:
             if self._reserve == _NONE:
                 self._reserve = os.dup2(self._descriptor, descriptor, inheritable=False)
@@ -208,10 +208,10 @@ PROBE: Final = "room.tmp"
 
 
 def has_room(disk: Disk, size_bytes: int) -> bool:
-    """Whether the file system gives so many bytes: takes them, in a file without a name, and lets them go.
+    """Whether the file system has room for so many bytes: allocates them, in an unnamed file, and frees them.
 
-    What its figures do not show, a quota for one, shows here. The name goes first, so that whoever is killed meanwhile
-    leaves nothing behind. Raises OSError for whatever fails for another reason than a full disk.
+    That also finds limits which its figures do not show, like a quota. The name is removed first, so that a process that
+    is killed meanwhile leaves nothing behind. Raises OSError for any failure but a full disk.
     """
     try:
         if PROBE in disk.names():
@@ -229,18 +229,3 @@ def has_room(disk: Disk, size_bytes: int) -> bool:
             raise
         return False
     return True
-
-
-def write_durably(disk: Disk, name: str, data: Buffer) -> None:
-    """Put a small file in place in one step: written aside, synced, renamed, the directory synced."""
-    aside = f"{name}.tmp"
-    if aside in disk.names():
-        disk.unlink(aside)
-    file = disk.open(aside, create=True)
-    try:
-        file.pwritev([data], 0)
-        file.fdatasync()
-    finally:
-        file.close()
-    disk.rename(aside, name)
-    disk.sync_directory()

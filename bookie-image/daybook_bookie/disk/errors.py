@@ -1,8 +1,8 @@
 """What can go wrong with a bookie's storage, told apart by what must follow.
 
 A full disk makes the bookie read-only (rule 30). A write that the disk refused for any other reason stops it, because
-after a failed fsync nobody knows what is durable, and replay decides (rule 23). Damage is refused or an I/O error, never
-"not found" (rule 25, rule 26).
+after a failed fsync nobody knows what is durable, and the replay decides (rule 23). Damage is refused or an I/O error,
+never "not found" (rule 25, rule 26).
 """
 
 from daybook.core.errors import DaybookError
@@ -31,9 +31,16 @@ class CorruptStoreError(StorageError):
 class StoreRefusedError(StorageError):
     """The store as a whole cannot be trusted (a damaged root, an older state): the bookie must not start on it."""
 
+    def __init__(self, what: str) -> None:
+        """`what` was found; the message adds what to do."""
+        super().__init__(
+            f"{what}: the store cannot be trusted, and starting on it could hide acknowledged entries; replace the bookie "
+            "(`daybook bookie replace`), so that its entries are copied from other replicas"
+        )
+
 
 class StoreNotOpenedError(StorageError):
-    """The store could not be opened for a reason that says nothing about what is in it: rights, memory, descriptors."""
+    """The store could not be opened for a reason that proves nothing about its content: rights, memory, descriptors."""
 
 
 class CookieError(StorageError):
@@ -41,7 +48,7 @@ class CookieError(StorageError):
 
 
 class DiskLostError(CookieError):
-    """ZooKeeper has the bookie's cookie, its directories are all empty: the disks are new, or none is mounted (rule 29)."""
+    """ZooKeeper has the bookie's cookie, all its directories are empty: the disks are new or not mounted (rule 29)."""
 
 
 class ForgottenError(CookieError):

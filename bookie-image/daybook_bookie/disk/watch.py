@@ -1,12 +1,12 @@
-"""When a bookie stops to take normal writes for want of space, and when it starts again (rule 30).
+"""When a bookie refuses normal writes for want of space, and when it accepts them again (rule 30).
 
 Three thresholds with hysteresis: from `full` on the bookie is read-only, below `low_water` it is writable again, and
-between `full` and `reserve` recovery and repair may still write, since they are what will make space elsewhere useful.
-Deletions and fences are never refused. Space counts what a store keeps for itself (its file never shrinks), or
-read-only would never end.
+between `full` and `reserve` recovery and repair may still write, since without them space elsewhere is of no use.
+Deletions and fences are never refused. Pages that the store can reuse count as free (its file never shrinks), or the
+bookie would stay read-only for ever.
 
-A disk that refused a write is another matter than one that is full by its figures: a quota, say, need not show in them.
-It takes no normal writes until room is proved by taking it, which no figure can do; see `Trial`.
+A disk that refused a write is not the same as a disk that is full by its figures, which need not show a quota, for
+example. It accepts no normal writes until an allocation has proved that there is room; see `Trial`.
 """
 
 import threading
@@ -20,8 +20,8 @@ from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
 
-TRIAL_LOOKS_MAX: Final = 64
-"""A refused disk is tried at least every so many looks; one that took writes for so long begins anew."""
+TRIAL_POLLS_MAX: Final = 64
+"""A refused disk is tried at least every so many polls; after so many polls without a refusal the wait is short again."""
 
 
 class SpaceState(Enum):
@@ -39,7 +39,7 @@ class Usage(NamedTuple):
     capacity_bytes: int
     free_bytes: int
     capped_by: str = ""
-    """The setting that ends it before the disk does, if one does."""
+    """The setting that is a lower limit than the disk, if there is one."""
 
     @property
     def ratio(self) -> float:
@@ -71,62 +71,62 @@ def next_state(state: SpaceState, ratio: float, limits: SpaceLimits) -> SpaceSta
 
 
 def _may_become_writable(ratio: float, limits: SpaceLimits) -> bool:
-    """Hysteresis: at the edge a bookie would otherwise come and go with every deletion."""
+    """Hysteresis: without it a bookie near the limit would change its state with every deletion."""
     return ratio < limits.low_water
 
 
 class Trial:
-    """When a directory that refused a write is tried again: after twice as many looks each time.
+    """When a directory that refused a write is tried again: after twice as many polls each time.
 
-    At once, however, if it shows more room than at the last trial. The wait grows with every trial, also with those that
-    find room: a disk that has room for one file and no more would else come and go with every file.
+    It is tried at once, however, if its figures show more room than at the last trial. The wait also grows with trials that
+    find room: with room for a single file the bookie would otherwise change its state with every file.
     """
 
     def __init__(self, has_room: Callable[[], bool]) -> None:
-        """`has_room` takes the room that the next write needs, or fails to; it may raise OSError."""
+        """`has_room` tries to allocate what the next write needs; it may raise OSError."""
         self.has_room = has_room
         self.is_refused = False
         self.refusals = 0
         """How many writes were refused."""
         self._free_bytes = 0
-        self._wait_looks = 1
-        self._looks = 0
+        self._wait_polls = 1
+        self._polls = 0
 
     def refuse(self, free_bytes: int) -> None:
-        """A write was refused when so much was free by the figures."""
+        """A write was refused when `free_bytes` were free by the figures."""
         self.refusals += 1
         if not self.is_refused:
             self.is_refused = True
-            self._free_bytes, self._looks = free_bytes, 0
+            self._free_bytes, self._polls = free_bytes, 0
 
     def is_due(self, free_bytes: int) -> bool:
-        """Count a look; whether it is time to try."""
-        self._looks += 1
+        """Count a poll; whether it is time to try."""
+        self._polls += 1
         if self.is_refused:
-            return self._looks >= self._wait_looks or free_bytes > self._free_bytes
-        if self._looks >= TRIAL_LOOKS_MAX:
-            self._wait_looks = 1
+            return self._polls >= self._wait_polls or free_bytes > self._free_bytes
+        if self._polls >= TRIAL_POLLS_MAX:
+            self._wait_polls = 1
         return False
 
     def tried(self, free_bytes: int, *, found_room: bool) -> None:
-        """What came of it."""
+        """Record the outcome of a trial."""
         self.is_refused = not found_room
-        self._wait_looks = min(2 * self._wait_looks, TRIAL_LOOKS_MAX)
-        self._free_bytes, self._looks = free_bytes, 0
+        self._wait_polls = min(2 * self._wait_polls, TRIAL_POLLS_MAX)
+        self._free_bytes, self._polls = free_bytes, 0
 
 
 class DiskWatch:
-    """Looks at the space now and then; `state` is what the fullest directory allows."""
+    """Polls the space; `state` is what the fullest directory allows."""
 
     def __init__(
         self,
-        look: Callable[[], list[Usage]],
+        usages: Callable[[], list[Usage]],
         limits: SpaceLimits,
         interval_ms: int,
         has_room: Mapping[str, Callable[[], bool]] = MappingProxyType({}),
     ) -> None:
-        """Look once, at once: a full disk boots read-only. `has_room`: by directory, see `Trial`."""
-        self._look = look
+        """Poll once, at once: a bookie with a full disk starts read-only. `has_room`: by directory, see `Trial`."""
+        self._measure = usages
         self._limits = limits
         self._interval_s = interval_ms / 1000
         self._wake = threading.Event()
@@ -139,25 +139,25 @@ class DiskWatch:
         self.usages: list[Usage] = []
         self.on_change: Callable[[], None] = lambda: None
         """Called when the state changed."""
-        self.on_look: Callable[[], None] = lambda: None
-        """Called after every look of the thread."""
+        self.on_poll: Callable[[], None] = lambda: None
+        """Called after every poll of the thread."""
         self.check()
 
     @property
     def fullest(self) -> Usage:
-        """The directory that decides."""
+        """The directory that decides the state."""
         return max(self.usages, key=lambda usage: usage.ratio)
 
     @property
     def refused(self) -> list[str]:
-        """The directories that refused a write, and have not proved since that they have room."""
+        """The directories that refused a write and where no trial has found room since."""
         return [name for name, trial in self._trials.items() if trial.is_refused]
 
     def check(self) -> SpaceState:
-        """Look now, try what is to be tried; the new state."""
+        """Poll now and carry out the trials that are due; the new state."""
         self._try_refused()
         with self._lock:
-            self.usages = self._look()
+            self.usages = self._measure()
             fullest = self.fullest
             before, self.state = self.state, next_state(self.state, fullest.ratio, self._limits)
             if self.refused:
@@ -173,7 +173,7 @@ class DiskWatch:
         return now
 
     def refuse_writes(self, name: str) -> None:
-        """A directory's disk itself said that it is full: read-only until it has proved that there is room."""
+        """A write to the directory met a full disk: read-only until a trial finds room."""
         with self._lock:
             self._trials[name].refuse(self._free_bytes()[name])
             before, self.state = self.state, max(self.state, SpaceState.READ_ONLY, key=_severity)
@@ -183,7 +183,7 @@ class DiskWatch:
             self.on_change()
 
     def _try_refused(self) -> None:
-        """Let those that refused show that they have room; without the lock, since a slow disk must hold up no refusal."""
+        """Try the directories that refused a write, without the lock, since a slow disk must not delay a refusal."""
         with self._lock:
             free = self._free_bytes()
             due = {
@@ -196,26 +196,26 @@ class DiskWatch:
             with self._lock:
                 trial = self._trials[name]
                 trial.tried(free[name], found_room=found_room and trial.refusals == refusals)
-            _LOG.info("a full disk was tried", name=name, found_room=found_room)
+            _LOG.info("tried to allocate space on a full disk", name=name, found_room=found_room)
 
     def _has_room(self, name: str) -> bool:
-        """Whether the directory takes what the next write needs; what fails otherwise proves nothing."""
+        """Whether the directory has room for what the next write needs; any other failure proves nothing."""
         try:
             return self._trials[name].has_room()
         except OSError as error:
-            _LOG.warning("a full disk could not be tried", name=name, reason=str(error))
+            _LOG.warning("could not try to allocate space on a full disk", name=name, reason=str(error))
             return False
 
     def _free_bytes(self) -> dict[str, int]:
-        return {usage.name: usage.free_bytes for usage in self._look()}
+        return {usage.name: usage.free_bytes for usage in self._measure()}
 
     def start(self) -> None:
-        """Go on looking, in a thread."""
+        """Poll in a thread from now on."""
         self._thread = threading.Thread(target=self._run, name="disk-watch", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         self._closing = True
         self._wake.set()
         if self._thread is not None:
@@ -226,15 +226,15 @@ class DiskWatch:
             self._wake.wait(self._interval_s)
             self._wake.clear()
             if not self._closing:
-                self._check_again()
+                self._poll()
 
-    def _check_again(self) -> None:
-        """One look of the thread; what fails is tried again at the next, since nobody else would look."""
+    def _poll(self) -> None:
+        """One poll of the thread. It survives any error, since nothing else would poll again."""
         try:
             self.check()
-            self.on_look()
-        except Exception:  # noqa: BLE001 - whatever it is, the next look tries again
-            _LOG.exception("the space could not be looked at")
+            self.on_poll()
+        except Exception:  # noqa: BLE001 - whatever it is, the next poll tries again
+            _LOG.exception("the space could not be polled")
 
 
 def _severity(state: SpaceState) -> int:

@@ -3,9 +3,9 @@
 In reading order:
 
     boot           from directories and ZooKeeper to storage that may be served
-    cookies        who a directory belongs to
-    epoch          the age of its disks
+    cookies        which bookie a directory belongs to
+    epoch          the epoch of its disks
     rollback       the guard against a ZooKeeper that went back in time
-    kept_mode      that an administrator made it read-only
+    kept_mode      the read-only mode that an administrator set
     metadata_link  the metadata store, for a process made of threads
 """

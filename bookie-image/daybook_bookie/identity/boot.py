@@ -1,22 +1,20 @@
 """From directories and ZooKeeper to storage that may be served: cookies first, everything else after.
 
-Rule 29 in its order. A normal start needs every cookie to be there and of one incarnation. A first start or an
-authorised replacement says durably what it is about, creates journal and store, marks every ledger whose metadata names
-the bookie as limbo, durably, and only then stamps directories and ZooKeeper; killed anywhere, it is begun again. All that
-while the process holds the claim of the bookie's id, without a break (rule 57): an old process that is cut off and lives
-takes no ledger's first frame after the ledgers were listed.
+Rule 29 in its order. A normal start needs every cookie, all of one incarnation. A first start or an authorised replacement
+durably records what it is going to do, creates journal and store, marks every ledger whose metadata names the bookie as
+limbo, durably, and only then stamps directories and ZooKeeper; if it is killed anywhere, the next start begins again. All
+that time the process holds the claim of the bookie's id without a break (rule 57): an old process that is disconnected and
+still runs accepts no first frame of a ledger after the ledgers were listed.
 """
 
-import fcntl
 import os
 import secrets
 import uuid
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from daybook.core.ids import LedgerId
-from daybook.metadata import bookies as metadata_bookies
+from daybook.metadata.bookies import Cookie
 from daybook.metadata.instance import read_instance
 from daybook.metadata.store.store import (
     BadVersionError,
@@ -28,58 +26,28 @@ from daybook.metadata.store.store import (
 from daybook.runtime.logs import get_logger
 from daybook_bookie.disk.disk import Disk, RealDisk
 from daybook_bookie.disk.errors import CookieError
-from daybook_bookie.disk.private_files import DIRECTORY_MODE, make_private
-from daybook_bookie.disk.settings import StorageSettings, map_bytes_for
 from daybook_bookie.identity.cookies import (
-    Cookie,
+    ROLES,
     Found,
     Start,
     begin_creation,
     check_cookies,
     finish_creation,
-    look,
+    inspect,
     write_cookie,
 )
 from daybook_bookie.identity.epoch import DiskEpoch
 from daybook_bookie.identity.kept_mode import KeptMode
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.identity.rollback import forget_roll_back
-from daybook_bookie.journal.records import NONCE_BYTES, limbo_record
-from daybook_bookie.settings import BookieSettings
+from daybook_bookie.journal.format import NONCE_BYTES, limbo_record
+from daybook_bookie.settings import BookieSettings, StorageSettings, map_bytes_for
 from daybook_bookie.store.storage import Storage
 
 _LOG: Final = get_logger(__name__)
 _MARKS_AT_ONCE: Final = 10_000
-
-
-class DirectoryLock:
-    """Keeps a second process of the same bookie out of its directories; ends with the process."""
-
-    def __init__(self, *directories: Path) -> None:
-        """Make the directories if they are missing, and lock them. Raises CookieError if another process holds one."""
-        self._descriptors: list[int] = []
-        for directory in dict.fromkeys(directories):
-            try:
-                directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-                descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except OSError as error:
-                self.close()
-                msg = f"{directory} cannot be used as a directory ({error.strerror}): check the path and its owner"
-                raise CookieError(msg) from error
-            self._descriptors.append(descriptor)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                self.close()
-                msg = f"another process uses {directory}: does this bookie run already? Stop it first"
-                raise CookieError(msg) from error
-            make_private(directory)
-
-    def close(self) -> None:
-        """Let others in."""
-        for descriptor in self._descriptors:
-            os.close(descriptor)
-        self._descriptors.clear()
+_CLAIM_LOST: Final = (SessionExpiredError, NoNodeError, BadVersionError, NodeExistsError)
+"""What a write in ZooKeeper raises that another process got ahead of."""
 
 
 def open_storage(settings: BookieSettings, link: MetadataLink) -> Storage:
@@ -91,14 +59,14 @@ def open_storage(settings: BookieSettings, link: MetadataLink) -> Storage:
 
 
 class _Judged(NamedTuple):
-    """How a bookie may start, and what of the metadata says so."""
+    """How a bookie may start, and the metadata that decided it."""
 
     start: Start
-    registered: Versioned[metadata_bookies.Cookie] | None
-    leave: Versioned[bytes] | None
-    """The authorisation of a replacement."""
+    registered: Versioned[Cookie] | None
+    authorisation: Versioned[bytes] | None
+    """Of a replacement."""
     ledgers: list[LedgerId]
-    """Those that name the bookie; nobody asks for them where all cookies are of one incarnation."""
+    """Those that name the bookie; not read if all cookies are of one incarnation."""
 
 
 class _Boot:
@@ -112,7 +80,7 @@ class _Boot:
             "store": RealDisk(settings.store_dir),
         }
         instance = link.run(read_instance(link.store, link.layout))
-        self._identity = Cookie(settings.bookie_id, instance.instance_id, settings.owner_uid)
+        self._identity = Cookie(settings.bookie_id, instance.instance_id, "", ROLES, settings.owner_uid)
 
     def open(self) -> Storage:
         judged = self._judge()
@@ -123,29 +91,31 @@ class _Boot:
         self._link.claim.incarnation = judged.registered.value.incarnation
         storage = self._open_disks(new=False)
         self._finish()
-        return self._aged(storage)
+        return self._begin_epoch(storage)
 
     def _judge(self) -> _Judged:
-        """How the bookie may start, as things are now. Raises CookieError."""
+        """How the bookie may start, as of now. Raises CookieError."""
         link, bookie_id = self._link, self._settings.bookie_id
-        found = {role: look(disk, self._where(role)) for role, disk in self._disks.items()}
+        found = {role: inspect(disk, self._where(role)) for role, disk in self._disks.items()}
         link.run(link.store.sync(link.layout.root))
         node = link.run(link.bookies.cookie(bookie_id))
-        registered = None if node is None else _as_in_directories(node.value)
-        leave = link.run(link.bookies.valid_replacement(bookie_id, at_ms=link.run(link.claim.taken_at_ms())))
+        registered = None if node is None else node.value
+        authorisation = link.run(
+            link.bookies.valid_replacement(bookie_id, at_ms=link.run(link.claim.taken_at_ms()))
+        )
         is_one = self._is_one_incarnation(found, registered)
         ledgers = [] if is_one else link.ledgers_of(bookie_id)
         start = check_cookies(
             self._identity,
             {role: _without_incarnation(each) for role, each in found.items()},
             None if registered is None else replace(registered, incarnation=""),
-            authorised_replacement=leave is not None,
+            authorised_replacement=authorisation is not None,
             named_by_ledgers=bool(ledgers),
         )
         if start is Start.NORMAL and not is_one:
-            self._refuse_unless_replacing(found, authorised=leave is not None)
+            self._refuse_unless_replacing(found, authorised=authorisation is not None)
             start = Start.REPLACEMENT
-        return _Judged(start, node, leave, ledgers)
+        return _Judged(start, node, authorisation, ledgers)
 
     def _where(self, role: str) -> str:
         return str(getattr(self._settings, f"{role}_dir"))
@@ -155,7 +125,7 @@ class _Boot:
         return None not in cookies and len({cookie.incarnation for cookie in cookies if cookie}) == 1
 
     def _refuse_unless_replacing(self, found: dict[str, Found], *, authorised: bool) -> None:
-        """Stamped directories that ZooKeeper does not know yet: a replacement that was killed just before its end."""
+        """Stamped directories whose cookie ZooKeeper does not have yet: a replacement that was killed at its end."""
         if authorised and all(each.creating is not None for each in found.values()):
             return
         msg = (
@@ -182,7 +152,7 @@ class _Boot:
         cookie = replace(self._identity, incarnation=uuid.uuid4().hex)
         for disk in self._disks.values():
             begin_creation(disk, cookie)
-        KeptMode(self._disks["store"]).keep("")  # a new life: what the old one was told ended with it
+        KeptMode(self._disks["store"]).keep("")  # the modes of the previous life ended with it
         forget_roll_back(self._disks["store"])
         storage = self._open_disks(new=True)
         try:
@@ -195,16 +165,16 @@ class _Boot:
         except BaseException:
             storage.close()
             raise
-        return self._aged(storage)
+        return self._begin_epoch(storage)
 
-    def _aged(self, storage: Storage) -> Storage:
-        """Begin another epoch of the disks; ones that went back in time vouch for nothing (rule 58)."""
+    def _begin_epoch(self, storage: Storage) -> Storage:
+        """Begin the disks' next epoch; after disks that went back in time the bookie vouches for nothing (rule 58)."""
         link = self._link
         try:
             disks = DiskEpoch(self._disks, link.claim.incarnation)
             in_zookeeper = link.run(link.claim.disks.look(link.claim.incarnation))
             if disks.age.is_behind(in_zookeeper):
-                self._went_back(storage, disks)
+                self._restart_epoch(storage, disks)
             else:
                 link.claim.disks.epoch = disks.step()
         except BaseException:
@@ -213,8 +183,8 @@ class _Boot:
         link.disk_epoch = disks
         return storage
 
-    def _went_back(self, storage: Storage, disks: DiskEpoch) -> None:
-        """As after a lost disk, and under one claim as then; only what is there still may be read."""
+    def _restart_epoch(self, storage: Storage, disks: DiskEpoch) -> None:
+        """Limbo as after a lost disk, and under one claim as then; but what the disks still hold may be read."""
         link, age = self._link, disks.age
         while True:
             link.take_claim()
@@ -230,26 +200,26 @@ class _Boot:
             disks.write(link.claim.disks.epoch)
             try:
                 link.run(link.claim.commit_epoch())
-            except (SessionExpiredError, NoNodeError, BadVersionError, NodeExistsError) as error:
+            except _CLAIM_LOST as error:
                 _LOG.warning("the claim was lost: the ledgers are listed again", reason=str(error))
             else:
                 return
 
     def _is_stamped(self, storage: Storage, cookie: Cookie, judged: _Judged) -> bool:
-        """Mark limbo, then stamp directories and ZooKeeper; False if the claim was not held all the while."""
+        """Mark limbo, then stamp directories and ZooKeeper; False if the claim was lost meanwhile."""
         if judged.start is Start.REPLACEMENT:
             self._mark_limbo(storage, judged.ledgers)
         for disk in self._disks.values():
             write_cookie(disk, cookie)
         try:
             self._stamp(cookie, judged)
-        except (SessionExpiredError, NoNodeError, BadVersionError, NodeExistsError) as error:
+        except _CLAIM_LOST as error:
             _LOG.warning("the cookie was not stamped", reason=str(error))
             return False
         return True
 
     def _mark_limbo(self, storage: Storage, ledgers: list[LedgerId]) -> None:
-        """Before cookies are stamped, durably: what this bookie may have lost, it must never deny (rule 29)."""
+        """Before cookies are stamped, durably: the bookie must not report absent what it may have lost (rule 29)."""
         for begin in range(0, len(ledgers), _MARKS_AT_ONCE):
             part = ledgers[begin : begin + _MARKS_AT_ONCE]
             marks = [limbo_record(ledger_id, secrets.token_bytes(NONCE_BYTES)) for ledger_id in part]
@@ -259,19 +229,12 @@ class _Boot:
 
     def _stamp(self, cookie: Cookie, judged: _Judged) -> None:
         link = self._link
-        stamp = metadata_bookies.Cookie(
-            cookie.bookie_id, cookie.instance_id, cookie.incarnation, cookie.layout, cookie.pool_uid
-        )
-        link.run(link.claim.commit(link.bookies.stamping(stamp, over=judged.registered, leave=judged.leave)))
+        stamping = link.bookies.stamping(cookie, over=judged.registered, leave=judged.authorisation)
+        link.run(link.claim.commit(stamping))
 
     def _finish(self) -> None:
         for disk in self._disks.values():
             finish_creation(disk)
-
-
-def _as_in_directories(known: metadata_bookies.Cookie) -> Cookie:
-    """The cookie in ZooKeeper as the directories spell it."""
-    return Cookie(known.bookie, known.instance_id, known.pool_uid, known.directories, known.incarnation)
 
 
 def _without_incarnation(found: Found) -> Found:

@@ -1,95 +1,88 @@
-"""Who a directory belongs to, and whether a bookie may start on what it finds (rule 29).
+"""Which bookie a directory belongs to, and whether a bookie may start on what it finds (rule 29).
 
-A bookie that starts on an empty or a foreign directory would answer "not found" for entries that it acknowledged, and
-a recovery would believe it. So each directory carries a cookie, ZooKeeper carries the same one, and anything that does
-not match refuses to start, unless a replacement was authorised; then the bookie goes on in limbo for every ledger whose
-metadata names it, and stamps its cookies only after the marks are durable.
+A bookie that starts on an empty or a foreign directory would answer "not found" for entries that it acknowledged, and a
+recovery would believe it. So each directory has a cookie, ZooKeeper has the same cookie, and the bookie refuses to start
+if anything differs, unless a replacement was authorised; then the bookie starts in limbo for every ledger whose metadata
+names it, and stamps its cookies only after the limbo marks are durable.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Final, NamedTuple
-from zlib import crc32
+from typing import Any, Final, NamedTuple
 
-from daybook_bookie.disk.disk import Disk, write_durably
+from daybook.metadata.bookies import Cookie
+from daybook_bookie.disk.disk import Disk
 from daybook_bookie.disk.errors import CookieError, DiskLostError, ForgottenError
+from daybook_bookie.disk.small_files import (
+    read_whole,
+    remove_durably,
+    with_checksum,
+    without_checksum,
+    write_durably,
+)
 
 COOKIE: Final = "cookie"
 _CREATING: Final = "cookie.new"
 _VERSION: Final = 1
-_SIZE_MAX: Final = 64 * 1024
 _HARMLESS: Final = frozenset({"lost+found", "cookie.tmp", "cookie.new.tmp"})
+ROLES: Final = ("journal", "store")
+"""A bookie's directories: one more or one less is another bookie."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cookie:
-    """A bookie's identity, the same in every directory and in ZooKeeper."""
+def _fields(cookie: Cookie) -> dict[str, Any]:
+    """The cookie's fields by their names in a directory's file."""
+    return {
+        "bookie_id": cookie.bookie,
+        "instance_id": cookie.instance_id,
+        "pool_uid": cookie.pool_uid,
+        "layout": cookie.directories,
+        "incarnation": cookie.incarnation,
+    }
 
-    bookie_id: str
-    instance_id: str
-    """The cluster, from /instance in ZooKeeper."""
-    pool_uid: str
-    """The UID of the pool that owns the bookie; empty outside Kubernetes."""
-    layout: tuple[str, ...] = ("journal", "store")
-    """The roles of its directories: one more or one less is another bookie."""
-    incarnation: str = ""
-    """Drawn anew whenever cookies are stamped, so that a directory from before a replacement never fits again."""
 
-    def to_bytes(self) -> bytes:
-        """One line of JSON and one with its checksum."""
-        text = json.dumps({"version": _VERSION, **asdict(self)}, sort_keys=True).encode()
-        return text + b"\n" + f"crc32 {crc32(text):08x}\n".encode()
+def pack_cookie(cookie: Cookie) -> bytes:
+    """The cookie as a directory holds it: one line of JSON and one line with its checksum."""
+    return with_checksum({"version": _VERSION, **_fields(cookie)})
 
 
 def parse_cookie(data: bytes, where: str) -> Cookie:
-    """Read what `to_bytes` wrote; raises CookieError, naming `where`."""
-    text, _, rest = data.partition(b"\n")
-    if rest != f"crc32 {crc32(text):08x}\n".encode():
+    """Read what `pack_cookie` wrote; raises CookieError, naming `where`."""
+    text = without_checksum(data)
+    if text is None:
         msg = f"the cookie in {where} is damaged: restore it from another directory of this bookie, or replace the bookie"
         raise CookieError(msg)
     try:
         fields = json.loads(text)
         version = fields.pop("version")
         if version == _VERSION:
-            return Cookie(**{**fields, "layout": tuple(fields["layout"])})
+            return Cookie(bookie=fields.pop("bookie_id"), directories=tuple(fields.pop("layout")), **fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        msg = f"the cookie in {where} is none of ours ({type(error).__name__}): mount the right directory, or replace the bookie"
+        msg = (
+            f"the cookie in {where} is no cookie of a bookie ({type(error).__name__}): mount the right directory, or "
+            "replace the bookie"
+        )
         raise CookieError(msg) from error
     msg = f"the cookie in {where} has another version than {_VERSION}: upgrade the bookie"
     raise CookieError(msg)
 
 
-def read_cookie(disk: Disk, where: str, name: str = COOKIE) -> Cookie | None:
-    """The directory's cookie, None if there is none; raises CookieError and OSError."""
-    if name not in disk.names():
-        return None
-    file = disk.open(name)
-    try:
-        return parse_cookie(file.read(0, _SIZE_MAX), where)
-    finally:
-        file.close()
-
-
 def begin_creation(disk: Disk, cookie: Cookie) -> None:
-    """Say durably that this directory is being made for `cookie`, before anything else is put there.
+    """Record durably that this directory is being created for `cookie`, before anything else is put there.
 
-    So that a first start or a replacement that is killed half-way goes on, and is not taken for a loss.
+    So a first start or a replacement that is killed half-way is continued, and is not taken for a loss.
     """
-    write_durably(disk, _CREATING, cookie.to_bytes())
+    write_durably(disk, _CREATING, pack_cookie(cookie))
 
 
 def write_cookie(disk: Disk, cookie: Cookie) -> None:
     """Stamp the directory, durably; raises OSError."""
-    write_durably(disk, COOKIE, cookie.to_bytes())
+    write_durably(disk, COOKIE, pack_cookie(cookie))
 
 
 def finish_creation(disk: Disk) -> None:
     """Every directory is stamped and ZooKeeper has the cookie: from now on anything missing is a loss."""
-    if _CREATING in disk.names():
-        disk.unlink(_CREATING)
-        disk.sync_directory()
+    remove_durably(disk, _CREATING)
 
 
 class Found(NamedTuple):
@@ -97,15 +90,19 @@ class Found(NamedTuple):
 
     cookie: Cookie | None
     creating: Cookie | None
-    """Whom it is being made for, by a first start or replacement that has not ended."""
+    """The cookie that it is being created for, by a first start or a replacement that has not ended."""
     empty: bool
     """Nothing but what a file system puts there."""
 
 
-def look(disk: Disk, where: str) -> Found:
+def inspect(disk: Disk, where: str) -> Found:
     """What `disk` holds; raises CookieError and OSError."""
+    stamped, creating = (
+        None if (data := read_whole(disk, name)) is None else parse_cookie(data, where)
+        for name in (COOKIE, _CREATING)
+    )
     rest = set(disk.names()) - _HARMLESS - {COOKIE, _CREATING}
-    return Found(read_cookie(disk, where), read_cookie(disk, where, _CREATING), not rest)
+    return Found(stamped, creating, not rest)
 
 
 class Start(Enum):
@@ -124,13 +121,13 @@ def check_cookies(
     authorised_replacement: bool,
     named_by_ledgers: bool,
 ) -> Start:
-    """How the bookie may start, given what each directory (by role) holds and what ZooKeeper says.
+    """How the bookie may start, given what each directory (by role) and ZooKeeper hold.
 
-    `named_by_ledgers`: some ledger's metadata names the bookie, read after a sync. Raises CookieError when it may not
-    start, saying what to do. A replacement is accepted over directories that all are empty or all are this bookie's;
-    a mixture would start on half of its data.
+    `named_by_ledgers`: some ledger's metadata names the bookie, read after a sync. Raises CookieError, with what to do,
+    if it may not start. A replacement is accepted over directories that are all empty or all this bookie's; a mixture
+    would start on half of its data.
     """
-    assert tuple(sorted(found)) == tuple(sorted(expected.layout))
+    assert tuple(sorted(found)) == tuple(sorted(expected.directories))
     for where, (cookie, creating, _) in sorted(found.items()):
         for known in filter(None, (cookie, creating)):
             _check_same(expected, known, f"directory {where}")
@@ -139,48 +136,48 @@ def check_cookies(
     bare = [where for where in sorted(found) if found[where].cookie is None]
     if not bare and registered is not None:
         return Start.NORMAL
-    half_made = any(directory.creating is not None for directory in found.values())
+    half_created = any(directory.creating is not None for directory in found.values())
     filled = [where for where in bare if not found[where].empty and found[where].creating is None]
     if authorised_replacement:
-        _check_replaceable(found, bare, filled, half_made=half_made)
+        _check_replaceable(found, bare, filled, half_created=half_created)
         return Start.REPLACEMENT
     served = len(bare) < len(found) or registered is not None
-    if named_by_ledgers or (served and not half_made):
+    if named_by_ledgers or (served and not half_created):
         refusal = _kind_of_refusal(found, bare, in_zookeeper=registered is not None)
-        raise refusal(_missing(expected.bookie_id, bare, in_zookeeper=registered is not None))
+        raise refusal(_missing(expected.bookie, bare, in_zookeeper=registered is not None))
     if filled:
         raise CookieError(_not_empty(filled))
     return Start.FIRST
 
 
 def _check_replaceable(
-    found: Mapping[str, Found], bare: list[str], filled: list[str], *, half_made: bool
+    found: Mapping[str, Found], bare: list[str], filled: list[str], *, half_created: bool
 ) -> None:
-    """Raise CookieError where a replacement would start on half of the bookie's data, or on someone else's."""
+    """Raise CookieError if a replacement would start on half of the bookie's data, or on foreign data."""
     if filled:
         raise CookieError(_not_empty(filled))
     stamped = [where for where in sorted(found) if where not in bare]
-    if stamped and bare and not half_made:
+    if stamped and bare and not half_created:
         msg = (
-            f"{', '.join(bare)} lost its cookie, {', '.join(stamped)} has one: the bookie cannot go on with half of "
+            f"{', '.join(bare)} lost its cookie, {', '.join(stamped)} has one: the bookie cannot start with half of "
             "its data; empty all its directories, then start the replacement again"
         )
         raise CookieError(msg)
 
 
 def _check_same(expected: Cookie, cookie: Cookie, where: str) -> None:
-    for name, wanted in asdict(expected).items():
-        actual = asdict(cookie)[name]
-        if actual != wanted:
+    actual = _fields(cookie)
+    for name, wanted in _fields(expected).items():
+        if actual[name] != wanted:
             msg = (
-                f"{where} belongs to another bookie: its {name} is {actual!r}, this one's is {wanted!r}; "
+                f"{where} belongs to another bookie: its {name} is {actual[name]!r}, this one's is {wanted!r}; "
                 "check the settings and what is mounted"
             )
             raise CookieError(msg)
 
 
 def _kind_of_refusal(found: Mapping[str, Found], bare: list[str], *, in_zookeeper: bool) -> type[CookieError]:
-    """Told apart for who may authorise a replacement by policy: all is lost, or nothing is but the cookie."""
+    """The two refusals that a policy may answer with a replacement: all is lost, or only ZooKeeper's cookie is."""
     if in_zookeeper and len(bare) == len(found) and all(each.empty for each in found.values()):
         return DiskLostError
     if not in_zookeeper and not bare:
@@ -200,6 +197,6 @@ def _missing(bookie_id: str, bare: list[str], *, in_zookeeper: bool) -> str:
 
 def _not_empty(filled: list[str]) -> str:
     return (
-        f"{', '.join(filled)} holds files but no cookie: nobody can say whose they are; move them away, or mount the right "
+        f"{', '.join(filled)} holds files but no cookie, so their owner is unknown: move them away, or mount the right "
         "directory"
     )

@@ -1,8 +1,9 @@
 """The metadata store for a process made of threads: an event loop in a thread of its own, and calls that wait for it.
 
-Also where the bookie's own entries in ZooKeeper are kept: its registration follows the bookie's state and comes back
-after a session expiry, unless another process has become the bookie meanwhile (rule 57). Nothing on the way of an entry waits for this: a bookie serves on while ZooKeeper is away
-(rule 46); only what the protocol decides by metadata waits (rule 20, rule 28, rule 29).
+It also keeps the bookie's own nodes in ZooKeeper: the registration follows the bookie's state and is restored after a
+session expiry, unless another process has become the bookie meanwhile (rule 57). No entry waits for ZooKeeper: a bookie
+continues to serve while ZooKeeper is unavailable (rule 46); only what the protocol decides by metadata waits (rule 20,
+rule 28, rule 29).
 """
 
 import asyncio
@@ -31,11 +32,11 @@ T = TypeVar("T")
 
 _LOG: Final = get_logger(__name__)
 CALL_TIMEOUT_S: Final = 20.0
-"""A little more than the store's own time-out: this one only guards against a loop that is stuck."""
+"""A little more than the store's own time-out: this one only guards against a stuck loop."""
 
 
 class MetadataLink:
-    """A store on a loop of its own. Calls raise what the store raises; MetadataUnavailableError if nothing answers."""
+    """A store on a loop of its own. Calls raise what the store raises; MetadataUnavailableError without an answer."""
 
     def __init__(
         self, open_store: Callable[[], Awaitable[MetadataStore]], cluster: str, bookie: BookieId
@@ -43,11 +44,11 @@ class MetadataLink:
         """Open the store; raises what `open_store` raises."""
         self.layout = Layout(cluster)
         self.on_superseded: Callable[[str], None] = lambda _: None
-        """Told once that another process is the bookie, and why that is known; this one must stop."""
+        """Called once another process is the bookie, with the evidence; this process must stop."""
         self.disk_epoch: DiskEpoch | None = None
-        """How far the disks have come; known once they are open."""
+        """The epoch of the disks; set once they are open."""
         self.disk_notice = ""
-        """What is wrong with their age (rule 58); empty: nothing."""
+        """What is wrong with that epoch (rule 58); empty: nothing."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="metadata", daemon=True)
         self._thread.start()
@@ -80,9 +81,9 @@ class MetadataLink:
     # Ledgers
 
     def read_ledger(self, ledger_id: LedgerId) -> LedgerMetadata | None:
-        """The metadata after a sync (rule 20); None if the ledger does not exist, which is then certain.
+        """The metadata after a sync (rule 20); None if the ledger certainly does not exist.
 
-        Raises SupersededError if this process is the bookie no more.
+        Raises SupersededError if this process is no longer the bookie.
         """
         found = self.read_version(ledger_id)
         return None if found is None else found.value
@@ -95,7 +96,7 @@ class MetadataLink:
             return None
 
     async def _read_as_the_bookie(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata]:
-        """First the metadata: who claims the bookie's id after the look at the claim finds this ledger (rule 57)."""
+        """Read the metadata before the claim: a process that takes the claim later finds this ledger (rule 57)."""
         found = await self.ledgers.read(ledger_id, sync=True)
         try:
             await self.claim.check()
@@ -107,8 +108,8 @@ class MetadataLink:
     def raise_version(self, current: Versioned[LedgerMetadata]) -> int:
         """Write the same metadata back at its version; the new version (rule 47). Raises BadVersionError.
 
-        A token of this attempt is in it: where two bookies raise the same version and an answer is lost, each must know
-        whose write it was, and equal bytes would not say so.
+        The value has a token of this attempt: if two bookies raise the same version and an answer is lost, each must know
+        whose write succeeded, which equal bytes would not show.
         """
         token = {"raisedBy": uuid.uuid4().hex}
         raised = replace(current.value, unknown_fields={**current.value.unknown_fields, **token})
@@ -143,7 +144,7 @@ class MetadataLink:
     # Registration
 
     def raise_epoch(self, epoch: int) -> None:
-        """Tell how far the disks have come (rule 58). Raises DaybookError."""
+        """Publish the epoch of the disks (rule 58). Raises DaybookError."""
         try:
             self.run(self.claim.raise_epoch(epoch))
         except SupersededError as error:
@@ -151,7 +152,7 @@ class MetadataLink:
             raise
 
     def take_claim(self) -> None:
-        """Wait until no other process is the bookie, and keep it so; see `Claim.take`."""
+        """Wait until no other process is the bookie, and keep the others out; see `Claim.take`."""
         self.run(self.claim.take(), timeout_s=None)
 
     def register(
@@ -162,27 +163,27 @@ class MetadataLink:
         self._keeper = asyncio.run_coroutine_threadsafe(
             self._register(wait_for_topology=wait_for_topology, on_registered=on_registered), self._loop
         )
-        self._keeper.add_done_callback(_tell_why_it_ended)
+        self._keeper.add_done_callback(_log_why_it_ended)
 
     def update(self, info: BookieInfo) -> None:
-        """Say something new about the bookie; does not wait for the store."""
+        """Change the registration; does not wait for the store."""
         self._wanted = info
         if not self._closed:
             self._loop.call_soon_threadsafe(self._spawn_update)
 
     @property
     def is_registered(self) -> bool:
-        """Whether the first registration is done (a session may have expired since: that is being mended)."""
+        """Whether the first registration is done (if the session expired since, it is being restored)."""
         return self._registration is not None
 
     @property
     def is_listed(self) -> bool:
-        """Whether clients can find the bookie now, as far as this process can tell."""
+        """Whether clients can find the bookie now, as far as this process knows."""
         return self._registration is not None and self.store.session.connected
 
     @property
     def is_connected(self) -> bool:
-        """Whether ZooKeeper would hear of something now, as far as this process can tell."""
+        """Whether ZooKeeper is connected, as far as this process knows."""
         return self.store.session.connected
 
     async def _register(self, *, wait_for_topology: bool, on_registered: Callable[[], None]) -> None:
@@ -212,17 +213,17 @@ class MetadataLink:
         task.add_done_callback(self._updates.discard)
 
     async def _update(self) -> None:
-        """Bring the registration to what is wanted now."""
+        """Change the registration to what is wanted now."""
         registration = self._registration
         if registration is None or self._wanted is None or registration.info == self._wanted:
             return
         try:
             await registration.update(self._wanted)
         except DaybookError as error:
-            _LOG.warning("the registration could not be changed; it will be", reason=str(error))
+            _LOG.warning("the registration could not be changed yet", reason=str(error))
 
     def unregister(self) -> None:
-        """Take the bookie off the list, so that no new ensemble names it."""
+        """Remove the registration, so that no new ensemble names the bookie."""
         if self._keeper is not None:
             self._keeper.cancel()
         registration, self._registration = self._registration, None
@@ -252,13 +253,13 @@ async def _await(make: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _first(places: AsyncIterator[object | None]) -> None:
-    """Wait until there is something."""
+    """Wait for the first value that is not None."""
     async for place in places:
         if place is not None:
             return
 
 
-def _tell_why_it_ended(registering: Future[None]) -> None:
-    """An error that nobody waits for would go unheard."""
+def _log_why_it_ended(registering: Future[None]) -> None:
+    """Log an error that nobody waits for."""
     if not registering.cancelled() and (error := registering.exception()) is not None:
         _LOG.error("the registration ended with an error", exc_info=error)

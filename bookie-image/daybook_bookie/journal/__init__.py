@@ -1,11 +1,10 @@
-"""What is written here and synced survives; what is answered was synced here first.
+"""The journal: what is appended here and synced survives a crash; the bookie answers only for what was synced.
 
 In reading order:
 
-    records     what it carries: frames, and the decisions about a ledger that must survive a crash
-    format      its bytes
-    journal     the passive piece: write, sync, roll, trim
+    format      its bytes: records (frames, and decisions that must survive a crash), groups, files
+    journal     the passive piece: append, sync, roll, trim
     thread      the one thread that writes it: a group, a sync, all answers
-    spare       the next file, made ahead of time
+    spare       the next file, created ahead of time
     replay      what a start reads back
 """

@@ -1,27 +1,38 @@
-"""The journal's bytes: a file header, then groups, each where a disk page begins.
+"""The journal's bytes: a file header, then groups of records, each group at a page boundary.
 
-A group is what one write call puts down: a header, a table of its records, the records. Its header names its own place
-(file, offset, sequence), so that it is never taken for another one, and the position that was durable before it was
-written: with that a reader tells a torn tail from damage (rule 25). Its checksum begins from the file's salt, so that
-no payload can imitate a group. Groups never share a page, so no write touches bytes that were acknowledged.
+A record is a frame as it came, or a decision about a ledger that must survive a crash. A frame has checksums of its own,
+so the journal adds none; any other record is small, and the group's checksum covers it. A LAC that a writer publishes is a
+frame without entries.
+
+A group is what one write call stores: a header, a table of its records, the records. The header names the group's own
+place (file, offset, sequence), so that a group is never taken for another one, and the position that was durable before
+the group was written: with that position a reader tells a torn tail from damage (rule 25). The header's checksum is
+seeded with the file's salt, so that no payload can imitate a group. Groups never share a page, so no write touches bytes
+that were acknowledged.
 """
 
 import struct
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from daybook.core.errors import FrameError
 from daybook.core.format.frame import Buffer, check_body, decode_header
+from daybook.core.ids import LedgerId
 from daybook_bookie.disk.errors import JournalCorruptError
-from daybook_bookie.journal.records import Record, RecordKind, is_known
 
+NONCE_BYTES: Final = 16
+PASSWORD_HASH_BYTES_MAX: Final = 255
 PAGE_BYTES: Final = 4096
 DATA_START: Final = PAGE_BYTES
 RECORDS_MAX: Final = 1000
 """Records of a group: with header and table it stays one write call (1024 buffers)."""
 
+_LEDGER: Final = struct.Struct("<q")
+_LIMBO: Final = struct.Struct(f"<q{NONCE_BYTES}s")
+_INTRO: Final = struct.Struct("<qqB")
 _FILE: Final = struct.Struct("<4sIQQQI")
 _GROUP: Final = struct.Struct("<4sIQQQQQIII")
 _ROW: Final = struct.Struct("<II")
@@ -30,6 +41,108 @@ _FILE_MAGIC: Final = b"DBJ1"
 GROUP_MAGIC: Final = b"DBG1"
 GROUP_HEADER_BYTES: Final = _GROUP.size
 FILE_HEADER_BYTES: Final = _FILE.size
+
+
+# -- records
+
+
+class RecordKind(IntEnum):
+    """Numbers are part of the journal's format and are never reused."""
+
+    FRAME = 1
+    FENCE = 2
+    LIMBO = 3
+    LIMBO_CLEAR = 4
+    LEDGER_INTRO = 5
+    DELETION = 6
+    FENCE_DROPPED = 7
+
+
+class Record(NamedTuple):
+    """A record as it is stored in the journal."""
+
+    kind: RecordKind
+    body: Buffer
+
+
+class LedgerIntro(NamedTuple):
+    """How a bookie came to know a ledger (rule 20 asks metadata before the first normal frame)."""
+
+    ledger_id: LedgerId
+    first_seen_ms: int
+    password_hash: bytes
+
+
+_SIZES: Final[dict[int, int]] = {
+    RecordKind.FENCE: _LEDGER.size,
+    RecordKind.FENCE_DROPPED: _LEDGER.size,
+    RecordKind.DELETION: _LEDGER.size,
+    RecordKind.LIMBO: _LIMBO.size,
+    RecordKind.LIMBO_CLEAR: _LIMBO.size,
+}
+
+
+def frame_record(frame: Buffer) -> Record:
+    """A whole frame; the caller has checked its body."""
+    return Record(RecordKind.FRAME, frame)
+
+
+def fence_record(ledger_id: LedgerId) -> Record:
+    """The ledger is fenced (rule 4)."""
+    return Record(RecordKind.FENCE, _LEDGER.pack(ledger_id))
+
+
+def fence_dropped_record(ledger_id: LedgerId) -> Record:
+    """The fences before this record came with a wrong password: the fences and that password are void (rule 3)."""
+    return Record(RecordKind.FENCE_DROPPED, _LEDGER.pack(ledger_id))
+
+
+def limbo_record(ledger_id: LedgerId, nonce: bytes) -> Record:
+    """The bookie cannot vouch for the ledger; the nonce tells this limbo mark from an earlier one (rule 29)."""
+    assert len(nonce) == NONCE_BYTES
+    return Record(RecordKind.LIMBO, _LIMBO.pack(ledger_id, nonce))
+
+
+def limbo_clear_record(ledger_id: LedgerId, nonce: bytes) -> Record:
+    """The limbo mark with this nonce is cleared; a mark with another nonce stays."""
+    assert len(nonce) == NONCE_BYTES
+    return Record(RecordKind.LIMBO_CLEAR, _LIMBO.pack(ledger_id, nonce))
+
+
+def intro_record(intro: LedgerIntro) -> Record:
+    """A ledger that this bookie did not know."""
+    assert len(intro.password_hash) <= PASSWORD_HASH_BYTES_MAX
+    head = _INTRO.pack(intro.ledger_id, intro.first_seen_ms, len(intro.password_hash))
+    return Record(RecordKind.LEDGER_INTRO, head + intro.password_hash)
+
+
+def deletion_record(ledger_id: LedgerId) -> Record:
+    """The ledger is no longer in the metadata: a replay does not restore what came before this record."""
+    return Record(RecordKind.DELETION, _LEDGER.pack(ledger_id))
+
+
+def record_ledger(record: Record) -> LedgerId:
+    """The ledger of a record that is no frame."""
+    assert record.kind is not RecordKind.FRAME
+    (ledger_id,) = _LEDGER.unpack_from(record.body)
+    return int(ledger_id)
+
+
+def record_nonce(record: Record) -> bytes:
+    """The nonce of a limbo record."""
+    assert record.kind in (RecordKind.LIMBO, RecordKind.LIMBO_CLEAR)
+    _, nonce = _LIMBO.unpack(record.body)
+    return bytes(nonce)
+
+
+def record_intro(record: Record) -> LedgerIntro:
+    """The content of an intro record."""
+    assert record.kind is RecordKind.LEDGER_INTRO
+    ledger_id, first_seen_ms, size = _INTRO.unpack_from(record.body)
+    return LedgerIntro(ledger_id, first_seen_ms, bytes(record.body[_INTRO.size : _INTRO.size + size]))
+
+
+# -- files
 
 
 class Position(NamedTuple):
@@ -50,27 +163,6 @@ class FileHeader(NamedTuple):
     previous_end: int
     first_sequence: int
     salt: int
-
-
-class GroupHeader(NamedTuple):
-    """A group's header, its checksum checked."""
-
-    records: int
-    file_id: int
-    offset: int
-    sequence: int
-    durable: Position
-    payload_bytes: int
-    table_crc: int
-
-    @property
-    def size_bytes(self) -> int:
-        """Header, table and records, without the rest of the last page."""
-        return GROUP_HEADER_BYTES + self.records * _ROW.size + self.payload_bytes
-
-
-class DamagedGroupError(Exception):
-    """No whole group lies here: a torn tail or damage, which only the journal's later groups tell apart."""
 
 
 def file_name(file_id: int) -> str:
@@ -110,6 +202,30 @@ def unpack_file_header(data: bytes) -> FileHeader | None:
     if magic != _FILE_MAGIC or crc32c(data[: FILE_HEADER_BYTES - _CRC.size]) != crc:
         return None
     return FileHeader(file_id, previous_end, first_sequence, salt)
+
+
+# -- groups
+
+
+class GroupHeader(NamedTuple):
+    """A group's header, its checksum checked."""
+
+    records: int
+    file_id: int
+    offset: int
+    sequence: int
+    durable: Position
+    payload_bytes: int
+    table_crc: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Header, table and records, without the rest of the last page."""
+        return GROUP_HEADER_BYTES + self.records * _ROW.size + self.payload_bytes
+
+
+class DamagedGroupError(Exception):
+    """There is no whole group here: a torn tail or damage, which only the journal's later groups tell apart."""
 
 
 def group_bytes(records: Sequence[Record]) -> int:
@@ -182,13 +298,20 @@ def unpack_records(group: GroupHeader, data: bytes) -> list[Record]:
         msg = "the group's table or a record fails its checksum"
         raise DamagedGroupError(msg)
     for number, body in records:
-        if number != RecordKind.FRAME and not is_known(number, body):
+        if number != RecordKind.FRAME and not _is_known(number, body):
             msg = (
                 f"journal file {file_name(group.file_id)} holds a record of kind {number} and {len(body)} bytes at "
                 f"{group.offset}, which this release does not know: start the release that wrote it"
             )
             raise JournalCorruptError(msg)
     return [Record(RecordKind(number), body) for number, body in records]
+
+
+def _is_known(kind: int, body: Buffer) -> bool:
+    """Whether this release can read a record of `kind` with this body; `kind` is not FRAME."""
+    if kind == RecordKind.LEDGER_INTRO:
+        return len(body) >= _INTRO.size and len(body) == _INTRO.size + _INTRO.unpack_from(body)[-1]
+    return _SIZES.get(kind) == len(body)
 
 
 def _check_frame(body: memoryview, size: int) -> None:

@@ -1,11 +1,11 @@
-"""The journal: what is written here and synced survives; what is answered was synced here first.
+"""The journal: what is appended here and synced survives a crash; the bookie answers only for what was synced.
 
-A passive piece behind the Disk interface, without a thread, so that it runs under a simulated disk as well: append
-groups, sync once, then the caller answers all of them. After a failed write or fsync nobody knows what is durable
-(fsyncgate), so the journal refuses everything from then on and the process must stop; the next start replays (rule 23).
-A full disk is met at preallocation, before anything is promised, and is no such failure (rule 30), nor is a process without
-file descriptors. Files go only when
-the store holds all that is in them (rule 24), and no byte is ever written twice, so that stale bytes cannot be mistaken.
+A passive object behind the Disk interface, without a thread, so that it also runs on a simulated disk: the caller appends
+groups, syncs once, then answers for all of them. After a failed write or fsync nobody knows what is durable (fsyncgate),
+so the journal refuses every further call and the process must stop; the next start replays (rule 23). A full disk fails
+at preallocation, before anything is promised, and is no such failure (rule 30); nor is a process without file
+descriptors. The journal removes a file only when the store holds all of it (rule 24), and writes no byte twice, so that
+a replay never takes stale bytes for new ones.
 """
 
 import secrets
@@ -22,12 +22,12 @@ from daybook_bookie.journal.format import (
     START,
     FileHeader,
     Position,
+    Record,
     file_name,
     group_bytes,
     pack_file_header,
     pack_group,
 )
-from daybook_bookie.journal.records import Record
 from daybook_bookie.journal.replay import JournalReplay
 from daybook_bookie.journal.spare import SPARE, SpareFile
 
@@ -39,7 +39,7 @@ def _random_salt() -> int:
 
 
 class Journal:
-    """The writing end. One caller at a time; `written` and `durable` may be read by anyone."""
+    """The writing end. One caller at a time; any thread may read `written` and `durable`."""
 
     def __init__(
         self,
@@ -60,20 +60,20 @@ class Journal:
         self._file: DiskFile | None = None
         self._spare = SpareFile(disk, file_bytes)
         self._file_ids = set(replay.found)
-        """Of the files that are there; to list the directory takes a descriptor."""
+        """Of the files that exist; listing the directory would take a descriptor."""
         self._salt = 0
         self._sequence = replay.next_sequence
         self._last_header = replay.headers.get(replay.end.file_id)
         self._failed: str | None = None
         self._replay = replay
-        self._owing = threading.Lock()
-        """Held while it is made up for what the replay owes: the store may have all of it meanwhile."""
+        self._rewriting = threading.Lock()
+        """Held by a rewrite of what was replayed, and by a trim, which may make that rewrite unnecessary."""
         self.written = replay.end
-        self.durable = replay.mark if replay.is_owed else replay.end
+        self.durable = replay.checkpoint if replay.needs_rewrite else replay.end
         """Everything before it survives a power cut."""
 
     def prepare(self) -> None:
-        """Create the file that the first append would, so that a journal without files is known to be lost.
+        """Create the file that the first append would create, so that a journal without files is known to be lost.
 
         For a new bookie, before its cookies are written. Raises StorageFullError and BookieMustStopError.
         """
@@ -82,22 +82,23 @@ class Journal:
             self._roll()
 
     def make_spare(self) -> None:
-        """Make the file ahead of time that the journal begins next; from any thread. Raises OSError: no harm is done."""
+        """Create the journal's next file ahead of time; from any thread. Raises OSError, which has no consequence."""
         self._spare.make()
 
     @property
     def has_spare(self) -> bool:
-        """Whether the next file is made."""
+        """Whether the next file was created ahead of time."""
         return self._spare.is_ready
 
     def append(self, records: Sequence[Record]) -> Position:
         """Write `records` in order and return where they end; they are durable after `sync`.
 
-        Raises StorageFullError if there is no room for a new file or, copying on write, in this one: some of the records may have been written and may
-        come back in a replay, none is promised. Raises BookieMustStopError after any other failure, and ever after.
+        Raises StorageFullError if there is no room for a new file or, on a file system that copies on write, in this one:
+        some of the records may have been written and a replay may return them, but none is promised. Raises
+        BookieMustStopError after any other failure, and from then on always.
         """
         self._check_alive()
-        self._settle()
+        self._rewrite_replayed()
         for group in self._groups(records):
             size = group_bytes(group)
             if self._file is None or self.written.offset + size > self._file_bytes:
@@ -108,10 +109,10 @@ class Journal:
     def sync(self) -> Position:
         """Make everything appended durable and return where that ends.
 
-        Raises StorageFullError as long as there is no room for what a replay owes, and BookieMustStopError.
+        Raises StorageFullError as long as there is no room to rewrite what was replayed, and BookieMustStopError.
         """
         self._check_alive()
-        self._settle()
+        self._rewrite_replayed()
         if self._file is not None and self.durable != self.written:
             try:
                 self._file.fdatasync()
@@ -121,15 +122,15 @@ class Journal:
         return self.durable
 
     def trim(self, up_to: Position) -> int:
-        """Remove the files that lie wholly before `up_to`, which the store must hold durably; return how many.
+        """Remove the files that end before `up_to`, whose content the store must hold durably; return how many.
 
-        Oldest first, so that a crash in between leaves no gap. Raises BookieMustStopError.
+        The oldest file goes first, so that a crash in between leaves no gap. Raises BookieMustStopError.
         """
         self._check_alive()
         assert up_to <= max(self.durable, self._replay.end), "the store cannot hold what the journal does not"
-        with self._owing:
-            if self._is_owing and up_to >= self._replay.end:
-                self.durable = self._replay.end  # nobody will read it again
+        with self._rewriting:
+            if self._needs_rewrite and up_to >= self._replay.end:
+                self.durable = self._replay.end  # no replay will read it again
         removed = 0
         try:
             for file_id in sorted(each for each in self._file_ids.copy() if each < up_to.file_id):
@@ -144,11 +145,11 @@ class Journal:
         return removed
 
     def has_room(self) -> bool:
-        """Whether a further file would find room now; from any thread. Raises OSError."""
+        """Whether there is room for a further file now; from any thread. Raises OSError."""
         return self.has_spare or has_room(self._disk, self._file_bytes)
 
     def close(self) -> None:
-        """Sync, and write an empty group: it records how much was durable, so that later damage is told apart."""
+        """Sync, and write an empty group: it records what was durable, so that a replay recognises later damage."""
         self._spare.close()
         if self._file is None:
             return
@@ -165,22 +166,22 @@ class Journal:
         self._failed = "the journal is closed"
 
     @property
-    def _is_owing(self) -> bool:
+    def _needs_rewrite(self) -> bool:
         return self.durable < self._replay.end
 
-    def _settle(self) -> None:
-        """Make up for what the replay had no room to write again; nothing may be answered or built on it before."""
-        if not self._is_owing:
+    def _rewrite_replayed(self) -> None:
+        """Rewrite what the replay had no room to rewrite; nothing may be answered for or appended after it before."""
+        if not self._needs_rewrite:
             return
-        with self._owing:
-            if not self._is_owing:
+        with self._rewriting:
+            if not self._needs_rewrite:
                 return
             try:
-                self._replay.write_again()
+                self._replay.rewrite()
             except OSError as error:
                 if error.errno not in FULL | NO_DESCRIPTORS:
-                    self._fail("the journal's last entries could not be written again", error)
-                msg = f"the journal's last entries cannot be written again yet ({error}): {_READ_ONLY}"
+                    self._fail("the journal's replayed entries could not be written again", error)
+                msg = f"the journal's replayed entries cannot be written again yet ({error}): {_READ_ONLY}"
                 raise StorageFullError(msg) from error
             self.durable = self._replay.end
 
@@ -211,7 +212,7 @@ class Journal:
         self.written = Position(self.written.file_id, self.written.offset + size)
 
     def _end_file(self, error: OSError) -> NoReturn:
-        """No room within a preallocated file: copying on write takes some. What comes next goes into another file."""
+        """No room within a preallocated file, as a copy on write takes some. The next records go into another file."""
         assert self._file is not None
         self.sync()
         self._file.close()
@@ -220,11 +221,11 @@ class Journal:
         raise StorageFullError(msg) from error
 
     def _roll(self) -> None:
-        """Begin the next file. All of the one before is durable first: the new header says so."""
+        """Begin the next file. All of the previous one is made durable first: the new header says that it is."""
         self.sync()
         end = self.written
         reused = self._file is None and self._last_header is not None and end.offset == DATA_START
-        if reused:  # the last file holds nothing that counts: put a fresh one in its place
+        if reused:  # the last file holds no group: put a fresh one in its place
             assert self._last_header is not None
             header = self._last_header._replace(salt=self._new_salt(), first_sequence=self._sequence)
         elif self._last_header is None:
@@ -239,7 +240,7 @@ class Journal:
         self.written = self.durable = Position(header.file_id, DATA_START)
 
     def _create(self, header: FileHeader) -> DiskFile:
-        """A preallocated file with a durable header under its name. Raises StorageFullError when there is no room."""
+        """Create a preallocated file with a durable header under its name. Raises StorageFullError if there is no room."""
         try:
             file = self._spare.take()
         except OSError as error:

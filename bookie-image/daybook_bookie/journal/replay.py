@@ -1,14 +1,14 @@
-"""Reading the journal back: what is whole is given back, a torn tail is cut off, damage is refused.
+"""The replay: it returns the whole groups of the journal, cuts off a torn tail, and refuses damage.
 
-Sectors that were not synced when the power went persist in any order, so whole groups may lie beyond a torn one: they
-were never acknowledged and are dropped. But a group that records a later position as durable proves that everything
-before it was there; when something of that is gone, entries that were acknowledged are missing, and the bookie must not
-pretend otherwise (rule 25).
+Sectors that were not synced when the power failed persist in any order, so whole groups may follow a torn one: they were
+never acknowledged, and the replay drops them. But a group that records a later position as durable proves that everything
+before that position was stored; if some of it is gone, acknowledged entries are missing, and the bookie must not start as
+if they had never existed (rule 25).
 
-What is readable need not be durable: a killed process leaves pages that no sync has covered, and a failed sync leaves pages
-that the kernel calls clean, so that no later sync writes them either. So what was read is written again, in place and with the
-same bytes, before it counts (rule 23). That takes no room, but on file systems that copy on write; without room there it is
-made up for before the journal is built on, or by the store.
+What is readable need not be durable: a killed process leaves pages that no sync has covered, and a failed sync leaves
+pages that the kernel calls clean, so that no later sync writes them either. The replay therefore rewrites what it read, in
+place and with the same bytes, before anything relies on it (rule 23). That needs no room, except on file systems that copy
+on write; without room there the journal rewrites it before the next append, or a flush to the store makes it unnecessary.
 """
 
 from collections.abc import Iterator
@@ -26,6 +26,7 @@ from daybook_bookie.journal.format import (
     FileHeader,
     GroupHeader,
     Position,
+    Record,
     file_id_of,
     file_name,
     page_end,
@@ -33,7 +34,6 @@ from daybook_bookie.journal.format import (
     unpack_group_header,
     unpack_records,
 )
-from daybook_bookie.journal.records import Record
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _WHAT_TO_DO: Final = (
@@ -43,23 +43,23 @@ _WHAT_TO_DO: Final = (
 
 
 class JournalReplay:
-    """One reading of the journal from `mark` on. Iterate it to the end; `end` and `next_sequence` are then known.
+    """One reading of the journal from `checkpoint` on. Iterate it to the end; `end` and `next_sequence` are then known.
 
-    Everything read is durable by writes of this process when the iteration ends, unless `is_owed`.
+    When the iteration ends, writes of this process have made everything durable that was read, unless `needs_rewrite`.
     Raises JournalCorruptError while iterating; OSError is the disk's.
     """
 
-    def __init__(self, disk: Disk, mark: Position, *, new: bool = False) -> None:
-        """`new`: the bookie is being created, so that there may be no journal yet; ever after that is a loss."""
+    def __init__(self, disk: Disk, checkpoint: Position, *, new: bool = False) -> None:
+        """`new`: the bookie is being created, so that there may be no journal yet; later, a missing journal is a loss."""
         self._disk = disk
         self._new = new
-        self._unwritten: list[tuple[int, int, int]] = []
-        """What was read and not written again yet: file, begin, end."""
-        self.mark = mark
-        self.end = mark
+        self._to_rewrite: list[tuple[int, int, int]] = []
+        """What was read and not rewritten yet: file, begin, end."""
+        self.checkpoint = checkpoint
+        self.end = checkpoint
         self.next_sequence = 0
         self.found: list[int] = []
-        """The files that are there, also those that nobody needs any more."""
+        """The files that exist, including those before the checkpoint."""
         self.headers: dict[int, FileHeader] = {}
         self.done = False
 
@@ -74,18 +74,18 @@ class JournalReplay:
             finally:
                 for file in files.values():
                     file.close()
-            self._write_again_if_there_is_room()
+            self._rewrite_if_there_is_room()
         self.done = True
 
     @property
-    def is_owed(self) -> bool:
-        """Whether there was no room to write all of it again: nothing may rest on it until `write_again` has."""
-        return bool(self._unwritten)
+    def needs_rewrite(self) -> bool:
+        """Whether there was no room to rewrite all that was read: nothing may rely on it before `rewrite`."""
+        return bool(self._to_rewrite)
 
-    def write_again(self) -> None:
-        """Write what was read through pages that are dirty for it, and sync. Raises OSError; may be repeated."""
-        while self._unwritten:
-            file_id, begin, end = self._unwritten[0]
+    def rewrite(self) -> None:
+        """Write again what was read, so that its pages are dirty, and sync. Raises OSError; may be repeated."""
+        while self._to_rewrite:
+            file_id, begin, end = self._to_rewrite[0]
             file = self._disk.open(file_name(file_id))
             try:
                 for at in range(begin, end, _CHUNK_BYTES):
@@ -93,30 +93,30 @@ class JournalReplay:
                 file.fdatasync()
             finally:
                 file.close()
-            del self._unwritten[0]
+            del self._to_rewrite[0]
 
-    def _write_again_if_there_is_room(self) -> None:
+    def _rewrite_if_there_is_room(self) -> None:
         try:
-            self.write_again()
+            self.rewrite()
         except OSError as error:
             if error.errno not in FULL:
                 raise
 
     def _file_ids(self) -> list[int]:
-        """The files from the mark on; raises JournalCorruptError if one is missing."""
+        """The files from the checkpoint on; raises JournalCorruptError if one is missing."""
         self.found = sorted(filter(None, map(file_id_of, self._disk.names())))
-        ids = [file_id for file_id in self.found if file_id >= self.mark.file_id]
-        if not ids and self._new and self.mark == START:
+        ids = [file_id for file_id in self.found if file_id >= self.checkpoint.file_id]
+        if not ids and self._new and self.checkpoint == START:
             return []
-        expected = list(range(self.mark.file_id, (ids[-1] if ids else self.mark.file_id) + 1))
+        expected = list(range(self.checkpoint.file_id, (ids[-1] if ids else self.checkpoint.file_id) + 1))
         if ids != expected:
             gone = ", ".join(file_name(file_id) for file_id in expected if file_id not in ids)
-            msg = f"journal file {gone} is missing, the store needs it from {tuple(self.mark)} on: {_WHAT_TO_DO}"
+            msg = f"journal file {gone} is missing, the store needs it from {tuple(self.checkpoint)} on: {_WHAT_TO_DO}"
             raise JournalCorruptError(msg)
         return ids
 
     def _header(self, file: DiskFile, file_id: int) -> FileHeader:
-        """A file has its name only after its header was durable, so a damaged one is never a torn tail."""
+        """A file gets its name only after its header is durable, so a damaged header is never a torn tail."""
         header = unpack_file_header(file.read(0, FILE_HEADER_BYTES))
         if header is None or header.file_id != file_id:
             msg = f"the header of journal file {file_name(file_id)} is damaged: {_WHAT_TO_DO}"
@@ -124,7 +124,7 @@ class JournalReplay:
         return header
 
     def _file(self, file: DiskFile, file_id: int) -> Iterator[Record]:
-        at = begin = self.mark.offset if file_id == self.mark.file_id else DATA_START
+        at = begin = self.checkpoint.offset if file_id == self.checkpoint.file_id else DATA_START
         following = self.headers.get(file_id + 1)
         sequence = None if at != DATA_START else self.headers[file_id].first_sequence
         self.next_sequence = self.headers[file_id].first_sequence
@@ -139,7 +139,7 @@ class JournalReplay:
             sequence = self.next_sequence = group.sequence + 1
             at = page_end(at + group.size_bytes)
         if at > begin:
-            self._unwritten.append((file_id, begin, at))
+            self._to_rewrite.append((file_id, begin, at))
         self.end = Position(file_id, at)
 
     def _group(
@@ -172,7 +172,7 @@ class JournalReplay:
     def _durable_after(
         self, file: DiskFile, place: Position, following: FileHeader | None
     ) -> Position | None:
-        """The highest position that later groups say was durable; None if there are no later groups."""
+        """The highest position that later groups record as durable; None if there are no later groups."""
         if following is not None:
             return Position(place.file_id, following.previous_end)
         highest = None

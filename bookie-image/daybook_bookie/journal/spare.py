@@ -1,8 +1,8 @@
-"""The next journal file, made before it is needed: preallocation costs time, and a descriptor that may be missing later.
+"""The spare file: the journal's next file, created ahead of time, as preallocation takes time and a file descriptor.
 
-Whoever keeps the journal's thread free of that calls `make` from another one; who needs the file takes it, and makes it
-himself if nobody did. It has no header and no journal file's name until then, so one that was never used means nothing to
-a replay, and the next start makes it anew (rule 24, rule 25).
+A thread of its own calls `make`, so that the journal's thread need not; the journal calls `take`, which creates the file
+if it does not exist yet. Until then it has neither a header nor a journal file's name, so a replay ignores a spare file
+that was never used, and the next start creates it anew (rule 24, rule 25).
 """
 
 import threading
@@ -18,7 +18,7 @@ class SpareFile:
     """At most one file, preallocated and open. From any thread."""
 
     def __init__(self, disk: Disk, file_bytes: int) -> None:
-        """Nothing is made yet, so that a bookie starts on a full disk (rule 30)."""
+        """Create nothing yet, so that a bookie starts on a full disk (rule 30)."""
         self._disk = disk
         self._file_bytes = file_bytes
         self._file: DiskFile | None = None
@@ -26,29 +26,29 @@ class SpareFile:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `take` need not make it."""
+        """Whether the file exists, so that `take` need not create it."""
         return self._file is not None
 
     def make(self) -> None:
-        """Make it, unless it is there. Raises OSError, and leaves nothing behind."""
+        """Create the file, unless it exists. Raises OSError, and leaves nothing behind."""
         with self._making:
             if self._file is None:
-                self._file = self._made()
+                self._file = self._created()
 
     def take(self) -> DiskFile:
-        """The file, under the name SPARE; waits for who makes it just now. Raises OSError."""
+        """Hand over the file, under the name SPARE; waits for a `make` that runs. Raises OSError."""
         with self._making:
-            file, self._file = self._file or self._made(), None
+            file, self._file = self._file or self._created(), None
         return file
 
     def close(self) -> None:
-        """Close it. It stays where it is: to remove it takes as long as to make it, and the next start does both."""
+        """Close the file, without removing it: that takes as long as creating it, and the next start does both."""
         with self._making:
             if self._file is not None:
                 self._file.close()
                 self._file = None
 
-    def _made(self) -> DiskFile:
+    def _created(self) -> DiskFile:
         with suppress(FileNotFoundError):
             self._disk.unlink(SPARE)
         file = self._disk.open(SPARE, create=True)
@@ -57,9 +57,7 @@ class SpareFile:
             file.fdatasync()
         except OSError:
             file.close()
-            with suppress(OSError):
-                self._disk.unlink(
-                    SPARE
-                )  # what it took is missed; what fails here is met again by the next one
+            with suppress(OSError):  # it would hold space; the next attempt meets the same error
+                self._disk.unlink(SPARE)
             raise
         return file

@@ -1,10 +1,10 @@
-"""The one thread that writes the journal: it takes all that waits as one group, syncs once, then answers all of it.
+"""The one thread that writes the journal: it takes all waiting items as one group, syncs once, then answers all of them.
 
-So a slow disk makes groups larger instead of queues longer. An answer never comes before the sync that it stands for
-(rule 23); if that fails, nothing is answered and the bookie stops. A full disk is an answer (rule 30); what it refused
-is in the cache all the same, and durable only when the store has it: `owes` says so to those who speak for all.
+So a slow disk makes groups larger instead of queues longer. An answer never precedes the sync that it stands for
+(rule 23); if the sync fails, the thread answers nothing and the bookie stops. A full disk is an answer (rule 30); the
+refused records are in the cache all the same, and are durable once the store has them: until then `has_unstored_refusals`.
 
-A second thread makes each next file ahead of time.
+A second thread creates each next file ahead of time.
 """
 
 import threading
@@ -17,8 +17,8 @@ from daybook.core.errors import Code
 from daybook.runtime.health import Progress
 from daybook.runtime.logs import get_logger
 from daybook_bookie.disk.errors import StorageError, StorageFullError
+from daybook_bookie.journal.format import Record
 from daybook_bookie.journal.journal import Journal
-from daybook_bookie.journal.records import Record
 from daybook_bookie.metrics import BookieMetrics
 
 _LOG: Final = get_logger(__name__)
@@ -28,24 +28,24 @@ _SPARE_RETRY_S: Final = 10.0
 
 
 class Answerer(Protocol):
-    """Someone who is told once after a group, however many of its items the group held."""
+    """Is called once after a group, however many of its items the group held."""
 
     def send_answers(self) -> None:
-        """Send what is decided."""
+        """Send the answers of all settled items."""
 
 
 class JournalItem(Protocol):
-    """What waits for the journal. Without records it waits for everything that was queued before it."""
+    """What waits for the journal. An item without records waits for everything that was queued before it."""
 
     records: list[Record]
     size_bytes: int
 
     def settle(self, code: Code) -> Answerer | None:
-        """OK: the records are durable. READ_ONLY: there was no space, nothing is promised."""
+        """OK: the records are durable. READ_ONLY: there was no space, and nothing is promised."""
 
 
 class Barrier:
-    """An item that someone waits for."""
+    """An item that a thread waits for."""
 
     def __init__(self, records: list[Record], *, on_durable: Callable[[], None] | None = None) -> None:
         """`on_durable` runs in the journal thread, before `wait` returns."""
@@ -63,7 +63,7 @@ class Barrier:
         self._settled.set()
 
     def wait(self, timeout_s: float) -> Code:
-        """The outcome; TIMEOUT if it is still unknown, in which case nothing may be answered."""
+        """The outcome; TIMEOUT if it is still unknown: then nothing may be answered."""
         return self._code if self._settled.wait(timeout_s) else Code.TIMEOUT
 
 
@@ -83,7 +83,7 @@ class JournalThread:
         self.journal = journal
         self.progress = Progress("the journal thread", stuck_after_ms)
         self.refusals = 0
-        """How many groups found no space."""
+        """How many groups were refused for want of space."""
         self._refusals_stored = 0
         self._metrics = metrics
         self._on_full = on_full
@@ -95,26 +95,26 @@ class JournalThread:
         self._closing = False
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start both threads."""
         self._thread.start()
         self._spare_maker.start()
         self._spare_wanted.set()
 
     def put(self, item: JournalItem) -> None:
-        """Queue `item`; what one thread puts first is written first. Never blocks."""
+        """Queue `item`; the items of one thread are written in its order. Never blocks."""
         self._queue.put(item)
 
     @property
-    def owes(self) -> bool:
-        """Whether something that was refused for want of space, be it answered before, is not in the store yet."""
+    def has_unstored_refusals(self) -> bool:
+        """Whether a record that was refused for want of space is not in the store yet; it may repeat an answered one."""
         return self.refusals != self._refusals_stored
 
     def stored(self, refusals: int) -> None:
-        """The store has all that was accepted when `refusals` was so high."""
+        """The store has all that was accepted when `refusals` had this value."""
         self._refusals_stored = refusals
 
     def close(self) -> None:
-        """Write what is queued, then stop. The journal stays open for the store's last trim."""
+        """Write what is queued, then stop. The journal stays open: the store's last flush trims it."""
         self._queue.put(None)
         self._thread.join()
         self._closing = True
@@ -128,31 +128,31 @@ class JournalThread:
         except StorageError as error:
             self._fail(str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be answered any more
-            _LOG.exception("the journal thread met an error that it does not know")
+            _LOG.exception("unexpected error in the journal thread")
             self._fail(f"{type(error).__name__}: {error}")
 
     def _make_spares(self) -> None:
-        """After each roll make the next file, so that the journal's thread need not; what fails is tried again."""
-        is_made = True
+        """After each roll create the next file, so that the journal's thread need not; retry what fails."""
+        is_created = True
         while True:
-            self._spare_wanted.wait(None if is_made else _SPARE_RETRY_S)
+            self._spare_wanted.wait(None if is_created else _SPARE_RETRY_S)
             self._spare_wanted.clear()
             if self._closing:
                 return
             try:
                 self.journal.make_spare()
             except OSError as error:
-                if is_made:
-                    _LOG.warning("the next journal file cannot be made ahead of time", reason=str(error))
-                is_made = False
+                if is_created:
+                    _LOG.warning("the next journal file cannot be created ahead of time", reason=str(error))
+                is_created = False
             else:
-                is_made = True
+                is_created = True
 
     def _fail(self, reason: str) -> None:
         self._on_failure(f"the journal failed: {reason}")
 
     def _take_group(self) -> list[JournalItem | None]:
-        """Everything that waits, up to a size; at least one item."""
+        """All waiting items, up to a size; at least one."""
         item = self._queue.get()
         group = [item]
         size_bytes = item.size_bytes if item else 0
@@ -166,7 +166,7 @@ class JournalThread:
         return group
 
     def _write_group(self, group: list[JournalItem | None]) -> bool:
-        """Write, sync, answer; False if it was the last one."""
+        """Write, sync, answer; False if it was the last group."""
         self.progress.stamp()
         started = perf_counter()
         last = group[-1] is None

@@ -27,7 +27,7 @@ from daybook.wire.messages import (
     encode_server_control,
     is_frames,
 )
-from daybook_bookie.journal.records import Record
+from daybook_bookie.journal.format import Record
 from daybook_bookie.journal.thread import JournalThread
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.budget import ByteBudget
@@ -92,7 +92,9 @@ class MessageItem:
         if code is Code.OK:
             for ledger, number in self.deferred:
                 ledger.deferred_synced(number)
-            is_durable = not stream.shared.journal.owes  # a LAC may have come with a frame that was refused
+            is_durable = (
+                not stream.shared.journal.has_unstored_refusals
+            )  # a LAC may have come with a frame that was refused
             for ledger_id, lac in self.news:
                 stream.shared.long_polls.wake(ledger_id, lac, is_durable=is_durable)
         stream.decide(self.message, self.frames, code)

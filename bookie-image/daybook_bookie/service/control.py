@@ -19,7 +19,7 @@ from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 from daybook_bookie.identity.kept_mode import NO_REASON
-from daybook_bookie.journal.records import limbo_clear_record
+from daybook_bookie.journal.format import limbo_clear_record
 from daybook_bookie.journal.thread import Barrier
 from daybook_bookie.service.long_poll import Poll
 
@@ -111,7 +111,7 @@ class Control:
             self._bookie.journal.put(barrier)
         if code is Code.OK:
             code = barrier.wait(self._timeout_s)
-        if code is Code.OK and self._bookie.journal.owes:
+        if code is Code.OK and self._bookie.journal.has_unstored_refusals:
             code = Code.READ_ONLY
         self._bookie.metrics.forces.labels(code.name).inc()
         return pb.ForceResponse(code=code, boot_id=self._bookie.boot_id)

@@ -10,7 +10,7 @@ from typing import Final
 from daybook.core.bookie.ledger import AttachVerdict, LacAnswer
 from daybook.core.errors import Code
 from daybook.core.ids import LedgerId
-from daybook_bookie.journal.records import fence_record
+from daybook_bookie.journal.format import fence_record
 from daybook_bookie.journal.thread import Barrier, JournalThread
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.ledgers import LedgerTable
@@ -67,7 +67,7 @@ class Fencer:
                 self._journal.put(barrier)
             code = barrier.wait(self._timeout_s)
         if code is Code.OK:
-            self._long_polls.wake(ledger_id, lac, is_durable=not self._journal.owes)
+            self._long_polls.wake(ledger_id, lac, is_durable=not self._journal.has_unstored_refusals)
         return code, lac
 
 

@@ -19,10 +19,10 @@ from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY, LedgerId
 from daybook.runtime.clock import unix_ms
 from daybook_bookie.disk.watch import SpaceState
-from daybook_bookie.journal.records import LedgerIntro, Record, fence_dropped_record, intro_record
-from daybook_bookie.store import ledger_record
+from daybook_bookie.journal.format import LedgerIntro, Record, fence_dropped_record, intro_record
+from daybook_bookie.store.reading import add_block
 from daybook_bookie.store.storage import Storage
-from daybook_bookie.store.writing import add_block
+from daybook_bookie.store.stored_ledger import StoredLedger
 
 KEY_ONLY_MS = 0
 """`first_seen_ms` of a ledger whose key is known, but which metadata never showed OPEN (rule 20)."""
@@ -31,7 +31,7 @@ LEDGERS_UNDER_LOCK: Final = 500
 """Who looks at many ledgers lets the lock go after so many: everyone who appends waits for it."""
 
 
-def core_record(ledger_id: LedgerId, stored: ledger_record.LedgerRecord) -> LedgerRecord:
+def core_record(ledger_id: LedgerId, stored: StoredLedger) -> LedgerRecord:
     """What the core's ledger is restored from."""
     has_key = stored.fenced or stored.password_hash or stored.first_seen_ms  # a fence always comes with a key
     return LedgerRecord(
@@ -61,7 +61,7 @@ class Known(NamedTuple):
     """The highest of the others, which only a ledger that metadata has shown can have left; −1 without any."""
 
 
-def _proves_existence(record: ledger_record.LedgerRecord) -> bool:
+def _proves_existence(record: StoredLedger) -> bool:
     """Entries, a LAC, an introduction and a limbo mark all follow a look at the ledger's metadata (rule 20, rule 29)."""
     return (
         bool(record.intervals)

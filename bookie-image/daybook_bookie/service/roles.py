@@ -23,6 +23,7 @@ from daybook.runtime.logs import get_logger
 from daybook.runtime.ports import Address
 from daybook.wire import service
 from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.settings import Enforcement
 
 _LOG: Final = get_logger(__name__)
 _URI: Final = "daybook://{cluster}/role/{role}"
@@ -43,17 +44,6 @@ class Role(Enum):
     """Looks after bookies: the operator, and people."""
     REPAIR = "repair"
     """Auditors, and workers that copy what is missing and end limbo."""
-
-
-class Enforcement(Enum):
-    """What becomes of a call without its role."""
-
-    AUTO = "auto"
-    """Refused if the bookie's own certificate has a role, else as with WARN."""
-    ENFORCE = "enforce"
-    """Refused."""
-    WARN = "warn"
-    """Let pass, logged and counted."""
 
 
 _ANYBODY: Final = frozenset({Role.CLIENT})

@@ -22,7 +22,8 @@ from daybook.wire.channel import SERVER_OPTIONS
 from daybook_bookie.bookie import Bookie
 from daybook_bookie.service.admission import Admission, CallPool, later, on
 from daybook_bookie.service.deadlines import Deadlines
-from daybook_bookie.service.roles import Enforcement, Gate
+from daybook_bookie.service.roles import Gate
+from daybook_bookie.settings import Enforcement
 
 _LOG: Final = get_logger(__name__)
 _REFUSING_WORKERS: Final = 8

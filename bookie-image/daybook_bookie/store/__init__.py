@@ -1,12 +1,15 @@
-"""Entries at rest, and what decides which of them exist.
+"""The store: entries at rest, and what decides which of them exist.
 
 In reading order:
 
     storage        journal, write cache and store together: the order in which things must happen
     write_cache    where an accepted frame is found until the store has it
+    generation     what came for each ledger since the swap before
     entry_store    what a bookie asks of its entry store
     store          that store: blocks in LMDB, an index in memory
-    opening, index, ledger_record, checkpoint  its environment, what exists, what is known of a ledger, how far it had come
-    writing, reading  flushes and removals; blocks of one ledger within a snapshot
-    thread         the one thread that writes it
+    stored_ledger, index  what the store knows of a ledger; which ledgers exist, and the root that vouches for them
+    environment, checkpoint  the LMDB environment; the copy of the root outside of it
+    flushing, removing  a generation into the store; ledgers and replicas out of it
+    reading        the blocks of one ledger within a snapshot
+    thread         the one thread that writes the store
 """

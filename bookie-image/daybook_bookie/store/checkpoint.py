@@ -1,22 +1,23 @@
-"""The checkpoint file: proof of how far the store had come, outside of the store.
+"""The checkpoint file: a second copy of the store's root, outside of LMDB, so that an older store is found out.
 
 LMDB keeps two meta pages without checksums and opens the one that looks newer; damage to one silently takes the whole
-store back by a commit, and the journal that held the difference may be gone. So after each commit the root is written
-here as well, into one of two slots in turn, and a store older than that is refused (rule 26).
+store back by a commit, and the journal that held the difference may be gone. So after each commit the root is written to
+this file, into one of two slots in turn, and a store older than this copy is refused (rule 26).
 """
 
 from typing import Final
 
-from daybook_bookie.disk.disk import FULL, Disk, write_durably
+from daybook_bookie.disk.disk import FULL, Disk
 from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError, StoreRefusedError
+from daybook_bookie.disk.small_files import write_durably
 from daybook_bookie.journal.format import PAGE_BYTES
-from daybook_bookie.store.ledger_record import ROOT_BYTES, WHAT_TO_DO, Root, unpack_root
+from daybook_bookie.store.index import ROOT_BYTES, Root, unpack_root
 
 CHECKPOINT: Final = "checkpoint"
 
 
-class Checkpoint:
-    """The open checkpoint file."""
+class CheckpointFile:
+    """The open file."""
 
     def __init__(self, disk: Disk) -> None:
         """Open it; raises OSError."""
@@ -55,24 +56,24 @@ class Checkpoint:
         self._file.close()
 
 
-def refuse_unless_current(root: Root, checkpoint: Root | None) -> None:
-    """Raise StoreRefusedError if the store is not the one that the checkpoint saw, or its successor by one commit."""
-    if checkpoint is None:
+def refuse_unless_current(root: Root, checkpointed: Root | None) -> None:
+    """Raise StoreRefusedError unless `root` is the one in the checkpoint file, or its successor by one commit."""
+    if checkpointed is None:
         if root == Root(generation=1):
             return  # the very first start ended between the two
-        msg = f"both slots of the checkpoint file are damaged or it is missing: {WHAT_TO_DO}"
-    elif root.generation < checkpoint.generation:
+        msg = "both slots of the checkpoint file are damaged or it is missing"
+    elif root.generation < checkpointed.generation:
         msg = (
-            f"the store is at generation {root.generation}, but generation {checkpoint.generation} was committed: "
-            f"a damaged meta page took it back, or an older copy was put in place; {WHAT_TO_DO}"
+            f"the store is at generation {root.generation}, but generation {checkpointed.generation} was committed: "
+            "a damaged meta page took it back, or an older copy was put in place"
         )
-    elif root.generation > checkpoint.generation + 1:
+    elif root.generation > checkpointed.generation + 1:
         msg = (
-            f"the store is at generation {root.generation}, the checkpoint at {checkpoint.generation}: "
-            f"they do not belong together; {WHAT_TO_DO}"
+            f"the store is at generation {root.generation}, the checkpoint at {checkpointed.generation}: "
+            "they do not belong together"
         )
-    elif root.generation == checkpoint.generation and root != checkpoint:
-        msg = f"the store and the checkpoint disagree about generation {root.generation}: {WHAT_TO_DO}"
+    elif root.generation == checkpointed.generation and root != checkpointed:
+        msg = f"the store and the checkpoint disagree about generation {root.generation}"
     else:
         return
     raise StoreRefusedError(msg)

@@ -1,9 +1,10 @@
-"""What a bookie asks of its entry store: the one interface that LMDB stands behind, and nothing of LMDB in it.
+"""What a bookie asks of its entry store: the interface that LMDB is behind.
 
-Narrow, so that a simulator can put a model in its place while everything that decides (what a flush trims, merges and
-replaces, when the journal may go, what a read denies) stays the code that runs in production. One suite of tests holds
-for whatever is behind it. The contract in short: a commit is all or nothing and durable when it returns (rule 23), the
-mark moves with it (rule 24), what exists is told by `LedgerRecord.intervals` and never by what a read finds (rule 26).
+It is narrow, so that the simulator can put a model in LMDB's place while everything that decides (what a flush trims,
+merges and replaces, when the journal is trimmed, what a read reports as absent) stays the code that runs in production.
+One test suite checks every implementation. The contract in short: a commit is all or nothing and durable when it returns
+(rule 23), the checkpoint moves with it (rule 24), and `StoredLedger.intervals` decides which entries exist, never what a
+read finds (rule 26).
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 from daybook.core.format.block import Block
 from daybook.core.ids import EntryId, LedgerId
-from daybook_bookie.disk.settings import StorageSettings
 from daybook_bookie.journal.format import Position
-from daybook_bookie.store.ledger_record import LedgerRecord
+from daybook_bookie.settings import StorageSettings
+from daybook_bookie.store.stored_ledger import StoredLedger
 
 
 class LedgerChange(NamedTuple):
@@ -24,8 +25,8 @@ class LedgerChange(NamedTuple):
     puts: list[tuple[bytes, Any]]
     """By rising `block_key`; a block under the same key is replaced."""
     deletes: list[bytes]
-    """Carried out before the puts; keys that are not there are passed over."""
-    record: LedgerRecord | None
+    """Carried out before the puts; a key that does not exist is no error."""
+    record: StoredLedger | None
 
 
 class Space(NamedTuple):
@@ -57,37 +58,37 @@ class Blocks(Protocol):
 
 
 class EntryStore(Protocol):
-    """An open store. `commit` belongs to one thread, everything else to any."""
+    """An open store. One thread calls `commit` and `confirm`; any thread calls the rest."""
 
     @property
     def settings(self) -> StorageSettings:
         """Sizes of blocks and transactions."""
 
     @property
-    def mark(self) -> Position:
-        """The journal before this position is wholly in the store: replay begins here (rule 24)."""
+    def checkpoint(self) -> Position:
+        """The store has all of the journal before this position: a replay begins here (rule 24)."""
 
-    def ledger(self, ledger_id: LedgerId) -> LedgerRecord | None:
+    def ledger(self, ledger_id: LedgerId) -> StoredLedger | None:
         """What is stored of a ledger; None if nothing is, or it is being deleted."""
 
-    def stored(self, ledger_id: LedgerId) -> LedgerRecord | None:
-        """The record as it lies in the store, also of a ledger that is being deleted."""
+    def stored(self, ledger_id: LedgerId) -> StoredLedger | None:
+        """The stored record, also of a ledger that is being deleted."""
 
-    def ledgers(self) -> Mapping[LedgerId, LedgerRecord]:
+    def ledgers(self) -> Mapping[LedgerId, StoredLedger]:
         """All ledgers but those that are being deleted, as of now."""
 
     def deletions(self) -> list[LedgerId]:
         """The ledgers whose blocks are still being removed, rising."""
 
     def limbo_marks(self) -> Mapping[LedgerId, bytes]:
-        """The nonces of the ledgers in limbo, as of now (rule 29); those that are being deleted are left out."""
+        """The nonces of the ledgers in limbo, as of now (rule 29), without those that are being deleted."""
 
     def read_blocks(self, ledger_id: LedgerId, first: EntryId, last: EntryId, max_bytes: int) -> list[bytes]:
         """Frames that hold the stored entries of first … last, rising, about `max_bytes` of them, at least one.
 
-        A frame may also hold entries before `first` and after `last`. Empty if none of these entries is stored: whether
-        that proves anything is the caller's to say. Raises CorruptStoreError if the first entry that exists cannot be
-        read; what lies before a damaged one is given.
+        A frame may also hold entries before `first` and after `last`. Empty if none of these entries is stored: the
+        caller decides whether that proves anything. Raises CorruptStoreError if the first entry that exists cannot be
+        read; entries before a damaged one are returned.
         """
 
     def blocks(self, ledger_id: LedgerId) -> AbstractContextManager[Blocks]:
@@ -96,19 +97,19 @@ class EntryStore(Protocol):
     def block_keys(self, ledger_id: LedgerId, limit: int) -> list[bytes]:
         """The keys of the ledger's first `limit` blocks, whatever is in them."""
 
-    def commit(self, changes: Iterable[LedgerChange], mark: Position) -> None:
-        """Make the changes and `mark` durable, all or nothing.
+    def commit(self, changes: Iterable[LedgerChange], checkpoint: Position) -> None:
+        """Make the changes and `checkpoint` durable, all or nothing.
 
-        Raises StorageFullError when there is no room: nothing of this commit happened, or all of it and that is not
-        certain yet; nothing is promised, and it may be repeated (rule 30). Raises BookieMustStopError for any other
-        failure, and ever after: whether it happened shows at the next start (rule 23).
+        Raises StorageFullError when there is no room: either nothing of this commit happened, or all of it and that is
+        not certain yet; nothing is promised, and it may be repeated (rule 30). Raises BookieMustStopError for any other
+        failure, and from then on always: the next start finds out whether it happened (rule 23).
         """
 
     @property
-    def is_owing(self) -> bool:
+    def needs_confirmation(self) -> bool:
         """Whether there was no room to make the newest commit certain."""
 
-    def settle(self) -> None:
+    def confirm(self) -> None:
         """Make the newest commit certain if it is not. Raises as `commit` does."""
 
     def check_room(self, size_bytes: int) -> None:

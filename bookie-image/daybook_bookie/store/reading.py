@@ -1,13 +1,14 @@
-"""Reading blocks of one ledger within a snapshot, checked against the interval index.
+"""Reading the blocks of one ledger within a snapshot, checked against the interval index.
 
-What a block says of itself is verified before it is believed: its key, its header, its body's checksum, and that it
-holds what the index has in its range. Of a damaged block the entries whose own checksum holds are still served, and so
-are those of a sound one beside an entry that was lost, since they may be the last copy; the others are an I/O error
-(rule 26).
+Everything that a block says of itself is verified before use: its key, its header, its body's checksum, and that it holds
+what the index has in its range. Of a damaged block the entries with a sound checksum are still served, and so are the
+entries of a sound block beside a lost one, since they may be the last copy; the others are an I/O error (rule 26).
 """
 
 import struct
 from typing import Any, Final
+
+import lmdb
 
 from daybook.core.errors import FrameError
 from daybook.core.format.block import (
@@ -44,7 +45,7 @@ class BlockReader:
     def seek(self, entry: EntryId) -> Block | None:
         """The last block that begins at or before `entry`; if there is none, the ledger's first one after it.
 
-        Raises CorruptStoreError for a block whose header is damaged or whose key is another one's.
+        Raises CorruptStoreError for a block whose header is damaged or whose key belongs to another block.
         """
         cursor = self._cursor
         key = block_key(self._ledger_id, entry)
@@ -68,20 +69,30 @@ class BlockReader:
     def overlapping(self, first: EntryId, last: EntryId, limit: int | None = None) -> list[Block]:
         """The blocks whose range overlaps first … last, up to `limit` of them; raises CorruptStoreError."""
         found: list[Block] = []
-        block = self.seek(first)
-        while block is not None and block.first <= last and len(found) != limit:
-            if block.last >= first:
-                found.append(block)
-            block = self.next()
+        try:
+            block = self.seek(first)
+            while block is not None and block.first <= last and len(found) != limit:
+                if block.last >= first:
+                    found.append(block)
+                block = self.next()
+        except lmdb.Error as error:
+            raise self._unreadable(first, error) from error
         return found
 
     def read(
         self, index: IntervalSet, first: EntryId, last: EntryId, max_bytes: int, overshoot_bytes: int
     ) -> list[bytes]:
-        """See `Store.read_blocks`."""
+        """See `EntryStore.read_blocks`."""
+        try:
+            return self._read(index, first, last, max_bytes, overshoot_bytes)
+        except lmdb.Error as error:
+            raise self._unreadable(first, error) from error
+
+    def _read(
+        self, index: IntervalSet, first: EntryId, last: EntryId, room: int, overshoot_bytes: int
+    ) -> list[bytes]:
         wanted = index.next_from(first)
         frames: list[bytes] = []
-        room = max_bytes
         block: Block | None = None
         while wanted != NO_ENTRY and wanted <= last and room > 0:
             try:
@@ -91,7 +102,7 @@ class BlockReader:
                 sound = self._checked(index, block, wanted)
             except CorruptStoreError:
                 if frames:
-                    break  # what was found is given first; the next read meets the damage again
+                    break  # return what was found; the next read meets the damage again
                 raise
             part = _part(sound, wanted, last, room, overshoot_bytes)
             if frames and part.size_bytes > room:
@@ -131,6 +142,9 @@ class BlockReader:
             )
         return block
 
+    def _unreadable(self, entry: EntryId, error: lmdb.Error) -> CorruptStoreError:
+        return CorruptStoreError(f"LMDB cannot read entry {entry} of ledger {self._ledger_id} ({error})")
+
     def _lost(self, entry: EntryId, what: str) -> CorruptStoreError:
         msg = f"entry {entry} of ledger {self._ledger_id} {what}: take it from another replica"
         return CorruptStoreError(msg)
@@ -143,10 +157,18 @@ def holds_all(index: IntervalSet, block: Block) -> bool:
     return all(map(index.contains, block_entry_ids(block)))
 
 
+def add_block(intervals: IntervalSet, block: Block) -> None:
+    """Add the block's entries to `intervals`."""
+    if is_regular(block):
+        intervals.add(block.first, block.last, regular_stripe(block))
+    else:
+        intervals.add_ids(block_entry_ids(block))
+
+
 def run_without_gap(index: IntervalSet, block: Block, begin: int) -> Block:
     """A sound block's rows from `begin` on, up to the first entry of the index that the block lacks.
 
-    A repair that overwrites what cannot be read leaves such entries: no block has them, and a reader must hear of it.
+    A repair that overwrites an unreadable block leaves such entries: no block has them, and a reader must get an error.
     """
     ids = block_entry_ids(block)
     end = begin + 1
@@ -158,7 +180,7 @@ def run_without_gap(index: IntervalSet, block: Block, begin: int) -> Block:
 
 
 def _part(block: Block, first: EntryId, last: EntryId, room: int, overshoot_bytes: int) -> Block:
-    """The block, cut to first … last if too much of it was not asked for, and to what fits into `room`."""
+    """The block, cut to first … last if more than `overshoot_bytes` of it was not asked for, and to fit `room`."""
     if first == block.first and block.last <= last and block.size_bytes <= room:
         return block
     begin, end = rows_between(block, first, last)

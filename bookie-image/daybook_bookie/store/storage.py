@@ -1,14 +1,14 @@
 """Journal, write cache and store together: the order in which things must happen, and nothing else.
 
-A passive piece: the server calls it from its own threads. Under one lock of its own, under which it also checks the
-fence: `accept`, `decide`, `begin_flush`, `end_flush`, `ledger`, every look into the cache. On the journal's thread:
-`journal.append`, `journal.sync`. On the store's thread: `flush`, `delete_some`. From anywhere: reads of the store; a
-reader asks the cache first, since a generation is dropped only after its commit.
+A passive object: the server calls it from its own threads. Under one lock of its own, under which it also checks the
+fence, it calls `accept`, `decide`, `begin_flush`, `end_flush`, `ledger`, and reads the cache. The journal's thread calls
+`journal.append` and `journal.sync`, the store's thread `flush` and `delete_some`. Any thread reads the store; a reader
+asks the cache first, since a generation is dropped only after its commit.
 
 A frame is in the cache before it is in the journal, and is answered after the journal's fsync (rule 23, rule 43); a
-duplicate goes the same way as the first, so it is answered only when it is durable itself (rule 54). A flush takes the
-journal's durable position together with the generation: everything before it is in that generation or stored, so when
-the flush has committed, the journal before it may go (rule 24).
+duplicate takes the same way as the first, so it is answered only when it is durable itself (rule 54). A flush takes the
+journal's durable position together with the generation: everything before that position is in the generation or stored,
+so it becomes the checkpoint once the flush has committed, and the journal before it may be removed (rule 24).
 """
 
 from pathlib import Path
@@ -19,16 +19,16 @@ from daybook.core.format.frame import Buffer, FrameHeader
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import LedgerId
 from daybook_bookie.disk.disk import Disk
-from daybook_bookie.disk.settings import StorageSettings
-from daybook_bookie.journal.format import Position
+from daybook_bookie.journal.format import Position, Record, frame_record
 from daybook_bookie.journal.journal import Journal
-from daybook_bookie.journal.records import Record, frame_record
 from daybook_bookie.journal.replay import JournalReplay
-from daybook_bookie.store import writing as store_write
+from daybook_bookie.settings import StorageSettings
+from daybook_bookie.store import flushing
 from daybook_bookie.store.entry_store import EntryStore
-from daybook_bookie.store.ledger_record import LedgerRecord
+from daybook_bookie.store.generation import Generation
 from daybook_bookie.store.store import Store
-from daybook_bookie.store.write_cache import Generation, WriteCache
+from daybook_bookie.store.stored_ledger import StoredLedger
+from daybook_bookie.store.write_cache import WriteCache
 
 
 class Storage:
@@ -38,9 +38,9 @@ class Storage:
         self.journal = journal
         self.cache = cache
         self.store = store
-        self._flush_mark = store.mark
+        self._flush_checkpoint = store.checkpoint
         self._replayed_to = journal.written
-        """All of the journal before it is in the cache or the store, be it that the journal owes it still."""
+        """All of the journal before it is in the cache or the store, even if the journal still has to rewrite it."""
 
     @classmethod
     def open(
@@ -52,7 +52,7 @@ class Storage:
         *,
         new: bool = False,
     ) -> Self:
-        """Open the store, replay the journal from its mark into the cache, and be ready to append.
+        """Open the store, replay the journal from its checkpoint into the cache, and be ready to append.
 
         `new`: the bookie is being created; call this before its cookies are written. Raises StoreRefusedError,
         JournalCorruptError, StorageFullError (only with `new`), BookieMustStopError and OSError.
@@ -64,13 +64,13 @@ class Storage:
     def replayed(
         cls, store: EntryStore, journal_disk: Disk, *, journal_file_bytes: int, new: bool = False
     ) -> Self:
-        """Replay the journal from the mark of `store` into a cache of their own, and be ready to append.
+        """Replay the journal from the checkpoint of `store` into a new cache, and be ready to append.
 
         Closes the store if that fails. Raises as `open` does.
         """
         try:
             cache = WriteCache()
-            replay = JournalReplay(journal_disk, store.mark, new=new)
+            replay = JournalReplay(journal_disk, store.checkpoint, new=new)
             for record in replay:
                 cache.apply(record)
             journal = Journal(journal_disk, replay, file_bytes=journal_file_bytes)
@@ -91,7 +91,7 @@ class Storage:
     # -- under the caller's lock -----------------------------------------------------------------------------------
 
     def accept(self, frame: Buffer, header: FrameHeader) -> Record:
-        """Take a frame whose body was checked and which the fence let pass; the record is to be journalled next.
+        """Add a frame whose body was checked and which passed the fence; the record is to be journalled next.
 
         `frame` is the frame alone and must not change any more.
         """
@@ -99,21 +99,21 @@ class Storage:
         return frame_record(frame)
 
     def decide(self, record: Record) -> Record:
-        """Take a fence, limbo mark, intro or deletion; the record is to be journalled next."""
+        """Add a fence, limbo mark, intro or deletion; the record is to be journalled next."""
         self.cache.apply(record)
         return record
 
     def remove(self, ledger_id: LedgerId, entries: IntervalSet) -> None:
-        """Take replicas out with the next flush; frames accepted after this call stay (see `WriteCache.remove`)."""
+        """Remove replicas with the next flush; frames accepted after this call stay (see `WriteCache.remove`)."""
         self.cache.remove(ledger_id, entries)
 
     def begin_flush(self) -> Generation:
         """Swap the cache's generations, and note the journal position that the flush will cover."""
-        self._flush_mark = max(self.journal.durable, self._replayed_to)
+        self._flush_checkpoint = max(self.journal.durable, self._replayed_to)
         return self.cache.swap()
 
     def end_flush(self) -> None:
-        """Let go of the flushed generation: the store has it."""
+        """Drop the flushed generation: the store has it."""
         self.cache.drop_flushed()
 
     # -- on the store's thread -------------------------------------------------------------------------------------
@@ -123,31 +123,30 @@ class Storage:
 
         May be repeated after StorageFullError. Raises StorageFullError and BookieMustStopError.
         """
-        store_write.flush(self.store, generation, self._flush_mark)
-        self.journal.trim(self.store.mark)
-        return self.store.mark
+        flushing.flush(self.store, generation, self._flush_checkpoint)
+        self.journal.trim(self.store.checkpoint)
+        return self.store.checkpoint
 
-    def ledger(self, ledger_id: LedgerId) -> LedgerRecord | None:
-        """What is known of a ledger, cached or stored, entries of the cache not included; None if nothing is.
+    # -- under the caller's lock, as they read the cache -----------------------------------------------------------
 
-        With the lock held, as it looks at both generations.
-        """
+    def ledger(self, ledger_id: LedgerId) -> StoredLedger | None:
+        """What is known of a ledger, cached or stored, without the entries of the cache; None if nothing is."""
         pending = self.cache.pending(ledger_id)
         record = self.store.stored(ledger_id)
         if record is None and not pending:
             return None
-        record = record or LedgerRecord()
+        record = record or StoredLedger()
         for newer in pending:
-            record = store_write.with_pending(record, newer)
+            record = newer.applied_to(record)
         return None if record.deleting else record
 
     def limbo(self, ledger_id: LedgerId) -> bytes | None:
-        """The nonce of the ledger's limbo mark, cached or stored, if it has one; with the lock held, as `ledger`."""
+        """The nonce of the ledger's limbo mark, cached or stored, if it has one."""
         record = self.store.ledger(ledger_id)
         nonce = None if record is None else record.limbo
         pending = self.cache.pending(ledger_id)
         if any(newer.deleted for newer in pending):
             return None
         for newer in pending:
-            nonce = store_write.limbo_after(nonce, newer)
+            nonce = newer.limbo_after(nonce)
         return nonce

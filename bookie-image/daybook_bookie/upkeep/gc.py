@@ -22,7 +22,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook_bookie.identity.rollback import RollBackGuard
-from daybook_bookie.journal.records import Record, deletion_record, fence_dropped_record
+from daybook_bookie.journal.format import Record, deletion_record, fence_dropped_record
 from daybook_bookie.journal.thread import Barrier, JournalThread
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.ledgers import Known, LedgerTable

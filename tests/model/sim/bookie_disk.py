@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError
 from daybook_bookie.service.reads import Walk
+from daybook_bookie.store.generation import Generation
 from daybook_bookie.store.storage import Storage
-from daybook_bookie.store.write_cache import Generation
 
 from daybook.core.bookie.ledger import BookieLedger
 from daybook.core.format.frame import decode_entries

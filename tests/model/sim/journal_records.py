@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from daybook_bookie.journal.records import (
+from daybook_bookie.journal.format import (
     NONCE_BYTES,
     Record,
     fence_dropped_record,
@@ -12,7 +12,7 @@ from daybook_bookie.journal.records import (
     limbo_record,
 )
 from daybook_bookie.service.ledgers import core_record, intro_of
-from daybook_bookie.store import ledger_record
+from daybook_bookie.store.stored_ledger import StoredLedger
 
 from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.ids import LedgerId
@@ -35,7 +35,7 @@ def changed_records(known: LedgerRecord, record: LedgerRecord) -> Iterator[Recor
         yield limbo_clear_record(ledger_id, _packed(known.limbo_nonce))
 
 
-def restored(ledger_id: LedgerId, record: ledger_record.LedgerRecord) -> LedgerRecord:
+def restored(ledger_id: LedgerId, record: StoredLedger) -> LedgerRecord:
     """The record that a bookie starts with, its nonce as the simulator spells it."""
     nonce = None if record.limbo is None else record.limbo.rstrip(b"\0").decode()
     return replace(core_record(ledger_id, record), limbo_nonce=nonce)

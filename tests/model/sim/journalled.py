@@ -12,12 +12,12 @@ from random import Random
 from typing import Final, NamedTuple
 
 from daybook_bookie.disk.errors import CorruptStoreError, JournalCorruptError
-from daybook_bookie.disk.settings import StorageSettings
-from daybook_bookie.journal.format import PAGE_BYTES, START
-from daybook_bookie.journal.records import Record, deletion_record
+from daybook_bookie.journal.format import PAGE_BYTES, START, Record, deletion_record
+from daybook_bookie.settings import StorageSettings
+from daybook_bookie.store.generation import Generation, PendingLedger
+from daybook_bookie.store.reading import add_block
+from daybook_bookie.store.removing import delete_some
 from daybook_bookie.store.storage import Storage
-from daybook_bookie.store.write_cache import Generation, PendingLedger
-from daybook_bookie.store.writing import add_block, delete_some
 
 from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.format.block import block_entry_ids

@@ -18,7 +18,7 @@ from daybook_bookie.disk.errors import (
     JournalCorruptError,
     StoreRefusedError,
 )
-from daybook_bookie.identity.cookies import Cookie, parse_cookie
+from daybook_bookie.identity.cookies import pack_cookie, parse_cookie
 from daybook_bookie.journal.format import (
     DATA_START,
     FILE_HEADER_BYTES,
@@ -26,13 +26,18 @@ from daybook_bookie.journal.format import (
     GROUP_MAGIC,
     PAGE_BYTES,
     START,
+    LedgerIntro,
+    fence_record,
     file_name,
+    frame_record,
+    intro_record,
+    limbo_record,
 )
 from daybook_bookie.journal.journal import Journal
-from daybook_bookie.journal.records import LedgerIntro, fence_record, frame_record, intro_record, limbo_record
 from daybook_bookie.journal.replay import JournalReplay
-from daybook_bookie.store.checkpoint import Checkpoint, refuse_unless_current
-from daybook_bookie.store.ledger_record import ROOT_BYTES, LedgerRecord, Root, pack_record, unpack_record
+from daybook_bookie.store.checkpoint import CheckpointFile, refuse_unless_current
+from daybook_bookie.store.index import ROOT_BYTES, Root
+from daybook_bookie.store.stored_ledger import StoredLedger, pack_record, unpack_record
 from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.errors import Code, FrameError, IntervalError, MetadataError
@@ -50,6 +55,7 @@ from daybook.core.ids import MAX_ID
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.quorum import DENSE, Quorum, Stripe
 from daybook.core.stream import FrameFailure, StreamAnswer, StreamError, StreamWindow
+from daybook.metadata.bookies import Cookie
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import (
     ReadHeader,
@@ -350,7 +356,7 @@ def _seal_record(data: bytes) -> bytes:
     return bytes(body)
 
 
-_ROOT: Final = Root(generation=9, count=3, digest=2**100, mark=START)
+_ROOT: Final = Root(generation=9, count=3, digest=2**100, checkpoint=START)
 
 
 def _read_checkpoint(data: bytes) -> None:
@@ -359,7 +365,7 @@ def _read_checkpoint(data: bytes) -> None:
     half = len(data) // 2
     slots = data[:half][:PAGE_BYTES].ljust(PAGE_BYTES, b"\0") + data[half:][:PAGE_BYTES]
     disk.open("checkpoint", create=True).seen.extend(slots)
-    refuse_unless_current(_ROOT, Checkpoint(disk).read())
+    refuse_unless_current(_ROOT, CheckpointFile(disk).read())
 
 
 def _seal_checkpoint(data: bytes) -> bytes:
@@ -369,7 +375,7 @@ def _seal_checkpoint(data: bytes) -> bytes:
 
 def _read_cookie(data: bytes) -> None:
     cookie = parse_cookie(data, "journal")
-    assert parse_cookie(cookie.to_bytes(), "journal") == cookie
+    assert parse_cookie(pack_cookie(cookie), "journal") == cookie
 
 
 def _seal_cookie(data: bytes) -> bytes:
@@ -382,7 +388,7 @@ def _mutate_cookie(sample: bytes, edits: list[Edit]) -> bytes:
     return _mutate_document(text, edits) + b"\n" + rest
 
 
-_RECORD: Final = LedgerRecord(
+_RECORD: Final = StoredLedger(
     _intervals(), fenced=True, limbo=bytes(16), last_add_confirmed=9, length_at_lac=90, password_hash=b"hash"
 )
 
@@ -410,7 +416,7 @@ TARGETS: Final = {
         ),
         Target(
             "cookie",
-            (Cookie("b0", "instance", "uid").to_bytes(),),
+            (pack_cookie(Cookie("b0", "instance", "1", ("journal", "store"), "uid")),),
             _read_cookie,
             (CookieError,),
             _seal_cookie,

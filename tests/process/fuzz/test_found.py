@@ -9,13 +9,20 @@ import pytest
 from crc32c import crc32c
 from daybook_bookie.disk.errors import CookieError, JournalCorruptError, StoreRefusedError
 from daybook_bookie.identity.cookies import parse_cookie
-from daybook_bookie.journal.format import DATA_START, PAGE_BYTES, START, file_name
+from daybook_bookie.journal.format import (
+    DATA_START,
+    PAGE_BYTES,
+    START,
+    Record,
+    RecordKind,
+    fence_record,
+    file_name,
+)
 from daybook_bookie.journal.journal import Journal
-from daybook_bookie.journal.records import Record, RecordKind, fence_record
 from daybook_bookie.journal.replay import JournalReplay
 from daybook_bookie.service import append
 from daybook_bookie.service.append import AppendStream
-from daybook_bookie.store.ledger_record import ledger_of_key
+from daybook_bookie.store.stored_ledger import ledger_of_key
 
 from daybook.client.transport.append_stream import MESSAGE_BYTES_TARGET
 from daybook.core.errors import Code, FrameError, MetadataError
@@ -81,7 +88,7 @@ def test_rule_29_a_cookie_with_a_sound_checksum_and_odd_content_is_refused(text:
 
 def test_rule_26_the_key_of_a_record_that_no_ledger_has_refuses_the_store() -> None:
     """One flipped bit of a ledger's key ended the start with an error of `struct`, not with what to do."""
-    with pytest.raises(StoreRefusedError, match="no ledger has"):
+    with pytest.raises(StoreRefusedError, match="no ledger id"):
         ledger_of_key(struct.pack(">Q", 2**63 | 1))
 
 

@@ -19,7 +19,7 @@ from daybook_bookie.journal.format import (
     unpack_file_header,
     unpack_group_header,
 )
-from daybook_bookie.store.checkpoint import Checkpoint
+from daybook_bookie.store.checkpoint import CheckpointFile
 
 import daybook
 from daybook.core.errors import Code
@@ -81,7 +81,7 @@ def journal_groups(cluster: LocalCluster, bookie: str) -> list[Group]:
 
 def unflushed_groups(cluster: LocalCluster, bookie: str) -> list[Group]:
     """Those of them that the store does not hold: a start reads them."""
-    store = Checkpoint(RealDisk(Path(cluster.file.bookie(bookie).dir) / "store"))
+    store = CheckpointFile(RealDisk(Path(cluster.file.bookie(bookie).dir) / "store"))
     try:
         root = store.read()
     finally:
@@ -90,7 +90,7 @@ def unflushed_groups(cluster: LocalCluster, bookie: str) -> list[Group]:
     return [
         group
         for group in journal_groups(cluster, bookie)
-        if Position(file_id_of(group.file.name) or 0, group.begin) >= root.mark
+        if Position(file_id_of(group.file.name) or 0, group.begin) >= root.checkpoint
     ]
 
 

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any, Self
 
 import grpc
+import pytest
 from daybook_bookie.bookie import Bookie
 from daybook_bookie.disk.watch import Usage
 from daybook_bookie.identity.boot import open_storage
@@ -107,6 +108,25 @@ class RunningBookie:
         for name in ("journal", "store"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         self._start()
+
+    def flush(self) -> bool:
+        """Whether the store thread has stored, in time, all that is cached now and removed what was deleted.
+
+        Two whole cycles pass: the one under way may have begun before the newest frame came.
+        """
+        journal, wanted = self.bookie.journal, self.bookie.table.flush_wanted
+        stored, done, left = journal.stored, threading.Event(), 3
+
+        def count(refusals: int) -> None:
+            nonlocal left
+            stored(refusals)
+            left -= 1
+            (wanted if left > 0 else done).set()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(journal, "stored", count)
+            wanted.set()
+            return done.wait(WAIT_S)
 
     def _start(self) -> None:
         settings = settings_for(self.directory, **self._changes)

@@ -42,7 +42,7 @@ def zookeeper_is_told_before_the_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def writing_raises_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a start does."""
-    monkeypatch.setattr(epoch.EpochKeeper, "look", lambda self, at_last=False: None)
+    monkeypatch.setattr(epoch.EpochKeeper, "poll", lambda self, at_last=False: None)
 
 
 @mutant(

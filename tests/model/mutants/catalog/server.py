@@ -7,8 +7,8 @@ import pytest
 from daybook_bookie.disk import watch as disk_watch
 from daybook_bookie.identity import boot
 from daybook_bookie.identity.rollback import RollBackGuard
+from daybook_bookie.journal.format import Record, RecordKind, frame_record
 from daybook_bookie.journal.journal import Journal
-from daybook_bookie.journal.records import Record, RecordKind, frame_record
 from daybook_bookie.journal.thread import Barrier, JournalThread
 from daybook_bookie.service.append import AppendStream, MessageItem
 from daybook_bookie.service.fencing import Fencer

@@ -1,23 +1,24 @@
 """Mutants of a bookie's storage: rule 23, rule 24, rule 25, rule 26, rule 27,
 rule 29, rule 30, rule 44 and rule 54."""
 
-from typing import Any
+from typing import Any, cast
 
 import daybook_bookie.journal.format
 import daybook_bookie.journal.journal
 import daybook_bookie.store.checkpoint
-import daybook_bookie.store.ledger_record
 import daybook_bookie.store.store
+import daybook_bookie.store.stored_ledger
 import pytest
-from daybook_bookie.disk.errors import CorruptStoreError, StorageFullError
+from daybook_bookie.disk.errors import CorruptStoreError
 from daybook_bookie.identity.cookies import Start
-from daybook_bookie.journal.format import Position, file_name
+from daybook_bookie.journal.format import Position, Record, fence_record, file_name
 from daybook_bookie.journal.journal import Journal
-from daybook_bookie.journal.records import Record, fence_record
 from daybook_bookie.journal.replay import JournalReplay
 from daybook_bookie.service.reads import Walk
-from daybook_bookie.store import writing as store_write
+from daybook_bookie.store import flushing, removing
 from daybook_bookie.store.entry_store import EntryStore, Space
+from daybook_bookie.store.environment import Environment
+from daybook_bookie.store.index import LedgerIndex
 from daybook_bookie.store.reading import BlockReader
 from daybook_bookie.store.storage import Storage
 from daybook_bookie.store.store import Store
@@ -103,11 +104,11 @@ def replays_sync_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
     "What a replay read is synced, and not written: the kernel calls the pages of a failed sync clean."
 
     def sync(replay: JournalReplay) -> None:
-        for file_id, _, _ in replay._unwritten:
+        for file_id, _, _ in replay._to_rewrite:
             replay._disk.open(file_name(file_id)).fdatasync()
-        replay._unwritten.clear()
+        replay._to_rewrite.clear()
 
-    monkeypatch.setattr(JournalReplay, "write_again", sync)
+    monkeypatch.setattr(JournalReplay, "rewrite", sync)
 
 
 @mutant(
@@ -118,7 +119,7 @@ def replays_sync_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def the_newest_page_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     "The checkpoint calls a commit certain whose page was only read."
-    monkeypatch.setattr(daybook_bookie.store.store, "write_meta_pages_again", _nothing)
+    monkeypatch.setattr(Environment, "rewrite_meta_pages", _nothing)
 
 
 @mutant(
@@ -128,11 +129,7 @@ def the_newest_page_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     "A failed commit is answered like a full disk, so the store commits again."
-
-    def refuse(_: Store, error: Exception) -> None:
-        raise StorageFullError(str(error))
-
-    monkeypatch.setattr(Store, "_refuse_or_fail", refuse)
+    monkeypatch.setattr(Environment, "is_full", lambda *_: True)
 
 
 @mutant(rule=24, caught_by=STORE + "test_rule_24_what_comes_after_the_swap_is_replayed", swarm=JOURNALS)
@@ -140,8 +137,8 @@ def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     "The flush claims the journal up to where it is now, not to where it was at the swap."
 
     def flush(storage: Storage, generation: Any) -> None:
-        store_write.flush(storage.store, generation, storage.journal.durable)
-        storage.journal.trim(storage.store.mark)
+        flushing.flush(storage.store, generation, storage.journal.durable)
+        storage.journal.trim(storage.store.checkpoint)
 
     monkeypatch.setattr(Storage, "flush", flush)
 
@@ -152,17 +149,22 @@ def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     swarm=BROKEN_FLUSHES,
 )
 def mark_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    "Every commit of a flush carries the mark that only the last one may."
-    flush, commit = store_write.flush, store_write._commit
+    "Every commit of a flush carries the checkpoint that only the last one may."
+    flush = flushing.flush
 
-    def flush_boldly(store: EntryStore, generation: Any, mark: Any) -> None:
-        def commit_boldly(store: EntryStore, batch: Any, size: int, _: Any) -> None:
-            commit(store, batch, size, mark)
+    class AtTheEnd:
+        """The store, with the checkpoint that the flush will end with."""
 
-        monkeypatch.setattr(store_write, "_commit", commit_boldly)
-        flush(store, generation, mark)
+        def __init__(self, store: EntryStore, checkpoint: Position) -> None:
+            self._store, self.checkpoint = store, checkpoint
 
-    monkeypatch.setattr(store_write, "flush", flush_boldly)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+    def flush_at_the_end(store: EntryStore, generation: Any, checkpoint: Position) -> None:
+        flush(cast("EntryStore", AtTheEnd(store, checkpoint)), generation, checkpoint)
+
+    monkeypatch.setattr(flushing, "flush", flush_at_the_end)
 
 
 @mutant(
@@ -210,7 +212,7 @@ def a_miss_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def records_need_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     "The root's sum of digests is not compared."
-    monkeypatch.setattr(Store, "_check_sum", _nothing)
+    monkeypatch.setattr(LedgerIndex, "check", _nothing)
 
 
 @mutant(
@@ -276,7 +278,7 @@ def a_checkpoint_without_room_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def what_is_owed_counts_as_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     "What a replay had no room to write again is answered for all the same."
-    monkeypatch.setattr(Journal, "_is_owing", False)
+    monkeypatch.setattr(Journal, "_needs_rewrite", False)
 
 
 @mutant(
@@ -286,7 +288,7 @@ def what_is_owed_counts_as_durable(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def lac_and_length_have_no_checksum_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     "The pair's checksum is a constant."
-    monkeypatch.setattr(daybook_bookie.store.ledger_record, "_pair_crc", lambda *_: 0)
+    monkeypatch.setattr(daybook_bookie.store.stored_ledger, "_pair_crc", lambda *_: 0)
 
 
 @mutant(
@@ -331,4 +333,4 @@ def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_removal_forgets_what_shares_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     "Whole blocks go, with entries that metadata still places here."
-    monkeypatch.setattr(store_write, "_without", lambda *_: [])
+    monkeypatch.setattr(removing, "_without", lambda *_: [])

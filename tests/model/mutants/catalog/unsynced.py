@@ -17,7 +17,7 @@ TESTS = "tests/unit/bookie/upkeep/test_server_unsynced.py::"
 )
 def a_force_answers_for_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A force is answered although the journal had no space for frames that were accepted before it."""
-    monkeypatch.setattr(JournalThread, "owes", property(lambda _: False))
+    monkeypatch.setattr(JournalThread, "has_unstored_refusals", property(lambda _: False))
 
 
 @mutant(
@@ -27,4 +27,4 @@ def a_force_answers_for_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def refused_frames_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair is told that entries are there which a power cut would take away."""
-    monkeypatch.setattr(JournalThread, "owes", property(lambda _: False))
+    monkeypatch.setattr(JournalThread, "has_unstored_refusals", property(lambda _: False))

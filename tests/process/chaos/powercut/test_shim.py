@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from daybook_bookie.disk.disk import RealDisk
-from daybook_bookie.disk.settings import StorageSettings
+from daybook_bookie.settings import StorageSettings
 from daybook_bookie.store.store import Store
 
 from tests.process.chaos.powercut.disk import Faults, WatchedDirectory
@@ -267,7 +267,7 @@ def test_rule_23_a_store_whose_newest_page_was_only_read_opens_after_the_next_po
     """The process died in the write that names a commit: the next one finds the commit, and has to make it certain."""
     prelude = """
 from daybook_bookie.disk.disk import RealDisk
-from daybook_bookie.disk.settings import StorageSettings
+from daybook_bookie.settings import StorageSettings
 from daybook_bookie.store.store import Store
 from pathlib import Path
 from tests.unit.bookie.store.samples import frame

@@ -1,37 +1,39 @@
 """Cookies: a bookie starts only on its own directories, all of them, or as an authorised replacement (rule 29)."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from daybook_bookie.disk.errors import CookieError, DiskLostError, ForgottenError
 from daybook_bookie.identity.cookies import (
     COOKIE,
-    Cookie,
+    ROLES,
     Found,
     Start,
     begin_creation,
     check_cookies,
     finish_creation,
-    look,
+    inspect,
     write_cookie,
 )
 
+from daybook.metadata.bookies import Cookie
 from tests.unit.bookie.sim_disk import SimDisk
 
-MINE = Cookie("ns.pool-0", "cluster-1", "uid-1")
+MINE = Cookie("ns.pool-0", "cluster-1", "", ROLES, "uid-1")
 EMPTY = Found(None, None, empty=True)
 STAMPED = Found(MINE, None, empty=False)
 UNSTAMPED = Found(None, None, empty=False)
 
 
 def check(
-    journal: Found, store: Found, registered: Cookie | None, *, replace: bool = False, named: bool = False
+    journal: Found, store: Found, registered: Cookie | None, *, authorised: bool = False, named: bool = False
 ) -> Start:
     return check_cookies(
         MINE,
         {"journal": journal, "store": store},
         registered,
-        authorised_replacement=replace,
+        authorised_replacement=authorised,
         named_by_ledgers=named,
     )
 
@@ -39,7 +41,7 @@ def check(
 def test_a_new_bookie_and_one_that_comes_back() -> None:
     assert check(EMPTY, EMPTY, None) is Start.FIRST
     assert check(STAMPED, STAMPED, MINE) is Start.NORMAL
-    assert check(STAMPED, STAMPED, MINE, replace=True, named=True) is Start.NORMAL
+    assert check(STAMPED, STAMPED, MINE, authorised=True, named=True) is Start.NORMAL
 
 
 def test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised() -> None:
@@ -55,10 +57,10 @@ def test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised
                 check(journal, store, registered, named=named)
         whole = (journal, store) in ((EMPTY, EMPTY), (STAMPED, STAMPED))
         if whole:
-            assert check(journal, store, registered, replace=True, named=named) is Start.REPLACEMENT
+            assert check(journal, store, registered, authorised=True, named=named) is Start.REPLACEMENT
         else:
             with pytest.raises(CookieError, match=r"empty all|move them away"):
-                check(journal, store, registered, replace=True, named=named)
+                check(journal, store, registered, authorised=True, named=named)
 
 
 def test_rule_29_only_a_disk_lost_whole_or_a_cookie_deleted_is_for_a_policy_to_decide() -> None:
@@ -77,18 +79,25 @@ def test_rule_29_only_a_disk_lost_whole_or_a_cookie_deleted_is_for_a_policy_to_d
         assert refusal.type is kinds.get((journal, store, registered), CookieError)
 
 
-@pytest.mark.parametrize("field", ["bookie_id", "instance_id", "pool_uid"])
+@pytest.mark.parametrize(
+    ("field", "foreign"),
+    [
+        ("bookie_id", replace(MINE, bookie="x")),
+        ("instance_id", replace(MINE, instance_id="x")),
+        ("pool_uid", replace(MINE, pool_uid="x")),
+    ],
+)
 @pytest.mark.parametrize("place", ["journal", "store", "zookeeper"])
-def test_rule_29_another_bookies_cookie_is_refused_even_for_a_replacement(field: str, place: str) -> None:
-    names = {"bookie_id": MINE.bookie_id, "instance_id": MINE.instance_id, "pool_uid": "uid-1", field: "x"}
-    other = Cookie(names["bookie_id"], names["instance_id"], names["pool_uid"])
-    foreign = Found(other, None, empty=False)
-    with pytest.raises(CookieError, match=field):
+def test_rule_29_another_bookies_cookie_is_refused_even_for_a_replacement(
+    field: str, foreign: Cookie, place: str
+) -> None:
+    found = Found(foreign, None, empty=False)
+    with pytest.raises(CookieError, match=f"its {field} is"):
         check(
-            foreign if place == "journal" else STAMPED,
-            foreign if place == "store" else STAMPED,
-            other if place == "zookeeper" else MINE,
-            replace=True,
+            found if place == "journal" else STAMPED,
+            found if place == "store" else STAMPED,
+            foreign if place == "zookeeper" else MINE,
+            authorised=True,
         )
 
 
@@ -98,8 +107,8 @@ def test_a_first_start_that_is_killed_anywhere_goes_on() -> None:
 
     def verdict() -> Start:
         found = {
-            "journal": look(journal.power_cut(lambda *_: False), "journal"),
-            "store": look(store, "store"),
+            "journal": inspect(journal.power_cut(lambda *_: False), "journal"),
+            "store": inspect(store, "store"),
         }
         return check_cookies(MINE, found, registered, authorised_replacement=False, named_by_ledgers=False)
 
@@ -126,10 +135,10 @@ def test_a_cookie_survives_power_cuts_and_every_flipped_bit_is_noticed() -> None
     disk = SimDisk()
     write_cookie(disk, MINE)
     left = disk.power_cut(lambda *_: False)
-    assert look(left, "store").cookie == MINE
+    assert inspect(left, "store").cookie == MINE
     content = left.files[COOKIE].seen
     for bit in range(8 * len(content)):
         content[bit // 8] ^= 1 << bit % 8
         with pytest.raises(CookieError, match="damaged"):
-            look(left, "store")
+            inspect(left, "store")
         content[bit // 8] ^= 1 << bit % 8

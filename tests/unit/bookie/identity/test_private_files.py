@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from daybook_bookie.disk.directory import DirectoryLock, make_private
 from daybook_bookie.disk.disk import RealDisk
-from daybook_bookie.disk.private_files import make_private
-from daybook_bookie.identity.boot import DirectoryLock
 from daybook_bookie.store.storage import Storage
 
 from tests.unit.bookie.store.storage_kit import SMALL

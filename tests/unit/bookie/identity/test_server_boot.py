@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from daybook_bookie.disk.directory import DirectoryLock
 from daybook_bookie.disk.errors import CookieError
 from daybook_bookie.identity import boot
-from daybook_bookie.identity.boot import DirectoryLock
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY

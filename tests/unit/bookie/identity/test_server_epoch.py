@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daybook_bookie.disk.disk import RealDisk, write_durably
+from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import JournalCorruptError
+from daybook_bookie.disk.small_files import write_durably
 from daybook_bookie.identity import boot, epoch
 from daybook_bookie.identity.epoch import Age, DiskEpoch, EpochKeeper
 from daybook_bookie.journal.format import Position
@@ -110,7 +111,7 @@ def test_rule_58_a_journal_older_than_its_store_is_found_where_the_journal_alone
     """The store's mark is beyond what the old journal holds, in the same file: to a replay that is a torn tail."""
     snapshot(served, tmp_path / "old")
     add(served, 2)
-    assert served.bookie.store_thread.flush_now(WAIT_S)
+    assert served.flush()
     add(served, 3)
     served.stop()
     restore(served, tmp_path / "old", "journal")
@@ -268,9 +269,9 @@ class Told:
         self.told: list[tuple[int, Age]] = []
         self.answers = self.connected = True
         monkeypatch.setattr(epoch, "monotonic_ms", lambda: self.now_ms)
-        self.keeper = EpochKeeper(self.disks, lambda: self.at, self._tell, lambda: self.connected)
+        self.keeper = EpochKeeper(self.disks, lambda: self.at, self._publish, lambda: self.connected)
 
-    def _tell(self, number: int) -> None:
+    def _publish(self, number: int) -> None:
         if not self.answers:
             msg = "away"
             raise MetadataUnavailableError(msg)
@@ -286,19 +287,19 @@ def test_rule_58_the_epoch_rises_with_what_is_written(
 ) -> None:
     told = Told(tmp_path, monkeypatch)
     told.now_ms = 10 * epoch.RAISE_MS
-    told.keeper.look()
+    told.keeper.poll()
     assert told.told == [], "nothing was written"
     told.write()
-    told.keeper.look()
+    told.keeper.poll()
     assert told.told == [(1, (1, 1))], "at once after a pause, and durable on both disks by then"
     told.write()
-    told.keeper.look()
+    told.keeper.poll()
     told.now_ms += epoch.RAISE_MS
-    told.keeper.look()
+    told.keeper.poll()
     told.write(roll=True)
-    told.keeper.look()
+    told.keeper.poll()
     told.write()
-    told.keeper.look(at_last=True)
+    told.keeper.poll(at_last=True)
     assert [number for number, _ in told.told] == [1, 2, 3, 4]
 
 
@@ -309,12 +310,12 @@ def test_rule_58_without_zookeeper_the_epoch_waits_and_nobody_waits_for_it(
     told.now_ms = epoch.RAISE_MS
     told.connected = False
     told.write()
-    told.keeper.look()
+    told.keeper.poll()
     told.connected, told.answers = True, False
-    told.keeper.look()
+    told.keeper.poll()
     assert told.told == []
     told.answers = True
-    told.keeper.look()
+    told.keeper.poll()
     assert told.told == [(2, (2, 2))], "raised on the disks anew, and only then there"
 
 

@@ -7,14 +7,13 @@ from collections.abc import Callable
 import pytest
 from daybook_bookie.disk.errors import DiskLostError
 from daybook_bookie.identity import boot
-from daybook_bookie.identity.cookies import Cookie
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.store.storage import Storage
 
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
-from daybook.metadata.bookies import REPLACEMENT_VALID_MS, BookieDirectory
+from daybook.metadata.bookies import REPLACEMENT_VALID_MS, BookieDirectory, Cookie
 from daybook.metadata.layout import Layout
 from daybook.metadata.store.memory import MemoryServer, MemoryStore, MemoryTransport
 from daybook.wire import bookie_pb2 as pb

@@ -125,7 +125,7 @@ def test_rule_62_forged_fences_set_nothing_off(bookie: RunningBookie) -> None:
         assert Code(collect(bookie).code) is Code.OK
         assert info(bookie).collection_refused == ""
         bookie.restart()
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert held(bookie) == [1]
 
 

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 from daybook_bookie.disk.disk import PROBE, RealDisk
 from daybook_bookie.disk.errors import BookieMustStopError, JournalCorruptError, StorageFullError
-from daybook_bookie.journal.format import DATA_START, PAGE_BYTES, START, Position, file_name
-from daybook_bookie.journal.journal import Journal
-from daybook_bookie.journal.records import (
+from daybook_bookie.journal.format import (
+    DATA_START,
+    PAGE_BYTES,
+    START,
     LedgerIntro,
+    Position,
     Record,
     deletion_record,
     fence_record,
+    file_name,
     frame_record,
     intro_record,
     limbo_clear_record,
@@ -24,6 +27,7 @@ from daybook_bookie.journal.records import (
     record_ledger,
     record_nonce,
 )
+from daybook_bookie.journal.journal import Journal
 from daybook_bookie.journal.replay import JournalReplay
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,8 +6,7 @@ from itertools import cycle
 
 import pytest
 from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError
-from daybook_bookie.journal.format import START
-from daybook_bookie.journal.records import Record, fence_record, frame_record
+from daybook_bookie.journal.format import START, Record, fence_record, frame_record
 
 from tests.unit.bookie.journal.test_journal import append_each, reopen
 from tests.unit.bookie.sim_disk import Fate, SimDisk

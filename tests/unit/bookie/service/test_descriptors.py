@@ -11,9 +11,8 @@ import pytest
 from daybook_bookie.descriptors import raise_descriptor_limit
 from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import StorageFullError
-from daybook_bookie.journal.format import START, Position, file_name
+from daybook_bookie.journal.format import START, Position, Record, fence_record, file_name
 from daybook_bookie.journal.journal import Journal
-from daybook_bookie.journal.records import Record, fence_record
 from daybook_bookie.journal.replay import JournalReplay
 from daybook_bookie.journal.spare import SPARE
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import grpc
 import pytest
-from daybook_bookie.journal.records import Record
+from daybook_bookie.journal.format import Record
 from daybook_bookie.journal.thread import JournalThread
 from daybook_bookie.service.append import MessageItem
 from daybook_bookie.service.ledgers import LedgerTable

@@ -116,13 +116,13 @@ def test_rule_03_a_fence_that_metadata_disproves_ends_for_good(bookie: RunningBo
     for ledger_id in (1, 2):
         assert Code(bookie.fence(ledger_id, key=FORGED).code) is Code.OK
     bookie.create_ledger(2)
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     bookie.restart()
     for ledger_id in (1, 2):
         assert write(bookie, ledger_id) == {}
     bookie.restart()  # from the journal
     assert write(bookie, 1, 1) == {}
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     bookie.restart()  # from the store
     assert write(bookie, 2, 1) == {}
     assert bookie.read(2, 0, 9)[1] == [(0, b"0"), (1, b"1")]
@@ -130,7 +130,7 @@ def test_rule_03_a_fence_that_metadata_disproves_ends_for_good(bookie: RunningBo
 
 def test_rule_03_a_forged_fence_with_an_empty_key_ends_too(bookie: RunningBookie) -> None:
     assert Code(bookie.fence(1, key="").code) is Code.OK
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     bookie.restart()
     assert write(bookie, 1) == {}
 
@@ -142,7 +142,7 @@ def test_rule_03_the_fence_of_a_recovery_outlives_a_forged_one(bookie: RunningBo
     assert Code(bookie.fence(1, key=FORGED).code) is Code.UNAUTHORIZED
     bookie.restart()
     assert write(bookie, 1) == {0: Code.FENCED}
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     bookie.restart()
     assert write(bookie, 1) == {0: Code.FENCED}
 
@@ -152,19 +152,19 @@ def test_rule_03_a_forged_fence_of_a_ledger_that_never_was_is_dropped_and_leaves
 ) -> None:
     """It is not deleted: a deletion would take what the ledger holds when it comes to be."""
     assert Code(bookie.fence(2, key=FORGED).code) is Code.OK
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert Code(bookie.fence(3, key=FORGED).code) is Code.OK
     collect(bookie)
     for ledger_id in (2, 3):
         bookie.create_ledger(ledger_id)
         assert write(bookie, ledger_id) == {}
     for _ in range(2):
-        assert bookie.bookie.store_thread.flush_now(WAIT_S)
+        assert bookie.flush()
         assert [bookie.read(ledger_id, 0, 0)[1] for ledger_id in (2, 3)] == [[(0, b"0")]] * 2
         bookie.restart()
     bookie.fence(4, key=FORGED)
     collect(bookie)
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert bookie.bookie.table.known_ids() == [2, 3]
     assert bookie.bookie.storage.store.stored(4) is None
 

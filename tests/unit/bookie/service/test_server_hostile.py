@@ -16,7 +16,7 @@ def test_a_ledger_id_that_cannot_be_leaves_no_trace(bookie: RunningBookie, ledge
     stream = bookie.open_stream()
     assert stream.attach(ledger_id) is Code.BAD_FRAME
     assert stream.attach(ledger_id, recovery=True) is Code.BAD_FRAME
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert bookie.failures == []
     assert bookie.bookie.table.known_ids() == []
 
@@ -65,7 +65,7 @@ def test_entries_that_their_stripe_does_not_hold_harm_nothing(
         header, entries, _ = bookie.read(1, 0, 2**33)
         assert header.code is Code.OK
         assert [entry.entry_id for entry in entries] in ([], ids)
-        assert bookie.bookie.store_thread.flush_now(WAIT_S)
+        assert bookie.flush()
     assert bookie.failures == []
 
 
@@ -95,5 +95,5 @@ def test_odd_ledger_ids_are_answered_by_every_control_call(bookie: RunningBookie
     )
     for call, request in calls:
         call(request, timeout=WAIT_S)
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert bookie.failures == []

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import pytest
-from daybook_bookie.journal.records import deletion_record, limbo_clear_record, limbo_record
+from daybook_bookie.journal.format import deletion_record, limbo_clear_record, limbo_record
 from daybook_bookie.journal.thread import Barrier
 from daybook_bookie.service.ledgers import LedgerTable
 from daybook_bookie.store.store import Store
@@ -40,7 +40,7 @@ def test_marks_are_found_in_cache_and_store_until_they_are_cleared_or_their_ledg
 ) -> None:
     mark(bookie, 1, 2, 3, 9)
     if flushed:
-        assert bookie.bookie.store_thread.flush_now(WAIT_S)
+        assert bookie.flush()
     assert listed(bookie) == {n: nonce(n).hex() for n in (1, 2, 3, 9)}
     decide(bookie, limbo_clear_record(1, nonce(7)), limbo_clear_record(2, nonce(2)), deletion_record(3))
     mark(bookie, 5)
@@ -48,14 +48,14 @@ def test_marks_are_found_in_cache_and_store_until_they_are_cleared_or_their_ledg
         assert listed(bookie) == {n: nonce(n).hex() for n in (1, 5, 9)}
         assert listed(bookie, 1) == {n: nonce(n).hex() for n in (5, 9)}
         assert [n for n in range(12) if listed(bookie, n - 1, only=True)] == [1, 5, 9]
-        assert bookie.bookie.store_thread.flush_now(WAIT_S)
+        assert bookie.flush()
 
 
 def test_a_question_about_one_ledger_looks_at_no_other(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark(bookie, *range(1000))
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
 
     def too_much(_: object) -> None:
         raise AssertionError("all ledgers are walked")
@@ -79,7 +79,7 @@ def test_rule_29_a_mark_that_is_flushed_while_marks_are_listed_is_listed(
 
     def look_and_flush(store: Store) -> Mapping[int, object]:
         found = real(store)
-        assert bookie.bookie.store_thread.flush_now(WAIT_S)
+        assert bookie.flush()
         return found
 
     monkeypatch.setattr(Store, method, look_and_flush)

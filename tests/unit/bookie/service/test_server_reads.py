@@ -7,7 +7,7 @@ from time import monotonic
 
 import grpc
 import pytest
-from daybook_bookie.journal.records import NONCE_BYTES, limbo_record
+from daybook_bookie.journal.format import NONCE_BYTES, limbo_record
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY, Entry
@@ -21,7 +21,7 @@ StartBookie = Callable[..., RunningBookie]
 
 def flush(bookie: RunningBookie) -> None:
     """Move everything from the cache to the store."""
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert bookie.bookie.storage.cache.size_bytes == 0
 
 

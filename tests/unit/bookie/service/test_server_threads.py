@@ -16,7 +16,7 @@ from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, eventually
 StartBookie = Callable[..., RunningBookie]
 
 
-def test_the_disk_watch_survives_a_look_that_fails(start_bookie: StartBookie) -> None:
+def test_the_disk_watch_survives_a_poll_that_fails(start_bookie: StartBookie) -> None:
     bookie = start_bookie(disk_check_ms=10)
     watch = bookie.bookie.disk_watch
     looked = threading.Event()
@@ -25,9 +25,9 @@ def test_the_disk_watch_survives_a_look_that_fails(start_bookie: StartBookie) ->
         looked.set()
         raise OSError(5, "the file system hangs")
 
-    look, watch._look = watch._look, fail
+    look, watch._measure = watch._measure, fail
     assert looked.wait(WAIT_S)
-    watch._look = look
+    watch._measure = look
     bookie.usages = [Usage("store", 100, 1)]
     assert eventually(lambda: watch.state is SpaceState.EXHAUSTED)
 

@@ -7,13 +7,13 @@ from tempfile import TemporaryDirectory
 
 import lmdb
 from daybook_bookie.disk.disk import RealDisk
-from daybook_bookie.disk.settings import MIB, StorageSettings
-from daybook_bookie.journal.format import PAGE_BYTES, START
-from daybook_bookie.journal.records import Record
-from daybook_bookie.store import writing as store_write
+from daybook_bookie.journal.format import PAGE_BYTES, START, Record
+from daybook_bookie.settings import MIB, StorageSettings
+from daybook_bookie.store import flushing
+from daybook_bookie.store.generation import Generation
 from daybook_bookie.store.storage import Storage
 from daybook_bookie.store.store import Store
-from daybook_bookie.store.write_cache import Generation, WriteCache
+from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.frame import Buffer, Entry, decode_entries, decode_header
 from daybook.core.ids import NO_ENTRY
@@ -115,7 +115,7 @@ def open_store(directory: Path, *, new: bool = False, settings: StorageSettings 
 
 def put(store: Store, *frames: bytes) -> None:
     """Commit these frames."""
-    store_write.flush(store, generation(*frames), START)
+    flushing.flush(store, generation(*frames), START)
 
 
 def read_blocks_to_end(store: Store, ledger: int) -> list[object]:

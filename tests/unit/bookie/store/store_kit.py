@@ -10,14 +10,15 @@ import lmdb
 import pytest
 from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import CorruptStoreError
-from daybook_bookie.disk.settings import MIB
-from daybook_bookie.journal.format import START, Position
-from daybook_bookie.journal.records import Record
-from daybook_bookie.store import writing as store_write
+from daybook_bookie.journal.format import START, Position, Record
+from daybook_bookie.settings import MIB
+from daybook_bookie.store import flushing
 from daybook_bookie.store.entry_store import EntryStore
+from daybook_bookie.store.environment import Environment
+from daybook_bookie.store.generation import Generation
 from daybook_bookie.store.reading import block_key
 from daybook_bookie.store.store import Store
-from daybook_bookie.store.write_cache import Generation, WriteCache
+from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.frame import Entry, decode_header
 from tests.unit.bookie.store.storage_kit import SMALL, decoded, raw
@@ -54,7 +55,7 @@ class Bench(ABC):
 
     def put(self, *frames: bytes, mark: Position = START, records: tuple[Record, ...] = ()) -> None:
         """Flush a generation of these."""
-        store_write.flush(self.store, self.generation(*frames, records=records), mark)
+        flushing.flush(self.store, self.generation(*frames, records=records), mark)
 
     def generation(self, *frames: bytes, records: tuple[Record, ...] = ()) -> Generation:
         cache = WriteCache()
@@ -100,27 +101,27 @@ class LmdbBench(Bench):
         self.store = Store(self._directory, RealDisk(self._directory), self._settings)
 
     def fail_commit(self, after: int, *, happened: bool) -> None:
-        left, real = after, Store._sync_commit
+        left, real = after, Environment.commit
 
-        def fail(store: Store, transaction: object) -> None:
+        def fail(environment: Environment, transaction: object) -> None:
             nonlocal left
             left -= 1
             if left < 0 and not happened:
                 raise lmdb.DiskError("injected")
-            real(store, transaction)
+            real(environment, transaction)
 
-        self._patch.setattr(Store, "_sync_commit", fail)
+        self._patch.setattr(Environment, "commit", fail)
         if happened:
             store = self.store
             assert isinstance(store, Store)
-            sync = store._checkpoint._file.fdatasync
+            sync = store._checkpoint_file._file.fdatasync
 
             def fail_sync() -> None:
                 if left < 0:
                     raise OSError(errno.EIO, "injected")
                 sync()
 
-            self._patch.setattr(store._checkpoint._file, "fdatasync", fail_sync)
+            self._patch.setattr(store._checkpoint_file._file, "fdatasync", fail_sync)
 
     def _alter(self, ledger_id: int, first: int, alter: Callable[[bytes], bytes | None]) -> None:
         self.store.close()

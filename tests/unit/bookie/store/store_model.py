@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from daybook_bookie.disk.errors import BookieMustStopError, CorruptStoreError, StorageFullError
-from daybook_bookie.disk.settings import StorageSettings
 from daybook_bookie.journal.format import START, Position
+from daybook_bookie.settings import StorageSettings
 from daybook_bookie.store.entry_store import LedgerChange, Space
-from daybook_bookie.store.ledger_record import LedgerRecord
 from daybook_bookie.store.reading import block_key, run_without_gap
+from daybook_bookie.store.stored_ledger import StoredLedger
 
 from daybook.core.errors import FrameError
 from daybook.core.format.block import Block, decode_block, rows_between, sound_parts
@@ -30,8 +30,8 @@ _ID_BYTES: Final = 8
 class StorePlatter:
     """What is durable."""
 
-    mark: Position = START
-    records: dict[LedgerId, LedgerRecord] = field(default_factory=dict)
+    checkpoint: Position = START
+    records: dict[LedgerId, StoredLedger] = field(default_factory=dict)
     blocks: dict[LedgerId, dict[EntryId, bytes]] = field(default_factory=dict)
     """By first entry. Whoever wants damage puts other bytes here, or takes some out."""
 
@@ -93,25 +93,25 @@ class StoreModel:
         """May raise OSError: the commit fails and did not happen."""
         self.after_commit: Callable[[], None] = _always
         """May raise OSError: the commit fails although it happened."""
-        self.is_owing = False
+        self.needs_confirmation = False
         """Never: a commit is one step here."""
         self._failed = False
 
     @property
-    def mark(self) -> Position:
+    def checkpoint(self) -> Position:
         """See EntryStore."""
-        return self.platter.mark
+        return self.platter.checkpoint
 
-    def ledger(self, ledger_id: LedgerId) -> LedgerRecord | None:
+    def ledger(self, ledger_id: LedgerId) -> StoredLedger | None:
         """See EntryStore."""
         record = self.platter.records.get(ledger_id)
         return None if record is None or record.deleting else record
 
-    def stored(self, ledger_id: LedgerId) -> LedgerRecord | None:
+    def stored(self, ledger_id: LedgerId) -> StoredLedger | None:
         """See EntryStore."""
         return self.platter.records.get(ledger_id)
 
-    def ledgers(self) -> dict[LedgerId, LedgerRecord]:
+    def ledgers(self) -> dict[LedgerId, StoredLedger]:
         """See EntryStore."""
         return {
             ledger_id: record for ledger_id, record in self.platter.records.items() if not record.deleting
@@ -160,7 +160,7 @@ class StoreModel:
         firsts = sorted(self.platter.blocks.get(ledger_id, {}))
         return [block_key(ledger_id, first) for first in firsts[:limit]]
 
-    def commit(self, changes: Iterable[LedgerChange], mark: Position) -> None:
+    def commit(self, changes: Iterable[LedgerChange], checkpoint: Position) -> None:
         """See EntryStore."""
         if self._failed:
             msg = "a commit failed before"
@@ -174,7 +174,7 @@ class StoreModel:
             self.before_commit()
             for change in wanted:
                 self._apply(change)
-            self.platter.mark = mark
+            self.platter.checkpoint = checkpoint
             self.after_commit()
         except OSError as error:
             self._failed = True
@@ -193,7 +193,7 @@ class StoreModel:
         if not blocks:
             del self.platter.blocks[change.ledger_id]
 
-    def settle(self) -> None:
+    def confirm(self) -> None:
         """See EntryStore."""
 
     def check_room(self, size_bytes: int) -> None:

@@ -9,9 +9,8 @@ from random import Random
 
 import pytest
 from daybook_bookie.disk.disk import RealDisk
-from daybook_bookie.journal.format import START
-from daybook_bookie.journal.records import fence_record
-from daybook_bookie.store import writing as store_write
+from daybook_bookie.journal.format import START, fence_record
+from daybook_bookie.store import flushing
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
@@ -39,7 +38,7 @@ def make_store(directory: Path) -> bytes:
                 cache.apply(fence_record(ledger))
                 data = frame(ledger, range(part, part + 10))
                 cache.add_frame(data, decode_header(data))
-            store_write.flush(store, cache.swap(), START)
+            flushing.flush(store, cache.swap(), START)
     return (directory / "data.mdb").read_bytes()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import lmdb
 import pytest
 from daybook_bookie.disk.errors import BookieMustStopError
-from daybook_bookie.journal.records import (
+from daybook_bookie.journal.format import (
     LedgerIntro,
     Record,
     deletion_record,
@@ -16,10 +16,11 @@ from daybook_bookie.journal.records import (
     limbo_clear_record,
     limbo_record,
 )
-from daybook_bookie.store import writing as store_write
-from daybook_bookie.store.checkpoint import Checkpoint
+from daybook_bookie.store.checkpoint import CheckpointFile
+from daybook_bookie.store.environment import Environment
+from daybook_bookie.store.reading import add_block
+from daybook_bookie.store.removing import delete_some
 from daybook_bookie.store.storage import Storage
-from daybook_bookie.store.store import Store
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -153,7 +154,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.deleted.add(ledger_id)
         self.base += 10
         for _ in range(steps):
-            store_write.delete_some(self.storage.store)
+            delete_some(self.storage.store)
 
     @rule(number=LEDGERS, first=st.integers(0, 40), count=st.integers(1, 20), stripe=STRIPES)
     def remove(self, number: int, first: int, count: int, stripe: Stripe) -> None:
@@ -191,7 +192,7 @@ class StorageMachine(RuleBasedStateMachine):
 
             return call
 
-        owner, name = (Checkpoint, "write") if checkpoint else (Store, "_sync_commit")
+        owner, name = (CheckpointFile, "write") if checkpoint else (Environment, "commit")
         generation = self.storage.begin_flush()
         with self.patch.context() as patch:
             patch.setattr(owner, name, stop(getattr(owner, name)))
@@ -237,7 +238,7 @@ class StorageMachine(RuleBasedStateMachine):
                 for block in blocks.overlapping(0, record.intervals.last):
                     assert block.first > end
                     end = block.last
-                    store_write.add_block(index, block)
+                    add_block(index, block)
             assert index == record.intervals
 
 

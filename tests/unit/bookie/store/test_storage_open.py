@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from daybook_bookie.disk.disk import IOVECS_MAX, RealDisk
 from daybook_bookie.disk.errors import JournalCorruptError, StoreRefusedError
-from daybook_bookie.disk.settings import GIB, MIB, StorageSettings, map_bytes_for
 from daybook_bookie.journal.format import file_name
+from daybook_bookie.settings import GIB, MIB, StorageSettings, map_bytes_for
 from daybook_bookie.store.storage import Storage
 
 from tests.unit.bookie.store.samples import entries, frame

@@ -14,7 +14,7 @@ from daybook_bookie.disk.errors import (
     CorruptStoreError,
     StoreRefusedError,
 )
-from daybook_bookie.journal.records import (
+from daybook_bookie.journal.format import (
     LedgerIntro,
     fence_record,
     intro_record,
@@ -22,9 +22,9 @@ from daybook_bookie.journal.records import (
     limbo_record,
 )
 from daybook_bookie.store.checkpoint import CHECKPOINT
-from daybook_bookie.store.ledger_record import LedgerRecord, pack_record, unpack_record
+from daybook_bookie.store.environment import Environment
 from daybook_bookie.store.reading import block_key
-from daybook_bookie.store.store import Store
+from daybook_bookie.store.stored_ledger import StoredLedger, pack_record, unpack_record
 
 from daybook.core.format.frame import FLAG_RECOVERY, decode_header, encode_frame, entry_crcs, ledger_seed
 from daybook.core.format.intervals import Interval, IntervalSet
@@ -103,7 +103,7 @@ def test_decisions_are_stored_with_the_generation(tmp_path: Path) -> None:
     storage.close()
     storage = open_storage(tmp_path, disk)
     record = storage.store.ledger(7)
-    assert record == LedgerRecord(
+    assert record == StoredLedger(
         fenced=True,
         limbo=nonces[0],
         last_add_confirmed=41,
@@ -139,7 +139,7 @@ def test_rule_23_a_failed_commit_stops_the_bookie_for_good(
     with open_store(tmp_path, new=True) as store:
         put(store, frame(7, [0]))
         with monkeypatch.context() as patch:
-            patch.setattr(Store, "_sync_commit", fail)
+            patch.setattr(Environment, "commit", fail)
             with pytest.raises(BookieMustStopError, match="next start replays"):
                 put(store, frame(7, [1]))
         with pytest.raises(BookieMustStopError):
@@ -172,7 +172,7 @@ def test_rule_23_a_checkpoint_that_fails_stops_the_bookie(
 
     with open_store(tmp_path, new=True) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(store._checkpoint._file, "fdatasync", fail)
+            patch.setattr(store._checkpoint_file._file, "fdatasync", fail)
             with pytest.raises(BookieMustStopError):
                 put(store, frame(7, [1]))
         with pytest.raises(BookieMustStopError):
@@ -198,7 +198,7 @@ def test_rule_24_what_comes_after_the_swap_is_replayed(tmp_path: Path) -> None:
     storage.store.close()
     storage = open_storage(tmp_path, disk.power_cut(lambda *_: False))
     assert read_all(storage, 7) == entries(range(4))
-    assert storage.ledger(9) == LedgerRecord(fenced=True)
+    assert storage.ledger(9) == StoredLedger(fenced=True)
     storage.close()
 
 
@@ -211,17 +211,17 @@ def test_rule_24_a_crash_between_any_two_commits_of_a_flush_loses_nothing(
     add(storage, *[frame(ledger, range(20), size=100) for ledger in (1, 2, 3)])
     decide(storage, fence_record(3), limbo_record(4, bytes(16)))
     left = commits
-    real = Store._sync_commit
+    real = Environment.commit
 
-    def crash(store: Store, transaction: object) -> None:
+    def crash(environment: Environment, transaction: object) -> None:
         nonlocal left
         if not left:
             raise lmdb.DiskError("the power went here")
         left -= 1
-        real(store, transaction)
+        real(environment, transaction)
 
     swapped = storage.begin_flush()
-    monkeypatch.setattr(Store, "_sync_commit", crash)
+    monkeypatch.setattr(Environment, "commit", crash)
     if commits < 3:
         with pytest.raises(BookieMustStopError):
             storage.flush(swapped)
@@ -235,7 +235,7 @@ def test_rule_24_a_crash_between_any_two_commits_of_a_flush_loses_nothing(
     fenced, limbo = storage.ledger(3), storage.ledger(4)
     assert fenced is not None
     assert fenced.fenced
-    assert limbo == LedgerRecord(limbo=bytes(16))
+    assert limbo == StoredLedger(limbo=bytes(16))
     storage.close()
 
 
@@ -299,7 +299,7 @@ def test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_star
             if damage == "delete":
                 transaction.delete(key, db=ledgers)
             elif damage == "alter":  # an older, sound record
-                transaction.put(key, pack_record(3, LedgerRecord()), db=ledgers)
+                transaction.put(key, pack_record(3, StoredLedger()), db=ledgers)
             elif damage == "move":
                 transaction.put(key, transaction.get((2).to_bytes(8, "big"), b"", db=ledgers), db=ledgers)
             elif damage == "root":
@@ -351,9 +351,9 @@ def test_a_damaged_checkpoint_slot_is_healed_by_the_next_start(tmp_path: Path) -
 
 
 def test_rule_44_a_raised_lac_is_noticed_even_under_a_sound_outer_checksum() -> None:
-    packed = pack_record(7, LedgerRecord(last_add_confirmed=5, length_at_lac=50))
+    packed = pack_record(7, StoredLedger(last_add_confirmed=5, length_at_lac=50))
     assert unpack_record(7, packed).length_at_lac == 50
-    higher = pack_record(7, LedgerRecord(last_add_confirmed=6, length_at_lac=50))
+    higher = pack_record(7, StoredLedger(last_add_confirmed=6, length_at_lac=50))
     pair = slice(12, 28)
     forged = packed[: pair.start] + higher[pair] + packed[pair.stop : -4]
     forged += pack_crc(7, forged)

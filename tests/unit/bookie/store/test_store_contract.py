@@ -10,18 +10,20 @@ from pathlib import Path
 
 import pytest
 from daybook_bookie.disk.errors import BookieMustStopError, CorruptStoreError, StorageFullError
-from daybook_bookie.disk.settings import MIB
-from daybook_bookie.journal.format import START, Position
-from daybook_bookie.journal.records import (
+from daybook_bookie.journal.format import (
+    START,
     LedgerIntro,
+    Position,
     deletion_record,
     fence_record,
     intro_record,
     limbo_record,
 )
-from daybook_bookie.store import writing as store_write
-from daybook_bookie.store.ledger_record import LedgerRecord
+from daybook_bookie.settings import MIB
+from daybook_bookie.store import flushing
 from daybook_bookie.store.reading import block_key
+from daybook_bookie.store.removing import delete_some
+from daybook_bookie.store.stored_ledger import StoredLedger
 from daybook_bookie.store.write_cache import WriteCache
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -55,7 +57,7 @@ def repaired(ledger: int, ids: Sequence[int], size: int = 200) -> bytes:
 
 def test_an_empty_store_knows_nothing(bench: Bench) -> None:
     store = bench.store
-    assert store.mark == START
+    assert store.checkpoint == START
     assert store.ledgers() == {}
     assert store.deletions() == []
     assert store.ledger(7) is None
@@ -97,7 +99,7 @@ def test_decisions_are_stored_and_a_lac_never_falls(bench: Bench) -> None:
     bench.put(frame(7, [], lac=41, length=900), records=decisions)
     bench.put(frame(7, [], lac=40, length=800))
     bench.reopen()
-    assert bench.store.ledger(7) == LedgerRecord(
+    assert bench.store.ledger(7) == StoredLedger(
         fenced=True,
         limbo=nonce,
         last_add_confirmed=41,
@@ -109,12 +111,12 @@ def test_decisions_are_stored_and_a_lac_never_falls(bench: Bench) -> None:
 
 def test_rule_24_the_mark_is_what_the_last_commit_said(bench: Bench) -> None:
     bench.put(frame(7, [0]), mark=Position(3, 8192))
-    assert bench.store.mark == Position(3, 8192)
+    assert bench.store.checkpoint == Position(3, 8192)
     bench.fail_commit(0, happened=False)
     with pytest.raises(BookieMustStopError):
         bench.put(frame(7, [1]), mark=Position(4, 4096))
     bench.reopen()
-    assert bench.store.mark == Position(3, 8192)
+    assert bench.store.checkpoint == Position(3, 8192)
 
 
 def test_what_is_there_already_is_kept_and_ranges_never_overlap(bench: Bench) -> None:
@@ -143,7 +145,7 @@ def test_rule_47_what_is_removed_is_gone_and_nothing_else(bench: Bench, removed:
     cache.remove(7, gone)
     again = frame(7, [5], size=300)
     cache.add_frame(again, decode_header(again))
-    store_write.flush(bench.store, cache.swap(), START)
+    flushing.flush(bench.store, cache.swap(), START)
     bench.reopen()
     assert bench.read(7) == entries(sorted(set(range(30)) - set(removed) | {5}), 300)
 
@@ -157,7 +159,7 @@ def test_rule_26_a_removal_ends_at_a_block_that_cannot_be_read_and_the_flush_goe
     cache.remove(7, gone)
     later = frame(7, [9])
     cache.add_frame(later, decode_header(later))
-    store_write.flush(bench.store, cache.swap(), START)
+    flushing.flush(bench.store, cache.swap(), START)
     assert bench.read(7, 9) == entries([9])
     with pytest.raises(CorruptStoreError):
         bench.store.read_blocks(7, 2, 2, 1000)
@@ -174,7 +176,7 @@ def test_a_deleted_ledger_is_gone_at_once_and_its_blocks_bit_by_bit(bench: Bench
         assert bench.store.deletions() == [7]
         bench.reopen()
         steps += 1
-        assert store_write.delete_some(bench.store) == (bench.store.stored(7) is None)
+        assert delete_some(bench.store) == (bench.store.stored(7) is None)
     assert steps == 3
     assert bench.store.block_keys(7, 10) == []
     assert bench.read(8) == entries([0])
@@ -201,7 +203,7 @@ def test_rule_23_a_failed_commit_is_the_last_and_leaves_a_whole_one(
     for ledger in there:
         assert bench.read(ledger) == entries(range(20), 100)
     assert len(there) < 6
-    assert bench.store.mark == Position(1, 8192), "the mark moves with the last commit (rule 24)"
+    assert bench.store.checkpoint == Position(1, 8192), "the mark moves with the last commit (rule 24)"
     assert bench.read(7)[:2] == entries([0, 1])
     bench.put(frame(7, [9]))
     assert bench.read(7)[-1:] == entries([9])
@@ -271,7 +273,7 @@ def test_rule_30_no_room_refuses_and_a_deletion_needs_none(bench: Bench) -> None
     bench.put(frame(7, [0]))
     swapped = bench.generation(frame(8, range(3000), size=700))
     with pytest.raises(StorageFullError):
-        store_write.flush(bench.store, swapped, START)
+        flushing.flush(bench.store, swapped, START)
     assert bench.store.space().free < 2 * MIB
     bench.put(frame(9, [1]), records=(deletion_record(7),))
     assert bench.store.deletions() == [7]
@@ -330,12 +332,12 @@ class BothStores(RuleBasedStateMachine):
         generation = self.cache.swap()
         self.offset += 4096
         for bench in self.benches:
-            store_write.flush(bench.store, generation, Position(1, self.offset))
+            flushing.flush(bench.store, generation, Position(1, self.offset))
         self.cache.drop_flushed()
 
     @rule()
-    def delete_some(self) -> None:
-        assert len({store_write.delete_some(bench.store) for bench in self.benches}) == 1
+    def remove_deleted(self) -> None:
+        assert len({delete_some(bench.store) for bench in self.benches}) == 1
 
     @rule(commits=st.integers(0, 3), happened=st.booleans())
     def crash_in_a_flush(self, commits: int, happened: bool) -> None:
@@ -345,7 +347,7 @@ class BothStores(RuleBasedStateMachine):
         for bench in self.benches:
             bench.fail_commit(commits, happened=happened)
             try:
-                store_write.flush(bench.store, generation, START)
+                flushing.flush(bench.store, generation, START)
                 outcomes.add("stored")
             except BookieMustStopError:
                 outcomes.add("stopped")
@@ -369,7 +371,7 @@ class BothStores(RuleBasedStateMachine):
         one, other = self.lmdb.store, self.model.store
         assert dict(one.ledgers()) == other.ledgers()
         assert one.deletions() == other.deletions()
-        assert one.mark == other.mark
+        assert one.checkpoint == other.checkpoint
         for ledger_id in one.ledgers():
             assert one.block_keys(ledger_id, 1000) == other.block_keys(ledger_id, 1000)
             for first, last in ((0, 10**6), (7, 23)):

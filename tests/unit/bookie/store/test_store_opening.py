@@ -16,7 +16,7 @@ from daybook_bookie.disk.disk import Buffer, DiskFile, RealDisk
 from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError, StoreNotOpenedError
 from daybook_bookie.store import thread as store_thread
 from daybook_bookie.store.checkpoint import CHECKPOINT
-from daybook_bookie.store.opening import DATA_FILE
+from daybook_bookie.store.environment import DATA_FILE
 from daybook_bookie.store.store import Store
 
 from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
@@ -105,13 +105,13 @@ def test_rule_30_a_full_disk_that_copies_on_write_refuses_commits_and_opens(tmp_
     for held, error in ((2, errno.ENOSPC), (3, errno.EDQUOT)):
         disk.error = error
         with open_on(disk, tmp_path) as store:
-            assert store.is_owing
+            assert store.needs_confirmation
             assert decoded(store.read_blocks(7, 0, 9, 1000)) == entries(range(held))
             with pytest.raises(StorageFullError):
                 put(store, frame(7, [held]))
             disk.error = 0
             put(store, frame(7, [held]))
-            assert not store.is_owing
+            assert not store.needs_confirmation
     with open_store(tmp_path) as store:
         assert decoded(store.read_blocks(7, 0, 9, 1000)) == entries(range(4))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from daybook_bookie.disk.errors import CorruptStoreError
-from daybook_bookie.store.store import Store, Transaction
+from daybook_bookie.store.environment import Environment, Transaction
 
 from daybook.core.format.frame import decode_entries, decode_header
 from tests.unit.bookie.sim_disk import SimDisk
@@ -28,17 +28,17 @@ def test_a_read_between_a_commit_and_its_index_finds_what_was_there(
     add(storage, frame(1, [0, 2, 4]))
     flush(storage)
     reads: list[Future[list[bytes]]] = []
-    commit = Store._sync_commit
+    commit = Environment.commit
     with ThreadPoolExecutor(1) as reader:
 
-        def read_after(self: Store, transaction: Transaction) -> None:
+        def read_after(self: Environment, transaction: Transaction) -> None:
             commit(self, transaction)
             if not reads:
                 reads.append(reader.submit(store.read_blocks, 1, 0, 4, MIB))
                 with suppress(FutureTimeoutError, CorruptStoreError):
                     reads[0].result(0.2)
 
-        monkeypatch.setattr(Store, "_sync_commit", read_after)
+        monkeypatch.setattr(Environment, "commit", read_after)
         add(storage, frame(1, [1, 3]))
         flush(storage)
         found = [

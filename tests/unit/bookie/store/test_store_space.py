@@ -10,12 +10,14 @@ from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import (
     StorageFullError,
 )
-from daybook_bookie.disk.settings import MIB
-from daybook_bookie.journal.format import START
-from daybook_bookie.journal.records import (
+from daybook_bookie.journal.format import (
+    START,
     deletion_record,
 )
-from daybook_bookie.store import writing as store_write
+from daybook_bookie.settings import MIB
+from daybook_bookie.store import flushing
+from daybook_bookie.store.environment import Environment
+from daybook_bookie.store.removing import delete_some
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
@@ -55,9 +57,9 @@ def test_rule_27_space_that_deletions_free_counts_as_free(tmp_path: Path) -> Non
 def delete(store: Store, ledger: int) -> None:
     cache = WriteCache()
     cache.apply(deletion_record(ledger))
-    store_write.flush(store, cache.swap(), START)
+    flushing.flush(store, cache.swap(), START)
     assert store.ledger(ledger) is None
-    while not store_write.delete_some(store):
+    while not delete_some(store):
         assert ledger in store.deletions()
 
 
@@ -78,9 +80,8 @@ def test_rule_30_a_full_store_refuses_writes_but_takes_deletions_and_then_writes
         fill(store)
         with pytest.raises(StorageFullError):
             put(store, frame(100, range(2000), size=500))
-        store.grow(16 * MIB)
+    with open_store(tmp_path, settings=replace(tight, store_map_bytes=16 * MIB)) as store:
         put(store, frame(101, range(1000), size=500))
-        assert store.reader_check() == 0
 
 
 def fill(store: Store) -> list[int]:
@@ -115,7 +116,7 @@ def test_rule_30_no_space_in_a_commit_is_read_only_and_the_flush_may_be_repeated
     add(storage, frame(7, range(100), size=100), frame(8, range(10)))
     swapped = storage.begin_flush()
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "_sync_commit", fail)
+        patch.setattr(Environment, "commit", fail)
         patch.setattr(RealDisk, "free_bytes", lambda _: free_bytes)
         with pytest.raises(StorageFullError):
             storage.flush(swapped)

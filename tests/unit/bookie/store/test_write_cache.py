@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from daybook_bookie.store import write_cache
+from daybook_bookie.store import generation
 from daybook_bookie.store.write_cache import WriteCache
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,10 +75,10 @@ def test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_an
     assert read_all(storage, 7) == entries(range(3)), "the fsync has not even begun"
     storage.journal.append([record])
     storage.journal.sync()
-    generation = storage.begin_flush()
+    swapped = storage.begin_flush()
     add(storage, frame(7, [3]))
     assert read_all(storage, 7) == entries(range(4))
-    storage.flush(generation)
+    storage.flush(swapped)
     assert read_all(storage, 7) == entries(range(4)), "both have it"
     storage.end_flush()
     assert read_all(storage, 7) == entries(range(4)), "only the store has it"
@@ -106,17 +106,17 @@ def test_a_look_does_not_touch_every_block(monkeypatch: pytest.MonkeyPatch, rese
     if resent:
         put(cache, 1, [30, 32])
     looked = 0
-    keep = write_cache._next_in
+    keep = generation.next_in
 
     def count(block: Block, entry: int) -> int:
         nonlocal looked
         looked += 1
         return keep(block, entry)
 
-    monkeypatch.setattr(write_cache, "_next_in", count)
+    monkeypatch.setattr(generation, "next_in", count)
     for entry in range(3000):
         assert cache.next_from(1, entry) is not None
     assert looked < 5 * 3000
     (pending,) = cache.pending(1)
-    begin, end = pending._begin_within(1500, 1500)
+    begin, end = pending.begin_within(1500, 1500)
     assert end - begin <= 2

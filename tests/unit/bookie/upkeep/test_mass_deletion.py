@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daybook_bookie.journal.format import START
-from daybook_bookie.journal.records import deletion_record
+from daybook_bookie.journal.format import START, deletion_record
 from daybook_bookie.journal.thread import Barrier, JournalThread
-from daybook_bookie.store import writing as store_write
+from daybook_bookie.store import flushing, removing
 from daybook_bookie.store.entry_store import LedgerChange
+from daybook_bookie.store.removing import delete_some
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
@@ -48,7 +48,7 @@ def test_small_ledgers_share_a_transaction_and_a_large_one_takes_several(
     bench.put(records=tuple(deletion_record(ledger) for ledger in range(10)))
     sizes = commits_of(monkeypatch, bench.store)
     left = []
-    while not store_write.delete_some(bench.store):
+    while not delete_some(bench.store):
         left.append(len(bench.store.deletions()))
     assert left == sorted(left, reverse=True)
     assert max(sizes) == 2, "a block and a record each fill a transaction of 3"
@@ -60,7 +60,8 @@ def test_small_ledgers_share_a_transaction_and_a_large_one_takes_several(
 
 
 def test_no_transaction_is_about_too_many_ledgers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_write, "LEDGERS_MAX", 4)
+    monkeypatch.setattr(removing, "LEDGERS_MAX", 4)
+    monkeypatch.setattr(flushing, "LEDGERS_MAX", 4)
     bench.put(*[frame(ledger, [0], size=10) for ledger in range(20)])
     sizes = commits_of(monkeypatch, bench.store)
     cache = WriteCache()
@@ -68,7 +69,7 @@ def test_no_transaction_is_about_too_many_ledgers(bench: Bench, monkeypatch: pyt
         cache.apply(deletion_record(ledger))
     for ledger in range(30, 39):
         cache.add_frame(data := frame(ledger, [], lac=0, length=1), decode_header(data))
-    store_write.flush(bench.store, cache.swap(), START)
+    flushing.flush(bench.store, cache.swap(), START)
     assert sizes == [4, 4, 2, 4, 4, 1], "ten marks, nine LACs; of ledger 99 there was nothing"
     assert bench.store.deletions() == list(range(10))
     assert bench.store.stored(99) is None
@@ -84,7 +85,7 @@ def test_a_deletion_of_many_ledgers_gives_way_to_a_flush(
         frames = [frame(ledger, [0]) for ledger in range(1000, 4100)]
         records = [table.storage.accept(data, decode_header(data)) for data in frames]
         bookie.bookie.journal.put(Barrier(records))
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     stream = bookie.open_stream()
     stream.attach(1)
     left_when_flushed: list[int] = []

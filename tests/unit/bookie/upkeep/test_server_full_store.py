@@ -39,7 +39,7 @@ def bookie(bookie: RunningBookie) -> RunningBookie:
     stream = bookie.open_stream()
     stream.attach(2)
     assert stream.add(frame_of(2, 0, [b"old"])) == {}
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     return bookie
 
 
@@ -54,7 +54,7 @@ def test_rule_30_a_deletion_makes_room_for_the_flush_that_waits(
     assert eventually(lambda: len(refusals) > 1)
     bookie.delete_ledger(2)
     assert collect(bookie) == [2]
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert bookie.bookie.table.known_ids() == [1]
     assert bookie.read(1, 0, 0)[1] == [(0, b"new")]
     assert bookie.failures == []
@@ -70,7 +70,7 @@ def test_rule_30_a_deletion_comes_before_the_entries_of_its_flush(
     bookie.delete_ledger(2)
     refusals = no_room_while(monkeypatch, 2)
     assert collect(bookie) == [2]
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert len(refusals) <= 1
     assert bookie.bookie.table.known_ids() == [1]
 

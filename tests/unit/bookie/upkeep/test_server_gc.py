@@ -24,7 +24,7 @@ def fill(bookie: RunningBookie, *ledger_ids: int) -> None:
         assert stream.attach(ledger_id) is Code.OK
         assert stream.add(frame_of(ledger_id, 0, [b"x"])) == {}
     stream.close()
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
 
 
 def collect(bookie: RunningBookie) -> pb.CollectGarbageResponse:
@@ -48,7 +48,7 @@ def test_a_deleted_ledger_goes_for_good_and_the_others_stay(bookie: RunningBooki
     assert (Code(answer.code), list(answer.deleted)) == (Code.OK, [1])
     assert held(bookie) == [2]
     assert bookie.read(1, 0, 0)[1] == []
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert bookie.bookie.storage.store.stored(1) is None, "its blocks are gone, too"
     bookie.restart()
     assert held(bookie) == [2]
@@ -126,7 +126,7 @@ def repaired_away(bookie: RunningBookie, ledger_id: int) -> None:
     stream = bookie.open_stream()
     assert stream.attach(ledger_id, recovery=True) is Code.OK
     assert stream.add(frame_of(ledger_id, 0, [b"x", b"y"], flags=FLAG_RECOVERY)) == {}
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
 
     async def close() -> None:
         current = await bookie.link.ledgers.read(ledger_id)
@@ -145,7 +145,7 @@ def test_rule_47_replicas_that_metadata_places_elsewhere_are_removed(bookie: Run
     assert after is not None
     assert after.version == before.version + 1, "a repair that planned notices"
     assert replace(after.value, unknown_fields=before.value.unknown_fields) == before.value
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert bookie.read(2, 0, 9)[1] == []
     assert bookie.read(1, 0, 9)[1] == [(0, b"x")]
     bookie.restart()
@@ -177,7 +177,7 @@ def test_rule_47_an_add_since_the_metadata_was_read_keeps_everything(
 
     monkeypatch.setattr(bookie.link, "raise_version", repair_comes_back)
     assert collect(bookie).surplus_entries == 0
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert bookie.read(2, 0, 9)[1] == [(0, b"x"), (1, b"y")]
 
 

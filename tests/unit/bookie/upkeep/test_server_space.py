@@ -10,8 +10,8 @@ import pytest
 from daybook_bookie.disk import disk as real_disk
 from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import StorageFullError
-from daybook_bookie.disk.settings import GIB
-from daybook_bookie.disk.watch import TRIAL_LOOKS_MAX, DiskWatch, SpaceLimits, SpaceState, Usage, next_state
+from daybook_bookie.disk.watch import TRIAL_POLLS_MAX, DiskWatch, SpaceLimits, SpaceState, Usage, next_state
+from daybook_bookie.settings import GIB
 from daybook_bookie.store.entry_store import Space
 
 from daybook.core.errors import Code
@@ -74,11 +74,11 @@ class Disk:
 def test_rule_30_a_refusal_that_no_figure_shows_ends_when_room_was_taken_and_not_before() -> None:
     disk = Disk()
     disk.watch.refuse_writes("store")
-    assert {disk.watch.check() for _ in range(3 * TRIAL_LOOKS_MAX)} == {SpaceState.READ_ONLY}
+    assert {disk.watch.check() for _ in range(3 * TRIAL_POLLS_MAX)} == {SpaceState.READ_ONLY}
     assert 0 < disk.tried < 12, "trials become rare"
     assert disk.watch.refused == ["store"]
     disk.has_room = True
-    assert disk.looks_until_tried() <= TRIAL_LOOKS_MAX
+    assert disk.looks_until_tried() <= TRIAL_POLLS_MAX
     assert disk.watch.state is SpaceState.WRITABLE
     assert disk.watch.refused == []
 
@@ -102,8 +102,8 @@ def test_rule_30_a_disk_that_comes_and_goes_is_tried_ever_more_rarely_until_it_h
         disk.watch.refuse_writes("store")
         waits.append(disk.looks_until_tried())
         assert disk.watch.state is SpaceState.WRITABLE
-    assert waits == [1, 2, 4, 8, 16, 32, TRIAL_LOOKS_MAX, TRIAL_LOOKS_MAX]
-    for _ in range(TRIAL_LOOKS_MAX):
+    assert waits == [1, 2, 4, 8, 16, 32, TRIAL_POLLS_MAX, TRIAL_POLLS_MAX]
+    for _ in range(TRIAL_POLLS_MAX):
         disk.watch.check()
     disk.watch.refuse_writes("store")
     assert disk.looks_until_tried() == 1, "it took writes for long enough"
@@ -273,7 +273,7 @@ def test_rule_30_a_store_without_room_refuses_instead_of_waiting(
         assert outcomes[-1] == {0: Code.READ_ONLY}, "the cache has a bound for recovery, too"
         bookie.usages = used(5)
         assert bookie.bookie.disk_watch.check() is SpaceState.READ_ONLY, "a flush waits for room"
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     bookie.usages = used(4)
     assert bookie.bookie.disk_watch.check() is SpaceState.WRITABLE
     assert stream.add(frame_of(1, 50, [b"b"])) == {}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from daybook_bookie.disk.errors import StorageFullError
 from daybook_bookie.disk.watch import Usage
-from daybook_bookie.store.write_cache import Generation
+from daybook_bookie.store.generation import Generation
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC
@@ -69,7 +69,7 @@ def test_rule_22_a_force_does_not_answer_for_what_the_journal_refused(
             assert force(bookie) is not Code.OK
         assert stream.add(frame_of(1, 1, [b"b"], flags=FLAG_DEFERRED_SYNC)) == {}
         assert force(bookie) is not Code.OK, "the sync of a later frame does not cover it"
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert force(bookie) is Code.OK, "the store has it now"
 
 
@@ -83,7 +83,7 @@ def test_rule_47_what_the_journal_refused_is_not_listed_before_the_store_has_it(
         with full_journal(bookie, monkeypatch):
             assert stream.add(frame_of(1, 1, [b"b"])) == {0: Code.READ_ONLY}
         assert intervals(bookie)[0] is not Code.OK
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert intervals(bookie) == (Code.OK, [(0, 1)])
 
 
@@ -109,7 +109,7 @@ def test_a_lac_that_the_journal_refused_is_not_told_before_the_store_has_it(
             answer = bookie.stub.read_lac(lac_request(timeout_ms), timeout=WAIT_S)
             assert (Code(answer.code), answer.last_add_confirmed) == (Code.UNAVAILABLE, -1)
         assert Code(bookie.fence(1).code) is Code.OK, "a fence has no need of it"
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     answer = bookie.stub.read_lac(lac_request(), timeout=WAIT_S)
     assert (Code(answer.code), answer.last_add_confirmed) == (Code.OK, 0)
 
@@ -128,7 +128,7 @@ def test_a_flush_that_had_begun_does_not_answer_for_what_was_refused_after(
         bookie.bookie.table.flush_wanted.clear()
     assert eventually(lambda: not bookie.bookie.storage.cache.is_flushing)
     assert intervals(bookie)[0] is not Code.OK
-    assert bookie.bookie.store_thread.flush_now(WAIT_S)
+    assert bookie.flush()
     assert intervals(bookie) == (Code.OK, [(0, 1)])
 
 
