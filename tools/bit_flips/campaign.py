@@ -21,7 +21,7 @@ from typing import Final
 from rich.progress import Progress
 
 from tests.process.chaos.records import records_file, write_record
-from tests.unit.bookie.store.storage_kit import memory_directory
+from tests.unit.bookie.store.kit import memory_directory
 from tools.bit_flips.flipping import Image, Place, journal_image, store_image
 
 Bits = Sequence[tuple[Place, int]]

@@ -32,8 +32,7 @@ from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.frame import decode_entries, decode_header
 from tests.unit.bookie.sim_disk import SimDisk
-from tests.unit.bookie.store.samples import frame, payload
-from tests.unit.bookie.store.storage_kit import SMALL
+from tests.unit.bookie.store.kit import SMALL, frame, payload
 from tools.bit_flips.lmdb_pages import used_pages
 
 DATA: Final = "data.mdb"

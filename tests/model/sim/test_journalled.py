@@ -22,7 +22,7 @@ from tests.model.sim.scenario import run_seed
 from tests.model.sim.swarm import draw
 from tests.model.sim.test_models import QUIET, ledger
 from tests.model.sim.world import MS, ViolationError, World
-from tests.unit.bookie.store.samples import frame, payload
+from tests.unit.bookie.store.kit import frame, payload
 
 DISKS = DiskSwarm(journalled=True, file_pages=4, sector_bytes=64)
 

@@ -70,7 +70,7 @@ from daybook.wire.messages import (
 )
 from tests.process.fuzz.mutations import Edit, mutate, mutate_json, unpack_edits
 from tests.unit.bookie.sim_disk import SimDisk
-from tests.unit.bookie.store.samples import frame
+from tests.unit.bookie.store.kit import frame
 
 LEDGER: Final = 7
 _CRC: Final = struct.Struct("<I")

@@ -41,7 +41,7 @@ from tests.process.fuzz.mutations import nested
 from tests.process.fuzz.targets import TARGETS
 from tests.unit.bookie.server_kit import RunningBookie
 from tests.unit.bookie.sim_disk import SimDisk
-from tests.unit.bookie.store.samples import frame
+from tests.unit.bookie.store.kit import frame
 
 
 def test_rule_44_a_read_answer_with_an_entry_id_out_of_range_is_no_frame() -> None:

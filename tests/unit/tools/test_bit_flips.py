@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.unit.bookie.store.storage_kit import memory_directory
+from tests.unit.bookie.store.kit import memory_directory
 from tools.bit_flips.campaign import Flips, flip
 from tools.bit_flips.flipping import Image, journal_image, store_image
 

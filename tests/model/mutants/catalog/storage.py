@@ -33,6 +33,7 @@ _STORAGE = "the simulator's disks have no pages of LMDB, no cookies and no secon
 
 JOURNAL = "tests/unit/bookie/journal/test_journal.py::"
 STORE = "tests/unit/bookie/store/test_store.py::"
+CONTRACT = "tests/unit/bookie/store/test_store_contract.py::"
 REPLAY = "tests/unit/bookie/journal/test_journal_replay.py::"
 OPENING = "tests/unit/bookie/store/test_store_opening.py::"
 STORE_SPACE = "tests/unit/bookie/store/test_store_space.py::"
@@ -124,7 +125,7 @@ def the_newest_page_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=23,
-    caught_by=STORE + "test_rule_23_a_failed_commit_stops_the_bookie_for_good",
+    caught_by=STORE + "test_rule_23_a_failed_commit_or_checkpoint_stops_the_bookie_for_good",
     not_simulated=_STORAGE,
 )
 def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +190,7 @@ def close_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=26,
-    caught_by=STORE + "test_rule_26_a_vanished_block_is_an_io_error_and_never_an_absence",
+    caught_by=CONTRACT + "test_rule_26_what_vanished_is_an_error_and_never_an_absence",
     not_simulated=_STORAGE,
 )
 def a_miss_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +329,7 @@ def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=47,
-    caught_by=STORE + "test_rule_47_removed_replicas_are_gone_and_what_was_added_since_stays",
+    caught_by=CONTRACT + "test_rule_47_removed_replicas_are_gone_and_what_was_added_since_stays",
     not_simulated=_STORAGE,
 )
 def a_removal_forgets_what_shares_a_block(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,8 +270,8 @@ from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.settings import StorageSettings
 from daybook_bookie.store.store import Store
 from pathlib import Path
-from tests.unit.bookie.store.samples import frame
-from tests.unit.bookie.store.storage_kit import put
+from tests.unit.bookie.store.kit import frame
+from tests.unit.bookie.store.kit import put
 
 def opened(**options):
     return Store(Path.cwd(), RealDisk(Path.cwd()), StorageSettings(store_map_bytes=1 << 28), **options)

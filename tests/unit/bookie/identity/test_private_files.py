@@ -10,7 +10,7 @@ from daybook_bookie.disk.directory import DirectoryLock, make_private
 from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.store.storage import Storage
 
-from tests.unit.bookie.store.storage_kit import SMALL
+from tests.unit.bookie.store.kit import SMALL
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from itertools import cycle, product
 from pathlib import Path
 
 import pytest
-from daybook_bookie.disk.disk import PROBE, RealDisk
+from daybook_bookie.disk.disk import PROBE, Disk, RealDisk
 from daybook_bookie.disk.errors import BookieMustStopError, JournalCorruptError, StorageFullError
 from daybook_bookie.journal.format import (
     DATA_START,
@@ -33,7 +33,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.bookie.sim_disk import Fate, SimDisk
-from tests.unit.bookie.store.samples import frame, payload
+from tests.unit.bookie.store.kit import frame, payload
 
 FILE_BYTES = 16 * PAGE_BYTES
 
@@ -43,10 +43,32 @@ def salts() -> Callable[[], int]:
     return lambda: next(numbers)
 
 
-def reopen(disk: SimDisk, mark: Position = START) -> tuple[Journal, list[Record]]:
-    replay = JournalReplay(disk, mark, new=file_name(1) not in disk.files)
+def reopen(disk: SimDisk, checkpoint: Position = START) -> tuple[Journal, list[Record]]:
+    replay = JournalReplay(disk, checkpoint, new=file_name(1) not in disk.files)
     records = [Record(kind, bytes(body)) for kind, body in replay]
     return Journal(disk, replay, file_bytes=FILE_BYTES, new_salt=salts()), records
+
+
+def lost(disk: SimDisk) -> SimDisk:
+    """The disk after a power cut that kept nothing but what was synced."""
+    return disk.power_cut(lambda *_: False)
+
+
+def created(*fences: int) -> tuple[SimDisk, Journal]:
+    """A new journal with the fences of these ledgers, each synced."""
+    disk = SimDisk()
+    journal, _ = reopen(disk)
+    append_each(journal, fences)
+    return disk, journal
+
+
+def created_on(
+    disk: Disk, file_bytes: int = FILE_BYTES, new_salt: Callable[[], int] | None = None
+) -> Journal:
+    """A new journal on any disk."""
+    replay = JournalReplay(disk, START, new=True)
+    assert list(replay) == []
+    return Journal(disk, replay, file_bytes=file_bytes, new_salt=new_salt or salts())
 
 
 def is_among(kept: set[tuple[str, int]], name: str, sector: int) -> bool:
@@ -77,9 +99,7 @@ def some_records() -> list[Record]:
 
 def test_every_kind_of_record_comes_back_in_order(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
-    replay = JournalReplay(disk, START, new=True)
-    assert list(replay) == []
-    journal = Journal(disk, replay, file_bytes=FILE_BYTES)
+    journal = created_on(disk)
     journal.append(some_records()[:3])
     journal.append(some_records()[3:])
     assert journal.sync() == journal.written
@@ -93,9 +113,7 @@ def test_every_kind_of_record_comes_back_in_order(tmp_path: Path) -> None:
 
 def test_more_records_than_one_write_takes(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
-    replay = JournalReplay(disk, START, new=True)
-    assert list(replay) == []
-    journal = Journal(disk, replay, file_bytes=FILE_BYTES)
+    journal = created_on(disk)
     many = [fence_record(n) for n in range(5000)]
     journal.append(many)
     journal.sync()
@@ -103,20 +121,17 @@ def test_more_records_than_one_write_takes(tmp_path: Path) -> None:
     assert journal.written.file_id > 1
 
 
-def test_replay_from_a_mark_leaves_out_what_came_before() -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+def test_replay_from_a_checkpoint_leaves_out_what_came_before() -> None:
+    disk, journal = created()
     journal.append([fence_record(1)])
-    mark = journal.sync()
-    journal.append([fence_record(2)])
-    journal.sync()
-    assert reopen(disk, mark)[1] == [fence_record(2)]
+    checkpoint = journal.sync()
+    append_each(journal, [2])
+    assert reopen(disk, checkpoint)[1] == [fence_record(2)]
 
 
 @pytest.mark.parametrize("operation", ["fdatasync", "pwritev", "rename", "sync_directory"])
 def test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good(operation: str) -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+    disk, journal = created()
     if operation in ("fdatasync", "pwritev"):
         journal.append([fence_record(1)])
         journal.sync()
@@ -131,43 +146,36 @@ def test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good(operation: st
 
 
 def test_rule_23_a_torn_write_stops_the_bookie_and_is_cut_off_at_replay() -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
-    journal.append([fence_record(1)])
-    journal.sync()
+    disk, journal = created(1)
     disk.tear_at, disk.fail["pwritev"] = 70, OSError(errno.EIO, "injected")
     with pytest.raises(BookieMustStopError):
         journal.append([frame_record(frame(1, [0, 1]))])
     assert reopen(disk.killed())[1] == [fence_record(1)]
 
 
-def test_rule_24_only_files_wholly_before_the_mark_go() -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+def test_rule_24_only_files_wholly_before_the_checkpoint_are_removed() -> None:
+    disk, journal = created()
     ends = []
     for n in range(40):
         journal.append([fence_record(n)])
         ends.append(journal.sync())
     assert ends[-1].file_id == 3
-    for n, mark in enumerate(ends):
-        journal.trim(mark)
-        assert reopen(disk.power_cut(lambda *_: False), mark)[1] == [
-            fence_record(m) for m in range(n + 1, 40)
-        ]
+    for n, checkpoint in enumerate(ends):
+        journal.trim(checkpoint)
+        assert reopen(lost(disk), checkpoint)[1] == [fence_record(m) for m in range(n + 1, 40)]
     assert disk.names() == [file_name(3)]
 
 
 def test_a_missing_file_is_refused() -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+    disk, journal = created()
     for n in range(40):
         journal.append([fence_record(n)])
     end = journal.sync()
-    for gone, mark in ((2, START), (1, START), (3, end)):
+    for gone, checkpoint in ((2, START), (1, START), (3, end)):
         left = disk.power_cut(lambda *_: True)
         del left.files[file_name(gone)]
         with pytest.raises(JournalCorruptError, match="missing"):
-            reopen(left, mark)
+            reopen(left, checkpoint)
     journal, _ = reopen(SimDisk())
     journal.prepare()
     with pytest.raises(JournalCorruptError, match="missing"):
@@ -176,8 +184,7 @@ def test_a_missing_file_is_refused() -> None:
 
 def test_rule_25_all_subsets_of_unsynced_sectors() -> None:
     """Synced groups come back from any of them; of the others only whole ones, in order, and nothing is refused."""
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+    disk, journal = created()
     synced = [frame_record(frame(7, [0])), fence_record(7)]
     for record in synced:
         journal.append([record])
@@ -205,8 +212,7 @@ def test_rule_25_all_subsets_of_unsynced_sectors() -> None:
 
 def test_rule_25_damage_before_a_durable_position_is_refused() -> None:
     """Every byte of every synced group but the last, and of the file headers."""
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+    disk, journal = created()
     groups = []
     for n in range(3):
         groups.append(
@@ -228,9 +234,7 @@ def test_rule_25_damage_before_a_durable_position_is_refused() -> None:
 def test_rule_25_damage_is_told_from_a_torn_tail_on_a_real_disk_too(tmp_path: Path) -> None:
     """Where the file system says which parts of a preallocated file were written."""
     disk = RealDisk(tmp_path)
-    replay = JournalReplay(disk, START, new=True)
-    assert list(replay) == []
-    journal = Journal(disk, replay, file_bytes=4096 * PAGE_BYTES)
+    journal = created_on(disk, 4096 * PAGE_BYTES)
     append_each(journal, range(1, 3))
     journal.append([frame_record(frame(7, range(5000), size=1000))])
     journal.sync()
@@ -246,8 +250,7 @@ def test_rule_25_damage_is_told_from_a_torn_tail_on_a_real_disk_too(tmp_path: Pa
 
 
 def test_rule_25_a_clean_close_makes_damage_of_the_last_group_known() -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+    disk, journal = created()
     journal.append([fence_record(1)])
     journal.close()
     disk.files[file_name(1)].seen[DATA_START + 70] ^= 1
@@ -256,10 +259,7 @@ def test_rule_25_a_clean_close_makes_damage_of_the_last_group_known() -> None:
 
 
 def test_rule_25_a_new_file_that_lost_its_name_is_no_damage() -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
-    journal.append([fence_record(1)])
-    journal.sync()
+    disk, journal = created(1)
     disk.fail["sync_directory"] = OSError(errno.EIO, "the power went here")
     with pytest.raises(BookieMustStopError):
         append_each(journal, range(2, 40))
@@ -271,26 +271,17 @@ def test_rule_25_a_new_file_that_lost_its_name_is_no_damage() -> None:
 
 def test_a_payload_that_looks_like_a_group_is_no_group() -> None:
     """A reader may store journal files as entries; none of their pages may be taken for groups."""
-    disk = SimDisk()
-    journal, _ = reopen(disk)
-    for n in range(4):
-        journal.append([fence_record(n)])
-        journal.sync()
+    disk, _ = created(*range(4))
     stolen = bytes(disk.files[file_name(1)].seen)
     other = SimDisk()
-    replay = JournalReplay(other, START, new=True)
-    assert list(replay) == []
-    journal = Journal(other, replay, file_bytes=FILE_BYTES, new_salt=lambda: 5)
-    journal.append([fence_record(50)])
-    journal.sync()
+    append_each(created_on(other, new_salt=lambda: 5), [50])
     file = other.files[file_name(1)]
     file.seen[2 * PAGE_BYTES :] = stolen[2 * PAGE_BYTES :]
     assert reopen(other)[1] == [fence_record(50)]
 
 
 def test_what_a_killed_process_left_in_the_page_cache_is_synced_before_it_is_built_on() -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+    disk, journal = created()
     journal.append([fence_record(1)])
     left = disk.killed()
     assert left.unsynced()
@@ -299,40 +290,36 @@ def test_what_a_killed_process_left_in_the_page_cache_is_synced_before_it_is_bui
 
 
 def test_rule_30_no_room_for_a_file_is_read_only_and_ends_when_there_is_room() -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+    disk, journal = created()
     disk.fail["preallocate"] = OSError(errno.ENOSPC, "injected")
     with pytest.raises(StorageFullError, match="read-only"):
         journal.append([fence_record(1)])
     assert disk.names() == []
     disk.fail.clear()
-    journal.append([fence_record(2)])
-    journal.sync()
+    append_each(journal, [2])
     disk.fail["preallocate"] = OSError(errno.EDQUOT, "injected")
     with pytest.raises(StorageFullError):
         append_each(journal, [2] * 40)
     journal, records = reopen(disk.killed())
     assert set(records) == {fence_record(2)}, "a full disk boots"
-    journal.append([fence_record(3)])
-    journal.sync()
+    append_each(journal, [3])
     assert reopen(disk)[1][-1] == fence_record(3)
 
 
 def test_rule_30_no_room_within_a_file_is_read_only_and_no_byte_is_written_twice() -> None:
     """A file system that copies on write keeps no promise of preallocation."""
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+    disk, journal = created()
     append_each(journal, [1])
     journal.append([fence_record(2)])
     disk.tear_at, disk.fail["pwritev"] = 50, OSError(errno.ENOSPC, "injected")
     with pytest.raises(StorageFullError, match="read-only"):
         journal.append([fence_record(3)])
     disk.killed()
-    left = disk.power_cut(lambda *_: False)
+    left = lost(disk)
     assert reopen(left)[1] == [fence_record(1), fence_record(2)]
     append_each(journal, [4])
     assert journal.written.file_id == 2
-    assert reopen(disk.power_cut(lambda *_: False))[1] == [fence_record(n) for n in (1, 2, 4)]
+    assert reopen(lost(disk))[1] == [fence_record(n) for n in (1, 2, 4)]
     disk.fail["pwritev"] = OSError(errno.ENOSPC, "injected")
     journal.close()
     disk.killed()
@@ -342,8 +329,7 @@ def test_rule_30_no_room_within_a_file_is_read_only_and_no_byte_is_written_twice
 @pytest.mark.parametrize("operation", ["create", "preallocate", "pwritev", "fdatasync"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_rule_30_room_is_proved_by_taking_it_and_nothing_is_left_behind(operation: str, code: int) -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
+    disk, journal = created()
     before = disk.names()
     assert journal.has_room()
     disk.fail[operation] = OSError(code, "injected")
@@ -368,10 +354,9 @@ def test_rule_30_room_is_proved_by_taking_it_and_nothing_is_left_behind(operatio
 )
 @settings(max_examples=150, deadline=None)
 def test_rule_25_synced_records_survive_any_sequence_of_crashes(steps: list[tuple[str, int]]) -> None:
-    disk = SimDisk()
-    journal, _ = reopen(disk)
-    written: list[Record] = []  # since the mark; those before `synced` must come back
-    synced, mark, number = 0, START, 0
+    disk, journal = created()
+    written: list[Record] = []  # since the checkpoint; those before `synced` must come back
+    synced, checkpoint, number = 0, START, 0
     for step, noise in steps:
         if step == "append":
             batch = [frame_record(frame(7, [number], size=noise % 3000)), fence_record(number)]
@@ -392,8 +377,8 @@ def test_rule_25_synced_records_survive_any_sequence_of_crashes(steps: list[tupl
         elif step == "spare":
             journal.make_spare()
         elif step == "trim":
-            mark = journal.sync()
-            journal.trim(mark)
+            checkpoint = journal.sync()
+            journal.trim(checkpoint)
             written, synced = [], 0
         else:
             if step == "cut":
@@ -406,7 +391,7 @@ def test_rule_25_synced_records_survive_any_sequence_of_crashes(steps: list[tupl
                     with pytest.raises(BookieMustStopError):
                         journal.sync()
                 disk.killed()
-            journal, records = reopen(disk, mark)
+            journal, records = reopen(disk, checkpoint)
             assert records[:synced] == written[:synced]
             assert records == written[: len(records)]
             written, synced = records, len(records)

@@ -8,9 +8,9 @@ import pytest
 from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError
 from daybook_bookie.journal.format import START, Record, fence_record, frame_record
 
-from tests.unit.bookie.journal.test_journal import append_each, reopen
+from tests.unit.bookie.journal.test_journal import append_each, created, lost, reopen
 from tests.unit.bookie.sim_disk import Fate, SimDisk
-from tests.unit.bookie.store.samples import frame
+from tests.unit.bookie.store.kit import frame
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,14 @@ def test_rule_23_what_a_failed_sync_left_readable_is_written_again_before_it_cou
         journal.sync()
     journal, replayed = reopen(disk.killed())
     assert (len(replayed) > (40 if rolled else 1)) is (Fate.DROPPED not in fates)
-    assert reopen(disk.power_cut(lambda *_: False))[1] == replayed, "they may have been answered for"
+    assert reopen(lost(disk))[1] == replayed, "they may have been answered for"
     append_each(journal, [99])
-    assert reopen(disk.power_cut(lambda *_: False))[1] == [*replayed, fence_record(99)]
+    assert reopen(lost(disk))[1] == [*replayed, fence_record(99)]
 
 
 def owing() -> tuple[SimDisk, list[Record]]:
     """A disk with a record that a failed sync left readable, on a file system that has no room to write it again."""
-    disk = SimDisk()
-    journal, _ = reopen(disk)
-    append_each(journal, [1])
+    disk, journal = created(1)
     journal.append([fence_record(2)])
     disk.fail["fdatasync"] = OSError(errno.EIO, "injected")
     with pytest.raises(BookieMustStopError):
@@ -64,7 +62,7 @@ def test_rule_30_a_journal_that_finds_no_room_to_write_again_starts_and_promises
     assert journal.durable == START
     disk.fail.clear()
     assert journal.sync() == journal.written
-    assert reopen(disk.power_cut(lambda *_: False))[1] == records
+    assert reopen(lost(disk))[1] == records
 
 
 def test_rule_30_what_the_store_has_need_not_be_written_again() -> None:
@@ -74,7 +72,7 @@ def test_rule_30_what_the_store_has_need_not_be_written_again() -> None:
     journal.trim(end)
     disk.fail.clear()
     append_each(journal, [3])
-    assert reopen(disk.power_cut(lambda *_: False), end)[1] == [fence_record(3)]
+    assert reopen(lost(disk), end)[1] == [fence_record(3)]
 
 
 def test_rule_23_a_journal_that_cannot_be_written_again_stops_the_bookie() -> None:

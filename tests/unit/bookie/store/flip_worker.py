@@ -13,8 +13,7 @@ from daybook_bookie.disk.errors import CorruptStoreError, StoreNotOpenedError, S
 from daybook_bookie.store.store import Store
 
 from daybook.core.format.frame import decode_entries, decode_header
-from tests.unit.bookie.store.samples import payload
-from tests.unit.bookie.store.storage_kit import SMALL
+from tests.unit.bookie.store.kit import SMALL, payload
 
 LEDGERS = range(1, 13)
 ENTRIES = 30

@@ -16,8 +16,7 @@ from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.frame import decode_header
 from tests.unit.bookie.store.flip_worker import ENTRIES, LEDGERS
-from tests.unit.bookie.store.samples import frame
-from tests.unit.bookie.store.storage_kit import SMALL, memory_directory
+from tests.unit.bookie.store.kit import SMALL, frame, memory_directory
 
 FLIPS = 700
 

@@ -29,8 +29,7 @@ from daybook.core.format.frame import decode_header
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.quorum import DENSE, Stripe
 from tests.unit.bookie.sim_disk import SimDisk
-from tests.unit.bookie.store.samples import entries, frame
-from tests.unit.bookie.store.storage_kit import memory_directory, open_storage, read_all
+from tests.unit.bookie.store.kit import entries, frame, memory_directory, open_storage, read_all
 
 LEDGERS = st.integers(1, 3)
 STRIPES = st.sampled_from([DENSE, Stripe(3, 0b011), Stripe(3, 0b110), Stripe(5, 0b10011)])

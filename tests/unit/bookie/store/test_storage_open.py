@@ -9,8 +9,7 @@ from daybook_bookie.journal.format import file_name
 from daybook_bookie.settings import GIB, MIB, StorageSettings, map_bytes_for
 from daybook_bookie.store.storage import Storage
 
-from tests.unit.bookie.store.samples import entries, frame
-from tests.unit.bookie.store.storage_kit import add, flush, read_all
+from tests.unit.bookie.store.kit import add, entries, flush, frame, read_all
 
 SETTINGS = StorageSettings(journal_file_bytes=32 * MIB, store_map_bytes=256 * MIB)
 

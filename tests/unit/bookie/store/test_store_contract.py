@@ -4,7 +4,7 @@ The simulator proves nothing about a bookie if its model does what the real stor
 either, and at the end a machine drives both at once through the same flushes, crashes and damage and compares.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from daybook_bookie.journal.format import (
 )
 from daybook_bookie.settings import MIB
 from daybook_bookie.store import flushing
+from daybook_bookie.store.generation import Generation
 from daybook_bookie.store.reading import block_key
 from daybook_bookie.store.removing import delete_some
 from daybook_bookie.store.stored_ledger import StoredLedger
@@ -29,12 +30,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from daybook.core.format.frame import FLAG_RECOVERY, decode_header, encode_frame, entry_crcs
+from daybook.core.format.frame import FLAG_RECOVERY, decode_header
 from daybook.core.format.intervals import Interval, IntervalSet
 from daybook.core.quorum import DENSE, Stripe
-from tests.unit.bookie.store.samples import entries, frame, payload
-from tests.unit.bookie.store.storage_kit import decoded, memory_directory
-from tests.unit.bookie.store.store_kit import Bench, LmdbBench, ModelBench
+from tests.unit.bookie.store.benches import Bench, LmdbBench, ModelBench
+from tests.unit.bookie.store.kit import decoded, entries, frame, generation, memory_directory, payload
 
 
 @pytest.fixture(params=["lmdb", "model"])
@@ -49,10 +49,18 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 
 def repaired(ledger: int, ids: Sequence[int], size: int = 200) -> bytes:
-    data = [payload(n, size) for n in ids]
-    return encode_frame(
-        ledger, ids[0], data, entry_crcs(ledger, ids, data), flags=FLAG_RECOVERY, entry_ids=ids
-    )
+    return frame(ledger, ids, size=size, flags=FLAG_RECOVERY)
+
+
+def removal(ids: Iterable[int], *frames: bytes) -> Generation:
+    """A generation that takes entries of ledger 7 out, and brings these frames afterwards."""
+    cache = WriteCache()
+    removed = IntervalSet()
+    removed.add_ids(sorted(ids))
+    cache.remove(7, removed)
+    for data in frames:
+        cache.add_frame(data, decode_header(data))
+    return cache.swap()
 
 
 def test_an_empty_store_knows_nothing(bench: Bench) -> None:
@@ -68,7 +76,7 @@ def test_an_empty_store_knows_nothing(bench: Bench) -> None:
 
 @pytest.mark.parametrize("stripe", [DENSE, Stripe(3, 0b011)])
 def test_what_was_flushed_is_there_now_and_after_a_restart(bench: Bench, stripe: Stripe) -> None:
-    ids = [n for n in range(60) if stripe.holds(n)]
+    ids = [n for n in range(200) if stripe.holds(n)]
     bench.put(*[frame(7, ids[at : at + 4], stripe=stripe) for at in range(0, len(ids), 4)], frame(8, [5]))
     for _ in range(2):
         record = bench.store.ledger(7)
@@ -77,7 +85,9 @@ def test_what_was_flushed_is_there_now_and_after_a_restart(bench: Bench, stripe:
         assert bench.read(7) == entries(ids)
         assert bench.read(7, 20, 30) == entries([n for n in ids if 20 <= n <= 30])
         assert bench.read(8) == entries([5])
+        assert len(bench.store.read_blocks(7, 0, 10**6, 10**6)) < len(ids) / 12, "small frames become blocks"
         assert bench.store.read_blocks(7, ids[-1] + 1, 10**6, 10**6) == []
+        assert bench.store.read_blocks(9, 0, 10**6, 10**6) == []
         bench.reopen()
 
 
@@ -109,12 +119,12 @@ def test_decisions_are_stored_and_a_lac_never_falls(bench: Bench) -> None:
     )
 
 
-def test_rule_24_the_mark_is_what_the_last_commit_said(bench: Bench) -> None:
-    bench.put(frame(7, [0]), mark=Position(3, 8192))
+def test_rule_24_the_checkpoint_is_what_the_last_commit_said(bench: Bench) -> None:
+    bench.put(frame(7, [0]), checkpoint=Position(3, 8192))
     assert bench.store.checkpoint == Position(3, 8192)
     bench.fail_commit(0, happened=False)
     with pytest.raises(BookieMustStopError):
-        bench.put(frame(7, [1]), mark=Position(4, 4096))
+        bench.put(frame(7, [1]), checkpoint=Position(4, 4096))
     bench.reopen()
     assert bench.store.checkpoint == Position(3, 8192)
 
@@ -122,7 +132,7 @@ def test_rule_24_the_mark_is_what_the_last_commit_said(bench: Bench) -> None:
 def test_what_is_there_already_is_kept_and_ranges_never_overlap(bench: Bench) -> None:
     stripe = Stripe(3, 0b011)
     bench.put(frame(7, [6, 7, 9, 10], stripe=stripe), frame(7, [20, 21]))
-    bench.put(frame(7, range(4, 12)), frame(7, [21, 22]))
+    bench.put(frame(7, range(4, 12)), frame(7, [21, 22]), frame(7, [9, 10], stripe=stripe))
     keys = bench.store.block_keys(7, 100)
     assert bench.read(7) == entries([*range(4, 12), 20, 21, 22])
     with bench.store.blocks(7) as blocks:
@@ -131,41 +141,38 @@ def test_what_is_there_already_is_kept_and_ranges_never_overlap(bench: Bench) ->
         assert all(one.last < other.first for one, other in pairwise(found))
         assert blocks.overlapping(0, 100, 1) == found[:1]
         assert blocks.overlapping(12, 19) == []
-    bench.put(frame(7, range(4, 12)))
+    bench.put(frame(7, range(4, 12)), frame(7, [20, 21, 22]))
     assert bench.store.block_keys(7, 100) == keys, "a pure duplicate changes nothing"
     assert bench.store.block_keys(7, 1) == keys[:1]
 
 
-@pytest.mark.parametrize("removed", [range(10), range(3, 17), [5], range(30)])
-def test_rule_47_what_is_removed_is_gone_and_nothing_else(bench: Bench, removed: range | list[int]) -> None:
+@pytest.mark.parametrize(
+    "removed", [range(10), range(3, 17), range(3, 27), range(0, 30, 3), [5], range(30)], ids=str
+)
+def test_rule_47_removed_replicas_are_gone_and_what_was_added_since_stays(
+    bench: Bench, removed: range | list[int]
+) -> None:
     bench.put(*[frame(7, range(at, at + 5), size=300) for at in range(0, 30, 5)])
-    cache = WriteCache()
-    gone = IntervalSet()
-    gone.add_ids(removed)
-    cache.remove(7, gone)
-    again = frame(7, [5], size=300)
-    cache.add_frame(again, decode_header(again))
-    flushing.flush(bench.store, cache.swap(), START)
+    again = frame(7, [5], size=300)  # a repair names the bookie again
+    flushing.flush(bench.store, removal(removed, again), START)
     bench.reopen()
-    assert bench.read(7) == entries(sorted(set(range(30)) - set(removed) | {5}), 300)
+    left = sorted(set(range(30)) - set(removed) | {5})
+    assert bench.read(7) == entries(left, 300)
+    record = bench.store.ledger(7)
+    assert record is not None
+    assert [n for n in range(40) if record.intervals.contains(n)] == left
 
 
-def test_rule_26_a_removal_ends_at_a_block_that_cannot_be_read_and_the_flush_goes_on(bench: Bench) -> None:
+def test_rule_26_a_removal_ends_at_a_block_that_cannot_be_read_and_the_flush_continues(bench: Bench) -> None:
     bench.put(*[frame(7, [n], size=1400) for n in range(6)])
     bench.flip(7, 2, 0)
-    cache = WriteCache()
-    gone = IntervalSet()
-    gone.add(0, 5)
-    cache.remove(7, gone)
-    later = frame(7, [9])
-    cache.add_frame(later, decode_header(later))
-    flushing.flush(bench.store, cache.swap(), START)
+    flushing.flush(bench.store, removal(range(6), frame(7, [9])), START)
     assert bench.read(7, 9) == entries([9])
     with pytest.raises(CorruptStoreError):
         bench.store.read_blocks(7, 2, 2, 1000)
 
 
-def test_a_deleted_ledger_is_gone_at_once_and_its_blocks_bit_by_bit(bench: Bench) -> None:
+def test_a_deleted_ledger_is_gone_at_once_and_its_blocks_in_bounded_steps(bench: Bench) -> None:
     bench.put(*[frame(7, [n], size=1400) for n in range(8)], frame(8, [0]))
     bench.put(records=(deletion_record(7),))
     assert bench.store.ledger(7) is None
@@ -187,13 +194,13 @@ def test_a_deleted_ledger_is_gone_at_once_and_its_blocks_bit_by_bit(bench: Bench
 def test_rule_23_a_failed_commit_is_the_last_and_leaves_a_whole_one(
     bench: Bench, commits: int, happened: bool
 ) -> None:
-    bench.put(frame(7, [0, 1]), mark=Position(1, 8192))
+    bench.put(frame(7, [0, 1]), checkpoint=Position(1, 8192))
     bench.fail_commit(commits, happened=happened)
     with pytest.raises(BookieMustStopError):
         bench.put(
             *[frame(ledger, range(20), size=100) for ledger in range(10, 16)],
             frame(7, range(1, 6)),
-            mark=Position(9, 4096),
+            checkpoint=Position(9, 4096),
         )
     with pytest.raises(BookieMustStopError):
         bench.put(frame(7, [9]))
@@ -203,7 +210,7 @@ def test_rule_23_a_failed_commit_is_the_last_and_leaves_a_whole_one(
     for ledger in there:
         assert bench.read(ledger) == entries(range(20), 100)
     assert len(there) < 6
-    assert bench.store.checkpoint == Position(1, 8192), "the mark moves with the last commit (rule 24)"
+    assert bench.store.checkpoint == Position(1, 8192), "the checkpoint moves with the last commit (rule 24)"
     assert bench.read(7)[:2] == entries([0, 1])
     bench.put(frame(7, [9]))
     assert bench.read(7)[-1:] == entries([9])
@@ -215,15 +222,21 @@ def test_rule_26_what_vanished_is_an_error_and_never_an_absence(bench: Bench) ->
     for entry in range(20, 30):
         with pytest.raises(CorruptStoreError):
             bench.store.read_blocks(7, entry, 99, 10**6)
-    assert decoded(bench.store.read_blocks(7, 0, 99, 10**6)) == entries(range(10)), "what is whole is given"
+    assert bench.read(7, 30) == entries(range(30, 40), 200)
+    assert bench.store.read_blocks(7, 40, 99, 10**6) == []
+    assert decoded(bench.store.read_blocks(7, 0, 99, 10**6)) == entries(range(10)), (
+        "what is whole is returned"
+    )
     bench.flip(7, 30, 0)
-    assert decoded(bench.store.read_blocks(7, 0, 99, 10**6)) == entries(range(10)), "what is whole is given"
+    assert decoded(bench.store.read_blocks(7, 0, 99, 10**6)) == entries(range(10)), (
+        "what is whole is returned"
+    )
     bench.put(repaired(7, range(20, 40)))
     assert bench.read(7, 10) == entries(range(20, 40), 200)
 
 
 @pytest.mark.parametrize("where", [0, 20, 28])
-def test_rule_26_what_lies_before_a_damaged_block_is_given(bench: Bench, where: int) -> None:
+def test_rule_26_what_lies_before_a_damaged_block_is_returned(bench: Bench, where: int) -> None:
     """Also where the two could be read in one go: a reader takes the first entry that it asked for to be damaged."""
     bench.put(*[frame(7, [n], size=1400) for n in range(4)])
     bench.flip(7, 2, where)
@@ -234,21 +247,22 @@ def test_rule_26_what_lies_before_a_damaged_block_is_given(bench: Bench, where: 
 
 
 @pytest.mark.parametrize("where", ["header", "payload"])
-def test_rule_26_damage_is_an_error_for_what_it_touches_and_a_repair_mends_it(
+def test_rule_26_damage_is_an_error_for_what_it_touches_and_a_repair_restores_it(
     bench: Bench, where: str
 ) -> None:
     bench.put(frame(7, range(10), size=100))
     before = bench.store.read_blocks(7, 0, 9, 10**6)[0]
     bench.flip(7, 0, 20 if where == "header" else before.index(payload(4, 100)))
-    with pytest.raises(CorruptStoreError):
+    with pytest.raises(CorruptStoreError, match="ledger 7"):
         bench.store.read_blocks(7, 4, 9, 10**6)
     if where == "payload":
+        assert decoded(bench.store.read_blocks(7, 0, 9, 10**6)) == entries(range(4), 100)
         assert bench.read(7) == entries([*range(4), *range(5, 10)], 100)
     bench.put(repaired(7, range(10) if where == "header" else range(4, 5), 100))
     assert bench.read(7) == entries(range(10), 100)
 
 
-def test_rule_26_what_a_repair_did_not_bring_back_is_an_error_and_what_is_around_it_is_given(
+def test_rule_26_what_a_repair_did_not_bring_back_is_an_error_and_what_is_around_it_is_returned(
     bench: Bench,
 ) -> None:
     """A repair overwrites a block that cannot be read and brings back its own share: the rest is in no block."""
@@ -271,7 +285,7 @@ def test_rule_30_no_room_refuses_and_a_deletion_needs_none(bench: Bench) -> None
     with pytest.raises(StorageFullError):
         bench.store.check_room(2 * MIB)
     bench.put(frame(7, [0]))
-    swapped = bench.generation(frame(8, range(3000), size=700))
+    swapped = generation(frame(8, range(3000), size=700))
     with pytest.raises(StorageFullError):
         flushing.flush(bench.store, swapped, START)
     assert bench.store.space().free < 2 * MIB

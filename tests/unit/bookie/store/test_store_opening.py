@@ -20,8 +20,7 @@ from daybook_bookie.store.environment import DATA_FILE
 from daybook_bookie.store.store import Store
 
 from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
-from tests.unit.bookie.store.samples import entries, frame
-from tests.unit.bookie.store.storage_kit import SMALL, decoded, open_store, put
+from tests.unit.bookie.store.kit import SMALL, decoded, entries, frame, open_store, put
 
 StartBookie = Callable[..., RunningBookie]
 NOBODY = 65_534

@@ -12,8 +12,7 @@ from daybook_bookie.store.environment import Environment, Transaction
 
 from daybook.core.format.frame import decode_entries, decode_header
 from tests.unit.bookie.sim_disk import SimDisk
-from tests.unit.bookie.store.samples import entries, frame
-from tests.unit.bookie.store.storage_kit import add, flush, open_storage
+from tests.unit.bookie.store.kit import add, entries, flush, frame, open_storage
 
 WAIT_S = 10.0
 MIB = 1 << 20

@@ -22,15 +22,16 @@ from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
 from tests.unit.bookie.sim_disk import SimDisk
-from tests.unit.bookie.store.samples import entries, frame
-from tests.unit.bookie.store.storage_kit import (
+from tests.unit.bookie.store.kit import (
     SMALL,
     add,
+    entries,
+    frame,
     open_storage,
     open_store,
     put,
     read_all,
-    read_blocks_to_end,
+    read_store,
 )
 
 
@@ -71,12 +72,12 @@ def test_rule_30_a_full_store_refuses_writes_but_takes_deletions_and_then_writes
         stored = fill(store)
         assert len(stored) >= 3
         assert store.space().free < 100_000
-        assert read_blocks_to_end(store, 1) == entries(range(1000), 100)
+        assert read_store(store, 1) == entries(range(1000), 100)
     with open_store(tmp_path, settings=tight) as store:
         delete(store, stored[0])
         delete(store, stored[1])
         put(store, frame(99, range(1000), size=100))
-        assert read_blocks_to_end(store, 99) == entries(range(1000), 100)
+        assert read_store(store, 99) == entries(range(1000), 100)
         fill(store)
         with pytest.raises(StorageFullError):
             put(store, frame(100, range(2000), size=500))

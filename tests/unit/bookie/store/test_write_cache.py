@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from daybook.core.format.block import Block, block_entry_ids
 from daybook.core.format.frame import decode_header
 from tests.unit.bookie.sim_disk import SimDisk
-from tests.unit.bookie.store.samples import entries, frame
-from tests.unit.bookie.store.storage_kit import add, open_storage, read_all
+from tests.unit.bookie.store.kit import add, entries, frame, open_storage, read_all
 
 IDS = st.sets(st.integers(0, 40), min_size=1, max_size=8).map(sorted)
 
