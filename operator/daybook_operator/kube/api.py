@@ -90,16 +90,13 @@ KINDS: Final[Mapping[str, Kind]] = {
     "Job": Kind("batch/v1", "jobs"),
     "PodDisruptionBudget": Kind("policy/v1", "poddisruptionbudgets"),
     "Lease": Kind("coordination.k8s.io/v1", "leases"),
-    "NetworkPolicy": Kind("networking.k8s.io/v1", "networkpolicies"),
     "StorageClass": Kind("storage.k8s.io/v1", "storageclasses", namespaced=False),
     "Pod": Kind("v1", "pods"),
     "Service": Kind("v1", "services"),
     "ServiceAccount": Kind("v1", "serviceaccounts"),
-    "ConfigMap": Kind("v1", "configmaps"),
     "Secret": Kind("v1", "secrets"),  # passwords of ledgers alone, by name, where the chart allows it
     "Event": Kind("v1", "events"),
     "PersistentVolumeClaim": Kind("v1", "persistentvolumeclaims"),
-    "PersistentVolume": Kind("v1", "persistentvolumes", namespaced=False),
     "Node": Kind("v1", "nodes", namespaced=False),
     "Namespace": Kind("v1", "namespaces", namespaced=False),
 }
@@ -224,15 +221,11 @@ class Kube:
             content_type="application/merge-patch+json",
         )
 
-    async def remove(
-        self, ref: Ref, propagation: Propagation = Propagation.BACKGROUND, grace_s: int | None = None
-    ) -> None:
+    async def remove(self, ref: Ref, propagation: Propagation = Propagation.BACKGROUND) -> None:
         """Delete the object; one that is gone, or has another UID than `ref`, is done."""
         body: Object = {"propagationPolicy": propagation.value}
         if ref.uid:
             body["preconditions"] = {"uid": ref.uid}
-        if grace_s is not None:
-            body["gracePeriodSeconds"] = grace_s
         try:
             await self._ask("DELETE", _path(ref.kind, ref.namespace, ref.name), body=body)
         except NotFoundError:

@@ -53,8 +53,6 @@ class LeaderLease:
         self._seen: tuple[str, int] | None = None
         self._mine: Object | None = None
         self._renewed_ms = 0
-        self.holder = ""
-        """Who held the Lease at the last look, for people."""
 
     async def acquire(self) -> None:
         """Return once this process leads."""
@@ -117,8 +115,8 @@ class LeaderLease:
         if now is None:
             made = await self._kube.create(self._record(None))
             return self._leads(made, began_ms)
-        self.holder = _holder(now)
-        if self.holder and self.holder != settings.identity and not self._is_over(now, began_ms):
+        holder = _holder(now)
+        if holder and holder != settings.identity and not self._is_over(now, began_ms):
             return False
         return self._leads(await self._kube.replace(self._record(now)), began_ms)
 
@@ -137,7 +135,6 @@ class LeaderLease:
     def _leads(self, record: Object, began_ms: int) -> bool:
         self._mine = record
         self._renewed_ms = began_ms
-        self.holder = self._settings.identity
         return True
 
     async def _look_or_nothing(self) -> Object | None:

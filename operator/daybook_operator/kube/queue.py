@@ -72,11 +72,6 @@ class Schedule:
         """How many keys wait for a worker."""
         return len(self._ready)
 
-    @property
-    def working(self) -> frozenset[Key]:
-        """The keys that are being worked on."""
-        return frozenset(self._working)
-
     def failures(self, key: Key) -> int:
         """How often in a row the key's work has failed."""
         return self._failures.get(key, 0)
@@ -120,11 +115,6 @@ class Schedule:
         self._end(key)
         self.add_at(key, now_ms + pause_ms)
         return pause_ms
-
-    def forget(self, key: Key) -> None:
-        """The object is gone: no timer and no failures of it are kept."""
-        self._failures.pop(key, None)
-        self._due_ms.pop(key, None)
 
     def next_ms(self, now_ms: int) -> int | None:
         """When the next key is ready; now, if one is; None if none will be by itself."""
@@ -183,10 +173,6 @@ class WorkQueue:
         for key in keys:
             self.schedule.add(key)
         self._changed()
-
-    def forget(self, key: Key) -> None:
-        """The object is gone."""
-        self.schedule.forget(key)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -32,16 +32,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one part of a plan adds: effects, fields of the status, conditions, and when to look again.
-
-    `blocks`: the parts after it are left for a later reconcile (their conditions stay as they were).
-    """
+    """What one part of a plan adds: its effects, and after how long the object must be reconciled again."""
 
     effects: tuple[Effect, ...] = ()
-    status: Mapping[str, Any] | None = None
-    conditions: tuple[Condition, ...] = ()
     requeue_after_s: float | None = None
-    blocks: bool = False
 
 
 def sooner(*times_s: float | None) -> float | None:

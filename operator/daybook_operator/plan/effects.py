@@ -85,14 +85,10 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Delete the object; `ref.uid`, when given, must still be its UID. One that is gone is done.
-
-    `grace_s` replaces a pod's own grace period; None keeps it.
-    """
+    """Delete the object; `ref.uid`, when given, must still be its UID. One that is gone is done."""
 
     ref: Ref
     propagation: Propagation = Propagation.BACKGROUND
-    grace_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +122,7 @@ class SetStatus:
 class PatchMeta:
     """Change metadata of an object that others own.
 
-    `add_finalizer` and `remove_finalizer` are names; a label or annotation of None is removed. `version` is the
-    resourceVersion that the change of finalizers was decided on: another one is a Conflict.
+    `add_finalizer` and `remove_finalizer` are names; a label or annotation of None is removed.
     """
 
     ref: Ref
@@ -135,7 +130,6 @@ class PatchMeta:
     remove_finalizer: str = ""
     labels: Mapping[str, str | None] | None = None
     annotations: Mapping[str, str | None] | None = None
-    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

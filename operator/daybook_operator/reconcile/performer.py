@@ -148,8 +148,8 @@ class Performer:
         match effect:
             case Apply(manifest):
                 await self._kube.apply(manifest)
-            case Remove(ref, propagation, grace_s):
-                await self._kube.remove(ref, propagation, grace_s)
+            case Remove(ref, propagation):
+                await self._kube.remove(ref, propagation)
             case SetStatus(ref, status):
                 await self._set_status(ref, status)
             case PatchMeta():

@@ -233,7 +233,6 @@ def _job_seen(job: Object, needless_since_ms: int | None = None) -> JobSeen:
         meta["uid"],
         tuple(key for key in keys.split(",") if key),
         finished=bool(over),
-        failed="Failed" in over,
         deleting=bool(meta.get("deletionTimestamp")),
         needless_since_ms=needless_since_ms,
     )

@@ -77,7 +77,7 @@ def test_a_ledger_of_a_running_job_gets_no_second_one() -> None:
 
 def test_what_a_finished_job_left_waits_until_that_job_is_gone() -> None:
     """Its time to live is the pause between attempts of a Job that cannot even start."""
-    failed = JobSeen("bk-recovery-x", "data", "u", ("1:0:7",), finished=True, failed=True)
+    failed = JobSeen("bk-recovery-x", "data", "u", ("1:0:7",), finished=True)
     assert plan([task(1)], [failed]).create == ()
     assert plan([task(1)], [failed]).waiting == (1,)
     assert [job.ledgers for job in plan([task(1)], []).create] == [(1,)]
@@ -94,11 +94,11 @@ def test_what_a_worker_set_aside_waits_for_its_time() -> None:
     assert len(plan([aside], [], now_ms=NOW_MS + 30_000).create) == 1
 
 
-def test_what_no_bookie_has_is_listed_and_not_retried_until_one_comes_back() -> None:
+def test_what_no_bookie_has_is_not_retried_until_one_comes_back() -> None:
     gone = task(1, unrecoverable=True, not_before_ms=NOW_MS - 1)
     for now_ms in (NOW_MS, NOW_MS + 10**9):
         step = plan([gone], [], now_ms=now_ms)
-        assert (step.create, step.unrecoverable) == ((), (1,))
+        assert step.create == ()
         assert step.requeue_after_s is None
     freed = replace(gone, not_before_ms=0)
     assert [job.ledgers for job in plan([freed], []).create] == [(1,)], (
@@ -192,7 +192,7 @@ def test_whatever_runs_and_ends_each_ledger_has_one_job_and_all_that_can_be_are_
         assert len({job.name for job in jobs}) == len(jobs), "a name is never used for two Jobs at once"
         if active:
             ended = active[turn % len(active)]
-            jobs[jobs.index(ended)] = replace(ended, finished=True, failed=not succeeds)
+            jobs[jobs.index(ended)] = replace(ended, finished=True)
             if succeeds:
                 todo = [each for each in todo if each.ledger_id not in ended.ledgers]
         now_ms += 60_000

@@ -281,7 +281,7 @@ def test_volumes_that_cannot_grow_are_told_and_those_in_use_may_be_left(sim: Poo
     sim.manifest["spec"]["storage"] = {"store": {"size": "20Gi"}}
     sim.expandable = False
     found = growth_step(sim.world())
-    assert found.step.conditions[0].reason == "NotExpandable"
+    assert found.condition.reason == "NotExpandable"
     assert kinds(found.step.effects) == ["Remove"], "new bookies get the new size all the same"
     sim.expandable = True
     sim.manifest["spec"]["storage"]["resizeInUseVolumes"] = False

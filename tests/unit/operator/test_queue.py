@@ -86,14 +86,6 @@ def test_of_two_times_the_earlier_one_counts() -> None:
     assert todo.next_ms(200) is None
 
 
-def test_what_is_gone_is_forgotten() -> None:
-    todo = schedule()
-    todo.add_at(A, 500)
-    todo.forget(A)
-    assert todo.take(1000) is None
-    assert todo.next_ms(1000) is None
-
-
 class ScheduleMachine(RuleBasedStateMachine):
     """Whatever happens in whatever order: no key is worked on twice at once, and every wish is fulfilled."""
 
@@ -146,7 +138,7 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_schedule_knows_who_works(self) -> None:
-        assert self.todo.working == self.working
+        assert self.todo._working == self.working
 
 
 TestScheduleMachine = ScheduleMachine.TestCase

@@ -87,7 +87,7 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
         placement,
         replication.condition,
         draining.condition,
-        *growth.step.conditions,
+        growth.condition,
         disk_condition(world),
         recovery_condition(world),
         cluster_settings_condition(world, now_ms),

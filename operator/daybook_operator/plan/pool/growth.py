@@ -20,13 +20,14 @@ RECREATE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The step, how many volumes still grow, and what the StatefulSet's immutable templates ask for.
+    """The step, its condition, how many volumes still grow, and what the StatefulSet's immutable templates ask for.
 
     `outgrown`: the templates are of another size than the spec's, so the StatefulSet cannot be applied. `recreates`: it
     is deleted now, without its pods; otherwise it stays as it is until its pods have stopped.
     """
 
     step: Step
+    condition: Condition
     growing: int
     outgrown: bool
     recreates: bool
@@ -58,12 +59,7 @@ def growth_step(world: PoolWorld, *, may_recreate: bool = True) -> Growth:
         effects.append(Remove(ref, Propagation.ORPHAN))
     condition = _condition(growing, fixed)
     requeue_s = RECREATE_S if recreates else None
-    return Growth(
-        Step(tuple(effects), conditions=(condition,), requeue_after_s=requeue_s),
-        len(growing),
-        outgrown,
-        recreates,
-    )
+    return Growth(Step(tuple(effects), requeue_s), condition, len(growing), outgrown, recreates)
 
 
 def _grown(world: PoolWorld, claim: ClaimSeen, size: str) -> Effect:

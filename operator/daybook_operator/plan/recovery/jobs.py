@@ -55,7 +55,6 @@ class JobSeen:
     uid: str
     tasks: tuple[str, ...]
     finished: bool = False
-    failed: bool = False
     deleting: bool = False
     needless_since_ms: int | None = None
 
@@ -97,7 +96,6 @@ class JobsPlan:
     create: tuple[NewJob, ...] = ()
     cancel: tuple[JobSeen, ...] = ()
     waiting: tuple[LedgerId, ...] = ()
-    unrecoverable: tuple[LedgerId, ...] = ()
     requeue_after_s: float | None = None
 
 
@@ -108,10 +106,9 @@ def plan_jobs(
     by_ledger = {task.ledger_id: task for task in tasks}
     there = sorted(jobs, key=lambda job: (job.namespace, job.name))
     active = [job for job in there if job.is_active]
-    unrecoverable = tuple(sorted(task.ledger_id for task in by_ledger.values() if task.unrecoverable))
     if not policy.enabled:
-        waiting = tuple(sorted(by_ledger.keys() - set(unrecoverable)))
-        return JobsPlan((), tuple(job for job in active if not job.deleting), waiting, unrecoverable)
+        waiting = tuple(sorted(task.ledger_id for task in by_ledger.values() if not task.unrecoverable))
+        return JobsPlan((), tuple(job for job in active if not job.deleting), waiting)
 
     needless = [job for job in active if not job.deleting and job.needless_since_ms is not None]
     cancel = tuple(job for job in needless if _is_needless(job, policy, now_ms))
@@ -132,7 +129,6 @@ def plan_jobs(
         create,
         cancel,
         tuple(sorted(task.ledger_id for task in due if task.ledger_id not in begun)),
-        unrecoverable,
         _when_again(by_ledger.values(), needless, bool(active or create or due), policy, now_ms),
     )
 
