@@ -4,9 +4,9 @@ Bookies and commands have the same settings under two prefixes. The operator nev
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from daybook_operator.plan.spec_part import SpecPart
 
 MOUNT: Final = "/etc/daybook/zookeeper-tls"
 VOLUME: Final = "zookeeper-tls"
@@ -14,44 +14,55 @@ OF_BOOKIES: Final = "DAYBOOK_BOOKIE_ZOOKEEPER_"
 OF_COMMANDS: Final = "DAYBOOK_ZOOKEEPER_"
 
 
-@dataclass(frozen=True, slots=True)
-class ZooKeeperAccess:
-    """`spec.zookeeperAccess`. Empty names: no TLS, no user."""
+class ZooKeeperTls(SpecPart):
+    """`zookeeperAccess.tls`: the Secret, and whether its certificate is shown to the servers."""
 
-    tls_secret: str = ""
-    shows_certificate: bool = False
-    digest_secret: str = ""
-    digest_key: str = "digest"
+    secret_name: str
+    client_auth: Literal["None", "Required"] = "None"
     x509_owners: tuple[str, ...] = ()
+
+
+class DigestSecretRef(SpecPart):
+    """`zookeeperAccess.digestSecretRef`: where `user:password` stands."""
+
+    name: str
+    key: str = "digest"
+
+
+class ZooKeeperAccess(SpecPart):
+    """`spec.zookeeperAccess`; None: no TLS, no user."""
+
+    tls: ZooKeeperTls | None = None
+    digest_secret_ref: DigestSecretRef | None = None
 
     def variables(self, prefix: str) -> list[dict[str, Any]]:
         """As a container's `env` has them; the digest is never in the manifest itself."""
         found: list[dict[str, Any]] = []
-        if self.tls_secret:
+        if self.tls is not None:
             values = {"TLS": "true", "TLS_CA": f"{MOUNT}/ca.crt"}
-            if self.shows_certificate:
+            if self.tls.client_auth == "Required":
                 values |= {"TLS_CERTIFICATE": f"{MOUNT}/tls.crt", "TLS_KEY": f"{MOUNT}/tls.key"}
-            if self.x509_owners:
-                values["X509_OWNERS"] = json.dumps(self.x509_owners)
+            if self.tls.x509_owners:
+                values["X509_OWNERS"] = json.dumps(self.tls.x509_owners)
             found += [{"name": f"{prefix}{name}", "value": value} for name, value in values.items()]
-        if self.digest_secret:
-            key = {"name": self.digest_secret, "key": self.digest_key}
+        if self.digest_secret_ref is not None:
+            key = self.digest_secret_ref.model_dump()
             found.append({"name": f"{prefix}DIGEST", "valueFrom": {"secretKeyRef": key}})
         return found
 
     def mounts(self) -> list[dict[str, Any]]:
         """As a container's `volumeMounts` has them."""
-        return [{"name": VOLUME, "mountPath": MOUNT, "readOnly": True}] if self.tls_secret else []
+        return [] if self.tls is None else [{"name": VOLUME, "mountPath": MOUNT, "readOnly": True}]
 
     def volumes(self) -> list[dict[str, Any]]:
         """As a pod's `volumes` has them."""
-        if not self.tls_secret:
+        if self.tls is None:
             return []
-        return [{"name": VOLUME, "secret": {"secretName": self.tls_secret, "defaultMode": 0o440}}]
+        return [{"name": VOLUME, "secret": {"secretName": self.tls.secret_name, "defaultMode": 0o440}}]
 
 
 def are_among(pool: str, own: str) -> bool:
-    """Whether a pool's connect string names servers of the operator's own alone, in whatever order and under whatever path.
+    """Whether a pool's connect string names only servers of the operator's own, in any order and under any path.
 
     Fewer are enough: an ensemble that grew has servers that its pools need not name.
     """
@@ -61,15 +72,3 @@ def are_among(pool: str, own: str) -> bool:
 
 def _servers(connect_string: str) -> frozenset[str]:
     return frozenset(filter(None, connect_string.partition("/")[0].split(",")))
-
-
-def zookeeper_access_of(access: Mapping[str, Any]) -> ZooKeeperAccess:
-    """`spec.zookeeperAccess` as the API server has it."""
-    tls, digest = access.get("tls") or {}, access.get("digestSecretRef") or {}
-    return ZooKeeperAccess(
-        tls.get("secretName", ""),
-        tls.get("clientAuth", "None") == "Required",
-        digest.get("name", ""),
-        digest.get("key", "digest"),
-        tuple(tls.get("x509Owners") or ()),
-    )

@@ -16,6 +16,7 @@ from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.finalizers import FinalizerRules
 from daybook_operator.plan.ledger.plan import decide
+from daybook_operator.plan.ledger.spec import LedgerSpec
 from daybook_operator.plan.ledger.world import (
     CLUSTER_ANNOTATION,
     Failure,
@@ -25,6 +26,7 @@ from daybook_operator.plan.ledger.world import (
 )
 from daybook_operator.plan.pool.move import is_where_it_was
 from daybook_operator.plan.pool.spec import cluster_of, spec_of
+from daybook_operator.plan.spec_part import parse_spec
 from daybook_operator.reconcile.lost_ledgers import verdicts
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.world import World
@@ -67,20 +69,23 @@ class LedgerReconciler:
 
     async def _observe(self, key: Key, manifest: Object) -> LedgerWorld:
         world = self._world
-        pool_name = manifest["spec"]["poolRef"]["name"]
+        spec = parse_spec(LedgerSpec, manifest)
+        pool_name = spec.pool_ref.name
         world.inventory.add_ledger(key.namespace, key.name, pool_name)
         pool = await world.kube.find("BookiePool", key.namespace, pool_name)
         ref = self._cluster_ref(manifest, pool)
         password: bytes | None = b""
         password_trouble = ""
-        placement = spec_of(pool, world.pool_defaults).placement if pool else PlacementSettings("zone")
+        placement = (
+            spec_of(pool, world.pool_defaults).placement.settings if pool else PlacementSettings("zone")
+        )
         seen, trouble = None, ""
         if ref is not None:
             try:
                 link = await world.clusters.link(ref)
-                seen = await self._look_into_cluster(key, manifest, link)
+                seen = await self._look_into_cluster(key, manifest, spec, link)
                 if seen.ledger_id is None:
-                    password, password_trouble = await self._password(manifest)
+                    password, password_trouble = await self._password(key.namespace, spec)
             except MetadataUnavailableError as error:
                 trouble = str(error)
         return LedgerWorld(
@@ -96,18 +101,17 @@ class LedgerReconciler:
             finalizers=FinalizerRules(world.settings.finalizers, world.settings.finalizer_bound_ms),
         )
 
-    async def _password(self, manifest: Object) -> tuple[bytes | None, str]:
+    async def _password(self, namespace: str, spec: LedgerSpec) -> tuple[bytes | None, str]:
         """The password that the ledger is to have, or why it cannot be read."""
-        ref = manifest["spec"].get("passwordSecretRef")
+        ref = spec.password_secret_ref
         if ref is None:
             return b"", ""
-        namespace, name, key = manifest["metadata"]["namespace"], ref["name"], ref.get("key", "password")
         try:
-            secret = await self._world.kube.get("Secret", namespace, name)
+            secret = await self._world.kube.get("Secret", namespace, ref.name)
         except (NotFoundError, ForbiddenError) as error:
             return None, str(error)
-        text = (secret.get("data") or {}).get(key)
-        return (base64.b64decode(text), "") if text else (None, f"Secret {name} has no key {key!r}")
+        text = (secret.get("data") or {}).get(ref.key)
+        return (base64.b64decode(text), "") if text else (None, f"Secret {ref.name} has no key {ref.key!r}")
 
     def _cluster_ref(self, manifest: Object, pool: Object | None) -> ClusterRef | None:
         """Where the ledger is, or is to be: what was noted when it was claimed, else the pool's word."""
@@ -125,8 +129,10 @@ class LedgerReconciler:
         namespace = await self._world.kube.find("Namespace", "", manifest["metadata"]["namespace"])
         return namespace is None or is_terminating(namespace)
 
-    async def _look_into_cluster(self, key: Key, manifest: Object, link: ClusterLink) -> LedgerInCluster:
-        uid, wanted = manifest["metadata"]["uid"], manifest["spec"].get("ledgerId")
+    async def _look_into_cluster(
+        self, key: Key, manifest: Object, spec: LedgerSpec, link: ClusterLink
+    ) -> LedgerInCluster:
+        uid = manifest["metadata"]["uid"]
         client = link.client
         registered = client.bookies()
         places = await client.directory.topology()
@@ -136,7 +142,7 @@ class LedgerReconciler:
         bookies |= registered
         ledger_id = await client.ledgers.ledger_of_request(uid)
         if ledger_id is None:
-            adoptee = None if wanted is None else await _read(link, wanted)
+            adoptee = None if spec.ledger_id is None else await _read(link, spec.ledger_id)
             return LedgerInCluster(None, bookies=bookies, registered=frozenset(registered), adoptee=adoptee)
         self._world.inventory.bind_ledger(key, link.ref, ledger_id)
         link.follow(ledger_id)

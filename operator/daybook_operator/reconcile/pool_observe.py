@@ -84,7 +84,7 @@ class PoolObserver:
             pods=seen_pods,
             claims=seen_claims,
             nodes=await self._nodes({pod.node for pod in seen_pods.values() if pod.node}),
-            expandable=await self._expandable(_classes_to_grow(seen_claims, spec.volumes)),
+            expandable=await self._expandable(_classes_to_grow(seen_claims, spec.storage.volumes)),
             namespace_is_terminating=await self._namespace_is_terminating(manifest),
             others=await self._others(manifest),
             defaults=defaults,
@@ -213,7 +213,7 @@ class PoolObserver:
         is_fresh = await link.ledgers.fresh(age_ms=age_ms, wait_ms=wait_ms)
         survey = await self._surveys.of(
             link.ledgers,
-            Asker(frozenset(mine), frozenset(may_leave), world.spec.placement),
+            Asker(frozenset(mine), frozenset(may_leave), world.spec.placement.settings),
             registered=seen.bookies,
             locations=seen.locations,
             is_whole=is_fresh or (link.ledgers.is_whole and not is_urgent),

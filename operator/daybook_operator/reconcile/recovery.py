@@ -81,7 +81,7 @@ class RecoveryReconciler:
             return None
         link = await world.clusters.link(ref)
         spec = spec_of(pool, world.pool_defaults)
-        await link.audit(spec.placement)
+        await link.audit(spec.placement.settings)
         if is_paused(pool):
             return None
         now_ms = world.now_ms()

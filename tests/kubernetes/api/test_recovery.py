@@ -14,7 +14,7 @@ from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.pool.spec import PoolDefaults, spec_of
 from daybook_operator.plan.recovery.jobs import NewJob
-from daybook_operator.plan.recovery.recovery import RecoverySpec, job_manifest, service_account
+from daybook_operator.plan.recovery.recovery import job_manifest, service_account
 from daybook_operator.reconcile.recovery_troubles import troubles_of
 from kubernetes import client as kubernetes
 
@@ -221,7 +221,6 @@ def test_a_job_whose_pod_is_refused_says_why_it_does_not_start(
     made = job_manifest(
         manifest,
         spec_of(manifest, PoolDefaults("local/bookie:1", "zk:2181")),
-        RecoverySpec(),
         ClusterRef("zk:2181", "daybook"),
         NewJob("bk-recovery-1", (7,), ("7:1:1",)),
         operator_speaks_tls=False,

@@ -25,7 +25,7 @@ from daybook_operator.plan.pool.spec import PoolDefaults, cluster_of, spec_of
 from daybook_operator.plan.pool.world import OWNER_ANNOTATION, ClaimSeen, PoolWorld
 from daybook_operator.plan.quantities import bytes_of, in_words
 from daybook_operator.plan.recovery.jobs import NewJob
-from daybook_operator.plan.recovery.recovery import RecoverySpec, job_manifest
+from daybook_operator.plan.recovery.recovery import job_manifest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -163,7 +163,7 @@ def test_while_tls_is_optional_bookies_serve_both_ways_and_jobs_speak_what_the_o
         manifest = pool_manifest(tls=tls)
         spec, made = spec_of(manifest, DEFAULTS), NewJob("job", (7,), ("7:1:1",))
         ref = ClusterRef("zk:2181", "daybook")
-        job = job_manifest(manifest, spec, RecoverySpec(), ref, made, operator_speaks_tls=operator_speaks_tls)
+        job = job_manifest(manifest, spec, ref, made, operator_speaks_tls=operator_speaks_tls)
         return "DAYBOOK_TLS_CA" in json.dumps(job)
 
     assert not has_tls(operator_speaks_tls=False, **tls), "not every bookie may serve with TLS yet"

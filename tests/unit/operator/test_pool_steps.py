@@ -166,7 +166,7 @@ def test_a_status_that_somebody_spoilt_is_no_drain_roll_or_memory(broken: Any) -
         ),
         ({"topology.daybook.dev/rack": "r"}, TopologySpec(), Location("", "", "r", "n")),
         ({}, TopologySpec(), None),
-        ({}, TopologySpec(rejects_missing=False), Location("", "", "default-rack", "n")),
+        ({}, TopologySpec(on_missing="DefaultRack"), Location("", "", "default-rack", "n")),
         ({"dc": "d", "row": "w"}, TopologySpec(region_key="dc", rack_key="row"), Location("d", "", "w", "n")),
     ],
 )

@@ -37,7 +37,7 @@ def pool(meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
         "apiVersion": "daybook.dev/v1alpha1",
         "kind": "BookiePool",
         "metadata": {"name": "bk", "namespace": "data", "uid": "pool-uid", **(meta or {})},
-        "spec": {"storage": {"store": {}}, **spec},
+        "spec": {"storage": {"store": {"size": "10Gi"}}, **spec},
     }
 
 

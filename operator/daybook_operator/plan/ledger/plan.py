@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from daybook.core.errors import NotEnoughBookiesError
+from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import password_key
 from daybook.core.placement.policies import make_policy
 from daybook.core.quorum import Quorum
@@ -119,9 +120,9 @@ def _create(world: LedgerWorld, seen: LedgerInCluster, claim: tuple[Effect, ...]
     if world.password is None:
         return _wait_for_password(world, claim, now_ms)
     spec = world.spec
-    if "ledgerId" in spec:
-        return _adopt(world, seen, world.password, claim, now_ms)
-    quorum = Quorum(spec["ensembleSize"], spec["writeQuorum"], spec["ackQuorum"])
+    if spec.ledger_id is not None:
+        return _adopt(world, seen, spec.ledger_id, world.password, claim, now_ms)
+    quorum = Quorum(spec.ensemble_size, spec.write_quorum, spec.ack_quorum)
     candidates = {bookie: info for bookie, info in seen.bookies.items() if world.is_of_pool(bookie)}
     candidates = {bookie: info for bookie, info in candidates.items() if bookie in seen.registered}
     try:
@@ -135,7 +136,7 @@ def _create(world: LedgerWorld, seen: LedgerInCluster, claim: tuple[Effect, ...]
         )
         return _finish(world, claim, {"state": "Pending"}, [condition], now_ms, WAITING_S)
     meta = world.manifest["metadata"]
-    custom = {name: text.encode() for name, text in sorted(spec.get("customMetadata", {}).items())}
+    custom = {name: text.encode() for name, text in sorted(spec.custom_metadata.items())}
     custom[RESOURCE_KEY] = f"{meta['namespace']}/{meta['name']}".encode()
     create = CreateLedger(
         world.cluster_ref,
@@ -151,11 +152,16 @@ def _create(world: LedgerWorld, seen: LedgerInCluster, claim: tuple[Effect, ...]
 
 
 def _adopt(
-    world: LedgerWorld, seen: LedgerInCluster, password: bytes, claim: tuple[Effect, ...], now_ms: int
+    world: LedgerWorld,
+    seen: LedgerInCluster,
+    ledger_id: LedgerId,
+    password: bytes,
+    claim: tuple[Effect, ...],
+    now_ms: int,
 ) -> Decision:
     """Bind a ledger that exists. Who may create this resource may have it sealed and deleted: the password is asked for."""
     assert world.cluster_ref is not None
-    ledger_id, adoptee = world.spec["ledgerId"], seen.adoptee
+    adoptee = seen.adoptee
     if adoptee is None:
         condition = wrong(
             READY,
@@ -177,12 +183,13 @@ def _adopt(
 
 
 def _wait_for_password(world: LedgerWorld, claim: tuple[Effect, ...], now_ms: int) -> Decision:
-    name = world.spec["passwordSecretRef"]["name"]
+    ref = world.spec.password_secret_ref
+    assert ref is not None, "without one the password is empty"
     condition = wrong(
         READY,
         "PasswordNotReadable",
         f"The ledger's password cannot be read: {world.password_trouble}",
-        next_step=f"Create Secret {name} with that key, and let the operator read it (the chart's "
+        next_step=f"Create Secret {ref.name} with that key, and let the operator read it (the chart's "
         "operator.passwordSecrets); the ledger is created then.",
     )
     return _finish(world, claim, {"state": "Pending"}, [condition], now_ms, WAITING_S)
@@ -197,7 +204,7 @@ def _look_after(
     assert seen.metadata is not None
     assert world.cluster_ref is not None
     metadata = seen.metadata.value
-    if world.spec.get("seal", False) and not metadata.is_closed:
+    if world.spec.seal and not metadata.is_closed:
         told = Report(world.ref, EventType.NORMAL, "Sealing", f"Closing ledger {metadata.ledger_id} for good")
         return Decision((*claim, told, SealLedger(world.cluster_ref, metadata.ledger_id)), SOON_S)
     again_s = None if seen.audited else AUDIT_S
@@ -260,7 +267,7 @@ def _give_up(world: LedgerWorld, seen: LedgerInCluster) -> tuple[Effect, ...]:
     if seen.ledger_id is None or world.cluster_ref is None:
         return ()
     forget = ForgetRequest(world.cluster_ref, world.uid)
-    if world.spec.get("reclaimPolicy", "Retain") == "Delete":
+    if world.spec.reclaim_policy == "Delete":
         said = Report(world.ref, EventType.NORMAL, "Deleted", f"Ledger {seen.ledger_id} is deleted")
         return (DeleteLedger(world.cluster_ref, seen.ledger_id), forget, said)
     said = Report(

@@ -179,7 +179,7 @@ def _sealed(world: LedgerWorld, metadata: LedgerMetadata) -> Condition:
             failure.message,
             next_step="Nothing is lost, and it is tried again by itself; see that enough of its bookies run.",
         )
-    if world.spec.get("seal", False):
+    if world.spec.seal:
         return wrong(SEALED, "Sealing", "It is being closed", next_step="Nothing needs to be done.")
     return fine(SEALED, "NotAskedFor", "Set spec.seal to true to close it for good.", status=False)
 

@@ -14,6 +14,8 @@ from daybook.metadata.store.store import Versioned
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.finalizers import FinalizerRules
 from daybook_operator.plan.ledger.lost_ledgers import Verdict
+from daybook_operator.plan.ledger.spec import LedgerSpec
+from daybook_operator.plan.spec_part import parse_spec
 
 _AWAY: Final = frozenset({Reason.MISSING.value, Reason.UNLISTED.value})
 """A bookie that is away, or does not tell, may have all that it owes."""
@@ -100,10 +102,9 @@ class LedgerWorld:
         return ref_of(self.manifest)
 
     @property
-    def spec(self) -> Mapping[str, Any]:
-        """What is asked for."""
-        spec: Mapping[str, Any] = self.manifest["spec"]
-        return spec
+    def spec(self) -> LedgerSpec:
+        """What is asked for. Raises SpecError."""
+        return parse_spec(LedgerSpec, self.manifest)
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -119,7 +120,7 @@ class LedgerWorld:
     @property
     def pool_name(self) -> str:
         """The pool that is to store it."""
-        return str(self.spec["poolRef"]["name"])
+        return self.spec.pool_ref.name
 
     def is_of_pool(self, bookie: BookieId) -> bool:
         """Whether the bookie belongs to the ledger's pool."""

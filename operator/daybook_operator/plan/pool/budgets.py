@@ -70,7 +70,7 @@ def budgets_step(world: PoolWorld, placing: Placing, replication: Replication, *
 
     Those that are wanted no longer go last, and only if all others can be there, so that no bookie is ever under none.
     """
-    wanted = budgets(world, placing, replication, is_spread=is_spread) if world.spec.keeps_budgets else {}
+    wanted = budgets(world, placing, replication, is_spread=is_spread) if world.spec.enable_pdb else {}
     manifests = {
         name: _manifest(world, rack, name, least)
         for rack, least in wanted.items()

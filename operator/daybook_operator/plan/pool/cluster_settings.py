@@ -9,6 +9,7 @@ from typing import Final
 from daybook_operator.plan.conditions import Condition, find, fine, from_iso, wrong
 from daybook_operator.plan.effects import Effect, Manifest, SetLostBookieDelay
 from daybook_operator.plan.pool.move import AddressSeen, why_not_moved
+from daybook_operator.plan.pool.spec import own_spec
 from daybook_operator.plan.pool.state import digest_of
 from daybook_operator.plan.pool.world import RECOVERY_BLOCKED, PoolWorld
 
@@ -17,7 +18,7 @@ CLUSTER_SETTINGS: Final = "ClusterSettingsAccepted"
 
 def delay_effects(world: PoolWorld) -> list[Effect]:
     """Make the cluster's delay for lost bookies what this pool says, if it is this pool that says it."""
-    wanted = world.spec.lost_bookie_delay_s
+    wanted = world.spec.recovery.lost_bookie_delay_seconds
     if wanted is None or world.cluster is None or _holder(world) is not None:
         return []
     return (
@@ -37,7 +38,7 @@ def cluster_settings_condition(world: PoolWorld, now_ms: int) -> Condition:
             f"{why_not}",
             next_step="It is looked at again by itself; name servers of the same ensemble, or take the change back.",
         )
-    wanted, holder = world.spec.lost_bookie_delay_s, _holder(world)
+    wanted, holder = world.spec.recovery.lost_bookie_delay_seconds, _holder(world)
     if wanted is None or holder is None or _delay_of(holder) == wanted:
         return fine(CLUSTER_SETTINGS, "Accepted")
     meta = holder["metadata"]
@@ -84,5 +85,5 @@ def _age(pool: Manifest) -> tuple[str, str, str]:
 
 
 def _delay_of(pool: Manifest) -> float | None:
-    delay_s = (pool["spec"].get("recovery") or {}).get("lostBookieDelaySeconds")
+    delay_s = own_spec(pool).recovery.lost_bookie_delay_seconds
     return None if delay_s is None else float(delay_s)

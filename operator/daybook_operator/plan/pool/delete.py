@@ -35,7 +35,7 @@ def deletion(world: PoolWorld, now_ms: int) -> Decision:
         world.manifest, namespace_is_terminating=world.namespace_is_terminating, rules=rules, now_ms=now_ms
     )
     release = PatchMeta(world.ref, remove_finalizer=FINALIZER)
-    if (not world.spec.deletes_claims_with_pool or overdue) and not world.failed:
+    if (world.spec.reclaim_policy == "Retain" or overdue) and not world.failed:
         return Decision((release,))
     if (blocked := _failure(world) or _blocked(world)) is not None:
         return _report(world, [], blocked, now_ms)

@@ -77,7 +77,7 @@ def drain_step(
         drain.stage is Stage.CANCELLING
         or drain.ordinal < world.spec.replicas
         or drain.ordinal != victim
-        or not world.spec.scale_down.drains
+        or world.spec.scale_down.policy == "Refuse"
     ):
         return _cancel(world, drain, now_ms)
     if victim < world.spec.replicas or world.is_stopping:
@@ -103,7 +103,7 @@ def _failed(world: PoolWorld, why: str) -> Draining:
 
 def _refusal(world: PoolWorld, drain: Drain) -> Condition | None:
     """Why the drain is not begun; the bookie stays as it is, and nothing else waits for it."""
-    if not world.spec.scale_down.drains:
+    if world.spec.scale_down.policy == "Refuse":
         return wrong(
             DRAINING,
             "Refused",
@@ -240,7 +240,7 @@ def _finish(world: PoolWorld, drain: Drain, now_ms: int) -> Draining:
     effects: list[Effect] = []
     if drain.bookie in world.cluster.locations:
         effects.append(SetLocations(world.cluster_ref, {drain.bookie: None}))
-    if world.spec.scale_down.deletes_claims:
+    if world.spec.scale_down.pvc_retention == "Delete":
         effects += [
             Remove(Ref("v1", "PersistentVolumeClaim", world.namespace, claim.name, claim.uid))
             for claim in world.claims_of(drain.ordinal)
@@ -294,7 +294,7 @@ def _at(
 def _progress(world: PoolWorld, drain: Drain, message: str, now_ms: int) -> Condition:
     what = f"{drain.bookie} leaves ({drain.stage.value}{f': {message}' if message else ''})"
     silent_s = (now_ms - max(drain.progress_ms, drain.stage_since_ms)) // 1000
-    deadline_s = world.spec.scale_down.progress_deadline_s
+    deadline_s = world.spec.scale_down.progress_deadline_seconds
     if silent_s > deadline_s:
         return wrong(
             DRAINING,

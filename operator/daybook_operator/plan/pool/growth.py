@@ -39,8 +39,8 @@ def growth_step(world: PoolWorld, *, may_recreate: bool = True) -> Growth:
     growing: list[ClaimSeen] = []
     fixed: list[ClaimSeen] = []
     for _, claim in sorted(world.claims.items()):
-        volume = world.spec.volumes.get(claim.role)
-        if volume is None or claim.terminating or not world.spec.resizes_in_use:
+        volume = world.spec.storage.volumes.get(claim.role)
+        if volume is None or claim.terminating or not world.spec.storage.resize_in_use_volumes:
             continue
         if claim.requested_bytes < volume.size_bytes:
             if world.expandable.get(claim.storage_class) is False:
@@ -82,7 +82,9 @@ def _has_old_templates(world: PoolWorld) -> bool:
         template["metadata"]["name"]: bytes_of(template["spec"]["resources"]["requests"]["storage"])
         for template in templates
     }
-    return bool(sizes) and sizes != {role: volume.size_bytes for role, volume in world.spec.volumes.items()}
+    return bool(sizes) and sizes != {
+        role: volume.size_bytes for role, volume in world.spec.storage.volumes.items()
+    }
 
 
 def _condition(growing: list[ClaimSeen], fixed: list[ClaimSeen]) -> Condition:

@@ -65,8 +65,9 @@ def _why_not(world: PoolWorld, pod: PodSeen) -> str | None:
     if pod.terminating or (world.drain is not None and world.drain.ordinal == pod.ordinal):
         return None
     command = f"`daybook bookie replace {bookie}`"
+    is_replaced = world.spec.lost_disk.policy == "Replace"
     is_about_ledgers = pod.exit_code in {EXIT_FORGOTTEN, EXIT_DISK_LOST}
-    if is_about_ledgers and world.spec.replaces_lost_disks and not world.cluster.survey.is_whole:
+    if is_about_ledgers and is_replaced and not world.cluster.survey.is_whole:
         if why := world.cluster.survey.why_unreadable:
             return f"what it holds is not known: {why}; mend or delete that ledger"
         return "what it holds is not known yet: the ledgers' metadata is being read"
@@ -79,7 +80,7 @@ def _why_not(world: PoolWorld, pod: PodSeen) -> str | None:
         )
     if pod.exit_code != EXIT_DISK_LOST or bookie not in world.cluster.cookies:
         return None
-    if not world.spec.replaces_lost_disks:
+    if not is_replaced:
         return f"its directories are empty, and lostDisk.policy is Manual: if the disk is really gone, run {command}"
     return _why_too_many(world, bookie, command) or _why_not_yet(world, bookie)
 

@@ -92,7 +92,7 @@ def service(world: PoolWorld) -> Manifest:
 
 def stateful_set(world: PoolWorld, replicas: int) -> Manifest:
     """The pods and their volumes. Volumes outlive it: only the end of a drain removes any."""
-    volumes = world.spec.volumes
+    volumes = world.spec.storage.volumes
     return sealed(
         {
             "apiVersion": "apps/v1",

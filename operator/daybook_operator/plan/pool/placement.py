@@ -47,7 +47,7 @@ def placement_condition(world: PoolWorld, placing: Placing) -> Condition:
             f"It is not known yet where {', '.join(waiting)} will stand",
             next_step="Their pods are to be scheduled; `kubectl describe pod` says what a pod waits for.",
         )
-    if (few := too_few(world.spec.placement, places)) is not None:
+    if (few := too_few(world.spec.placement.settings, places)) is not None:
         return few
     survey = world.cluster.survey
     if survey.why_unreadable:
@@ -110,7 +110,7 @@ def domains(places: list[Location]) -> Mapping[str, list[str]]:
 
 def is_spread(world: PoolWorld, condition: Condition) -> bool:
     """Whether no entry of the cluster has all its replicas in one rack of the pool."""
-    placement = world.spec.placement
+    placement = world.spec.placement.settings
     return (
         condition.status is True
         and placement.policy != "random"

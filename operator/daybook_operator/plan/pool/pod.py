@@ -60,7 +60,7 @@ def _pod_spec(world: PoolWorld) -> dict[str, Any]:
         "serviceAccountName": f"{world.name}-bookie",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": spec.termination_grace_s,
+        "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER_ID,
@@ -91,7 +91,7 @@ def _container(world: PoolWorld) -> dict[str, Any]:
     ports = ports_of(spec)
     mounts: list[dict[str, Any]] = [{"name": role, "mountPath": f"{MOUNT}/{role}"} for role in ROLES]
     mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - an emptyDir of the pod's own
-    if spec.tls.secret_name:
+    if spec.tls is not None:
         mounts.append({"name": "tls", "mountPath": TLS_MOUNT, "readOnly": True})
     container: dict[str, Any] = {
         "name": CONTAINER,
@@ -115,21 +115,22 @@ def _container(world: PoolWorld) -> dict[str, Any]:
 def ports_of(spec: PoolSpec) -> dict[str, int]:
     """The ports of a bookie, by name."""
     ports = {"data": DATA_PORT, "health": HEALTH_PORT, "metrics": METRICS_PORT}
-    return {**ports, "data-tls": TLS_PORT} if spec.tls.is_optional else ports
+    return {**ports, "data-tls": TLS_PORT} if spec.tls is not None and spec.tls.is_optional else ports
 
 
 def _probes(spec: PoolSpec) -> dict[str, Any]:
     """gRPC health on a port of its own, without TLS; only readiness may depend on ZooKeeper."""
-    services = {"startupProbe": "liveness", "livenessProbe": "liveness", "readinessProbe": "readiness"}
+    paces = spec.probes.model_dump(by_alias=True)
+    services = {"startup": "liveness", "liveness": "liveness", "readiness": "readiness"}
     return {
-        kind: {"grpc": {"port": HEALTH_PORT, "service": service}, **spec.probes[kind].record()}
-        for kind, service in services.items()
+        f"{name}Probe": {"grpc": {"port": HEALTH_PORT, "service": service}, **paces[name]}
+        for name, service in services.items()
     }
 
 
 def _environment(world: PoolWorld) -> list[dict[str, Any]]:
     spec = world.spec
-    host = f"$(POD_NAME).{world.name}.{world.namespace}.svc{world.spec.dns_suffix}"
+    host = f"$(POD_NAME).{world.name}.{world.namespace}.svc{world.defaults.dns_suffix}"
     settings: dict[str, str] = {
         "BOOKIE_ID": f"{world.namespace}.$(POD_NAME)",
         "ZOOKEEPER": world.cluster_ref.zookeeper,
@@ -146,8 +147,8 @@ def _environment(world: PoolWorld) -> list[dict[str, Any]]:
         "LOG_FORMAT": "json",
         **spec.disk.settings(),
         **_tls_settings(spec.tls),
-        **(_both_ways(host) if spec.tls.is_optional else {}),
-        **spec.settings,
+        **(_both_ways(host) if spec.tls is not None and spec.tls.is_optional else {}),
+        **spec.bookie_settings,
     }
     name: dict[str, Any] = {
         "name": "POD_NAME",
@@ -160,11 +161,11 @@ def _environment(world: PoolWorld) -> list[dict[str, Any]]:
     ]
 
 
-def _tls_settings(tls: TlsSpec) -> dict[str, str]:
-    if not tls.secret_name:
+def _tls_settings(tls: TlsSpec | None) -> dict[str, str]:
+    if tls is None:
         return {}
     files = {"TLS_CERTIFICATE": "tls.crt", "TLS_KEY": "tls.key"}
-    if tls.client_authentication:
+    if tls.authenticates_clients:
         files["TLS_CA"] = "ca.crt"
     return {key: f"{TLS_MOUNT}/{file}" for key, file in files.items()}
 
@@ -179,8 +180,8 @@ def _both_ways(host: str) -> dict[str, str]:
     }
 
 
-def _tls_volume(tls: TlsSpec) -> list[dict[str, Any]]:
-    if not tls.secret_name:
+def _tls_volume(tls: TlsSpec | None) -> list[dict[str, Any]]:
+    if tls is None:
         return []
     return [{"name": "tls", "secret": {"secretName": tls.secret_name, "defaultMode": 0o440}}]
 
@@ -192,7 +193,7 @@ def _spread(world: PoolWorld) -> list[dict[str, Any]]:
     would be out of the question. Where the rack or the node is the zone, what is asked of the zone holds.
     """
     topology = world.spec.topology
-    strict = topology.is_spread_required and topology.rejects_missing
+    strict = topology.spread == "Required" and topology.rejects_missing
     keys = {topology.zone_key: ("DoNotSchedule" if strict else "ScheduleAnyway", topology.max_skew)}
     for key in (topology.rack_key, "kubernetes.io/hostname"):
         keys.setdefault(key, ("ScheduleAnyway", 1))

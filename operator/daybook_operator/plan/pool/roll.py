@@ -179,7 +179,7 @@ def _waiting(world: PoolWorld, roll: Roll, stage: str, why_not: str, left: int, 
             f"{left} of {len(world.pods)} bookies run an older revision",
             next_step="Set rollout.paused to false to have the roll go on.",
         )
-    if waited_s > world.spec.rollout.progress_deadline_s:
+    if waited_s > world.spec.rollout.progress_deadline_seconds:
         advice = {
             GATE: "See the condition FullyReplicated for what is missing.",
             STOPPING: f"Look at the pod of {roll.bookie}: `kubectl describe pod`.",

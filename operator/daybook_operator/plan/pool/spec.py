@@ -1,25 +1,28 @@
 """A BookiePool's spec as values, with the operator's own settings filled in where the spec leaves them to it.
 
-The API server has checked the spec against crds/bookiepools.yaml and filled in its defaults before it comes here; the
-same defaults stand here, so that a plan can be tested without a server. What the operator fills in is taken from the
-status once it stands there: an operator with other settings changes no pool that it already knows.
+What the operator fills in is taken from the status once it stands there: an operator with other settings changes no
+pool that it already knows.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
 
 from daybook.core.placement.policies import PlacementSettings
 from daybook_operator.plan.effects import ClusterRef, Manifest
 from daybook_operator.plan.quantities import bytes_of
-from daybook_operator.plan.zookeeper_access import ZooKeeperAccess, zookeeper_access_of
+from daybook_operator.plan.spec_part import SpecPart, parse_spec
+from daybook_operator.plan.zookeeper_access import ZooKeeperAccess
 
 
 @dataclass(frozen=True, slots=True)
 class PoolDefaults:
-    """What the operator was set up with. `dns_suffix` follows `.svc` in host names, like `.cluster.local`; may be empty.
+    """The operator's own settings that a pool's spec may leave out.
 
-    `finalizer_bound_ms`: how long a finalizer may hold a pool of a namespace that terminates.
+    `dns_suffix` follows `.svc` in host names, like `.cluster.local`; it may be empty. `finalizer_bound_ms`: how long a
+    finalizer may hold a pool of a namespace that terminates.
     """
 
     image: str
@@ -30,271 +33,273 @@ class PoolDefaults:
     finalizer_bound_ms: int = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeSpec:
+class MetadataSpec(SpecPart):
+    """Which cluster the bookies belong to; empty: the operator's own settings say."""
+
+    zookeeper: str = ""
+    cluster: str = ""
+
+
+class VolumeSpec(SpecPart):
     """One volume of each bookie; `storage_class` None is the Kubernetes cluster's default."""
 
-    size: str = "10Gi"
+    size: str
     storage_class: str | None = None
 
     @property
     def size_bytes(self) -> int:
-        """In bytes."""
+        """In bytes. Raises ValueError."""
         return bytes_of(self.size)
 
 
-@dataclass(frozen=True, slots=True)
-class TopologySpec:
-    """Which node labels say where a bookie stands."""
+class JournalVolumeSpec(VolumeSpec):
+    """The journal's volume, which has a default size."""
+
+    size: str = "10Gi"
+
+
+class StorageSpec(SpecPart):
+    """The volumes of each bookie."""
+
+    journal: JournalVolumeSpec = JournalVolumeSpec()
+    store: VolumeSpec
+    resize_in_use_volumes: bool = True
+
+    @property
+    def volumes(self) -> dict[str, VolumeSpec]:
+        """By role."""
+        return {"journal": self.journal, "store": self.store}
+
+
+class TopologySpec(SpecPart):
+    """Which node labels give a bookie's location."""
 
     region_key: str = "topology.kubernetes.io/region"
     zone_key: str = "topology.kubernetes.io/zone"
     rack_key: str = "topology.daybook.dev/rack"
-    rejects_missing: bool = True
+    on_missing: Literal["Reject", "DefaultRack"] = "Reject"
     default_rack: str = "default-rack"
-    is_spread_required: bool = True
+    spread: Literal["Required", "Preferred"] = "Required"
     max_skew: int = 1
 
+    @property
+    def rejects_missing(self) -> bool:
+        """Whether a bookie on a node without labels does not serve."""
+        return self.on_missing == "Reject"
 
-@dataclass(frozen=True, slots=True)
-class RolloutSpec:
-    """How a change of the pods reaches them."""
+
+class PlacementSpec(SpecPart):
+    """Over what the replicas of an entry are spread."""
+
+    policy: Literal["Random", "Rack", "Zone", "Region"] = "Zone"
+    min_racks_per_write_quorum: int = 2
+    min_zones_per_write_quorum: int = 2
+    min_regions_per_write_quorum: int = 2
+    enforce: bool = False
+    weigh_by_free_space: bool = False
+
+    @property
+    def settings(self) -> PlacementSettings:
+        """As the core knows them."""
+        return PlacementSettings(
+            self.policy.lower(),
+            min_racks=self.min_racks_per_write_quorum,
+            min_zones=self.min_zones_per_write_quorum,
+            min_regions=self.min_regions_per_write_quorum,
+            enforce=self.enforce,
+            weigh_by_free_space=self.weigh_by_free_space,
+        )
+
+
+class RolloutSpec(SpecPart):
+    """How a change of the pods reaches the bookies."""
 
     max_unavailable: int = 1
-    waits_for_replication: bool = True
+    gate: Literal["FullyReplicated", "Ready"] = "FullyReplicated"
     paused: bool = False
-    progress_deadline_s: int = 900
+    progress_deadline_seconds: int = 900
+
+    @property
+    def waits_for_replication(self) -> bool:
+        """Whether everything must be replicated before the next bookie is stopped."""
+        return self.gate == "FullyReplicated"
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleDownSpec:
+class ScaleDownSpec(SpecPart):
     """What happens when replicas is lowered."""
 
-    drains: bool = True
-    deletes_claims: bool = False
-    progress_deadline_s: int = 3600
+    policy: Literal["Drain", "Refuse"] = "Drain"
+    pvc_retention: Literal["Retain", "Delete"] = "Retain"
+    progress_deadline_seconds: int = 3600
 
 
-@dataclass(frozen=True, slots=True)
-class DiskSpec:
+class LostDiskSpec(SpecPart):
+    """What happens when a bookie finds its volumes empty."""
+
+    policy: Literal["Replace", "Manual"] = "Replace"
+
+
+class JobTemplateSpec(SpecPart):
+    """What recovery Jobs' pods have; None: as in podTemplate."""
+
+    resources: Mapping[str, Any] = Field(default_factory=dict)
+    node_selector: Mapping[str, str] | None = None
+    tolerations: tuple[Mapping[str, Any], ...] | None = None
+    priority_class_name: str | None = None
+
+
+class RecoverySpec(SpecPart):
+    """How what lost bookies held is copied again. `lost_bookie_delay_seconds` None: the pool leaves it as it is."""
+
+    paused: bool = False
+    lost_bookie_delay_seconds: int | None = None
+    parallelism: int = 2
+    ledgers_per_job: int = 100
+    bandwidth_per_job: str = "64Mi"
+    backoff_limit: int = 3
+    active_deadline_seconds: int = 3600
+    ttl_seconds_after_finished: int = 300
+    job_template: JobTemplateSpec = JobTemplateSpec()
+
+    @property
+    def bytes_per_second(self) -> int:
+        """How fast one Job copies; 0: as fast as it can. Raises ValueError."""
+        return bytes_of(self.bandwidth_per_job)
+
+
+class DiskSpec(SpecPart):
     """What a bookie does as its volumes fill, in percent of use."""
 
-    warn: int = 90
-    low_water: int = 90
-    read_only: int = 95
-    reserve: int = 98
+    warn_percent: int = 90
+    low_water_percent: int = 90
+    read_only_percent: int = 95
+    reserve_percent: int = 98
 
     def settings(self) -> dict[str, str]:
         """The bookie's own settings."""
         ratios = {
-            "WARN": self.warn,
-            "LOW_WATER": self.low_water,
-            "FULL": self.read_only,
-            "RESERVE": self.reserve,
+            "WARN": self.warn_percent,
+            "LOW_WATER": self.low_water_percent,
+            "FULL": self.read_only_percent,
+            "RESERVE": self.reserve_percent,
         }
         return {f"DISK_{name}_RATIO": f"{percent / 100:.2f}" for name, percent in ratios.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeSpec:
-    """A probe's pace and patience."""
+class StartupProbeSpec(SpecPart):
+    """Until it succeeds the other probes wait: a start may replay a long journal."""
 
-    period_s: int
-    timeout_s: int
-    failures: int
-
-    def record(self) -> dict[str, int]:
-        """As a probe has it."""
-        return {
-            "periodSeconds": self.period_s,
-            "timeoutSeconds": self.timeout_s,
-            "failureThreshold": self.failures,
-        }
+    period_seconds: int = 5
+    timeout_seconds: int = 3
+    failure_threshold: int = 120
 
 
-PROBES: Final[Mapping[str, ProbeSpec]] = {
-    "startupProbe": ProbeSpec(5, 3, 120),
-    "readinessProbe": ProbeSpec(5, 3, 3),
-    "livenessProbe": ProbeSpec(10, 5, 6),
-}
+class ReadinessProbeSpec(SpecPart):
+    """Replayed and registered."""
+
+    period_seconds: int = 5
+    timeout_seconds: int = 3
+    failure_threshold: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class TlsSpec:
-    """The Secret with tls.crt, tls.key and ca.crt; empty: no TLS."""
+class LivenessProbeSpec(SpecPart):
+    """The process makes progress."""
 
-    secret_name: str = ""
-    client_authentication: bool = False
-    is_optional: bool = False
-    """Bookies serve without TLS as well, so that clients can move one by one."""
+    period_seconds: int = 10
+    timeout_seconds: int = 5
+    failure_threshold: int = 6
 
 
-@dataclass(frozen=True, slots=True)
-class PodTemplateSpec:
-    """What else the pods are to have."""
+class ProbesSpec(SpecPart):
+    """The pace and patience of each probe."""
 
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: Sequence[Mapping[str, Any]] = ()
+    startup: StartupProbeSpec = StartupProbeSpec()
+    readiness: ReadinessProbeSpec = ReadinessProbeSpec()
+    liveness: LivenessProbeSpec = LivenessProbeSpec()
+
+
+class PodTemplateSpec(SpecPart):
+    """What else the bookies' pods are to have."""
+
+    labels: Mapping[str, str] = Field(default_factory=dict)
+    annotations: Mapping[str, str] = Field(default_factory=dict)
+    node_selector: Mapping[str, str] = Field(default_factory=dict)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
     priority_class_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSpec:
-    """What the pool should be."""
+class TlsSpec(SpecPart):
+    """TLS on the data port, by a Secret with tls.crt, tls.key and ca.crt."""
 
-    image: str
+    secret_name: str
+    client_auth: Literal["None", "Required"] = "None"
+    mode: Literal["Required", "Optional"] = "Required"
+
+    @property
+    def authenticates_clients(self) -> bool:
+        """Whether clients must show a certificate."""
+        return self.client_auth == "Required"
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether bookies serve without TLS as well, so that clients can move one by one."""
+        return self.mode == "Optional"
+
+
+class PoolSpec(SpecPart):
+    """What the pool should be. Make it by `spec_of`, which fills in the image."""
+
     replicas: int = 3
     hibernate: bool = False
-    image_pull_policy: str = "IfNotPresent"
-    image_pull_secrets: Sequence[Mapping[str, str]] = ()
-    dns_suffix: str = ""
-    volumes: Mapping[str, VolumeSpec] = field(
-        default_factory=lambda: {"journal": VolumeSpec(), "store": VolumeSpec()}
-    )
-    resizes_in_use: bool = True
-    topology: TopologySpec = field(default_factory=TopologySpec)
-    placement: PlacementSettings = field(default_factory=lambda: PlacementSettings("zone"))
-    rollout: RolloutSpec = field(default_factory=RolloutSpec)
-    scale_down: ScaleDownSpec = field(default_factory=ScaleDownSpec)
-    replaces_lost_disks: bool = True
-    disk: DiskSpec = field(default_factory=DiskSpec)
-    settings: Mapping[str, str] = field(default_factory=dict)
-    probes: Mapping[str, ProbeSpec] = field(default_factory=lambda: PROBES)
-    termination_grace_s: int = 60
-    resources: Mapping[str, Any] = field(default_factory=dict)
-    pod_template: PodTemplateSpec = field(default_factory=PodTemplateSpec)
-    keeps_budgets: bool = True
-    tls: TlsSpec = field(default_factory=TlsSpec)
-    zookeeper_access: ZooKeeperAccess = field(default_factory=ZooKeeperAccess)
-    lost_bookie_delay_s: int | None = None
-    deletes_claims_with_pool: bool = False
+    image: str = ""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    image_pull_secrets: tuple[Mapping[str, str], ...] = ()
+    metadata: MetadataSpec = MetadataSpec()
+    zookeeper_access: ZooKeeperAccess = ZooKeeperAccess()
+    storage: StorageSpec
+    topology: TopologySpec = TopologySpec()
+    placement: PlacementSpec = PlacementSpec()
+    rollout: RolloutSpec = RolloutSpec()
+    scale_down: ScaleDownSpec = ScaleDownSpec()
+    lost_disk: LostDiskSpec = LostDiskSpec()
+    recovery: RecoverySpec = RecoverySpec()
+    disk: DiskSpec = DiskSpec()
+    settings: Mapping[str, str] = Field(default_factory=dict)
+    probes: ProbesSpec = ProbesSpec()
+    termination_grace_period_seconds: int = 60
+    resources: Mapping[str, Any] = Field(default_factory=dict)
+    pod_template: PodTemplateSpec = PodTemplateSpec()
+    enable_pdb: bool = Field(default=True, alias="enablePDB")
+    tls: TlsSpec | None = None
+    reclaim_policy: Literal["Retain", "Delete"] = "Retain"
+
+    @property
+    def bookie_settings(self) -> dict[str, str]:
+        """Further settings of the bookies, as their variables have them."""
+        return {name.upper(): value for name, value in self.settings.items()}
+
+
+def own_spec(manifest: Manifest) -> PoolSpec:
+    """The spec of a BookiePool as the API server has it, with nothing filled in. Raises SpecError."""
+    return parse_spec(PoolSpec, manifest)
+
+
+def spec_of(manifest: Manifest, defaults: PoolDefaults) -> PoolSpec:
+    """The spec of a BookiePool, with the image that its bookies and Jobs run. Raises SpecError."""
+    spec = own_spec(manifest)
+    status: Mapping[str, Any] = manifest.get("status") or {}
+    image = spec.image or status.get("targetImage") or defaults.image
+    return spec.model_copy(update={"image": image})
 
 
 def cluster_of(manifest: Manifest, defaults: PoolDefaults) -> ClusterRef:
-    """The cluster that the pool belongs to: the status' word, then the spec's, then the operator's settings.
+    """The cluster that the pool belongs to: by the status, else by the spec, else by the operator's settings.
 
-    Another address in the spec is used once it stands in the status; see `pool_move`.
+    Another address in the spec is used once it stands in the status; see `move`.
     """
     wanted = manifest["spec"].get("metadata") or {}
     known = (manifest.get("status") or {}).get("metadata") or {}
     return ClusterRef(
         known.get("zookeeper") or wanted.get("zookeeper") or defaults.zookeeper,
         known.get("cluster") or wanted.get("cluster") or defaults.cluster,
-    )
-
-
-def spec_of(manifest: Manifest, defaults: PoolDefaults) -> PoolSpec:
-    """The spec of a BookiePool as the API server has it."""
-    spec: Mapping[str, Any] = manifest["spec"]
-    status: Mapping[str, Any] = manifest.get("status") or {}
-    lost_disk = spec.get("lostDisk", {})
-    return PoolSpec(
-        image=spec.get("image") or status.get("targetImage") or defaults.image,
-        replicas=spec.get("replicas", 3),
-        hibernate=spec.get("hibernate", False),
-        image_pull_policy=spec.get("imagePullPolicy", "IfNotPresent"),
-        image_pull_secrets=spec.get("imagePullSecrets", ()),
-        dns_suffix=defaults.dns_suffix,
-        volumes={role: _volume(spec["storage"].get(role, {})) for role in ("journal", "store")},
-        resizes_in_use=spec["storage"].get("resizeInUseVolumes", True),
-        topology=_topology(spec.get("topology", {})),
-        placement=_placement(spec.get("placement", {})),
-        rollout=_rollout(spec.get("rollout", {})),
-        scale_down=_scale_down(spec.get("scaleDown", {})),
-        replaces_lost_disks=lost_disk.get("policy", "Replace") == "Replace",
-        disk=_disk(spec.get("disk", {})),
-        settings={name.upper(): value for name, value in spec.get("settings", {}).items()},
-        probes={kind: _probe(kind, spec.get("probes", {})) for kind in PROBES},
-        termination_grace_s=spec.get("terminationGracePeriodSeconds", 60),
-        resources=spec.get("resources", {}),
-        pod_template=_pod_template(spec.get("podTemplate", {})),
-        keeps_budgets=spec.get("enablePDB", True),
-        tls=_tls(spec.get("tls", {})),
-        zookeeper_access=zookeeper_access_of(spec.get("zookeeperAccess", {})),
-        lost_bookie_delay_s=spec.get("recovery", {}).get("lostBookieDelaySeconds"),
-        deletes_claims_with_pool=spec.get("reclaimPolicy", "Retain") == "Delete",
-    )
-
-
-def _volume(volume: Mapping[str, Any]) -> VolumeSpec:
-    return VolumeSpec(volume.get("size", "10Gi"), volume.get("storageClass"))
-
-
-def _topology(topology: Mapping[str, Any]) -> TopologySpec:
-    default = TopologySpec()
-    return TopologySpec(
-        topology.get("regionKey", default.region_key),
-        topology.get("zoneKey", default.zone_key),
-        topology.get("rackKey", default.rack_key),
-        topology.get("onMissing", "Reject") == "Reject",
-        topology.get("defaultRack", default.default_rack),
-        topology.get("spread", "Required") == "Required",
-        topology.get("maxSkew", default.max_skew),
-    )
-
-
-def _placement(placement: Mapping[str, Any]) -> PlacementSettings:
-    return PlacementSettings(
-        placement.get("policy", "Zone").lower(),
-        min_racks=placement.get("minRacksPerWriteQuorum", 2),
-        min_zones=placement.get("minZonesPerWriteQuorum", 2),
-        min_regions=placement.get("minRegionsPerWriteQuorum", 2),
-        enforce=placement.get("enforce", False),
-        weigh_by_free_space=placement.get("weighByFreeSpace", False),
-    )
-
-
-def _rollout(rollout: Mapping[str, Any]) -> RolloutSpec:
-    return RolloutSpec(
-        rollout.get("maxUnavailable", 1),
-        rollout.get("gate", "FullyReplicated") == "FullyReplicated",
-        rollout.get("paused", False),
-        rollout.get("progressDeadlineSeconds", 900),
-    )
-
-
-def _scale_down(scale_down: Mapping[str, Any]) -> ScaleDownSpec:
-    return ScaleDownSpec(
-        scale_down.get("policy", "Drain") == "Drain",
-        scale_down.get("pvcRetention", "Retain") == "Delete",
-        scale_down.get("progressDeadlineSeconds", 3600),
-    )
-
-
-def _disk(disk: Mapping[str, Any]) -> DiskSpec:
-    return DiskSpec(
-        disk.get("warnPercent", 90),
-        disk.get("lowWaterPercent", 90),
-        disk.get("readOnlyPercent", 95),
-        disk.get("reservePercent", 98),
-    )
-
-
-def _probe(kind: str, probes: Mapping[str, Any]) -> ProbeSpec:
-    default = PROBES[kind]
-    probe = probes.get(kind.removesuffix("Probe"), {})
-    return ProbeSpec(
-        probe.get("periodSeconds", default.period_s),
-        probe.get("timeoutSeconds", default.timeout_s),
-        probe.get("failureThreshold", default.failures),
-    )
-
-
-def _pod_template(template: Mapping[str, Any]) -> PodTemplateSpec:
-    return PodTemplateSpec(
-        template.get("labels", {}),
-        template.get("annotations", {}),
-        template.get("nodeSelector", {}),
-        template.get("tolerations", ()),
-        template.get("priorityClassName", ""),
-    )
-
-
-def _tls(tls: Mapping[str, Any]) -> TlsSpec:
-    return TlsSpec(
-        tls.get("secretName", ""),
-        tls.get("clientAuth", "None") == "Required",
-        tls.get("mode", "Required") == "Optional",
     )

@@ -108,17 +108,17 @@ def disk_condition(world: PoolWorld) -> Condition:
         for bookie, info in bookies.items()
         if info.capacity_bytes and world.ordinal_of(bookie) is not None
     }
-    full = {bookie: used[bookie] for bookie in sorted(used) if used[bookie] >= world.spec.disk.warn}
+    full = {bookie: used[bookie] for bookie in sorted(used) if used[bookie] >= world.spec.disk.warn_percent}
     if not full:
         return fine(DISK_PRESSURE, "EnoughSpace", status=False)
     said = ", ".join(f"{bookie} ({percent}%)" for bookie, percent in full.items())
-    cap = world.spec.settings.get("STORE_MAP_BYTES")
+    cap = world.spec.bookie_settings.get("STORE_MAP_BYTES")
     is_capped = any(str(bookies[bookie].capacity_bytes) == cap for bookie in full)
     field = "settings.store_map_bytes" if is_capped else "storage.store.size"
     return wrong(
         DISK_PRESSURE,
         "NearlyFull",
-        f"The volumes of {said} are nearly full; at {world.spec.disk.read_only}% a bookie is read-only",
+        f"The volumes of {said} are nearly full; at {world.spec.disk.read_only_percent}% a bookie is read-only",
         next_step=f"Raise spec.{field}, delete ledgers, or raise spec.replicas: new ledgers go to new bookies.",
         status=True,
     )

@@ -4,8 +4,8 @@ A Job is an ordinary worker: it takes ZooKeeper's tasks under ZooKeeper's locks,
 has an account without any right to the API server.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from daybook.core.ids import BookieId
@@ -15,8 +15,7 @@ from daybook_operator.plan.decision import API_VERSION, Decision, is_paused, is_
 from daybook_operator.plan.effects import Apply, ClusterRef, Effect, Manifest, Ref, Remove
 from daybook_operator.plan.ledger.lost_ledgers import Verdict
 from daybook_operator.plan.ledger.world import cluster_text
-from daybook_operator.plan.pool.spec import PoolSpec
-from daybook_operator.plan.quantities import bytes_of
+from daybook_operator.plan.pool.spec import PoolSpec, TlsSpec, own_spec
 from daybook_operator.plan.recovery.jobs import JobPolicy, JobSeen, JobsPlan, NewJob, TaskSeen, plan_jobs
 from daybook_operator.plan.zookeeper_access import OF_COMMANDS
 
@@ -76,44 +75,13 @@ class RecoverySeen:
         return sum(not task.is_harmless for task in self.tasks) + self.blocked
 
 
-@dataclass(frozen=True, slots=True)
-class RecoverySpec:
-    """`spec.recovery` of a pool."""
-
-    paused: bool = False
-    parallelism: int = 2
-    ledgers_per_job: int = 100
-    bytes_per_second: int = 64 * 1024 * 1024
-    backoff_limit: int = 3
-    active_deadline_s: int = 3600
-    ttl_s: int = 300
-    job_template: Mapping[str, Any] = field(default_factory=dict)
-    """What Jobs' pods are to have, by the names of a pod's spec, and `resources`; what is not said is as in podTemplate."""
-
-
-def recovery_spec(manifest: Manifest) -> RecoverySpec:
-    """The policy of a BookiePool as the API server has it."""
-    spec = manifest["spec"].get("recovery") or {}
-    default = RecoverySpec()
-    return RecoverySpec(
-        spec.get("paused", default.paused),
-        spec.get("parallelism", default.parallelism),
-        spec.get("ledgersPerJob", default.ledgers_per_job),
-        bytes_of(str(spec.get("bandwidthPerJob", "64Mi"))),
-        spec.get("backoffLimit", default.backoff_limit),
-        spec.get("activeDeadlineSeconds", default.active_deadline_s),
-        spec.get("ttlSecondsAfterFinished", default.ttl_s),
-        spec.get("jobTemplate") or {},
-    )
-
-
 def carrier_of(pools: Sequence[Manifest]) -> Manifest | None:
     """The pool of one cluster's `pools` that carries its repair: the first that can, else the first that stays.
 
     A pool that is paused or hibernated makes no Jobs, and must not keep those of the others from being made.
     """
     staying = [pool for pool in pools if not is_terminating(pool)]
-    able = [pool for pool in staying if not is_paused(pool) and not pool["spec"].get("hibernate", False)]
+    able = [pool for pool in staying if not is_paused(pool) and not own_spec(pool).hibernate]
     return next(iter([*able, *staying]), None)
 
 
@@ -130,11 +98,10 @@ def decide_recovery(
     """What the pool that repairs the cluster does now."""
     if is_terminating(pool) or is_paused(pool):
         return Decision()
-    wanted = recovery_spec(pool)
     policy = JobPolicy(
-        wanted.parallelism,
-        wanted.ledgers_per_job,
-        enabled=not (wanted.paused or seen.switched_off or spec.hibernate),
+        spec.recovery.parallelism,
+        spec.recovery.ledgers_per_job,
+        enabled=not (spec.recovery.paused or seen.switched_off or spec.hibernate),
         needless_ms=needless_ms,
         look_s=look_s,
     )
@@ -146,9 +113,7 @@ def decide_recovery(
     if plan.create:
         effects.append(Apply(service_account(pool)))
     effects += [
-        Apply(
-            job_manifest(pool, spec, wanted, seen.cluster_ref, job, operator_speaks_tls=operator_speaks_tls)
-        )
+        Apply(job_manifest(pool, spec, seen.cluster_ref, job, operator_speaks_tls=operator_speaks_tls))
         for job in plan.create
     ]
     return Decision(tuple(effects), plan.requeue_after_s)
@@ -234,7 +199,6 @@ def service_account(pool: Manifest) -> Manifest:
 def job_manifest(
     pool: Manifest,
     spec: PoolSpec,
-    recovery: RecoverySpec,
     ref: ClusterRef,
     job: NewJob,
     *,
@@ -245,9 +209,9 @@ def job_manifest(
     While the pool's TLS is optional, a Job speaks what the operator speaks: during the roll to that mode some bookies serve
     in one way alone, which is the operator's, since that is changed only once all of them serve in both.
     """
-    with_tls = bool(spec.tls.secret_name) and (not spec.tls.is_optional or operator_speaks_tls)
+    tls = spec.tls if spec.tls and (not spec.tls.is_optional or operator_speaks_tls) else None
     labels = labels_of(pool, ref)
-    pod = _pod_spec(pool, spec, recovery, ref, job, with_tls=with_tls)
+    pod = _pod_spec(pool, spec, ref, job, tls)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -259,32 +223,33 @@ def job_manifest(
             "ownerReferences": [owner_of(pool)],
         },
         "spec": {
-            "backoffLimit": recovery.backoff_limit,
-            "activeDeadlineSeconds": recovery.active_deadline_s,
-            "ttlSecondsAfterFinished": recovery.ttl_s,
+            "backoffLimit": spec.recovery.backoff_limit,
+            "activeDeadlineSeconds": spec.recovery.active_deadline_seconds,
+            "ttlSecondsAfterFinished": spec.recovery.ttl_seconds_after_finished,
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
 
 
 def _pod_spec(
-    pool: Manifest, spec: PoolSpec, recovery: RecoverySpec, ref: ClusterRef, job: NewJob, *, with_tls: bool
+    pool: Manifest, spec: PoolSpec, ref: ClusterRef, job: NewJob, tls: TlsSpec | None
 ) -> dict[str, Any]:
+    own, extra = spec.recovery.job_template, spec.pod_template
     variables = {
         "DAYBOOK_ZOOKEEPER": ref.zookeeper,
         "DAYBOOK_CLUSTER": ref.cluster,
         "DAYBOOK_LOG_LEVEL": "INFO",
-        "DAYBOOK_AUTORECOVERY_BYTES_PER_SECOND": str(recovery.bytes_per_second),
-        **_placement_variables(spec.placement),
+        "DAYBOOK_AUTORECOVERY_BYTES_PER_SECOND": str(spec.recovery.bytes_per_second),
+        **_placement_variables(spec.placement.settings),
     }
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the container's own
-    if with_tls:
+    if tls is not None:
         variables["DAYBOOK_TLS_CA"] = f"{TLS_MOUNT}/ca.crt"
-        if spec.tls.client_authentication:
+        if tls.authenticates_clients:
             variables["DAYBOOK_TLS_CERTIFICATE"] = f"{TLS_MOUNT}/tls.crt"
             variables["DAYBOOK_TLS_KEY"] = f"{TLS_MOUNT}/tls.key"
-        volumes.append({"name": "tls", "secret": {"secretName": spec.tls.secret_name}})
+        volumes.append({"name": "tls", "secret": {"secretName": tls.secret_name}})
         mounts.append({"name": "tls", "mountPath": TLS_MOUNT, "readOnly": True})
     container = {
         "name": COMPONENT,
@@ -295,7 +260,7 @@ def _pod_spec(
             *({"name": name, "value": value} for name, value in variables.items()),
             *spec.zookeeper_access.variables(OF_COMMANDS),
         ],
-        "resources": dict(recovery.job_template.get("resources", {})),
+        "resources": dict(own.resources),
         "volumeMounts": [*mounts, *spec.zookeeper_access.mounts()],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
@@ -304,7 +269,6 @@ def _pod_spec(
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    own, extra = recovery.job_template, spec.pod_template
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "serviceAccountName": account_name(pool),
@@ -322,9 +286,13 @@ def _pod_spec(
     }
     optional = {
         "imagePullSecrets": [dict(each) for each in spec.image_pull_secrets],
-        "nodeSelector": dict(own.get("nodeSelector", extra.node_selector)),
-        "tolerations": [dict(each) for each in own.get("tolerations", extra.tolerations)],
-        "priorityClassName": own.get("priorityClassName", extra.priority_class_name),
+        "nodeSelector": dict(extra.node_selector if own.node_selector is None else own.node_selector),
+        "tolerations": [
+            dict(each) for each in (extra.tolerations if own.tolerations is None else own.tolerations)
+        ],
+        "priorityClassName": extra.priority_class_name
+        if own.priority_class_name is None
+        else own.priority_class_name,
     }
     return {**pod, **{name: value for name, value in optional.items() if value}}
 
