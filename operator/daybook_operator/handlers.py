@@ -3,12 +3,11 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, Key
+from daybook_operator.plan.names import POOL_LABEL
 from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
-
-POOL_LABEL: Final = "daybook.dev/pool"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from kubernetes.client import ApiClient, ApiException, Configuration
 
 from daybook.core.errors import DaybookError
 from daybook_operator.metrics import OperatorMetrics
-from daybook_operator.plan.decision import API_VERSION, FIELD_MANAGER
 from daybook_operator.plan.effects import Manifest, PatchMeta, Propagation, Ref
+from daybook_operator.plan.names import API_VERSION, FIELD_MANAGER
 
 PAGE: Final = 500
 _TWO_BUDGETS: Final = "more than one PodDisruptionBudget"

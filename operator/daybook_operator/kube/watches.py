@@ -18,11 +18,11 @@ import kopf
 
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
-from daybook_operator.handlers import POOL_LABEL, Seen, seen_from
+from daybook_operator.handlers import Seen, seen_from
 from daybook_operator.kube.api import KINDS, Kube, KubeError, load_configuration
 from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER
 from daybook_operator.metrics import OperatorMetrics
-from daybook_operator.plan.decision import GROUP
+from daybook_operator.plan.names import GROUP, POOL_LABEL
 from daybook_operator.settings import OperatorSettings
 
 _LOG: Final = get_logger(__name__)

@@ -10,14 +10,7 @@ from typing import Any, Final
 
 from daybook_operator.plan.conditions import Condition, fine, merge, reports
 from daybook_operator.plan.effects import Effect, Manifest, Ref, SetStatus
-
-GROUP: Final = "daybook.dev"
-API_VERSION: Final = f"{GROUP}/v1alpha1"
-FINALIZER: Final = f"{GROUP}/operator"
-PAUSE: Final = f"{GROUP}/pause"
-RESTART: Final = f"{GROUP}/restart"
-"""On a pool: another value rolls its bookies, one by one, as a change of the spec would."""
-FIELD_MANAGER: Final = "daybook-operator"
+from daybook_operator.plan.names import PAUSE
 
 PAUSED: Final = "Paused"
 

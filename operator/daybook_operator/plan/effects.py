@@ -57,6 +57,17 @@ class ClusterRef:
         """`daybook at zk:2181`, for messages."""
         return f"{self.cluster} at {self.zookeeper}"
 
+    @property
+    def text(self) -> str:
+        """`daybook@zk:2181`, for annotations."""
+        return f"{self.cluster}@{self.zookeeper}"
+
+    @classmethod
+    def from_text(cls, text: str) -> "ClusterRef | None":
+        """The inverse of `text`; None for anything else."""
+        cluster, at, zookeeper = text.partition("@")
+        return cls(zookeeper, cluster) if at and cluster and zookeeper else None
+
 
 # Kubernetes.
 

@@ -8,8 +8,8 @@ event names.
 from dataclasses import dataclass
 
 from daybook_operator.plan.conditions import from_iso
-from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import Manifest
+from daybook_operator.plan.names import FINALIZER
 
 
 @dataclass(frozen=True, slots=True)

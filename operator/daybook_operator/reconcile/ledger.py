@@ -17,13 +17,8 @@ from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.finalizers import FinalizerRules
 from daybook_operator.plan.ledger.plan import decide
 from daybook_operator.plan.ledger.spec import LedgerSpec
-from daybook_operator.plan.ledger.world import (
-    CLUSTER_ANNOTATION,
-    Failure,
-    LedgerInCluster,
-    LedgerWorld,
-    cluster_from_text,
-)
+from daybook_operator.plan.ledger.world import Failure, LedgerInCluster, LedgerWorld
+from daybook_operator.plan.names import CLUSTER_ANNOTATION
 from daybook_operator.plan.pool.move import is_where_it_was
 from daybook_operator.plan.pool.spec import cluster_of, spec_of
 from daybook_operator.plan.spec_part import parse_spec
@@ -116,7 +111,7 @@ class LedgerReconciler:
     def _cluster_ref(self, manifest: Object, pool: Object | None) -> ClusterRef | None:
         """Where the ledger is, or is to be: what was noted when it was claimed, else the pool's word."""
         noted = (manifest["metadata"].get("annotations") or {}).get(CLUSTER_ANNOTATION, "")
-        ref = cluster_from_text(noted)
+        ref = ClusterRef.from_text(noted)
         if pool is not None:
             now = cluster_of(pool, self._world.pool_defaults)
             if ref is None or is_where_it_was(pool, ref, now):

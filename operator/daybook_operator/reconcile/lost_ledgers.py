@@ -9,7 +9,7 @@ from daybook.core.repair.judgement import Reason
 from daybook.core.repair.task import RepairTask, bookies_with
 from daybook.metadata.store.store import Versioned
 from daybook_operator.clusters.links import ClusterLink
-from daybook_operator.plan.ledger.lost_ledgers import Nowhere, Verdict, verdict_on
+from daybook_operator.plan.lost_ledgers import Nowhere, Verdict, verdict_on
 
 JUDGED_MAX: Final = 100
 """As many as a status lists; of the others nothing is claimed."""

@@ -33,7 +33,7 @@ from daybook_operator.kube.api import (
 )
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.conditions import iso
-from daybook_operator.plan.decision import FIELD_MANAGER, Decision
+from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.effects import (
     AdoptLedger,
     Apply,
@@ -56,6 +56,7 @@ from daybook_operator.plan.effects import (
     SetStatus,
     UnmarkLeaving,
 )
+from daybook_operator.plan.names import FIELD_MANAGER
 from daybook_operator.plan.pool.others import ClusterNow, why_not_now
 from daybook_operator.reconcile.cluster_pods import pods_of
 

@@ -3,15 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from daybook_operator.plan.pool.pod import CONTAINER
-from daybook_operator.plan.pool.world import (
-    OWNER_ANNOTATION,
-    RACK_LABEL,
-    ROLES,
-    ClaimSeen,
-    PodSeen,
-    StatefulSetSeen,
-)
+from daybook_operator.plan.names import OWNER_ANNOTATION, RACK_LABEL
+from daybook_operator.plan.pods import BOOKIE
+from daybook_operator.plan.pool.world import ROLES, ClaimSeen, PodSeen, StatefulSetSeen
 from daybook_operator.plan.quantities import bytes_of
 
 _REVISION: Final = "controller-revision-hash"
@@ -39,13 +33,13 @@ def pod_seen(pod: Mapping[str, Any], ordinal: int = -1) -> PodSeen:
     meta, status = pod["metadata"], pod.get("status", {})
     labels = meta.get("labels") or {}
     statuses: list[Mapping[str, Any]] = status.get("containerStatuses") or []
-    container: Mapping[str, Any] = next((each for each in statuses if each["name"] == CONTAINER), {})
+    container: Mapping[str, Any] = next((each for each in statuses if each["name"] == BOOKIE), {})
     state = container.get("state") or {}
     ended = state.get("terminated") or (
         "running" not in state and (container.get("lastState") or {}).get("terminated")
     )
     conditions = _conditions(pod)
-    images = [c["image"] for c in pod["spec"]["containers"] if c["name"] == CONTAINER]
+    images = [c["image"] for c in pod["spec"]["containers"] if c["name"] == BOOKIE]
     return PodSeen(
         name=meta["name"],
         ordinal=ordinal,

@@ -21,13 +21,14 @@ from daybook_operator.clusters.links import ClusterLink
 from daybook_operator.kube.api import KubeError, Object
 from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.names import POOL_LABEL
 from daybook_operator.plan.pool.drain import victim_of
 from daybook_operator.plan.pool.move import AddressSeen, address_to_look_at
 from daybook_operator.plan.pool.replication import unaudited
 from daybook_operator.plan.pool.spec import VolumeSpec, cluster_of, spec_of
 from daybook_operator.plan.pool.state import Drain, Recovery, Roll
-from daybook_operator.plan.pool.world import POOL_LABEL, ClaimSeen, ClusterSeen, PoolWorld
-from daybook_operator.plan.recovery.recovery import recovery_status
+from daybook_operator.plan.pool.world import ClaimSeen, ClusterSeen, PoolWorld
+from daybook_operator.plan.recovery.plan import recovery_status
 from daybook_operator.reconcile.cluster_pods import pods_of
 from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.pool_objects_seen import claims_seen, pods_seen, stateful_set_seen

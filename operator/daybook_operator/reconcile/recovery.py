@@ -12,21 +12,13 @@ from daybook.runtime.clock import monotonic_ms
 from daybook_operator.clusters.links import ClusterLink
 from daybook_operator.kube.api import Object, UnavailableError
 from daybook_operator.kube.queue import RECOVERY, Key
+from daybook_operator.plan import pods
 from daybook_operator.plan.decision import is_paused, is_terminating
 from daybook_operator.plan.effects import ClusterRef, Manifest
-from daybook_operator.plan.ledger.world import cluster_text
+from daybook_operator.plan.names import CLUSTER_ANNOTATION, CLUSTER_LABEL, TASKS_ANNOTATION
 from daybook_operator.plan.pool.spec import cluster_of, spec_of
 from daybook_operator.plan.recovery.jobs import JobSeen, TaskSeen
-from daybook_operator.plan.recovery.recovery import (
-    CLUSTER_ANNOTATION,
-    CLUSTER_LABEL,
-    COMPONENT,
-    TASKS_ANNOTATION,
-    AuditSeen,
-    RecoverySeen,
-    carrier_of,
-    decide_recovery,
-)
+from daybook_operator.plan.recovery.plan import AuditSeen, RecoverySeen, carrier_of, decide_recovery
 from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.lost_ledgers import verdicts
 from daybook_operator.reconcile.performer import EffectError
@@ -212,13 +204,13 @@ async def observe_recovery(
 
 async def jobs_of(world: World, link: ClusterLink) -> list[Object]:
     """The recovery Jobs of a cluster, in all namespaces that have a pool of it."""
-    labels = f"app.kubernetes.io/component={COMPONENT},{CLUSTER_LABEL}={link.ref.cluster}"
+    labels = f"app.kubernetes.io/component={pods.RECOVERY},{CLUSTER_LABEL}={link.ref.cluster}"
     namespaces = sorted({key.namespace for key in world.inventory.pools_of(link.ref)})
     found: list[Object] = []
     for namespace in namespaces:
         for job in await if_allowed(world.kube.listing("Job", namespace, labels=labels), []):
             annotations = job["metadata"].get("annotations") or {}
-            if annotations.get(CLUSTER_ANNOTATION) == cluster_text(link.ref):
+            if annotations.get(CLUSTER_ANNOTATION) == link.ref.text:
                 found.append(job)
     return found
 

@@ -12,9 +12,10 @@ import pytest
 from daybook_operator.kube.api import Kube, load_configuration
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.pods import RECOVERY, service_account
 from daybook_operator.plan.pool.spec import PoolDefaults, spec_of
 from daybook_operator.plan.recovery.jobs import NewJob
-from daybook_operator.plan.recovery.recovery import job_manifest, service_account
+from daybook_operator.plan.recovery.manifests import job_manifest
 from daybook_operator.reconcile.recovery_troubles import troubles_of
 from kubernetes import client as kubernetes
 
@@ -238,7 +239,10 @@ def test_a_job_whose_pod_is_refused_says_why_it_does_not_start(
     with refusing(control_plane, namespace, "pods", "no pods on Sundays"):
         control_plane.apply(
             [
-                {**service_account(manifest), "metadata": {"name": "bk-recovery", "namespace": namespace}},
+                {
+                    **service_account(manifest, RECOVERY),
+                    "metadata": {"name": "bk-recovery", "namespace": namespace},
+                },
                 made,
             ]
         )

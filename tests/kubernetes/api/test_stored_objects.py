@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from daybook_operator.kube.api import Kube, load_configuration
 from daybook_operator.metrics import OperatorMetrics
-from daybook_operator.plan.pool.objects import apply_if_needed, service, service_account, stateful_set
+from daybook_operator.plan.drift import apply_if_needed
+from daybook_operator.plan.pool.objects import service, service_account, stateful_set
 
 from tests.cluster.control_plane import ControlPlane
 from tests.unit.operator.pool_facts import pool_manifest

@@ -8,9 +8,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from daybook_operator.plan.decision import API_VERSION
 from daybook_operator.plan.effects import Effect, Manifest, Report
-from daybook_operator.plan.pool.world import OWNER_ANNOTATION, PodSeen
+from daybook_operator.plan.names import API_VERSION, OWNER_ANNOTATION
+from daybook_operator.plan.pool.world import PodSeen
 
 from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
 from daybook.core.placement.policy import BookieInfo

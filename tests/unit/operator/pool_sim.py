@@ -30,13 +30,12 @@ from daybook_operator.plan.effects import (
     SetStatus,
     UnmarkLeaving,
 )
+from daybook_operator.plan.names import OWNER_ANNOTATION, RACK_LABEL
 from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide
 from daybook_operator.plan.pool.others import ClusterNow, why_not_now
 from daybook_operator.plan.pool.spec import PoolDefaults, cluster_of, spec_of
 from daybook_operator.plan.pool.state import Drain, Recovery, Roll
 from daybook_operator.plan.pool.world import (
-    OWNER_ANNOTATION,
-    RACK_LABEL,
     ClaimSeen,
     ClusterSeen,
     PodSeen,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from daybook_operator.plan.conditions import iso
-from daybook_operator.plan.decision import FINALIZER, Decision
+from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.draws import Draws
 from daybook_operator.plan.effects import (
     ClusterRef,
@@ -20,16 +20,10 @@ from daybook_operator.plan.effects import (
     SetStatus,
 )
 from daybook_operator.plan.finalizers import FinalizerRules
-from daybook_operator.plan.ledger.lost_ledgers import Verdict
 from daybook_operator.plan.ledger.plan import RESOURCE_KEY, decide
-from daybook_operator.plan.ledger.world import (
-    CLUSTER_ANNOTATION,
-    Failure,
-    LedgerInCluster,
-    LedgerWorld,
-    cluster_from_text,
-    cluster_text,
-)
+from daybook_operator.plan.ledger.world import Failure, LedgerInCluster, LedgerWorld
+from daybook_operator.plan.lost_ledgers import Verdict
+from daybook_operator.plan.names import CLUSTER_ANNOTATION, FINALIZER
 
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
@@ -55,7 +49,7 @@ def manifest(**changes: Any) -> dict[str, Any]:
         "uid": "uid-1",
         "generation": 1,
         "finalizers": [FINALIZER],
-        "annotations": {CLUSTER_ANNOTATION: cluster_text(REF)},
+        "annotations": {CLUSTER_ANNOTATION: REF.text},
     }
     spec = {"poolRef": {"name": "bk"}, "ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2, "seal": False}
     found = {"apiVersion": "daybook.dev/v1alpha1", "kind": "Ledger", "metadata": meta, "spec": spec}
@@ -123,7 +117,7 @@ def test_the_claim_comes_before_the_ledger() -> None:
     assert kinds(decision) == ["PatchMeta", "Report", "CreateLedger"]
     claim = of_kind(decision, PatchMeta)
     assert claim.add_finalizer == FINALIZER
-    assert cluster_from_text(claim.annotations[CLUSTER_ANNOTATION]) == REF
+    assert ClusterRef.from_text(claim.annotations[CLUSTER_ANNOTATION]) == REF
     assert decision.requeue_after_s == 0
 
 
@@ -375,7 +369,7 @@ def test_a_namespace_that_terminates_is_held_for_a_bounded_time_only(hindrance: 
     rules = FinalizerRules(bound_ms=60_000)
     cluster = None if hindrance == "zookeeper" else created()
     failure = Failure("DeleteLedger", "no bookies") if hindrance == "failure" else None
-    annotations = {CLUSTER_ANNOTATION: cluster_text(REF)}
+    annotations = {CLUSTER_ANNOTATION: REF.text}
     if hindrance == "paused":
         annotations["daybook.dev/pause"] = "true"
 
@@ -413,7 +407,7 @@ def test_where_finalizers_are_off_none_is_put_on_and_ours_goes() -> None:
 
 
 def test_a_paused_ledger_is_left_alone_and_says_so() -> None:
-    annotations = {CLUSTER_ANNOTATION: cluster_text(REF), "daybook.dev/pause": "true"}
+    annotations = {CLUSTER_ANNOTATION: REF.text, "daybook.dev/pause": "true"}
     paused = manifest(meta={"annotations": annotations}, spec={"seal": True})
     decision = decide(world(created(), manifest=paused), NOW_MS)
     assert kinds(decision) == ["SetStatus"]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from daybook_operator.plan.ledger.lost_ledgers import Nowhere, Verdict, verdict_on
+from daybook_operator.plan.lost_ledgers import Nowhere, Verdict, verdict_on
 from daybook_operator.plan.pool.decide import decide
 from hypothesis import given
 from hypothesis import strategies as st

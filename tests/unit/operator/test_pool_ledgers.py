@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from daybook_operator.plan.conditions import find, iso
-from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import PatchMeta, Remove, SetStatus
+from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool.decide import decide
 from daybook_operator.plan.pool.lost_disk import lost_disk_step
 from daybook_operator.plan.pool.placement import placement_condition

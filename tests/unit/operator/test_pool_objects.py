@@ -10,22 +10,16 @@ import pytest
 import yaml
 from daybook_bookie.settings import BookieSettings
 from daybook_operator.plan.conditions import iso
-from daybook_operator.plan.decision import FINALIZER
+from daybook_operator.plan.drift import apply_if_needed, is_within
 from daybook_operator.plan.effects import Apply, ClusterRef, Remove, Report, SetStatus
+from daybook_operator.plan.names import FINALIZER, OWNER_ANNOTATION
 from daybook_operator.plan.pool.decide import decide
-from daybook_operator.plan.pool.objects import (
-    apply_if_needed,
-    is_foreign,
-    is_within,
-    service,
-    service_account,
-    stateful_set,
-)
+from daybook_operator.plan.pool.objects import is_foreign, service, service_account, stateful_set
 from daybook_operator.plan.pool.spec import PoolDefaults, cluster_of, spec_of
-from daybook_operator.plan.pool.world import OWNER_ANNOTATION, ClaimSeen, PoolWorld
+from daybook_operator.plan.pool.world import ClaimSeen, PoolWorld
 from daybook_operator.plan.quantities import bytes_of, in_words
 from daybook_operator.plan.recovery.jobs import NewJob
-from daybook_operator.plan.recovery.recovery import job_manifest
+from daybook_operator.plan.recovery.manifests import job_manifest
 from hypothesis import given
 from hypothesis import strategies as st
 

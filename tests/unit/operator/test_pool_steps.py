@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from daybook_operator.plan.conditions import from_iso, iso
-from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import (
     Apply,
     DeleteCookie,
@@ -16,6 +15,7 @@ from daybook_operator.plan.effects import (
     SetLocations,
     SetLostBookieDelay,
 )
+from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool.budgets import budget_name
 from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide
 from daybook_operator.plan.pool.delete import deletion

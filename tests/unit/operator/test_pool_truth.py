@@ -7,7 +7,6 @@ from typing import get_args
 import pytest
 from daybook_operator.kube.api import ForbiddenError, NotFoundError, UnavailableError
 from daybook_operator.plan.conditions import find, iso
-from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import (
     Apply,
     AuthoriseReplacement,
@@ -26,6 +25,7 @@ from daybook_operator.plan.effects import (
     SetStatus,
     UnmarkLeaving,
 )
+from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool.decide import decide
 from daybook_operator.plan.pool.failures import part_of
 from daybook_operator.plan.pool.world import PoolWorld

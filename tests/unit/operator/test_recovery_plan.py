@@ -9,11 +9,11 @@ import pytest
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.effects import Apply, ClusterRef, Remove
-from daybook_operator.plan.ledger.lost_ledgers import Verdict
+from daybook_operator.plan.lost_ledgers import Verdict
+from daybook_operator.plan.names import TASKS_ANNOTATION
 from daybook_operator.plan.pool.spec import PoolDefaults, spec_of
 from daybook_operator.plan.recovery.jobs import JobSeen, TaskSeen
-from daybook_operator.plan.recovery.recovery import (
-    TASKS_ANNOTATION,
+from daybook_operator.plan.recovery.plan import (
     AuditSeen,
     RecoverySeen,
     carrier_of,

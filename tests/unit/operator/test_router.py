@@ -8,8 +8,8 @@ from daybook_operator.handlers import Router, Seen, seen_from
 from daybook_operator.kube.api import KINDS
 from daybook_operator.kube.queue import Key
 from daybook_operator.kube.watches import WATCHED, Listed, kopf_settings, scopes_of
-from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.recovery.jobs import JobSeen
 from daybook_operator.reconcile.inventory import Inventory
 from daybook_operator.settings import OperatorSettings

@@ -9,17 +9,17 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from daybook_operator.plan.decision import FINALIZER
 from daybook_operator.plan.effects import ClusterRef, Effect, SetStatus
-from daybook_operator.plan.ledger.lost_ledgers import Verdict
 from daybook_operator.plan.ledger.plan import decide as decide_ledger
 from daybook_operator.plan.ledger.world import Failure
+from daybook_operator.plan.lost_ledgers import Verdict
+from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool import delete as pool_delete
 from daybook_operator.plan.pool import status as pool_status
 from daybook_operator.plan.pool.decide import decide
 from daybook_operator.plan.pool.move import AddressSeen
 from daybook_operator.plan.recovery.jobs import JobSeen, TaskSeen
-from daybook_operator.plan.recovery.recovery import AuditSeen, RecoverySeen, recovery_status
+from daybook_operator.plan.recovery.plan import AuditSeen, RecoverySeen, recovery_status
 
 from daybook.core.repair.task import RepairTask
 from tests.paths import ROOT

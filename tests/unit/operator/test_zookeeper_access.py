@@ -11,7 +11,7 @@ from daybook_operator.plan.effects import Apply, ClusterRef
 from daybook_operator.plan.pool.objects import stateful_set
 from daybook_operator.plan.pool.spec import spec_of
 from daybook_operator.plan.recovery.jobs import TaskSeen
-from daybook_operator.plan.recovery.recovery import RecoverySeen, decide_recovery
+from daybook_operator.plan.recovery.plan import RecoverySeen, decide_recovery
 from daybook_operator.settings import OperatorSettings
 
 from daybook.autorecovery.settings import AutoRecoverySettings

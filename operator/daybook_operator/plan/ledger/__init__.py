@@ -4,6 +4,5 @@ In reading order:
 
     world         what is true of it now
     plan          create its ledger once, mirror it, seal it, give it up
-    lost_ledgers  whether an entry that no repair found is lost
     status        what people see
 """

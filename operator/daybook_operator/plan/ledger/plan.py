@@ -15,15 +15,7 @@ from daybook.core.ledger.metadata import password_key
 from daybook.core.placement.policies import make_policy
 from daybook.core.quorum import Quorum
 from daybook_operator.plan.conditions import Condition, unknown, wrong
-from daybook_operator.plan.decision import (
-    FINALIZER,
-    Decision,
-    finish,
-    is_paused,
-    is_terminating,
-    paused,
-    sooner,
-)
+from daybook_operator.plan.decision import Decision, finish, is_paused, is_terminating, paused, sooner
 from daybook_operator.plan.draws import Draws
 from daybook_operator.plan.effects import (
     AdoptLedger,
@@ -38,7 +30,8 @@ from daybook_operator.plan.effects import (
 )
 from daybook_operator.plan.finalizers import has_finalizer, lets_go_after_s, must_let_go
 from daybook_operator.plan.ledger.status import READY, conditions_of, message_of, mirror
-from daybook_operator.plan.ledger.world import CLUSTER_ANNOTATION, LedgerInCluster, LedgerWorld, cluster_text
+from daybook_operator.plan.ledger.world import LedgerInCluster, LedgerWorld
+from daybook_operator.plan.names import CLUSTER_ANNOTATION, FINALIZER
 
 SOON_S: Final = 0.0
 UNAVAILABLE_S: Final = 5.0
@@ -72,7 +65,7 @@ def _claim(world: LedgerWorld) -> tuple[Effect, ...]:
     """The finalizer, where finalizers are used, and the note of where the ledger is; before anything is created."""
     meta = world.manifest["metadata"]
     assert world.cluster_ref is not None
-    there = cluster_text(world.cluster_ref)
+    there = world.cluster_ref.text
     noted = (meta.get("annotations") or {}).get(CLUSTER_ANNOTATION)
     patch = PatchMeta(world.ref)
     if noted != there:

@@ -8,8 +8,8 @@ from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import BookieInfo
 from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
-from daybook_operator.plan.ledger.lost_ledgers import Verdict, deletion_of
 from daybook_operator.plan.ledger.world import LedgerInCluster, LedgerWorld
+from daybook_operator.plan.lost_ledgers import Verdict, deletion_of
 
 READY: Final = "Ready"
 FULLY_REPLICATED: Final = "FullyReplicated"

@@ -13,26 +13,12 @@ from daybook.core.repair.task import RepairTask
 from daybook.metadata.store.store import Versioned
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.finalizers import FinalizerRules
-from daybook_operator.plan.ledger.lost_ledgers import Verdict
 from daybook_operator.plan.ledger.spec import LedgerSpec
+from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.spec_part import parse_spec
 
 _AWAY: Final = frozenset({Reason.MISSING.value, Reason.UNLISTED.value})
 """A bookie that is away, or does not tell, may have all that it owes."""
-
-CLUSTER_ANNOTATION: Final = "daybook.dev/cluster"
-"""`<cluster>@<zookeeper>`: where the ledger is, for when the pool that said so is gone."""
-
-
-def cluster_text(ref: ClusterRef) -> str:
-    """The annotation's value."""
-    return f"{ref.cluster}@{ref.zookeeper}"
-
-
-def cluster_from_text(text: str) -> ClusterRef | None:
-    """The inverse; None for anything else."""
-    cluster, at, zookeeper = text.partition("@")
-    return ClusterRef(zookeeper, cluster) if at and cluster and zookeeper else None
 
 
 @dataclass(frozen=True, slots=True)

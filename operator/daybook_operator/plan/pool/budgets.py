@@ -17,13 +17,16 @@ from typing import Any, Final
 
 from daybook.core.ids import BookieId
 from daybook_operator.plan.decision import Step
+from daybook_operator.plan.drift import apply_if_needed, sealed
 from daybook_operator.plan.effects import Effect, Remove, ref_of
-from daybook_operator.plan.pool.objects import apply_if_needed, is_foreign, metadata, sealed
+from daybook_operator.plan.names import RACK_LABEL
+from daybook_operator.plan.pods import BOOKIE, metadata_of
+from daybook_operator.plan.pool.objects import is_foreign
 from daybook_operator.plan.pool.others import others_away
 from daybook_operator.plan.pool.pod import selector
 from daybook_operator.plan.pool.replication import Replication, unaudited
 from daybook_operator.plan.pool.topology import Placing, rack_label
-from daybook_operator.plan.pool.world import RACK_LABEL, PoolWorld
+from daybook_operator.plan.pool.world import PoolWorld
 
 KIND: Final = "PodDisruptionBudget"
 WHOLE_POOL: Final = ""
@@ -111,7 +114,7 @@ def _manifest(world: PoolWorld, rack: str, name: str, least: int) -> Mapping[str
         {
             "apiVersion": "policy/v1",
             "kind": KIND,
-            "metadata": metadata(world, name, of_rack),
+            "metadata": metadata_of(world.manifest, BOOKIE, name, of_rack),
             "spec": {
                 "minAvailable": least,
                 "selector": {"matchLabels": {**selector(world), **of_rack}},

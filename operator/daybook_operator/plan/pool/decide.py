@@ -9,17 +9,11 @@ from dataclasses import replace
 from typing import Final
 
 from daybook_operator.plan.conditions import Condition, wrong
-from daybook_operator.plan.decision import (
-    FINALIZER,
-    Decision,
-    finish,
-    is_paused,
-    is_terminating,
-    paused,
-    sooner,
-)
+from daybook_operator.plan.decision import Decision, finish, is_paused, is_terminating, paused, sooner
+from daybook_operator.plan.drift import apply_if_needed
 from daybook_operator.plan.effects import Apply, Effect, EventType, Manifest, PatchMeta, Report
 from daybook_operator.plan.finalizers import has_finalizer
+from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool.budgets import budgets_step
 from daybook_operator.plan.pool.cluster_settings import cluster_settings_condition, delay_effects, moves_to
 from daybook_operator.plan.pool.delete import READY, deletion
@@ -28,7 +22,6 @@ from daybook_operator.plan.pool.failures import part_of
 from daybook_operator.plan.pool.growth import Growth, growth_step
 from daybook_operator.plan.pool.lost_disk import lost_disk_step
 from daybook_operator.plan.pool.objects import (
-    apply_if_needed,
     is_foreign,
     service,
     service_account,

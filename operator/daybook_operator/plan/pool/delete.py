@@ -9,7 +9,7 @@ terminates is not held for longer than the operator's settings allow.
 from typing import Any, Final
 
 from daybook_operator.plan.conditions import Condition, wrong
-from daybook_operator.plan.decision import FINALIZER, Decision, finish
+from daybook_operator.plan.decision import Decision, finish
 from daybook_operator.plan.effects import (
     DeleteCookie,
     Effect,
@@ -20,6 +20,7 @@ from daybook_operator.plan.effects import (
     SetLocations,
 )
 from daybook_operator.plan.finalizers import FinalizerRules, has_finalizer, must_let_go
+from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool.world import MEND_LEDGER, PoolWorld
 
 READY: Final = "Ready"

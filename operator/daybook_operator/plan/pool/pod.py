@@ -8,32 +8,30 @@ long journal is alive.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from daybook_operator.plan.decision import RESTART
 from daybook_operator.plan.effects import Manifest
-from daybook_operator.plan.pool.spec import PoolSpec, TlsSpec
-from daybook_operator.plan.pool.world import (
-    DATA_PORT,
-    HEALTH_PORT,
-    METRICS_PORT,
-    POOL_LABEL,
-    ROLES,
-    TLS_PORT,
-    PoolWorld,
+from daybook_operator.plan.names import POOL_LABEL, RESTART
+from daybook_operator.plan.pods import (
+    BOOKIE,
+    container_security,
+    pod_identity,
+    pod_security,
+    tls_files,
+    tls_mount,
+    tls_volume,
+    with_set,
 )
+from daybook_operator.plan.pool.spec import PoolSpec, TlsSpec
+from daybook_operator.plan.pool.world import DATA_PORT, HEALTH_PORT, METRICS_PORT, ROLES, TLS_PORT, PoolWorld
 from daybook_operator.plan.zookeeper_access import OF_BOOKIES
 
-COMPONENT: Final = "bookie"
-CONTAINER: Final = "bookie"
-USER_ID: Final = 65532
 MOUNT: Final = "/var/lib/daybook"
-TLS_MOUNT: Final = "/etc/daybook/tls"
 CONNECT_TIMEOUT_MS: Final = 300_000
 """A start waits for ZooKeeper rather than end and be restarted ever more slowly."""
 
 
 def selector(world: PoolWorld) -> dict[str, str]:
     """What finds the bookies' pods, and not those of repair Jobs. Immutable in a StatefulSet."""
-    return {"app.kubernetes.io/component": COMPONENT, POOL_LABEL: world.name}
+    return {"app.kubernetes.io/component": BOOKIE, POOL_LABEL: world.name}
 
 
 def pod_template(world: PoolWorld) -> Manifest:
@@ -57,23 +55,14 @@ def pod_template(world: PoolWorld) -> Manifest:
 def _pod_spec(world: PoolWorld) -> dict[str, Any]:
     spec, extra = world.spec, world.spec.pod_template
     pod: dict[str, Any] = {
-        "serviceAccountName": f"{world.name}-bookie",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
+        **pod_identity(world.manifest, BOOKIE),
         "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": {**pod_security(), "fsGroupChangePolicy": "OnRootMismatch"},
         "topologySpreadConstraints": _spread(world),
         "containers": [_container(world)],
         "volumes": [
             {"name": "tmp", "emptyDir": {}},
-            *_tls_volume(spec.tls),
+            *([] if spec.tls is None else [tls_volume(spec.tls.secret_name, defaultMode=0o440)]),
             *spec.zookeeper_access.volumes(),
         ],
     }
@@ -83,7 +72,7 @@ def _pod_spec(world: PoolWorld) -> dict[str, Any]:
         "priorityClassName": extra.priority_class_name,
         "imagePullSecrets": spec.image_pull_secrets,
     }
-    return {**pod, **{key: value for key, value in optional.items() if value}}
+    return with_set(pod, optional)
 
 
 def _container(world: PoolWorld) -> dict[str, Any]:
@@ -92,9 +81,9 @@ def _container(world: PoolWorld) -> dict[str, Any]:
     mounts: list[dict[str, Any]] = [{"name": role, "mountPath": f"{MOUNT}/{role}"} for role in ROLES]
     mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - an emptyDir of the pod's own
     if spec.tls is not None:
-        mounts.append({"name": "tls", "mountPath": TLS_MOUNT, "readOnly": True})
+        mounts.append(tls_mount())
     container: dict[str, Any] = {
-        "name": CONTAINER,
+        "name": BOOKIE,
         "image": spec.image,
         "imagePullPolicy": spec.image_pull_policy,
         "command": ["daybook-bookie", "start"],
@@ -102,11 +91,7 @@ def _container(world: PoolWorld) -> dict[str, Any]:
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "volumeMounts": [*mounts, *spec.zookeeper_access.mounts()],
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": container_security(),
         **_probes(spec),
     }
     return container if not spec.resources else {**container, "resources": dict(spec.resources)}
@@ -162,12 +147,7 @@ def _environment(world: PoolWorld) -> list[dict[str, Any]]:
 
 
 def _tls_settings(tls: TlsSpec | None) -> dict[str, str]:
-    if tls is None:
-        return {}
-    files = {"TLS_CERTIFICATE": "tls.crt", "TLS_KEY": "tls.key"}
-    if tls.authenticates_clients:
-        files["TLS_CA"] = "ca.crt"
-    return {key: f"{TLS_MOUNT}/{file}" for key, file in files.items()}
+    return {} if tls is None else tls_files(with_certificate=True, with_ca=tls.authenticates_clients)
 
 
 def _both_ways(host: str) -> dict[str, str]:
@@ -178,12 +158,6 @@ def _both_ways(host: str) -> dict[str, str]:
         "PLAIN_ADDRESS": f"0.0.0.0:{DATA_PORT}",
         "ADVERTISED_PLAIN_ADDRESS": f"{host}:{DATA_PORT}",
     }
-
-
-def _tls_volume(tls: TlsSpec | None) -> list[dict[str, Any]]:
-    if tls is None:
-        return []
-    return [{"name": "tls", "secret": {"secretName": tls.secret_name, "defaultMode": 0o440}}]
 
 
 def _spread(world: PoolWorld) -> list[dict[str, Any]]:

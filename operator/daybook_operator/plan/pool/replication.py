@@ -12,7 +12,7 @@ from typing import Final
 from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo
 from daybook_operator.plan.conditions import Condition, fine, from_iso, iso, unknown, wrong
-from daybook_operator.plan.ledger.lost_ledgers import Verdict, deletion_of
+from daybook_operator.plan.lost_ledgers import Verdict, deletion_of
 from daybook_operator.plan.pool.state import Recovery, digest_of, whole
 from daybook_operator.plan.pool.world import ClusterSeen, PoolWorld
 

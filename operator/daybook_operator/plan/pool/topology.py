@@ -14,8 +14,9 @@ from daybook.core.ids import BookieId
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import Effect, PatchMeta, Ref, SetLocations
+from daybook_operator.plan.names import RACK_LABEL
 from daybook_operator.plan.pool.spec import TopologySpec
-from daybook_operator.plan.pool.world import RACK_LABEL, PodSeen, PoolWorld
+from daybook_operator.plan.pool.world import PodSeen, PoolWorld
 
 _LABEL_MAX: Final = 63
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")

@@ -13,7 +13,7 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
-from daybook_operator.plan.ledger.lost_ledgers import Verdict
+from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.pool.failures import Part
 from daybook_operator.plan.pool.move import AddressSeen
 from daybook_operator.plan.pool.spec import PoolDefaults, PoolSpec
@@ -25,10 +25,6 @@ TLS_PORT: Final = 3183
 HEALTH_PORT: Final = 3182
 METRICS_PORT: Final = 8000
 
-POOL_LABEL: Final = "daybook.dev/pool"
-RACK_LABEL: Final = "daybook.dev/rack"
-OWNER_ANNOTATION: Final = "daybook.dev/owner-uid"
-APPLIED_ANNOTATION: Final = "daybook.dev/applied"
 RECOVERY_BLOCKED: Final = "RecoveryBlocked"
 
 ROLES: Final = ("journal", "store")

@@ -1,0 +1,118 @@
+"""The manifest of a recovery Job: an ordinary worker, which takes ZooKeeper's tasks under ZooKeeper's locks."""
+
+from typing import Any
+
+from daybook.core.placement.policies import PlacementSettings
+from daybook_operator.plan.effects import ClusterRef, Manifest
+from daybook_operator.plan.names import CLUSTER_ANNOTATION, CLUSTER_LABEL, TASKS_ANNOTATION
+from daybook_operator.plan.pods import (
+    RECOVERY,
+    container_security,
+    metadata_of,
+    pod_identity,
+    pod_security,
+    tls_files,
+    tls_mount,
+    tls_volume,
+    with_set,
+)
+from daybook_operator.plan.pool.spec import PoolSpec, TlsSpec
+from daybook_operator.plan.recovery.jobs import NewJob
+from daybook_operator.plan.zookeeper_access import OF_COMMANDS
+
+
+def job_manifest(
+    pool: Manifest,
+    spec: PoolSpec,
+    ref: ClusterRef,
+    job: NewJob,
+    *,
+    operator_speaks_tls: bool,
+) -> Manifest:
+    """The Job that mends the ledgers of `job`.
+
+    While the pool's TLS is optional, a Job speaks what the operator speaks: during the roll to that mode some bookies serve
+    in one way alone, which is the operator's, since that is changed only once all of them serve in both.
+    """
+    tls = spec.tls if spec.tls and (not spec.tls.is_optional or operator_speaks_tls) else None
+    meta = metadata_of(pool, RECOVERY, job.name, {CLUSTER_LABEL: ref.cluster})
+    pod = _pod_spec(pool, spec, ref, job, tls)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            **meta,
+            "annotations": {CLUSTER_ANNOTATION: ref.text, TASKS_ANNOTATION: ",".join(job.tasks)},
+        },
+        "spec": {
+            "backoffLimit": spec.recovery.backoff_limit,
+            "activeDeadlineSeconds": spec.recovery.active_deadline_seconds,
+            "ttlSecondsAfterFinished": spec.recovery.ttl_seconds_after_finished,
+            "template": {"metadata": {"labels": meta["labels"]}, "spec": pod},
+        },
+    }
+
+
+def _pod_spec(
+    pool: Manifest, spec: PoolSpec, ref: ClusterRef, job: NewJob, tls: TlsSpec | None
+) -> dict[str, Any]:
+    own, extra = spec.recovery.job_template, spec.pod_template
+    variables = {
+        "DAYBOOK_ZOOKEEPER": ref.zookeeper,
+        "DAYBOOK_CLUSTER": ref.cluster,
+        "DAYBOOK_LOG_LEVEL": "INFO",
+        "DAYBOOK_AUTORECOVERY_BYTES_PER_SECOND": str(spec.recovery.bytes_per_second),
+        **_placement_variables(spec.placement.settings),
+    }
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the container's own
+    if tls is not None:
+        files = tls_files(with_certificate=tls.authenticates_clients, with_ca=True)
+        variables |= {f"DAYBOOK_{name}": path for name, path in sorted(files.items())}
+        volumes.append(tls_volume(tls.secret_name))
+        mounts.append(tls_mount())
+    container = {
+        "name": RECOVERY,
+        "image": spec.image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "command": ["daybook", "recover", *map(str, job.ledgers)],
+        "env": [
+            *({"name": name, "value": value} for name, value in variables.items()),
+            *spec.zookeeper_access.variables(OF_COMMANDS),
+        ],
+        "resources": dict(own.resources),
+        "volumeMounts": [*mounts, *spec.zookeeper_access.mounts()],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": container_security(),
+    }
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        **pod_identity(pool, RECOVERY),
+        "securityContext": pod_security(),
+        "containers": [container],
+        "volumes": [*volumes, *spec.zookeeper_access.volumes()],
+    }
+    optional = {
+        "imagePullSecrets": [dict(each) for each in spec.image_pull_secrets],
+        "nodeSelector": dict(extra.node_selector if own.node_selector is None else own.node_selector),
+        "tolerations": [
+            dict(each) for each in (extra.tolerations if own.tolerations is None else own.tolerations)
+        ],
+        "priorityClassName": extra.priority_class_name
+        if own.priority_class_name is None
+        else own.priority_class_name,
+    }
+    return with_set(pod, optional)
+
+
+def _placement_variables(placement: PlacementSettings) -> dict[str, str]:
+    """So that the worker places by the policy that the auditor judges by."""
+    values = {
+        "POLICY": placement.policy,
+        "MIN_RACKS": placement.min_racks,
+        "MIN_ZONES": placement.min_zones,
+        "MIN_REGIONS": placement.min_regions,
+        "ENFORCE": str(placement.enforce).lower(),
+        "WEIGH_BY_FREE_SPACE": str(placement.weigh_by_free_space).lower(),
+    }
+    return {f"DAYBOOK_PLACEMENT_{name}": str(value) for name, value in values.items()}
