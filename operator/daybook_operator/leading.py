@@ -15,7 +15,8 @@ from daybook.core.errors import DaybookError
 from daybook.core.ids import LedgerId
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
-from daybook_operator.clusters.links import Clusters, LinkContext
+from daybook_operator.clusters.clusters import Clusters
+from daybook_operator.clusters.context import LinkContext
 from daybook_operator.handlers import Router, Seen
 from daybook_operator.kube.api import Kube, KubeError
 from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key, Reconcile, WorkQueue

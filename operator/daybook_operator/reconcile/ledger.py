@@ -9,7 +9,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policies import PlacementSettings
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store.store import Versioned
-from daybook_operator.clusters.links import ClusterLink
+from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.kube.api import ForbiddenError, NotFoundError, Object
 from daybook_operator.kube.queue import Key
 from daybook_operator.plan.decision import is_terminating
@@ -152,9 +152,9 @@ class LedgerReconciler:
             frozenset(registered),
             task.value if task else None,
             verdict=next(iter(await verdicts(link, [task])), None) if task else None,
-            audited=link.last_report is not None,
+            audited=link.audits.last_report is not None,
             recovery_job=self._world.inventory.job_of(link.ref, ledger_id),
-            problems=link.unmended.get(ledger_id, ()),
+            problems=link.audits.without_task.get(ledger_id, ()),
         )
 
 

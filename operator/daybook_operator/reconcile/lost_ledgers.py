@@ -8,7 +8,7 @@ from daybook.core.errors import NoSuchLedgerError
 from daybook.core.repair.judgement import Reason
 from daybook.core.repair.task import RepairTask, bookies_with
 from daybook.metadata.store.store import Versioned
-from daybook_operator.clusters.links import ClusterLink
+from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.plan.lost_ledgers import Nowhere, Verdict, verdict_on
 
 JUDGED_MAX: Final = 100
@@ -24,7 +24,7 @@ async def verdicts(link: ClusterLink, tasks: Iterable[Versioned[RepairTask]]) ->
     is_audited = link.is_audited_since(registered)
     found = await asyncio.gather(*(_look_at(link, task, is_audited) for task in hopeless[:JUDGED_MAX]))
     cookies = frozenset(await link.client.directory.cookies())
-    silent = frozenset(link.last_report.silent_bookies) if link.last_report else frozenset()
+    silent = frozenset(link.audits.last_report.silent_bookies) if link.audits.last_report else frozenset()
     judged = [
         verdict_on(each, registered=registered, cookies=cookies, silent=silent)
         for each in found

@@ -21,7 +21,8 @@ from daybook.metadata.store.store import BadVersionError
 from daybook.metadata.tree import list_directory
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
-from daybook_operator.clusters.links import ClusterLink, Clusters
+from daybook_operator.clusters.clusters import Clusters
+from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.kube.api import (
     ConflictError,
     ForbiddenError,
@@ -132,7 +133,7 @@ class Performer:
             link = await self._clusters.link(effect.cluster)
             await link.client.store.sync(link.client.layout.root)
             bookies = await link.client.directory.bookies()
-            tasks = await link.read_tasks(fresh=True)
+            tasks = await link.task_list.read(fresh=True)
             now = ClusterNow(
                 bookies,
                 await pods_of(self._kube, effect.boots, self._namespaces()),

@@ -84,7 +84,7 @@ class PoolReconciler:
         link = self._world.clusters.find(seen.cluster_ref)
         since_ms = audit_wanted_since_ms(seen, self._world.now_ms())
         if link is not None and since_ms is not None:
-            link.want_full_audit(
+            link.audits.want_full_audit(
                 after_ms=since_ms + _ROUNDING_MS, is_waited_for=something_waits_for_audit(seen)
             )
 

@@ -17,7 +17,7 @@ from daybook.core.repair.judgement import Reason
 from daybook.core.repair.task import bookies_with, is_harmless
 from daybook.metadata.instance import read_instance
 from daybook.metadata.tree import list_directory
-from daybook_operator.clusters.links import ClusterLink
+from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.kube.api import KubeError, Object
 from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.effects import ClusterRef
@@ -156,7 +156,7 @@ class PoolObserver:
             directory.bookies(),
             directory.cookies(),
             directory.topology(),
-            link.read_tasks(),
+            link.task_list.read(),
             link.tasks.lost_bookie_delay_s(),
         )
         replacements = await list_directory(link.client.store, link.client.layout.replacements)
@@ -180,10 +180,10 @@ class PoolObserver:
             verdicts=repair.verdicts,
             leaving={bookie: frozenset(ledgers) for bookie, ledgers in leaving.items()},
             stuck=stuck,
-            lost=link.last_report.lost_bookies if link.last_report else (),
-            blocked=link.last_report.blocked if link.last_report else (),
+            lost=link.audits.last_report.lost_bookies if link.audits.last_report else (),
+            blocked=link.audits.last_report.blocked if link.audits.last_report else (),
             lost_bookie_delay_s=delay_s,
-            last_audit=_found_by(link.last_full_report),
+            last_audit=_found_by(link.audits.last_full_report),
             recovery=recovery_status(repair, self._world.now_ms()),
             recovery_troubles=(*filter(None, [refusal]), *repair.troubles),
         )

@@ -9,7 +9,7 @@ from typing import Any, Final
 from daybook.autorecovery.report import AuditReport
 from daybook.core.repair.judgement import Reason
 from daybook.runtime.clock import monotonic_ms
-from daybook_operator.clusters.links import ClusterLink
+from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.kube.api import Object, UnavailableError
 from daybook_operator.kube.queue import RECOVERY, Key
 from daybook_operator.plan import pods
@@ -73,7 +73,7 @@ class RecoveryReconciler:
             return None
         link = await world.clusters.link(ref)
         spec = spec_of(pool, world.pool_defaults)
-        await link.audit(spec.placement.settings)
+        await link.audits.campaign(spec.placement.settings)
         if is_paused(pool):
             return None
         now_ms = world.now_ms()
@@ -140,7 +140,7 @@ class RecoveryReconciler:
             [(job.name, job.is_active) for job in seen.jobs],
             seen.troubles,
             seen.verdicts,
-            link.last_full_report,
+            link.audits.last_full_report,
         )
         if is_news or self._told.get(str(link.ref)) != facts:
             self._told[str(link.ref)] = facts
@@ -156,7 +156,7 @@ async def observe_recovery(
     world: World, link: ClusterLink, needless: NeedlessJobs | None = None
 ) -> RecoverySeen:
     """What is known of the repair of a cluster. Raises MetadataUnavailableError, KubeError."""
-    found_tasks = await link.read_tasks()
+    found_tasks = await link.task_list.read()
     unix, monotonic = world.now_ms(), monotonic_ms()
     tasks = tuple(
         TaskSeen(
@@ -183,7 +183,7 @@ async def observe_recovery(
         jobs.append(job)
     if needless is not None:
         needless.keep_only({job.uid for job in jobs})
-    report, full = link.last_report, link.last_full_report
+    report, full = link.audits.last_report, link.audits.last_full_report
     return RecoverySeen(
         link.ref,
         tasks,
@@ -193,7 +193,7 @@ async def observe_recovery(
         misplaced=len(report.by_reason.get(Reason.MISPLACED.value, ())) if report else 0,
         blocked=sum(
             ledger_id not in with_task and bool(set(reasons) - _AWAY)
-            for ledger_id, reasons in link.unmended.items()
+            for ledger_id, reasons in link.audits.without_task.items()
         ),
         last_audit=_audit_seen(report),
         last_full_audit=_audit_seen(full),

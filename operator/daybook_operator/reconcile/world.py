@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from daybook.runtime.clock import unix_ms
-from daybook_operator.clusters.links import Clusters
+from daybook_operator.clusters.clusters import Clusters
 from daybook_operator.kube.api import Kube
 from daybook_operator.kube.queue import Key
 from daybook_operator.metrics import OperatorMetrics

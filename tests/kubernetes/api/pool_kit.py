@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from daybook_operator.clusters.links import Clusters, LinkContext
+from daybook_operator.clusters.clusters import Clusters
+from daybook_operator.clusters.context import LinkContext
 from daybook_operator.kube.api import Kube, KubeError, load_configuration
 from daybook_operator.kube.queue import BOOKIE_POOL, RECOVERY, Key
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics

@@ -33,7 +33,7 @@ class Link:
         self.client = SimpleNamespace(
             directory=SimpleNamespace(bookies=bookies, cookies=cookies), ledgers=SimpleNamespace(read=read)
         )
-        self.last_report = None
+        self.audits = SimpleNamespace(last_report=None)
         self.is_audited_since = lambda _: is_audited
 
 

@@ -27,11 +27,9 @@ def test_rule_35_no_stored_time_keeps_a_job_from_a_ledger_for_longer_than_the_lo
     link: Any = SimpleNamespace(
         ref=ClusterRef("daybook", "zk:2181"),
         due_times=DueTimes(),
-        read_tasks=lambda: answer(tasks),
+        task_list=SimpleNamespace(read=lambda: answer(tasks)),
         tasks=SimpleNamespace(disabled=lambda: answer(value=False)),
-        last_report=None,
-        last_full_report=None,
-        unmended={},
+        audits=SimpleNamespace(last_report=None, last_full_report=None, without_task={}),
     )
     seen = asyncio.run(observe_recovery(world, link))
     assert [task.not_before_ms for task in seen.tasks] == [NOW_MS + 1_000, NOW_MS + BACK_OFF_MS_MAX]

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from daybook_bookie.settings import BookieSettings
-from daybook_operator.clusters.links import Clusters, LinkContext
+from daybook_operator.clusters.clusters import Clusters
+from daybook_operator.clusters.context import LinkContext
 from daybook_operator.metrics import LabelledRegistries
 from daybook_operator.plan.effects import Apply, ClusterRef
 from daybook_operator.plan.pool.objects import stateful_set
