@@ -1,4 +1,4 @@
-"""What the leader does: watches, a queue of what is to be looked at, a resync, links to clusters.
+"""What the leader does: watches, a queue of keys to reconcile, a resync, links to clusters.
 
 It ends, and with it the process, when the Lease is lost or a part of it fails: a process that starts anew knows nothing
 that may be wrong.
@@ -17,24 +17,20 @@ from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_operator.clusters.clusters import Clusters
 from daybook_operator.clusters.context import LinkContext
-from daybook_operator.handlers import Router, Seen
+from daybook_operator.kinds import KINDS, OWNED, RESOURCES, WATCHED, Router
 from daybook_operator.kube.api import Kube, KubeError
-from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key, Reconcile, WorkQueue
-from daybook_operator.kube.watches import Watches
+from daybook_operator.kube.queue import BOOKIE_POOL, Key, Reconcile, WorkQueue
+from daybook_operator.kube.watches import Watched, Watches, WatchEvent, event_from
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.pool.spec import cluster_of
 from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
-from daybook_operator.reconcile.ledger import LedgerReconciler
-from daybook_operator.reconcile.listing import list_all, missing_kinds
+from daybook_operator.reconcile.listing import Listed, list_all, missing_kinds
 from daybook_operator.reconcile.performer import Performer
-from daybook_operator.reconcile.pool import PoolReconciler
-from daybook_operator.reconcile.recovery import RecoveryReconciler
-from daybook_operator.reconcile.world import World
+from daybook_operator.reconcile.services import Services
 from daybook_operator.settings import OperatorSettings
 
 _LOG: Final = get_logger(__name__)
-CRDS: Final = (BOOKIE_POOL, LEDGER)
 _CRD_PAUSE_S: Final = 2.0
 
 
@@ -43,7 +39,7 @@ class WatchesEndedError(DaybookError):
 
 
 class Leading:
-    """Everything that one term of leadership needs. `heard_ms`: when the API server was last heard of."""
+    """Everything that one term of leadership needs. `heard_ms`: when the API server last answered or sent an event."""
 
     def __init__(
         self,
@@ -80,27 +76,21 @@ class Leading:
             rng=random.Random(secrets.randbits(64)),
             metrics=metrics,
         )
-        self._world = World(
+        performer = Performer(
             kube,
             self._clusters,
-            Performer(
-                kube,
-                self._clusters,
-                metrics,
-                settings.lease_identity,
-                namespaces=lambda: {key.namespace for key in self._inventory.pools()},
-            ),
-            settings,
             metrics,
-            self._inventory,
-            self._queue.add,
+            settings.lease_identity,
+            namespaces=lambda: {key.namespace for key in self._inventory.pools()},
+        )
+        self._services = Services(
+            kube, self._clusters, performer, settings, metrics, self._inventory, self._queue.add
         )
         self._reconcilers: Mapping[str, Reconcile] = {
-            BOOKIE_POOL: PoolReconciler(self._world).reconcile,
-            LEDGER: LedgerReconciler(self._world).reconcile,
-            RECOVERY: RecoveryReconciler(self._world).reconcile,
+            kind.name: kind.reconciler(self._services) for kind in KINDS
         }
-        self._watches = Watches(kube, settings, metrics, self._seen, self._watches_ended)
+        watched = Watched(WATCHED, by_label=OWNED)
+        self._watches = Watches(kube, settings, metrics, watched, self._on_event, self._on_watches_end)
 
     async def run(self) -> None:
         """Work until cancelled. Raises WatchesEndedError."""
@@ -119,11 +109,11 @@ class Leading:
     async def _reconcile(self, key: Key) -> float | None:
         return await self._reconcilers[key.kind](key)
 
-    # News.
+    # Events.
 
-    def _seen(self, seen: Seen) -> None:
+    def _on_event(self, event: WatchEvent) -> None:
         self.heard_ms = monotonic_ms()
-        self._queue.add_all(self._router.keys(seen))
+        self._queue.add_all(self._router.keys(event))
 
     def _cluster_changed(self, ref: ClusterRef) -> None:
         for pool in self._inventory.pools_of(ref):
@@ -134,20 +124,20 @@ class Leading:
         if key is not None:
             self._queue.add(key)
 
-    def _watches_ended(self, why: str) -> None:
+    def _on_watches_end(self, why: str) -> None:
         if not self._ended.done():
             self._ended.set_result(why)
 
     async def _fail_when_watches_end(self) -> None:
         raise WatchesEndedError(await self._ended)
 
-    # Everything, now and then.
+    # Everything, at intervals.
 
     async def _wait_for_crds(self) -> None:
         """kopf watches only what is served when it starts."""
         while True:
             try:
-                missing = await missing_kinds(self._kube, self._settings.namespace_list, CRDS)
+                missing = await missing_kinds(self._kube, self._settings.namespace_list, RESOURCES)
                 self.waits_for = (
                     f"the API server does not know {' and '.join(missing)}: apply crds/" if missing else ""
                 )
@@ -164,34 +154,31 @@ class Leading:
             await self._resync()
 
     async def _resync(self) -> None:
-        """List everything and have it looked at, whatever events said. A listing that fails is left to the next time."""
+        """List everything and reconcile it, whatever events said. A listing that fails is left to the next time."""
         try:
-            found = await list_all(self._kube, self._settings.namespace_list)
+            found = await list_all(self._kube, self._settings.namespace_list, RESOURCES)
         except KubeError as error:
             _LOG.warning("nothing could be listed", why=str(error))
             return
-        pools, ledgers = found.pools, found.ledgers
         self.heard_ms = monotonic_ms()
         self._metrics.last_resync.set(unix_ms() / 1000)
-        self._metrics.objects.labels(BOOKIE_POOL).set(len(pools))
-        self._metrics.objects.labels(LEDGER).set(len(ledgers))
-        for pool in pools:
-            meta = pool["metadata"]
-            self._inventory.add_pool(
-                meta["namespace"], meta["name"], cluster_of(pool, self._world.pool_defaults)
-            )
-        gone_pools, gone_ledgers = self._inventory.vanished(found)
-        for key in gone_pools:
-            self._inventory.remove_pool(key.namespace, key.name)
-        for pool in pools:
-            self._queue.add_all(keys_of_pool(pool["metadata"]["namespace"], pool["metadata"]["name"]))
-        for ledger in ledgers:
-            meta = ledger["metadata"]
-            self._inventory.add_ledger(meta["namespace"], meta["name"], ledger["spec"]["poolRef"]["name"])
-        self._queue.add_all(
-            Key(LEDGER, each["metadata"]["namespace"], each["metadata"]["name"]) for each in ledgers
-        )
-        self._queue.add_all(gone_ledgers)  # a look at what is gone forgets it
+        self._take_in(found)
         clusters = self._inventory.clusters()
         await self._clusters.keep_only(clusters)
         self._metrics.keep_only(map(str, clusters))
+
+    def _take_in(self, found: Listed) -> None:
+        """Bring the inventory up to date with what was listed, and have all of it reconciled."""
+        for kind, objects in found.objects.items():
+            self._metrics.objects.labels(kind).set(len(objects))
+            for each in objects:
+                self._queue.add_all(self._router.keys_at_resync(event_from(kind, None, each)))
+        for pool in found.objects[BOOKIE_POOL]:
+            meta = pool["metadata"]
+            ref = cluster_of(pool, self._services.pool_defaults)
+            self._inventory.add_pool(meta["namespace"], meta["name"], ref)
+        gone = self._inventory.vanished(found)
+        for key in gone:
+            if key.kind == BOOKIE_POOL:
+                self._inventory.remove_pool(key.namespace, key.name)
+        self._queue.add_all(gone)  # the reconcile of what is gone forgets it

@@ -9,27 +9,25 @@ whose role is gone (it was deleted, or the role was not made yet) must not blind
 """
 
 import asyncio
+import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import kopf
 
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
-from daybook_operator.handlers import Seen, seen_from
 from daybook_operator.kube.api import KINDS, Kube, KubeError, load_configuration
-from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER
+from daybook_operator.kube.queue import BOOKIE_POOL
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.names import GROUP, POOL_LABEL
 from daybook_operator.settings import OperatorSettings
 
 _LOG: Final = get_logger(__name__)
 
-OWNED: Final = ("StatefulSet", "Pod", "PersistentVolumeClaim", "Job", "Service", "PodDisruptionBudget")
-"""Kinds whose objects say by a label which pool they belong to."""
-WATCHED: Final = (BOOKIE_POOL, LEDGER, "Node", *OWNED)
 KOPFS_FINALIZER: Final = f"{GROUP}/kopf"
 """Never put on anything. It must not be the operator's own: kopf takes its finalizer off what no handler of its asks for."""
 _JOIN_S: Final = 15.0
@@ -40,28 +38,70 @@ _PAUSE_S: Final = 1.0
 _PAUSE_MAX_S: Final = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """What is kept of an event about an object."""
+
+    kind: str
+    namespace: str
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pool: str = ""
+    """The pool that the spec names, of what is stored in one."""
+    version: str = ""
+    """Changes with the spec, a deletion and `status.metadata`, and not with the rest of the status."""
+    deleted: bool = False
+
+
+def event_from(kind: str, event_type: str | None, body: Mapping[str, Any]) -> WatchEvent:
+    """The event, as far as keys depend on it."""
+    meta = body["metadata"]
+    spec = body.get("spec") or {}
+    known = (body.get("status") or {}).get("metadata")
+    facts = (meta.get("uid"), meta.get("generation"), bool(meta.get("deletionTimestamp")), known)
+    return WatchEvent(
+        kind,
+        meta.get("namespace") or "",
+        meta["name"],
+        dict(meta.get("labels") or {}),
+        (spec.get("poolRef") or {}).get("name", ""),
+        json.dumps(facts, sort_keys=True),
+        event_type == "DELETED",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The kinds that are watched; of those `by_label` only objects that have a pool's label."""
+
+    kinds: tuple[str, ...]
+    by_label: tuple[str, ...]
+
+
 class Watches:
-    """`on_seen` is called on the loop that made this, `on_end` if the watches end by themselves."""
+    """`on_event` is called on the loop that made this, `on_end` if the watches end by themselves."""
 
     def __init__(
         self,
         kube: Kube,
         settings: OperatorSettings,
         metrics: OperatorMetrics,
-        on_seen: Callable[[Seen], None],
+        watched: Watched,
+        on_event: Callable[[WatchEvent], None],
         on_end: Callable[[str], None],
     ) -> None:
         """Nothing is watched yet."""
         self._kube = kube
         self._settings = settings
         self._metrics = metrics
-        self._on_seen = on_seen
+        self._watched = watched
+        self._on_event = on_event
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=scope, name=f"watches {scope[0]}".rstrip(), daemon=True)
-            for scope in scopes_of(settings.namespace_list)
+            for scope in scopes_of(settings.namespace_list, watched.kinds)
         ]
 
     def start(self) -> None:
@@ -112,7 +152,11 @@ class Watches:
 
     def _watch(self, namespace: str, kinds: tuple[str, ...]) -> bool:
         """Watch until all ends; True: it has to begin anew, because not every kind was found."""
-        listed, ended, is_deaf = Listed(kinds), threading.Event(), threading.Event()
+        listed, ended, is_deaf = (
+            ListingProgress(kinds, self._watched.by_label),
+            threading.Event(),
+            threading.Event(),
+        )
         threading.Thread(
             target=self._oversee, args=(listed, ended, is_deaf), name="overseer of watches", daemon=True
         ).start()
@@ -129,7 +173,7 @@ class Watches:
             ended.set()
         return is_deaf.is_set()
 
-    def _oversee(self, listed: "Listed", ended: threading.Event, is_deaf: threading.Event) -> None:
+    def _oversee(self, listed: "ListingProgress", ended: threading.Event, is_deaf: threading.Event) -> None:
         """End the watches when all is to end, or when kopf, which looks for kinds once, did not find each of them.
 
         An API server that starts does not serve all of them at once.
@@ -157,8 +201,8 @@ class Watches:
 
         async def handle(event: kopf.RawEvent, **_: Any) -> None:
             counter.inc()
-            seen = seen_from(kind, event["type"], event["object"])
-            self._loop.call_soon_threadsafe(self._on_seen, seen)
+            seen = event_from(kind, event["type"], event["object"])
+            self._loop.call_soon_threadsafe(self._on_event, seen)
 
         return handle
 
@@ -180,24 +224,24 @@ class Watches:
         )
 
 
-def scopes_of(namespaces: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+def scopes_of(namespaces: tuple[str, ...], kinds: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
     """Each kopf's namespace, "" for all, and the kinds that it watches there."""
     if not namespaces:
-        return [("", WATCHED)]
-    inside = tuple(kind for kind in WATCHED if KINDS[kind].namespaced)
-    return [("", tuple(kind for kind in WATCHED if kind not in inside)), *((ns, inside) for ns in namespaces)]
+        return [("", kinds)]
+    inside = tuple(kind for kind in kinds if KINDS[kind].namespaced)
+    return [("", tuple(kind for kind in kinds if kind not in inside)), *((ns, inside) for ns in namespaces)]
 
 
-class Listed:
+class ListingProgress:
     """Which kinds kopf has begun to list: it asks for a kind's label selector then, and the answer is given here.
 
     kopf begins with all kinds that it found at once, so that one that was not found is known soon after the first.
     """
 
-    def __init__(self, kinds: tuple[str, ...]) -> None:
+    def __init__(self, kinds: tuple[str, ...], by_label: tuple[str, ...] = ()) -> None:
         """None yet."""
         self._kinds = {KINDS[kind].plural: kind for kind in kinds}
-        self._owned = frozenset(KINDS[kind].plural for kind in OWNED)
+        self._owned = frozenset(KINDS[kind].plural for kind in by_label)
         self._asked: set[str] = set()
         self._began_ms = monotonic_ms()
         self._first_ms: int | None = None
@@ -234,7 +278,7 @@ def _without_settings(record: logging.LogRecord) -> bool:
     return True
 
 
-def kopf_settings(settings: OperatorSettings, listed: Listed) -> kopf.OperatorSettings:
+def kopf_settings(settings: OperatorSettings, listed: ListingProgress) -> kopf.OperatorSettings:
     """kopf as it is to behave: short timeouts, nothing of its own on objects."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False

@@ -6,7 +6,7 @@ Only a directory for turning "something changed there" into keys; nothing is dec
 from collections.abc import Iterable
 
 from daybook.core.ids import LedgerId
-from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key
+from daybook_operator.kube.queue import BOOKIE_POOL, RECOVERY, Key
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.recovery.jobs import JobSeen
 from daybook_operator.reconcile.listing import Listed
@@ -23,11 +23,21 @@ class Inventory:
     def __init__(self) -> None:
         """Empty."""
         self._pools: dict[Key, ClusterRef | None] = {}
-        self._ledgers: dict[Key, str] = {}
+        self._stored: dict[Key, str] = {}
         self._bound: dict[Key, tuple[ClusterRef, LedgerId]] = {}
         self._keys_of: dict[tuple[ClusterRef, LedgerId], Key] = {}
         self._refusals: dict[ClusterRef, str] = {}
         self._jobs: dict[ClusterRef, dict[LedgerId, str]] = {}
+
+    def note(self, kind: str, namespace: str, name: str, pool: str, *, is_there: bool) -> None:
+        """An object was seen, or its deletion. `pool` is the one that it is stored in; what is stored is forgotten later."""
+        if kind == BOOKIE_POOL:
+            if is_there:
+                self.add_pool(namespace, name)
+            else:
+                self.remove_pool(namespace, name)
+        elif pool and is_there:
+            self._stored[Key(kind, namespace, name)] = pool
 
     # Pools, by their BookiePool key.
 
@@ -49,11 +59,15 @@ class Inventory:
         """The pools that make up a cluster."""
         return sorted(key for key, ref in self._pools.items() if ref == cluster)
 
-    # Ledgers.
+    # What is stored in pools.
 
-    def add_ledger(self, namespace: str, name: str, pool: str) -> None:
-        """The Ledger resource is there."""
-        self._ledgers[Key(LEDGER, namespace, name)] = pool
+    def stored_in(self, kind: str, namespace: str, pool: str) -> list[Key]:
+        """The resources of a kind that name the pool."""
+        return sorted(
+            key
+            for key, name in self._stored.items()
+            if (key.kind, key.namespace, name) == (kind, namespace, pool)
+        )
 
     def bind_ledger(self, key: Key, cluster: ClusterRef, ledger_id: LedgerId) -> None:
         """The resource has this ledger."""
@@ -63,40 +77,27 @@ class Inventory:
         self._bound[key] = (cluster, ledger_id)
         self._keys_of[cluster, ledger_id] = key
 
-    def remove_ledger(self, namespace: str, name: str) -> tuple[ClusterRef, LedgerId] | None:
+    def remove(self, key: Key) -> tuple[ClusterRef, LedgerId] | None:
         """The resource is gone; what it was bound to."""
-        key = Key(LEDGER, namespace, name)
-        self._ledgers.pop(key, None)
+        self._stored.pop(key, None)
         bound = self._bound.pop(key, None)
         if bound is not None:
             self._keys_of.pop(bound, None)
         return bound
 
-    def ledgers(self) -> list[Key]:
-        """All Ledger resources."""
-        return sorted(self._ledgers)
-
-    def ledgers_of_pool(self, namespace: str, pool: str) -> list[Key]:
-        """The Ledger resources of a pool."""
-        return sorted(
-            key for key, name in self._ledgers.items() if (key.namespace, name) == (namespace, pool)
-        )
-
     def key_of(self, cluster: ClusterRef, ledger_id: LedgerId) -> Key | None:
         """The resource that has this ledger, if one has."""
         return self._keys_of.get((cluster, ledger_id))
 
-    def vanished(self, found: Listed) -> tuple[list[Key], list[Key]]:
-        """The pools and the Ledgers that are known and not among those that were `found`, where the listing was whole."""
+    def vanished(self, found: Listed) -> list[Key]:
+        """The objects that are known and not among those that were `found`, where the listing was whole."""
         there = {
-            Key(each["kind"], each["metadata"]["namespace"], each["metadata"]["name"])
-            for each in (*found.pools, *found.ledgers)
+            Key(kind, each["metadata"]["namespace"], each["metadata"]["name"])
+            for kind, objects in found.objects.items()
+            for each in objects
         }
-
-        def gone(known: list[Key]) -> list[Key]:
-            return [key for key in known if key not in there and key.namespace not in found.refused]
-
-        return gone(self.pools()), gone(self.ledgers())
+        known = sorted({*self._pools, *self._stored})
+        return [key for key in known if key not in there and key.namespace not in found.refused]
 
     # Recovery Jobs.
 

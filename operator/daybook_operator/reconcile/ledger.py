@@ -11,7 +11,7 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store.store import Versioned
 from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.kube.api import ForbiddenError, NotFoundError, Object
-from daybook_operator.kube.queue import Key
+from daybook_operator.kube.queue import LEDGER, Key
 from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.finalizers import FinalizerRules
@@ -24,27 +24,27 @@ from daybook_operator.plan.pool.spec import cluster_of, spec_of
 from daybook_operator.plan.spec_part import parse_spec
 from daybook_operator.reconcile.lost_ledgers import verdicts
 from daybook_operator.reconcile.performer import EffectError
-from daybook_operator.reconcile.world import World
+from daybook_operator.reconcile.services import Services
 
 
 class LedgerReconciler:
     """Looks at "Ledger" keys."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, services: Services) -> None:
         """Nothing seen yet."""
-        self._world = world
+        self._services = services
 
     async def reconcile(self, key: Key) -> float | None:
         """One look; see `queue.Reconcile`."""
-        world = self._world
-        manifest = await world.kube.find("Ledger", key.namespace, key.name)
+        services = self._services
+        manifest = await services.kube.find("Ledger", key.namespace, key.name)
         if manifest is None:
             self._forget(key)
             return None
         seen = await self._observe(key, manifest)
-        decision = decide(seen, world.now_ms())
+        decision = decide(seen, services.now_ms())
         try:
-            return await world.performer.carry_out(decision)
+            return await services.performer.carry_out(decision)
         except EffectError as error:
             await self._tell(seen, error)
             raise
@@ -52,32 +52,32 @@ class LedgerReconciler:
     async def _tell(self, seen: LedgerWorld, error: EffectError) -> None:
         """Say in the status what could not be done."""
         failure = Failure(type(error.effect).__name__, str(error.cause))
-        told = decide(replace(seen, failure=failure), self._world.now_ms())
-        await self._world.performer.perform_all(told.effects)
+        told = decide(replace(seen, failure=failure), self._services.now_ms())
+        await self._services.performer.perform_all(told.effects)
 
     def _forget(self, key: Key) -> None:
-        bound = self._world.inventory.remove_ledger(key.namespace, key.name)
-        if bound is not None and (link := self._world.clusters.find(bound[0])) is not None:
+        bound = self._services.inventory.remove(key)
+        if bound is not None and (link := self._services.clusters.find(bound[0])) is not None:
             link.unfollow(bound[1])
 
     # Observing.
 
     async def _observe(self, key: Key, manifest: Object) -> LedgerWorld:
-        world = self._world
+        services = self._services
         spec = parse_spec(LedgerSpec, manifest)
         pool_name = spec.pool_ref.name
-        world.inventory.add_ledger(key.namespace, key.name, pool_name)
-        pool = await world.kube.find("BookiePool", key.namespace, pool_name)
+        services.inventory.note(LEDGER, key.namespace, key.name, pool_name, is_there=True)
+        pool = await services.kube.find("BookiePool", key.namespace, pool_name)
         ref = self._cluster_ref(manifest, pool)
         password: bytes | None = b""
         password_trouble = ""
         placement = (
-            spec_of(pool, world.pool_defaults).placement.settings if pool else PlacementSettings("zone")
+            spec_of(pool, services.pool_defaults).placement.settings if pool else PlacementSettings("zone")
         )
         seen, trouble = None, ""
         if ref is not None:
             try:
-                link = await world.clusters.link(ref)
+                link = await services.clusters.link(ref)
                 seen = await self._look_into_cluster(key, manifest, spec, link)
                 if seen.ledger_id is None:
                     password, password_trouble = await self._password(key.namespace, spec)
@@ -93,7 +93,7 @@ class LedgerReconciler:
             password=password,
             password_trouble=password_trouble,
             namespace_is_terminating=await self._namespace_terminates(manifest),
-            finalizers=FinalizerRules(world.settings.finalizers, world.settings.finalizer_bound_ms),
+            finalizers=FinalizerRules(services.settings.finalizers, services.settings.finalizer_bound_ms),
         )
 
     async def _password(self, namespace: str, spec: LedgerSpec) -> tuple[bytes | None, str]:
@@ -102,7 +102,7 @@ class LedgerReconciler:
         if ref is None:
             return b"", ""
         try:
-            secret = await self._world.kube.get("Secret", namespace, ref.name)
+            secret = await self._services.kube.get("Secret", namespace, ref.name)
         except (NotFoundError, ForbiddenError) as error:
             return None, str(error)
         text = (secret.get("data") or {}).get(ref.key)
@@ -113,7 +113,7 @@ class LedgerReconciler:
         noted = (manifest["metadata"].get("annotations") or {}).get(CLUSTER_ANNOTATION, "")
         ref = ClusterRef.from_text(noted)
         if pool is not None:
-            now = cluster_of(pool, self._world.pool_defaults)
+            now = cluster_of(pool, self._services.pool_defaults)
             if ref is None or is_where_it_was(pool, ref, now):
                 ref = now
         return ref if ref is not None and ref.zookeeper else None
@@ -121,7 +121,7 @@ class LedgerReconciler:
     async def _namespace_terminates(self, manifest: Object) -> bool:
         if not is_terminating(manifest):
             return False  # only a deletion asks
-        namespace = await self._world.kube.find("Namespace", "", manifest["metadata"]["namespace"])
+        namespace = await self._services.kube.find("Namespace", "", manifest["metadata"]["namespace"])
         return namespace is None or is_terminating(namespace)
 
     async def _look_into_cluster(
@@ -139,7 +139,7 @@ class LedgerReconciler:
         if ledger_id is None:
             adoptee = None if spec.ledger_id is None else await _read(link, spec.ledger_id)
             return LedgerInCluster(None, bookies=bookies, registered=frozenset(registered), adoptee=adoptee)
-        self._world.inventory.bind_ledger(key, link.ref, ledger_id)
+        self._services.inventory.bind_ledger(key, link.ref, ledger_id)
         link.follow(ledger_id)
         metadata = await _read(link, ledger_id)
         if metadata is None:
@@ -153,7 +153,7 @@ class LedgerReconciler:
             task.value if task else None,
             verdict=next(iter(await verdicts(link, [task])), None) if task else None,
             audited=link.audits.last_report is not None,
-            recovery_job=self._world.inventory.job_of(link.ref, ledger_id),
+            recovery_job=self._services.inventory.job_of(link.ref, ledger_id),
             problems=link.audits.without_task.get(ledger_id, ()),
         )
 

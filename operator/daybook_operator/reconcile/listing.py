@@ -5,13 +5,12 @@ alone. What was known of one that refuses stays known, unless the namespace is g
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from daybook.runtime.logs import get_logger
 from daybook_operator.kube.api import ForbiddenError, KubeError, Object
-from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER
 
 _LOG: Final = get_logger(__name__)
 
@@ -33,18 +32,17 @@ class Lister(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """All pools and Ledgers. `refused` are namespaces of which nothing is known now, though they may be there."""
+    """All objects of each kind. `refused` are namespaces of which nothing is known now, though they may be there."""
 
-    pools: tuple[Object, ...] = ()
-    ledgers: tuple[Object, ...] = ()
+    objects: Mapping[str, tuple[Object, ...]]
     refused: frozenset[str] = frozenset()
 
 
-async def list_all(kube: Lister, namespaces: Sequence[str]) -> Listed:
-    """List every one of `namespaces`; none: all there are, at once. Raises KubeError if nobody answered."""
+async def list_all(kube: Lister, namespaces: Sequence[str], kinds: Sequence[str]) -> Listed:
+    """List `kinds` in every one of `namespaces`; none: in all there are, at once. Raises KubeError if nobody answered."""
     asked = tuple(namespaces) or ("",)
-    answers = await asyncio.gather(*(_list(kube, each) for each in asked), return_exceptions=True)
-    found: list[tuple[list[Object], list[Object]]] = []
+    answers = await asyncio.gather(*(_list(kube, each, kinds) for each in asked), return_exceptions=True)
+    found: list[Mapping[str, list[Object]]] = []
     refused: dict[str, KubeError] = {}
     for namespace, answer in zip(asked, answers, strict=True):
         if isinstance(answer, KubeError):
@@ -59,8 +57,7 @@ async def list_all(kube: Lister, namespaces: Sequence[str]) -> Listed:
     for (namespace, why), is_gone in zip(refused.items(), gone, strict=True):
         _LOG.warning("a namespace could not be listed", namespace=namespace, is_gone=is_gone, why=str(why))
     return Listed(
-        tuple(pool for pools, _ in found for pool in pools),
-        tuple(ledger for _, ledgers in found for ledger in ledgers),
+        {kind: tuple(each for answer in found for each in answer[kind]) for kind in kinds},
         frozenset(each for each, is_gone in zip(refused, gone, strict=True) if not is_gone),
     )
 
@@ -86,8 +83,8 @@ async def missing_kinds(kube: Lister, namespaces: Sequence[str], kinds: Sequence
     raise AssertionError(asked)
 
 
-async def _list(kube: Lister, namespace: str) -> tuple[list[Object], list[Object]]:
-    return await kube.listing(BOOKIE_POOL, namespace), await kube.listing(LEDGER, namespace)
+async def _list(kube: Lister, namespace: str, kinds: Sequence[str]) -> Mapping[str, list[Object]]:
+    return {kind: await kube.listing(kind, namespace) for kind in kinds}
 
 
 async def _is_gone(kube: Lister, namespace: str) -> bool:

@@ -25,7 +25,7 @@ from daybook_operator.plan.pool.failures import Part, part_of
 from daybook_operator.plan.pool.world import PoolWorld
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.pool_observe import PoolObserver
-from daybook_operator.reconcile.world import World
+from daybook_operator.reconcile.services import Services
 
 _LOG: Final = get_logger(__name__)
 _REFUSALS: Final = (ConflictError, ForbiddenError, InvalidError)
@@ -37,20 +37,20 @@ _ROUNDING_MS: Final = 999
 class PoolReconciler:
     """Looks at pools, one call for each look."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, services: Services) -> None:
         """Nothing is read yet."""
-        self._world = world
-        self._observer = PoolObserver(world)
+        self._services = services
+        self._observer = PoolObserver(services)
 
     async def reconcile(self, key: Key) -> float | None:
         """Look at the pool, and do what is to be done; when to look again. Raises KubeError, EffectError."""
-        manifest: Object | None = await self._world.kube.find(key.kind, key.namespace, key.name)
+        manifest: Object | None = await self._services.kube.find(key.kind, key.namespace, key.name)
         if manifest is None:
-            self._world.inventory.remove_pool(key.namespace, key.name)
+            self._services.inventory.remove_pool(key.namespace, key.name)
             return None
         seen = await self._observer.observe(manifest)
         if seen.cluster_ref.zookeeper:
-            self._world.inventory.add_pool(key.namespace, key.name, seen.cluster_ref)
+            self._services.inventory.add_pool(key.namespace, key.name, seen.cluster_ref)
         self._want_audit(seen)
         return await self._carry_out(key, seen)
 
@@ -59,10 +59,10 @@ class PoolReconciler:
         done: list[Effect] = []
         refusal: EffectError | None = None
         while True:
-            decision = decide(seen, self._world.now_ms())
+            decision = decide(seen, self._services.now_ms())
             effects = [effect for effect in decision.effects if effect not in done]
             try:
-                await self._world.performer.perform_all(effects)
+                await self._services.performer.perform_all(effects)
             except EffectError as error:
                 less = without_what_failed(seen, error)
                 if less is None:
@@ -81,8 +81,8 @@ class PoolReconciler:
             return sooner(decision.requeue_after_s, _AGAIN_S) if is_slow else decision.requeue_after_s
 
     def _want_audit(self, seen: PoolWorld) -> None:
-        link = self._world.clusters.find(seen.cluster_ref)
-        since_ms = audit_wanted_since_ms(seen, self._world.now_ms())
+        link = self._services.clusters.find(seen.cluster_ref)
+        since_ms = audit_wanted_since_ms(seen, self._services.now_ms())
         if link is not None and since_ms is not None:
             link.audits.want_full_audit(
                 after_ms=since_ms + _ROUNDING_MS, is_waited_for=something_waits_for_audit(seen)

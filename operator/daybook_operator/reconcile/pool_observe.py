@@ -34,7 +34,7 @@ from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.pool_objects_seen import claims_seen, pods_seen, stateful_set_seen
 from daybook_operator.reconcile.pool_survey import Asker, Surveys
 from daybook_operator.reconcile.recovery import observe_recovery
-from daybook_operator.reconcile.world import World
+from daybook_operator.reconcile.services import Services
 
 _OLD_MS: Final = 30_000
 
@@ -42,15 +42,15 @@ _OLD_MS: Final = 30_000
 class PoolObserver:
     """Observes pools."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, services: Services) -> None:
         """Nothing is read yet."""
-        self._world = world
-        self._kube = world.kube
+        self._services = services
+        self._kube = services.kube
         self._surveys = Surveys()
 
     async def observe(self, manifest: Object) -> PoolWorld:
         """What is true of the pool `manifest`. Raises KubeError."""
-        defaults = self._world.pool_defaults
+        defaults = self._services.pool_defaults
         meta = manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         status: Mapping[str, Any] = manifest.get("status") or {}
@@ -98,7 +98,7 @@ class PoolObserver:
         if not wanted or is_terminating(world.manifest):
             return world
         try:
-            instance_id, boots = await self._world.clusters.peek(
+            instance_id, boots = await self._services.clusters.peek(
                 ClusterRef(wanted, world.cluster_ref.cluster)
             )
         except DaybookError as error:
@@ -107,15 +107,17 @@ class PoolObserver:
 
     async def _others(self, manifest: Object) -> tuple[Object, ...]:
         """The other pools of the pool's cluster, but for those that go."""
-        ref, meta = cluster_of(manifest, self._world.pool_defaults), manifest["metadata"]
-        keys = [k for k in self._world.inventory.pools_of(ref) if k[1:] != (meta["namespace"], meta["name"])]
+        ref, meta = cluster_of(manifest, self._services.pool_defaults), manifest["metadata"]
+        keys = [
+            k for k in self._services.inventory.pools_of(ref) if k[1:] != (meta["namespace"], meta["name"])
+        ]
         found = await asyncio.gather(*(if_allowed(self._kube.find(*key), None) for key in keys))
         return tuple(
             pool
             for pool in found
             if pool is not None
             and not is_terminating(pool)
-            and cluster_of(pool, self._world.pool_defaults) == ref
+            and cluster_of(pool, self._services.pool_defaults) == ref
         )
 
     async def _nodes(self, names: set[str]) -> dict[str, Mapping[str, str]]:
@@ -139,14 +141,14 @@ class PoolObserver:
         if not world.cluster_ref.zookeeper:
             return world
         try:
-            link = await self._world.clusters.link(world.cluster_ref)
+            link = await self._services.clusters.link(world.cluster_ref)
             seen = await self._cluster(link, world)
         except KubeError:
             raise  # it says nothing of ZooKeeper
         except DaybookError as error:
             return replace(world, cluster=None, cluster_trouble=str(error))
         foreign = {each for each in seen.bookies.keys() | seen.cookies if world.ordinal_of(each) is None}
-        namespaces = {key.namespace for key in self._world.inventory.pools()}
+        namespaces = {key.namespace for key in self._services.inventory.pools()}
         return replace(world, cluster=seen, other_pods=await pods_of(self._kube, foreign, namespaces))
 
     async def _cluster(self, link: ClusterLink, world: PoolWorld) -> ClusterSeen:
@@ -167,8 +169,8 @@ class PoolObserver:
                 leaving.setdefault(bookie, set()).add(task.value.ledger_id)
                 if task.value.why_not:
                     stuck[task.value.ledger_id] = task.value.why_not
-        repair = await observe_recovery(self._world, link)
-        refusal = self._world.inventory.refusal_of(link.ref)
+        repair = await observe_recovery(self._services, link)
+        refusal = self._services.inventory.refusal_of(link.ref)
         instance = await read_instance(link.client.store, link.client.layout)
         seen = ClusterSeen(
             bookies=bookies,
@@ -184,7 +186,7 @@ class PoolObserver:
             blocked=link.audits.last_report.blocked if link.audits.last_report else (),
             lost_bookie_delay_s=delay_s,
             last_audit=_found_by(link.audits.last_full_report),
-            recovery=recovery_status(repair, self._world.now_ms()),
+            recovery=recovery_status(repair, self._services.now_ms()),
             recovery_troubles=(*filter(None, [refusal]), *repair.troubles),
         )
         if any(pod.exit_code == EXIT_DISK_LOST for pod in world.pods.values()):
@@ -210,7 +212,7 @@ class PoolObserver:
         if world.drain is not None:
             may_leave.add(world.drain.bookie)
         is_urgent = bool(may_leave) or is_terminating(world.manifest) or bool(_ended(world))
-        age_ms, wait_ms = (0 if is_urgent else _OLD_MS), self._world.settings.zookeeper_timeout_ms
+        age_ms, wait_ms = (0 if is_urgent else _OLD_MS), self._services.settings.zookeeper_timeout_ms
         is_fresh = await link.ledgers.fresh(age_ms=age_ms, wait_ms=wait_ms)
         survey = await self._surveys.of(
             link.ledgers,

@@ -23,7 +23,7 @@ from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.lost_ledgers import verdicts
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.recovery_troubles import troubles_of
-from daybook_operator.reconcile.world import World
+from daybook_operator.reconcile.services import Services
 
 _AWAY: Final = {Reason.MISSING.value, Reason.UNLISTED.value}
 _OVER: Final = {"Complete", "Failed"}
@@ -51,47 +51,47 @@ class NeedlessJobs:
 class RecoveryReconciler:
     """Looks at "Recovery" keys."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, services: Services) -> None:
         """Nothing seen yet."""
-        self._world = world
+        self._services = services
         self._needless = NeedlessJobs()
         self._told: dict[str, object] = {}
         self._carriers: dict[ClusterRef, Key] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """One look; see `queue.Reconcile`."""
-        world = self._world
-        pool = await world.kube.find("BookiePool", key.namespace, key.name)
+        services = self._services
+        pool = await services.kube.find("BookiePool", key.namespace, key.name)
         if pool is None:
             return None
-        ref = cluster_of(pool, world.pool_defaults)
+        ref = cluster_of(pool, services.pool_defaults)
         if not is_terminating(pool):
-            world.inventory.add_pool(key.namespace, key.name, ref)
+            services.inventory.add_pool(key.namespace, key.name, ref)
         if not ref.zookeeper:
             return None  # the pool's own condition says so
         if await self._carrier(ref, pool) != key:
             return None
-        link = await world.clusters.link(ref)
-        spec = spec_of(pool, world.pool_defaults)
+        link = await services.clusters.link(ref)
+        spec = spec_of(pool, services.pool_defaults)
         await link.audits.campaign(spec.placement.settings)
         if is_paused(pool):
             return None
-        now_ms = world.now_ms()
-        seen = await observe_recovery(world, link, self._needless)
+        now_ms = services.now_ms()
+        seen = await observe_recovery(services, link, self._needless)
         decision = decide_recovery(
             pool,
             spec,
             seen,
             now_ms,
-            look_s=world.settings.recovery_look_ms / 1000,
-            needless_ms=world.settings.needless_job_ms,
-            operator_speaks_tls=world.settings.speaks_tls,
+            look_s=services.settings.recovery_look_ms / 1000,
+            needless_ms=services.settings.needless_job_ms,
+            operator_speaks_tls=services.settings.speaks_tls,
         )
         self._measure(seen)
-        for changed in world.inventory.note_jobs(ref, seen.jobs):
-            world.look_at(changed)
+        for changed in services.inventory.note_jobs(ref, seen.jobs):
+            services.enqueue(changed)
         try:
-            again_s = await world.performer.carry_out(decision)
+            again_s = await services.performer.carry_out(decision)
         except EffectError as error:
             self._note_refusal(ref, "" if isinstance(error.cause, UnavailableError) else str(error.cause))
             raise
@@ -101,16 +101,16 @@ class RecoveryReconciler:
 
     def _note_refusal(self, ref: ClusterRef, why: str) -> None:
         """The pools' condition RecoveryBlocked tells of it."""
-        if self._world.inventory.note_refusal(ref, why):
-            for pool in self._world.inventory.pools_of(ref):
-                self._world.look_at(pool)
+        if self._services.inventory.note_refusal(ref, why):
+            for pool in self._services.inventory.pools_of(ref):
+                self._services.enqueue(pool)
 
     async def _carrier(self, ref: ClusterRef, pool: Object) -> Key | None:
         """The key of the pool that carries the repair of the cluster of `pool`; one that is new to it is looked at."""
-        others = [each for each in self._world.inventory.pools_of(ref) if _name_of(pool) != each[1:]]
+        others = [each for each in self._services.inventory.pools_of(ref) if _name_of(pool) != each[1:]]
         found = await asyncio.gather(
             *(
-                if_allowed(self._world.kube.find("BookiePool", each.namespace, each.name), None)
+                if_allowed(self._services.kube.find("BookiePool", each.namespace, each.name), None)
                 for each in others
             )
         )
@@ -122,11 +122,11 @@ class RecoveryReconciler:
         key = Key(RECOVERY, *_name_of(carrier))
         if self._carriers.get(ref) != key:
             self._carriers[ref] = key
-            self._world.look_at(key)
+            self._services.enqueue(key)
         return key
 
     def _measure(self, seen: RecoverySeen) -> None:
-        self._world.metrics.repair_of(
+        self._services.metrics.repair_of(
             str(seen.cluster_ref),
             under_replicated=seen.under_replicated,
             unrecoverable=sum(verdict.is_lost for verdict in seen.verdicts),
@@ -144,8 +144,8 @@ class RecoveryReconciler:
         )
         if is_news or self._told.get(str(link.ref)) != facts:
             self._told[str(link.ref)] = facts
-            for pool in self._world.inventory.pools_of(link.ref):
-                self._world.look_at(pool)
+            for pool in self._services.inventory.pools_of(link.ref):
+                self._services.enqueue(pool)
 
 
 def _name_of(pool: Manifest) -> tuple[str, str]:
@@ -153,11 +153,11 @@ def _name_of(pool: Manifest) -> tuple[str, str]:
 
 
 async def observe_recovery(
-    world: World, link: ClusterLink, needless: NeedlessJobs | None = None
+    services: Services, link: ClusterLink, needless: NeedlessJobs | None = None
 ) -> RecoverySeen:
     """What is known of the repair of a cluster. Raises MetadataUnavailableError, KubeError."""
     found_tasks = await link.task_list.read()
-    unix, monotonic = world.now_ms(), monotonic_ms()
+    unix, monotonic = services.now_ms(), monotonic_ms()
     tasks = tuple(
         TaskSeen(
             task.value.ledger_id,
@@ -172,12 +172,12 @@ async def observe_recovery(
     with_task = {task.ledger_id for task in tasks}
     link.due_times.keep_only(with_task)
     jobs = []
-    found_jobs = await jobs_of(world, link)
+    found_jobs = await jobs_of(services, link)
     for found in found_jobs:
         job = _job_seen(found)
         if needless is not None and job.is_active:
             since_ms = needless.note(
-                job.uid, is_needless=not (job.ledgers & with_task), now_ms=world.now_ms()
+                job.uid, is_needless=not (job.ledgers & with_task), now_ms=services.now_ms()
             )
             job = _job_seen(found, needless_since_ms=since_ms)
         jobs.append(job)
@@ -198,17 +198,17 @@ async def observe_recovery(
         last_audit=_audit_seen(report),
         last_full_audit=_audit_seen(full),
         verdicts=await verdicts(link, found_tasks),
-        troubles=await troubles_of(world.kube, found_jobs, world.now_ms()) if found_jobs else (),
+        troubles=await troubles_of(services.kube, found_jobs, services.now_ms()) if found_jobs else (),
     )
 
 
-async def jobs_of(world: World, link: ClusterLink) -> list[Object]:
+async def jobs_of(services: Services, link: ClusterLink) -> list[Object]:
     """The recovery Jobs of a cluster, in all namespaces that have a pool of it."""
     labels = f"app.kubernetes.io/component={pods.RECOVERY},{CLUSTER_LABEL}={link.ref.cluster}"
-    namespaces = sorted({key.namespace for key in world.inventory.pools_of(link.ref)})
+    namespaces = sorted({key.namespace for key in services.inventory.pools_of(link.ref)})
     found: list[Object] = []
     for namespace in namespaces:
-        for job in await if_allowed(world.kube.listing("Job", namespace, labels=labels), []):
+        for job in await if_allowed(services.kube.listing("Job", namespace, labels=labels), []):
             annotations = job["metadata"].get("annotations") or {}
             if annotations.get(CLUSTER_ANNOTATION) == link.ref.text:
                 found.append(job)

@@ -24,7 +24,7 @@ from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
 from daybook_operator.reconcile.performer import EffectError, Performer
 from daybook_operator.reconcile.pool import PoolReconciler
 from daybook_operator.reconcile.recovery import RecoveryReconciler
-from daybook_operator.reconcile.world import World
+from daybook_operator.reconcile.services import Services
 from daybook_operator.settings import OperatorSettings
 from kubernetes import client as kubernetes
 
@@ -317,7 +317,7 @@ class Operator:
             "operator",
             namespaces=lambda: {key.namespace for key in inventory.pools()},
         )
-        self._world = World(
+        self._services = Services(
             self._kube,
             self._clusters,
             self.performer,
@@ -327,8 +327,8 @@ class Operator:
             lambda _: self._changed.set(),
         )
         self._reconcilers = {
-            BOOKIE_POOL: PoolReconciler(self._world).reconcile,
-            RECOVERY: RecoveryReconciler(self._world).reconcile,
+            BOOKIE_POOL: PoolReconciler(self._services).reconcile,
+            RECOVERY: RecoveryReconciler(self._services).reconcile,
         }
         return self
 

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from daybook_operator.handlers import Seen
+from daybook_operator.kinds import OWNED, WATCHED
 from daybook_operator.kube import watches as module
 from daybook_operator.kube.api import KINDS, Kind, Kube, load_configuration
-from daybook_operator.kube.watches import Listed, Watches
+from daybook_operator.kube.watches import ListingProgress, Watched, Watches, WatchEvent
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.settings import OperatorSettings
 from kubernetes import client as kubernetes
@@ -28,11 +28,11 @@ class News:
     """What the watches told."""
 
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[WatchEvent] = []
         self.ended = ""
         self._changed = asyncio.Event()
 
-    def note(self, seen: Seen) -> None:
+    def note(self, seen: WatchEvent) -> None:
         self.seen.append(seen)
         self._changed.set()
 
@@ -56,7 +56,7 @@ class News:
 async def watching(settings: OperatorSettings, metrics: OperatorMetrics) -> AsyncIterator[News]:
     news = News()
     kube = Kube(load_configuration(settings.kubeconfig), threads=2, timeout_s=10, metrics=metrics)
-    watches = Watches(kube, settings, metrics, news.note, news.end)
+    watches = Watches(kube, settings, metrics, Watched(WATCHED, OWNED), news.note, news.end)
     watches.start()
     try:
         yield news
@@ -70,20 +70,19 @@ def test_a_kind_that_was_not_served_at_first_is_watched_all_the_same(
 ) -> None:
     group = f"{namespace}.example.org"
     monkeypatch.setitem(KINDS, "Late", Kind(f"{group}/v1", "lates"))
-    monkeypatch.setattr(module, "WATCHED", ("Service", "Late"))
     monkeypatch.setattr(module, "_OTHERS_WITHIN_MS", 500)
     deaf = threading.Event()
 
-    class Noting(Listed):
+    class Noting(ListingProgress):
         def overdue(self, now_ms: int) -> list[str]:
             missing = super().overdue(now_ms)
             if missing == ["Late"]:
                 deaf.set()
             return missing
 
-    monkeypatch.setattr(module, "Listed", Noting)
+    monkeypatch.setattr(module, "ListingProgress", Noting)
     settings = OperatorSettings(kubeconfig=control_plane.kubeconfig, namespaces=namespace)
-    monkeypatch.setattr(module, "scopes_of", lambda _: [(namespace, ("Service", "Late"))])
+    monkeypatch.setattr(module, "scopes_of", lambda *_: [(namespace, ("Service", "Late"))])
 
     async def scene() -> None:
         async with watching(settings, OperatorMetrics()) as news:

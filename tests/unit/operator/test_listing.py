@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from daybook_operator.kinds import RESOURCES
 from daybook_operator.kube.api import ForbiddenError, KubeError, Object, UnavailableError
 from daybook_operator.reconcile.inventory import Inventory
 from daybook_operator.reconcile.listing import Listed, if_allowed, list_all, missing_kinds
@@ -41,15 +42,15 @@ def namespaces_of(objects: tuple[Any, ...]) -> list[str]:
 
 def test_a_namespace_that_refuses_is_left_out_alone() -> None:
     server = ApiServer(refuses={"a", "gone"}, gone={"gone"})
-    found = asyncio.run(list_all(server, ["a", "b", "c", "gone"]))
-    assert namespaces_of(found.pools) == namespaces_of(found.ledgers) == ["b", "c"]
+    found = asyncio.run(list_all(server, ["a", "b", "c", "gone"], RESOURCES))
+    assert [namespaces_of(found.objects[kind]) for kind in RESOURCES] == [["b", "c"]] * 2
     assert found.refused == {"a"}, "what is in it may be there still; what was in the other is not"
 
 
 def test_nobody_who_answers_is_an_error() -> None:
     for namespaces in (["a"], []):
         with pytest.raises(ForbiddenError):
-            asyncio.run(list_all(ApiServer(refuses={"a", ""}), namespaces))
+            asyncio.run(list_all(ApiServer(refuses={"a", ""}), namespaces, RESOURCES))
 
 
 def test_kinds_are_known_by_whoever_answers() -> None:
@@ -66,11 +67,15 @@ def test_what_was_known_of_a_namespace_that_refuses_stays_known() -> None:
     inventory = Inventory()
     for namespace in ("a", "b", "gone"):
         inventory.add_pool(namespace, "bk")
-        inventory.add_ledger(namespace, "orders", "bk")
+        inventory.note("Ledger", namespace, "orders", "bk", is_there=True)
     pool = {"kind": "BookiePool", "metadata": {"namespace": "c", "name": "bk"}}
-    pools, ledgers = inventory.vanished(Listed((pool,), (), frozenset({"a"})))
-    assert [each.namespace for each in pools] == ["b", "gone"]
-    assert [each.namespace for each in ledgers] == ["b", "gone"]
+    vanished = inventory.vanished(Listed({"BookiePool": (pool,), "Ledger": ()}, frozenset({"a"})))
+    assert [(each.kind, each.namespace) for each in vanished] == [
+        ("BookiePool", "b"),
+        ("BookiePool", "gone"),
+        ("Ledger", "b"),
+        ("Ledger", "gone"),
+    ]
 
 
 def test_an_api_server_that_is_away_is_no_namespace_that_is_gone() -> None:
@@ -78,7 +83,7 @@ def test_an_api_server_that_is_away_is_no_namespace_that_is_gone() -> None:
         async def find(self, kind: str, namespace: str, name: str) -> Object | None:
             raise UnavailableError("no answer")
 
-    found = asyncio.run(list_all(Away(refuses={"a"}), ["a", "b"]))
+    found = asyncio.run(list_all(Away(refuses={"a"}), ["a", "b"], RESOURCES))
     assert found.refused == {"a"}
 
 

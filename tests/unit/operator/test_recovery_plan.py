@@ -21,7 +21,7 @@ from daybook_operator.plan.recovery.plan import (
     recovery_status,
 )
 from daybook_operator.reconcile.recovery import RecoveryReconciler
-from daybook_operator.reconcile.world import World
+from daybook_operator.reconcile.services import Services
 
 from daybook.client.placement_settings import placement_policy
 from daybook.core.placement.policy import BookieInfo
@@ -162,7 +162,7 @@ def test_where_repair_is_off_the_jobs_that_run_are_cancelled(spec: dict[str, Any
 
 def test_the_gauge_counts_what_no_bookie_can_mend_as_the_status_does() -> None:
     metrics = OperatorMetrics()
-    reconciler = RecoveryReconciler(cast("World", SimpleNamespace(metrics=metrics)))
+    reconciler = RecoveryReconciler(cast("Services", SimpleNamespace(metrics=metrics)))
     reconciler._measure(replace(lacking(3), blocked=2))
     labels = {"cluster": str(REF)}
     assert metrics.registry.get_sample_value("daybook_operator_under_replicated_ledgers", labels) == 3

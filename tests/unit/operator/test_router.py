@@ -4,10 +4,11 @@ from typing import Any
 
 import kopf
 import pytest
-from daybook_operator.handlers import Router, Seen, seen_from
-from daybook_operator.kube.api import KINDS
+import yaml
+from daybook_operator.kinds import KINDS, OWNED, WATCHED, Router
+from daybook_operator.kube import api
 from daybook_operator.kube.queue import Key
-from daybook_operator.kube.watches import WATCHED, Listed, kopf_settings, scopes_of
+from daybook_operator.kube.watches import ListingProgress, WatchEvent, event_from, kopf_settings, scopes_of
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.recovery.jobs import JobSeen
@@ -15,6 +16,7 @@ from daybook_operator.reconcile.inventory import Inventory
 from daybook_operator.settings import OperatorSettings
 
 from daybook.runtime.clock import monotonic_ms
+from tests.paths import ROOT
 
 POOL, RECOVERY = Key("BookiePool", "data", "bk"), Key("Recovery", "data", "bk")
 LEDGER = Key("Ledger", "data", "orders")
@@ -26,9 +28,9 @@ def router() -> tuple[Router, Inventory]:
     return Router(inventory), inventory
 
 
-def event(kind: str, name: str, labels: dict[str, str] | None = None, **spec: Any) -> Seen:
+def event(kind: str, name: str, labels: dict[str, str] | None = None, **spec: Any) -> WatchEvent:
     meta = {"namespace": "data", "name": name, "labels": labels}
-    return seen_from(kind, "MODIFIED", {"metadata": meta, "spec": spec})
+    return event_from(kind, "MODIFIED", {"metadata": meta, "spec": spec})
 
 
 @pytest.mark.parametrize(
@@ -58,11 +60,11 @@ def test_a_status_of_a_pool_is_no_news_for_its_ledgers() -> None:
     route, _ = router()
     route.keys(event("Ledger", "orders", poolRef={"name": "bk"}))
 
-    def pool(generation: int, *, deleted: bool = False, **status: Any) -> Seen:
+    def pool(generation: int, *, deleted: bool = False, **status: Any) -> WatchEvent:
         meta: dict[str, Any] = {"namespace": "data", "name": "bk", "uid": "u", "generation": generation}
         if deleted:
             meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        return seen_from("BookiePool", "MODIFIED", {"metadata": meta, "spec": {}, "status": status})
+        return event_from("BookiePool", "MODIFIED", {"metadata": meta, "spec": {}, "status": status})
 
     assert route.keys(pool(1)) == [POOL, RECOVERY, LEDGER]
     assert route.keys(pool(1, phase="Draining")) == [POOL, RECOVERY]
@@ -73,7 +75,7 @@ def test_a_status_of_a_pool_is_no_news_for_its_ledgers() -> None:
     )
     assert route.keys(pool(2, metadata=known, phase="Running")) == [POOL, RECOVERY]
     assert route.keys(pool(2, deleted=True, metadata=known)) == [POOL, RECOVERY, LEDGER]
-    gone = seen_from("BookiePool", "DELETED", {"metadata": {"namespace": "data", "name": "bk"}})
+    gone = event_from("BookiePool", "DELETED", {"metadata": {"namespace": "data", "name": "bk"}})
     assert route.keys(gone) == [POOL, RECOVERY, LEDGER]
 
 
@@ -83,21 +85,21 @@ def test_a_node_is_news_when_its_labels_change_and_not_when_it_beats() -> None:
     assert route.keys(event("Node", "n1", {"zone": "a"})) == [POOL]
     assert route.keys(event("Node", "n1", {"zone": "a"})) == []
     assert route.keys(event("Node", "n1", {"zone": "b"})) == [POOL]
-    gone = seen_from("Node", "DELETED", {"metadata": {"name": "n1"}})
+    gone = event_from("Node", "DELETED", {"metadata": {"name": "n1"}})
     assert route.keys(gone) == [POOL]
 
 
 def test_a_pool_that_is_gone_is_no_part_of_its_cluster_any_more() -> None:
     route, inventory = router()
     inventory.add_pool("data", "bk", REF)
-    route.keys(seen_from("BookiePool", "DELETED", {"metadata": {"namespace": "data", "name": "bk"}}))
+    route.keys(event_from("BookiePool", "DELETED", {"metadata": {"namespace": "data", "name": "bk"}}))
     assert inventory.pools_of(REF) == []
     assert inventory.clusters() == set()
 
 
 def test_a_change_of_a_jobs_ledgers_is_news_for_their_resources() -> None:
     _, inventory = router()
-    inventory.add_ledger("data", "orders", "bk")
+    inventory.note("Ledger", "data", "orders", "bk", is_there=True)
     inventory.bind_ledger(LEDGER, REF, 7)
     job = JobSeen("bk-recovery-1", "data", "u", ("7:0:1", "8:0:1"))
     assert inventory.note_jobs(REF, [job]) == [LEDGER]
@@ -108,7 +110,7 @@ def test_a_change_of_a_jobs_ledgers_is_news_for_their_resources() -> None:
 
 
 def test_what_is_not_ours_is_left_out_by_the_api_server() -> None:
-    settings = kopf_settings(OperatorSettings(), Listed(WATCHED))
+    settings = kopf_settings(OperatorSettings(), ListingProgress(WATCHED, OWNED))
     found = {kind: settings.watching.label_selectors.collect(resource(kind)) for kind in WATCHED}
     own = {"BookiePool", "Ledger", "Node"}
     assert found == {kind: [] if kind in own else ["daybook.dev/pool"] for kind in WATCHED}
@@ -117,12 +119,12 @@ def test_what_is_not_ours_is_left_out_by_the_api_server() -> None:
 
 
 def resource(kind: str) -> kopf.Resource:
-    group, _, version = KINDS[kind].api_version.rpartition("/")
-    return kopf.Resource(group, version, KINDS[kind].plural)
+    group, _, version = api.KINDS[kind].api_version.rpartition("/")
+    return kopf.Resource(group, version, api.KINDS[kind].plural)
 
 
 def test_a_kind_that_kopf_does_not_list_soon_after_the_first_was_not_found() -> None:
-    listed = Listed(("Pod", "Ledger"))
+    listed = ListingProgress(("Pod", "Ledger"))
     now_ms = monotonic_ms()
     assert listed.overdue(now_ms) == []
     listed.is_selected_by_label(resource("Pod"))
@@ -130,14 +132,48 @@ def test_a_kind_that_kopf_does_not_list_soon_after_the_first_was_not_found() -> 
     assert listed.overdue(now_ms + 60_000) == ["Ledger"]
     listed.is_selected_by_label(resource("Ledger"))
     assert listed.overdue(now_ms + 60_000) == []
-    assert Listed(("Pod",)).overdue(now_ms + 3_600_000) == ["Pod"], (
+    assert ListingProgress(("Pod",)).overdue(now_ms + 3_600_000) == ["Pod"], (
         "and if it lists nothing, it found nothing"
     )
 
 
 def test_each_namespace_is_watched_by_itself_and_so_are_the_nodes() -> None:
-    assert scopes_of(()) == [("", WATCHED)]
-    nodes, data, other = scopes_of(("data", "other"))
+    assert scopes_of((), WATCHED) == [("", WATCHED)]
+    nodes, data, other = scopes_of(("data", "other"), WATCHED)
     assert nodes == ("", ("Node",))
     assert [data[0], other[0]] == ["data", "other"]
     assert {*data[1], "Node"} == set(WATCHED)
+
+
+def test_a_resync_has_each_object_reconciled_and_what_goes_under_its_name() -> None:
+    route, inventory = router()
+    assert route.keys_at_resync(event("BookiePool", "bk")) == [POOL, RECOVERY]
+    assert route.keys_at_resync(event("Ledger", "orders", poolRef={"name": "bk"})) == [LEDGER]
+    assert inventory.stored_in("Ledger", "data", "bk") == [LEDGER]
+
+
+def test_the_roles_in_the_chart_are_what_the_kinds_need() -> None:
+    template = (ROOT / "charts/daybook/templates/operator/_rules.tpl").read_text(encoding="utf-8")
+    allowed: dict[str, set[str]] = {}
+    rules = "\n".join(
+        line for line in template.splitlines() if "{{" not in line and "resourceNames" not in line
+    )
+    for rule in yaml.safe_load(rules):
+        for resource in rule["resources"]:
+            allowed.setdefault(f"{rule['apiGroups'][0]}/{resource}", set()).update(rule["verbs"])
+    needed: dict[str, set[str]] = {}
+    for kind in KINDS:
+        for resource, verbs in kind.rights.items():
+            needed.setdefault(resource, set()).update(verbs.split())
+    assert allowed == needed
+
+
+def test_every_kind_that_is_watched_may_be_listed_and_has_a_place_in_the_api() -> None:
+    for kind in KINDS:
+        for watched in kind.routes:
+            known = api.KINDS[watched]
+            group = known.api_version.rpartition("/")[0]
+            assert any(
+                {"list", "watch"} <= set(each.rights.get(f"{group}/{known.plural}", "").split())
+                for each in KINDS
+            ), watched

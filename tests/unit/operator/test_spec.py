@@ -78,6 +78,7 @@ def test_fields_choices_and_defaults_are_the_crds(model: type[SpecPart], schema:
         "name": "x",
         "secretName": "x",
         "store": {"size": "1Gi"},
+        "storage": {"store": {"size": "1Gi"}},
         "poolRef": {"name": "x"},
     }
     least = {name: sample[name] for name in required}

@@ -15,8 +15,8 @@ from daybook_operator.settings import OperatorSettings
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """`look_at` has a key looked at soon; `now_ms` is the wall clock, which plans get as an argument."""
+class Services:
+    """`enqueue` has a key reconciled soon; `now_ms` is the wall clock, which plans get as an argument."""
 
     kube: Kube
     clusters: Clusters
@@ -24,7 +24,7 @@ class World:
     settings: OperatorSettings
     metrics: OperatorMetrics
     inventory: Inventory
-    look_at: Callable[[Key], None]
+    enqueue: Callable[[Key], None]
     now_ms: Callable[[], int] = unix_ms
 
     @property

@@ -1,0 +1,166 @@
+"""The kinds that the operator reconciles, each one entry: a third kind is a third entry.
+
+An entry says which watched objects concern the kind and how an event about one becomes keys of the queue, what
+reconciles a key (observe, plan, perform), and which rights that takes; a test holds the rights against the chart's roles.
+The pure plan of a kind is in `plan`, under the kind's name.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key, Reconcile
+from daybook_operator.kube.watches import WatchEvent
+from daybook_operator.plan.names import POOL_LABEL
+from daybook_operator.reconcile.inventory import Inventory
+from daybook_operator.reconcile.ledger import LedgerReconciler
+from daybook_operator.reconcile.pool import PoolReconciler
+from daybook_operator.reconcile.recovery import RecoveryReconciler
+from daybook_operator.reconcile.services import Services
+
+Route = Callable[[str, Inventory, WatchEvent, bool], list[Key]]
+"""(the kind, the inventory, the event, whether it changes anything for others than the object) → keys to reconcile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReconciledKind:
+    """One kind of key.
+
+    `routes`: by the kind of the watched object. `rights`: verbs by `group/resource`. `is_resource`: the keys are objects
+    of a CRD of this name, which a resync lists; else they only go under the names of such objects.
+    """
+
+    name: str
+    reconciler: Callable[[Services], Reconcile]
+    routes: Mapping[str, Route]
+    rights: Mapping[str, str]
+    is_resource: bool = True
+
+
+# Routes.
+
+
+def _itself(kind: str, _: Inventory, event: WatchEvent, __: bool) -> list[Key]:
+    """The object, or the key that goes under its name."""
+    return [Key(kind, event.namespace, event.name)]
+
+
+def _pool_of_label(kind: str, _: Inventory, event: WatchEvent, __: bool) -> list[Key]:
+    """The pool that an object says it belongs to."""
+    pool = event.labels.get(POOL_LABEL)
+    return [Key(kind, event.namespace, pool)] if pool else []
+
+
+def _all_pools(_: str, inventory: Inventory, __: WatchEvent, is_news: bool) -> list[Key]:
+    """Nodes are updated all the time; only their labels, and that they are there, matter."""
+    return inventory.pools() if is_news else []
+
+
+def _of_pool(kind: str, inventory: Inventory, event: WatchEvent, is_news: bool) -> list[Key]:
+    """A pool writes its status at every step; what is stored in it, of which there may be thousands, waits for other news."""
+    return inventory.stored_in(kind, event.namespace, event.name) if is_news else []
+
+
+OWNED: Final = ("StatefulSet", "Pod", "PersistentVolumeClaim", "Job", "Service", "PodDisruptionBudget")
+"""Kinds whose objects have the label of the pool that they belong to; no others of these kinds are watched."""
+
+_READ: Final = "get list watch"
+_MAKE: Final = "get list watch create patch delete"
+_EVENTS: Final = {"/events": "get list create patch"}
+
+KINDS: Final = (
+    ReconciledKind(
+        BOOKIE_POOL,
+        lambda services: PoolReconciler(services).reconcile,
+        {BOOKIE_POOL: _itself, "Node": _all_pools, **dict.fromkeys(OWNED, _pool_of_label)},
+        {
+            "daybook.dev/bookiepools": f"{_READ} patch",
+            "daybook.dev/bookiepools/status": "patch",
+            "daybook.dev/bookiepools/finalizers": "update",  # to own objects with blockOwnerDeletion
+            "apps/statefulsets": _MAKE,
+            "/services": _MAKE,
+            "/serviceaccounts": _MAKE,
+            "/pods": f"{_READ} patch delete",
+            "/pods/eviction": "create",
+            "/persistentvolumeclaims": f"{_READ} patch delete",
+            "policy/poddisruptionbudgets": _MAKE,
+            "/nodes": _READ,
+            "/namespaces": "get",
+            "storage.k8s.io/storageclasses": "get",
+            **_EVENTS,
+        },
+    ),
+    ReconciledKind(
+        RECOVERY,
+        lambda services: RecoveryReconciler(services).reconcile,
+        {BOOKIE_POOL: _itself, "Job": _pool_of_label},
+        {
+            "daybook.dev/bookiepools": _READ,
+            "batch/jobs": _MAKE,
+            "/serviceaccounts": "create patch",
+            "/pods": "list",  # why a Job does not start
+            **_EVENTS,
+        },
+        is_resource=False,
+    ),
+    ReconciledKind(
+        LEDGER,
+        lambda services: LedgerReconciler(services).reconcile,
+        {LEDGER: _itself, BOOKIE_POOL: _of_pool},
+        {
+            "daybook.dev/ledgers": f"{_READ} patch",
+            "daybook.dev/ledgers/status": "patch",
+            "daybook.dev/bookiepools": _READ,
+            "/secrets": "get",  # passwords, where the chart allows it
+            "/namespaces": "get",
+            **_EVENTS,
+        },
+    ),
+)
+
+RESOURCES: Final = tuple(kind.name for kind in KINDS if kind.is_resource)
+"""The kinds that have a CRD."""
+WATCHED: Final = tuple(dict.fromkeys(each for kind in KINDS for each in kind.routes))
+"""The kinds of objects that are watched."""
+
+
+# What others depend on, of an object of these kinds: an event that leaves it as it was is news for the object alone.
+_FACTS: Final[Mapping[str, Callable[[WatchEvent], object]]] = {
+    BOOKIE_POOL: lambda event: event.version,
+    "Node": lambda event: event.labels,
+}
+
+
+@dataclass(slots=True)
+class Router:
+    """Events → keys, on the operator's own loop. `inventory` is kept up to date about what is there."""
+
+    inventory: Inventory
+    _facts: dict[Key, object] = field(default_factory=dict)
+
+    def keys(self, event: WatchEvent) -> list[Key]:
+        """What to reconcile because of this event."""
+        is_news = self._is_news(event)
+        self.inventory.note(event.kind, event.namespace, event.name, event.pool, is_there=not event.deleted)
+        routes = [(kind.name, kind.routes[event.kind]) for kind in KINDS if event.kind in kind.routes]
+        return [key for name, route in routes for key in route(name, self.inventory, event, is_news)]
+
+    def keys_at_resync(self, event: WatchEvent) -> list[Key]:
+        """The keys that the object itself stands for: what others depend on is listed as well."""
+        self.inventory.note(event.kind, event.namespace, event.name, event.pool, is_there=True)
+        return [
+            Key(kind.name, event.namespace, event.name)
+            for kind in KINDS
+            if kind.routes.get(event.kind) is _itself
+        ]
+
+    def _is_news(self, event: WatchEvent) -> bool:
+        facts_of = _FACTS.get(event.kind)
+        if facts_of is None:
+            return True
+        object_, facts = Key(event.kind, event.namespace, event.name), facts_of(event)
+        before = self._facts.pop(object_, None)
+        if event.deleted:
+            return True
+        self._facts[object_] = facts
+        return before != facts
