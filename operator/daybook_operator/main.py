@@ -81,7 +81,7 @@ class Standing:
         self.reached = False
         self._silent_after_ms = settings.silent_after_ms
 
-    def looked(self) -> None:
+    def lease_answered(self) -> None:
         """The API server answered a look at the Lease."""
         self.reached = True
 
@@ -158,7 +158,7 @@ async def _work(
             settings.lease_duration_ms,
             settings.lease_renew_ms,
         ),
-        on_look=standing.looked,
+        on_answer=standing.lease_answered,
     )
     try:
         await lease.acquire()

@@ -46,12 +46,12 @@ class LedgerIndex:
         tasks: RepairTasks,
         on_whole: Callable[[], None] = lambda: None,
     ) -> None:
-        """Nothing is read yet; `on_whole` is called once every ledger has been, and again after `trouble`."""
+        """Nothing is read yet; `on_whole` is called once every ledger has been, and again after `read_error`."""
         self._store = store
         self._layout = layout
         self._ledgers = ledgers
         self._tasks = tasks
-        self.trouble = ""
+        self.read_error = ""
         """Why the last pass did not end, if that is not for want of ZooKeeper."""
         self._known: dict[LedgerId, Ensembles] = {}
         self._groups: dict[Ensembles, set[LedgerId]] = {}
@@ -94,7 +94,7 @@ class LedgerIndex:
     async def fresh(self, *, age_ms: int, wait_ms: int) -> bool:
         """Whether a pass that began at most `age_ms` ago has ended; waits at most `wait_ms` for one, which goes on by itself.
 
-        Does not wait while there is `trouble`: a person has to act, and passes are tried all the while.
+        Does not wait while there is `read_error`: a person has to act, and passes are tried all the while.
         Where a pass takes longer than that, it counts for who asks again as well.
         """
         asked_ms = monotonic_ms()
@@ -105,7 +105,7 @@ class LedgerIndex:
         while not (self._last_ended > started or self._is_of(asked_ms - age_ms if age_ms else None)):
             self._asked.set()
             left_ms = asked_ms + wait_ms - monotonic_ms()
-            if self.trouble or left_ms <= 0:
+            if self.read_error or left_ms <= 0:
                 return False
             await is_set_within(self._ended, left_ms)
         return True
@@ -126,17 +126,17 @@ class LedgerIndex:
                 self._asked.set()
                 raise
             except DaybookError as error:  # one ledger's metadata, say; what is known stays
-                self.trouble = str(error)
-                _LOG.error("the ledgers cannot be read", why=self.trouble)
+                self.read_error = str(error)
+                _LOG.error("the ledgers cannot be read", why=self.read_error)
                 self._asked.set()
-                self._tell_who_waits()
+                self._notify_waiting()
                 await is_set_within(asyncio.Event(), _PAUSE_MS)
                 continue
             finally:
                 self._doubted |= doubted
-            self._tell_who_waits()
+            self._notify_waiting()
 
-    def _tell_who_waits(self) -> None:
+    def _notify_waiting(self) -> None:
         self._ended.set()
         self._ended = asyncio.Event()
 
@@ -157,8 +157,8 @@ class LedgerIndex:
         was_whole, self._began_ms, self._last_ended = self.is_whole, began_ms, number
         if was_whole:
             self._took_ms = monotonic_ms() - began_ms
-        if self.trouble or not was_whole:
-            self.trouble = ""
+        if self.read_error or not was_whole:
+            self.read_error = ""
             self._on_whole()
 
     async def _to_read(self, there: set[LedgerId], doubtful: set[LedgerId]) -> AsyncIterator[LedgerId]:

@@ -43,10 +43,10 @@ class LeaderLease:
         kube: Kube,
         settings: LeaseSettings,
         now_ms: Callable[[], int] = monotonic_ms,
-        on_look: Callable[[], None] = lambda: None,
+        on_answer: Callable[[], None] = lambda: None,
     ) -> None:
-        """Nothing happens yet. `on_look` is called after each look at the Lease that was answered."""
-        self._on_look = on_look
+        """Nothing happens yet. `on_answer` is called after each look at the Lease that was answered."""
+        self._on_answer = on_answer
         self._kube = kube
         self._settings = settings
         self._now_ms = now_ms
@@ -77,7 +77,7 @@ class LeaderLease:
             except TimeoutError:
                 _LOG.warning("the API server took too long to renew the Lease")
             except ConflictError as error:
-                now = await self._look_or_nothing()
+                now = await self._find_or_none()
                 if now is None or _holder(now) != self._settings.identity:
                     msg = f"the Lease belongs to {_holder(now) if now else 'nobody'}: {error}"
                     raise LeadershipLostError(msg) from error
@@ -111,7 +111,7 @@ class LeaderLease:
         settings = self._settings
         now = await self._kube.find("Lease", settings.namespace, settings.name)
         began_ms = self._now_ms()
-        self._on_look()
+        self._on_answer()
         if now is None:
             made = await self._kube.create(self._record(None))
             return self._leads(made, began_ms)
@@ -137,7 +137,7 @@ class LeaderLease:
         self._renewed_ms = began_ms
         return True
 
-    async def _look_or_nothing(self) -> Object | None:
+    async def _find_or_none(self) -> Object | None:
         try:
             return await self._kube.find("Lease", self._settings.namespace, self._settings.name)
         except KubeError:

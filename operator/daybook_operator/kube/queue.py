@@ -1,4 +1,4 @@
-"""The work queue: which object is to be looked at, when, and never by two at once.
+"""The work queue: which object is to be reconciled, when, and never by two at once.
 
 Level-triggered: an event says only "look at this one", so that any number of events about an object are one look, and
 what happened while it was being looked at is one more. Failures come again after a pause that doubles; everything comes
@@ -184,7 +184,7 @@ class WorkQueue:
         while True:
             key = await self._next()
             with bound_contextvars(key=str(key)):
-                await self._look_at(key)
+                await self._run_one(key)
             self._changed()
 
     async def _next(self) -> Key:
@@ -201,7 +201,7 @@ class WorkQueue:
             except TimeoutError:
                 continue
 
-    async def _look_at(self, key: Key) -> None:
+    async def _run_one(self, key: Key) -> None:
         started_ms = monotonic_ms()
         result = "error"
         try:

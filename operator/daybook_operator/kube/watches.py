@@ -31,7 +31,7 @@ _LOG: Final = get_logger(__name__)
 KOPFS_FINALIZER: Final = f"{GROUP}/kopf"
 """Never put on anything. It must not be the operator's own: kopf takes its finalizer off what no handler of its asks for."""
 _JOIN_S: Final = 15.0
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 _FIRST_WITHIN_MS: Final = 120_000
 _OTHERS_WITHIN_MS: Final = 5_000
 _PAUSE_S: Final = 1.0
@@ -122,7 +122,7 @@ class Watches:
         while not self._stop.is_set():
             began_ms, why = monotonic_ms(), "they ended by themselves"
             try:
-                self._look_into(namespace)
+                self._check_access(namespace)
                 if self._watch(namespace, kinds):
                     _LOG.info("the watches begin anew", namespace=namespace)
                     continue
@@ -144,7 +144,7 @@ class Watches:
             self._stop.wait(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
-    def _look_into(self, namespace: str) -> None:
+    def _check_access(self, namespace: str) -> None:
         """Raise KubeError where nothing may be listed: kopf tries that eight times for each kind, and logs each."""
         if namespace:
             looking = self._kube.is_served(BOOKIE_POOL, namespace)
@@ -178,7 +178,7 @@ class Watches:
 
         An API server that starts does not serve all of them at once.
         """
-        while not self._stop.wait(_LOOK_S) and not ended.is_set():
+        while not self._stop.wait(_POLL_S) and not ended.is_set():
             if missing := listed.overdue(monotonic_ms()):
                 _LOG.warning("the API server does not serve all kinds yet", missing=missing)
                 is_deaf.set()

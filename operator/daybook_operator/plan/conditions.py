@@ -1,7 +1,7 @@
-"""Conditions of a status: what is so, since when, why, and what a person should do about it.
+"""Conditions of a status: what is true, since when, why, and what a person can do about it.
 
-`lastTransitionTime` changes with the status alone, so that "since when" can be believed, and one that says that
-something is wrong cannot be made without the next step.
+`lastTransitionTime` changes only with the condition's status. A condition that says that something is wrong cannot be
+made without the next step.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,24 +32,24 @@ class Condition:
 
 
 def fine(type_: str, reason: str, message: str = "", *, status: bool = True) -> Condition:
-    """Nothing to do; `status` False is for conditions whose good state is False, like Paused."""
+    """Nothing is wrong; `status` False is for conditions whose good state is False, like Paused."""
     return Condition(type_, status, reason, _cut(message), is_wrong=False)
 
 
 def wrong(type_: str, reason: str, message: str, *, next_step: str, status: bool = False) -> Condition:
-    """Something is wrong, or not done yet; `next_step` says what a person can do, or that nothing is needed."""
+    """Something is wrong, or not done yet; `next_step` says what a person can do, or that no action is needed."""
     return Condition(type_, status, reason, _cut(_sentences(message, next_step)), is_wrong=True)
 
 
 def unknown(type_: str, reason: str, message: str, *, next_step: str) -> Condition:
-    """Nobody can tell now."""
+    """It is not known now."""
     return Condition(type_, None, reason, _cut(_sentences(message, next_step)), is_wrong=True)
 
 
 def merge(
     current: Sequence[Mapping[str, Any]], wanted: Iterable[Condition], *, generation: int, now_ms: int
 ) -> list[dict[str, Any]]:
-    """`wanted` as the status has them, by type; each keeps the time of its last change of status from `current`."""
+    """`wanted` as the status has them, by type. A condition whose status is the same as in `current` keeps its time."""
     before = {condition["type"]: condition for condition in current}
     merged = []
     for condition in sorted(wanted, key=lambda each: each.type):
@@ -65,14 +65,14 @@ def merge(
                 "lastTransitionTime": old["lastTransitionTime"] if same else iso(now_ms),
             }
         )
-    assert len({each["type"] for each in merged}) == len(merged), "each condition is said once"
+    assert len({each["type"] for each in merged}) == len(merged), "each condition is given once"
     return merged
 
 
 def reports(
     ref: Ref, current: Sequence[Mapping[str, Any]], wanted: Iterable[Condition]
 ) -> tuple[Report, ...]:
-    """An event for each condition whose status or reason changes; the first appearance of a good one is no news."""
+    """An event for each condition whose status or reason changes; none for a new one that is not wrong."""
     before = {condition["type"]: (condition["status"], condition["reason"]) for condition in current}
     news = []
     for condition in sorted(wanted, key=lambda each: each.type):
@@ -86,7 +86,7 @@ def reports(
 
 
 def find(conditions: Sequence[Mapping[str, Any]], type_: str) -> Mapping[str, Any] | None:
-    """The condition of a status, if it is there."""
+    """The condition of this type, if the status has it."""
     return next((each for each in conditions if each["type"] == type_), None)
 
 

@@ -1,7 +1,7 @@
-"""What a plan says: effects in order, and when to look again.
+"""What a plan returns: effects in order, and when to reconcile again.
 
-Effects are carried out one after the other and end at the first that fails. The status is the last of them, so that it
-never tells of something that was not done.
+Effects are carried out one after the other, up to the first that fails. The status is the last of them, so that it never
+reports something that was not done.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ PAUSED: Final = "Paused"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`requeue_after_s`: look again then, unless something happens before; None: at the next event or resync."""
+    """`requeue_after_s`: reconcile again then, unless an event comes before; None: at the next event or resync."""
 
     effects: tuple[Effect, ...] = ()
     requeue_after_s: float | None = None
@@ -38,7 +38,7 @@ def sooner(*times_s: float | None) -> float | None:
 
 
 def is_paused(manifest: Manifest) -> bool:
-    """Whether a person asked the operator to keep its hands off the object."""
+    """Whether a person asked the operator to leave the object alone."""
     annotations = manifest["metadata"].get("annotations") or {}
     return bool(annotations.get(PAUSE) == "true")
 
@@ -49,10 +49,10 @@ def is_terminating(manifest: Manifest) -> bool:
 
 
 def paused(ref: Ref, manifest: Manifest, now_ms: int) -> Decision:
-    """All that happens to a paused object: the condition says so, everything else of its status stays."""
+    """The plan for a paused object: the condition Paused, and the rest of its status as it is."""
     status = dict(manifest.get("status") or {})
     kept = [each for each in status.get("conditions", ()) if each["type"] != PAUSED]
-    said = fine(PAUSED, "PauseAnnotation", f"Remove the annotation {PAUSE} to have the operator go on.")
+    said = fine(PAUSED, "PauseAnnotation", f"Remove the annotation {PAUSE} to resume.")
     before = status.get("conditions", ())
     generation = manifest["metadata"].get("generation", 0)
     status["conditions"] = sorted(
@@ -62,7 +62,7 @@ def paused(ref: Ref, manifest: Manifest, now_ms: int) -> Decision:
 
 
 def not_paused() -> Condition:
-    """What an object that is reconciled says about pausing."""
+    """The condition Paused of an object that is reconciled."""
     return fine(PAUSED, "Reconciling", status=False)
 
 
@@ -79,8 +79,8 @@ def finish(
 ) -> Decision:
     """The usual end of a plan: its effects, then events about conditions that change, then the status if it does.
 
-    `status` is without conditions and observedGeneration, which are added here. With `keep_others` conditions that are
-    not said anew stay as they are, for when they cannot be known now.
+    `status` is without conditions and observedGeneration, which are added here. With `keep_others`, conditions that are
+    not given stay as they are: they may not be known now.
     """
     wanted = [*conditions, not_paused()]
     current = (manifest.get("status") or {}).get("conditions", ())
@@ -92,8 +92,8 @@ def finish(
             [*merged, *(each for each in current if each["type"] not in said)], key=lambda each: each["type"]
         )
     full = {**status, "observedGeneration": generation, "conditions": merged}
-    told = reports(ref, current, wanted)
-    return Decision((*effects, *told, *set_status(ref, manifest, full)), requeue_after_s)
+    events = reports(ref, current, wanted)
+    return Decision((*effects, *events, *set_status(ref, manifest, full)), requeue_after_s)
 
 
 def set_status(ref: Ref, manifest: Manifest, status: Mapping[str, Any]) -> tuple[Effect, ...]:
@@ -103,7 +103,7 @@ def set_status(ref: Ref, manifest: Manifest, status: Mapping[str, Any]) -> tuple
 
 
 def _without_none(value: Any) -> Any:
-    """The API server drops nulls; what is compared with its answer must not have any."""
+    """The API server drops nulls, so what is compared with its answer must not have any."""
     if isinstance(value, Mapping):
         return {key: _without_none(each) for key, each in value.items() if each is not None}
     if isinstance(value, list | tuple):

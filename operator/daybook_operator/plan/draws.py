@@ -1,6 +1,6 @@
-"""Random numbers that are a function of a text: a plan that is made again for the same object draws the same.
+"""Pseudo-random numbers that are a function of a text: a plan that is made again for the same object draws the same.
 
-Placement needs draws to spread ledgers over bookies; a plan may not have chance in it.
+Placement needs random numbers to spread ledgers over bookies, and a plan must be deterministic.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ class Draws:
     """A `RandomSource` seeded by `text`."""
 
     def __init__(self, text: str) -> None:
-        """The sequence begins anew."""
+        """At the beginning of the sequence."""
         self._text = text
         self._count = 0
 

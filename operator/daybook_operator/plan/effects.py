@@ -1,8 +1,7 @@
 """Everything that the operator may do to the world outside, one frozen dataclass for each kind of write.
 
-This is the recorded list: a crash test kills the operator before each effect of a plan, so nothing may write except by
-an effect that `reconcile.performer` carries out. Every effect is safe to repeat, since a plan that was cut short is made
-anew from what is true then.
+Nothing may write except by an effect that `reconcile.performer` carries out: a crash test kills the operator before each
+effect of a plan. Every effect is safe to repeat, since a plan that was interrupted is made anew from what is true then.
 """
 
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Which Kubernetes object. `uid` guards against acting on another one that got the same name; empty: any."""
+    """A Kubernetes object. `uid` guards against acting on another object of the same name; empty: any."""
 
     api_version: str
     kind: str
@@ -48,7 +47,7 @@ def ref_of(manifest: Manifest) -> Ref:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRef:
-    """Which cluster: where its ZooKeeper answers ("host:port,…") and its name there."""
+    """A cluster: its ZooKeeper's address ("host:port,…"), and its name there."""
 
     zookeeper: str
     cluster: str
@@ -73,7 +72,7 @@ class ClusterRef:
 
 
 class Propagation(StrEnum):
-    """What becomes of the objects that a removed one owns."""
+    """What happens to the objects that a removed one owns."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -81,7 +80,7 @@ class Propagation(StrEnum):
 
 
 class EventType(StrEnum):
-    """Kubernetes knows two."""
+    """The two types of events."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -89,14 +88,14 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Make the object so, by server-side apply with force: fields that others own beside ours stay theirs."""
+    """Apply the object, server-side and with force: fields that others own and that are not given stay theirs."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Delete the object; `ref.uid`, when given, must still be its UID. One that is gone is done."""
+    """Delete the object; `ref.uid`, if given, must still be its UID. An object that is gone is no error."""
 
     ref: Ref
     propagation: Propagation = Propagation.BACKGROUND
@@ -104,12 +103,12 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Have a bookie's pod go, by an eviction, which every PodDisruptionBudget is asked about; `ref.uid` must be its UID.
+    """Evict a bookie's pod, as far as PodDisruptionBudgets allow it; `ref.uid` must be its UID.
 
-    Only if the cluster stands as it did when this was decided (see `pool_others.why_not_now`), which is read again just
-    before: `boots` has the process of every bookie that was registered then. `is_strict`: each must be that very
-    process, and no ledger lack a replica; else only those count that are not in `away`, as long as they are there.
-    `is_idle`: nobody uses this bookie, and that alone must be so still.
+    The performer reads the cluster again just before, and refuses unless it is as it was when this was decided (see
+    `pool.other_pools.why_not_now`): `boots` has the process of every bookie that was registered then. `is_strict`: each
+    must be that very process, and no ledger may lack a replica; else the bookies in `away` do not count, and the others
+    must only be registered. `is_idle`: no client uses this bookie, and only that must still be true.
     """
 
     ref: Ref
@@ -123,7 +122,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class SetStatus:
-    """Make the object's status so, by server-side apply on the status subresource."""
+    """Set the object's status, by server-side apply on the status subresource."""
 
     ref: Ref
     status: Manifest
@@ -131,7 +130,7 @@ class SetStatus:
 
 @dataclass(frozen=True, slots=True)
 class PatchMeta:
-    """Change metadata of an object that others own.
+    """Change the metadata of an object that others own.
 
     `add_finalizer` and `remove_finalizer` are names; a label or annotation of None is removed.
     """
@@ -145,7 +144,7 @@ class PatchMeta:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell a person, as an event beside the object. The same words again only count it up."""
+    """Report to people, as an event about the object. The same event again only increases its count."""
 
     ref: Ref
     type: EventType
@@ -158,7 +157,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class SetLocations:
-    """Say where bookies stand; None takes one out of the topology."""
+    """Set the locations of bookies; None removes one from the topology."""
 
     cluster: ClusterRef
     changes: Mapping[BookieId, Location | None]
@@ -175,7 +174,7 @@ class AuthoriseReplacement:
 
 @dataclass(frozen=True, slots=True)
 class SetReadOnly:
-    """Have a bookie refuse new ledgers, or take them again."""
+    """Make a bookie read-only, or writable again."""
 
     cluster: ClusterRef
     bookie: BookieId
@@ -184,7 +183,7 @@ class SetReadOnly:
 
 @dataclass(frozen=True, slots=True)
 class MarkLeaving:
-    """Have workers copy away what a bookie holds: a task for each of these ledgers that names it."""
+    """Have workers move what a bookie holds to others: a task for each of these ledgers, which name it."""
 
     cluster: ClusterRef
     bookie: BookieId
@@ -193,7 +192,7 @@ class MarkLeaving:
 
 @dataclass(frozen=True, slots=True)
 class UnmarkLeaving:
-    """Let a bookie stay: no task says any more that it leaves. What was copied elsewhere stays there."""
+    """Let a bookie stay: no task says any more that it leaves. What was copied to others stays there."""
 
     cluster: ClusterRef
     bookie: BookieId
@@ -209,7 +208,7 @@ class DeleteCookie:
 
 @dataclass(frozen=True, slots=True)
 class SetLostBookieDelay:
-    """How long a bookie of this cluster must be away before it counts as lost (rule 33)."""
+    """Set how long a bookie of this cluster must be away before it counts as lost (rule 33)."""
 
     cluster: ClusterRef
     delay_s: float
@@ -230,7 +229,7 @@ class CreateLedger:
 
 @dataclass(frozen=True, slots=True)
 class AdoptLedger:
-    """Let a ledger that exists stand for a request; refused if it changed since it was read as `ledger`."""
+    """Bind an existing ledger to a request; refused if the ledger changed since it was read as `ledger`."""
 
     cluster: ClusterRef
     request_uid: str
@@ -247,7 +246,7 @@ class SealLedger:
 
 @dataclass(frozen=True, slots=True)
 class DeleteLedger:
-    """Delete a ledger; bookies reclaim its entries later. One that is gone is done."""
+    """Delete a ledger; bookies reclaim its entries later. A ledger that is gone is no error."""
 
     cluster: ClusterRef
     ledger_id: LedgerId
@@ -255,7 +254,7 @@ class DeleteLedger:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequest:
-    """Remove the record that ties a ledger to a Kubernetes object which is going."""
+    """Remove the record that binds a ledger to a Kubernetes object that is being deleted."""
 
     cluster: ClusterRef
     request_uid: str

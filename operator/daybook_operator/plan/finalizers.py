@@ -1,8 +1,8 @@
-"""When a finalizer must let go: it may not hold a namespace that terminates for longer than a bound.
+"""When a finalizer must be removed: it may not hold a namespace that terminates for longer than a bound.
 
-A finalizer has the deletion of a resource carried through in ZooKeeper. Where that cannot be done, because ZooKeeper or
-the bookies go down with the same namespace, a namespace that never ends is worse than what is left behind, which an
-event names.
+A finalizer delays the deletion of a resource until it is done in ZooKeeper as well. Where that is impossible, because
+ZooKeeper or the bookies stop with the same namespace, a namespace that never terminates is worse than what is left
+behind; an event names what is.
 """
 
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ def held_for_ms(manifest: Manifest, now_ms: int) -> int:
     return 0 if deleted_at is None else max(0, now_ms - from_iso(deleted_at))
 
 
-def must_let_go(
+def must_release(
     manifest: Manifest, *, namespace_is_terminating: bool, rules: FinalizerRules, now_ms: int
 ) -> bool:
-    """Whether the finalizer is to go now, whatever is left behind."""
+    """Whether the finalizer must be removed now, whatever is left behind."""
     if not namespace_is_terminating:
         return False
     return not rules.used or held_for_ms(manifest, now_ms) >= rules.bound_ms
 
 
-def lets_go_after_s(manifest: Manifest, rules: FinalizerRules, now_ms: int) -> float:
-    """In how many seconds `must_let_go` may turn true."""
+def must_release_after_s(manifest: Manifest, rules: FinalizerRules, now_ms: int) -> float:
+    """After how many seconds `must_release` may become true."""
     return max(0.5, (rules.bound_ms - held_for_ms(manifest, now_ms)) / 1000)

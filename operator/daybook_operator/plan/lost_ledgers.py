@@ -1,9 +1,9 @@
-"""Whether an entry that the last repair found nowhere is lost, or whether somebody who may have it is only away.
+"""Whether an entry that the last repair found on no bookie is lost, or may be on a bookie that is only away.
 
 Bookies that start, and so are away together for a moment, look like the loss of everything that they share. So nothing
-counts as lost, and nobody is told to delete a ledger, unless all of this holds: every bookie that the ledger names serves
-and tells what it has, or is known to have lost its disk (it was replaced and is in limbo, or its cookie was removed);
-there is such a disk; and the repair that found nothing began after the last of them came back.
+counts as lost, and no message advises to delete a ledger, unless all of this holds: every bookie that the ledger names
+serves and reports what it has, or is known to have lost its disk (it was replaced and is in limbo, or its cookie was
+removed); there is such a disk; and the repair that found nothing began after the last of them came back.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from daybook.core.ids import BookieId, LedgerId
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
-    """A ledger with an entry that the last repair found nowhere; `named` are the bookies of all its ensembles.
+    """A ledger with an entry that the last repair found on no bookie; `named` are the bookies of all its ensembles.
 
     `in_limbo` are those of them that were replaced and still owe the ledger. `is_settled`: the repair began after the
     last bookie of the cluster came back.
@@ -28,7 +28,7 @@ class Nowhere:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is known: `awaited` may have the entry and do not tell now; the disks of `gone` are gone."""
+    """What is known: `awaited` may have the entry and cannot be asked now; the disks of `gone` are lost."""
 
     ledger_id: LedgerId
     awaited: tuple[BookieId, ...] = ()
@@ -37,7 +37,7 @@ class Verdict:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nobody can have the entry any more."""
+        """Whether no bookie can have the entry any more."""
         return self.is_settled and bool(self.gone) and not self.awaited
 
 
@@ -48,7 +48,7 @@ def verdict_on(
     cookies: Collection[BookieId],
     silent: Collection[BookieId],
 ) -> Verdict:
-    """`silent` are bookies that are registered and did not tell the last audit what they have."""
+    """`silent` are registered bookies that did not report to the last audit what they have."""
     away = found.named - frozenset(registered)
     forgotten = away - frozenset(cookies)
     awaited = (away - forgotten) | (found.named & frozenset(silent))

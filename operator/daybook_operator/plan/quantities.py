@@ -1,6 +1,6 @@
-"""Amounts as Kubernetes writes them: `10Gi`, `1500M`, `1e9` bytes, `500m` of a processor.
+"""Quantities of Kubernetes: `10Gi`, `1500M`, `1e9` bytes, `500m` of a processor.
 
-The API server stores its own way to write an amount (`1000m` becomes `1`), so they are compared by what they mean.
+The API server may store another form of a quantity (`1000m` becomes `1`), so quantities are compared by value.
 """
 
 import math
@@ -33,7 +33,7 @@ def amount_of(quantity: str) -> Decimal:
 
 
 def are_same_amounts(one: object, other: object) -> bool:
-    """Whether two amounts are equal however they are written; what is no amount equals itself alone."""
+    """Whether two quantities have one value; what is no quantity equals only itself."""
     try:
         return amount_of(str(one)) == amount_of(str(other))
     except ValueError:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from daybook.core.ids import LedgerId
 from daybook_operator.kube.queue import BOOKIE_POOL, RECOVERY, Key
 from daybook_operator.plan.effects import ClusterRef
-from daybook_operator.plan.recovery.jobs import JobSeen
+from daybook_operator.plan.recovery.jobs import ObservedJob
 from daybook_operator.reconcile.listing import Listed
 
 
@@ -101,7 +101,7 @@ class Inventory:
 
     # Recovery Jobs.
 
-    def note_jobs(self, cluster: ClusterRef, jobs: Iterable[JobSeen]) -> list[Key]:
+    def note_jobs(self, cluster: ClusterRef, jobs: Iterable[ObservedJob]) -> list[Key]:
         """These are the Jobs of the cluster now; the Ledger resources for which that is news."""
         before = self._jobs.get(cluster, {})
         after = {ledger: job.name for job in jobs if job.is_active for ledger in job.ledgers}

@@ -15,11 +15,11 @@ from daybook_operator.kube.queue import LEDGER, Key
 from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.finalizers import FinalizerRules
+from daybook_operator.plan.ledger.observed import Failure, LedgerInCluster, ObservedLedger
 from daybook_operator.plan.ledger.plan import decide
 from daybook_operator.plan.ledger.spec import LedgerSpec
-from daybook_operator.plan.ledger.world import Failure, LedgerInCluster, LedgerWorld
 from daybook_operator.plan.names import CLUSTER_ANNOTATION
-from daybook_operator.plan.pool.move import is_where_it_was
+from daybook_operator.plan.pool.cluster_settings import is_where_it_was
 from daybook_operator.plan.pool.spec import cluster_of, spec_of
 from daybook_operator.plan.spec_part import parse_spec
 from daybook_operator.reconcile.lost_ledgers import verdicts
@@ -49,7 +49,7 @@ class LedgerReconciler:
             await self._tell(seen, error)
             raise
 
-    async def _tell(self, seen: LedgerWorld, error: EffectError) -> None:
+    async def _tell(self, seen: ObservedLedger, error: EffectError) -> None:
         """Say in the status what could not be done."""
         failure = Failure(type(error.effect).__name__, str(error.cause))
         told = decide(replace(seen, failure=failure), self._services.now_ms())
@@ -62,7 +62,7 @@ class LedgerReconciler:
 
     # Observing.
 
-    async def _observe(self, key: Key, manifest: Object) -> LedgerWorld:
+    async def _observe(self, key: Key, manifest: Object) -> ObservedLedger:
         services = self._services
         spec = parse_spec(LedgerSpec, manifest)
         pool_name = spec.pool_ref.name
@@ -70,28 +70,28 @@ class LedgerReconciler:
         pool = await services.kube.find("BookiePool", key.namespace, pool_name)
         ref = self._cluster_ref(manifest, pool)
         password: bytes | None = b""
-        password_trouble = ""
+        password_error = ""
         placement = (
             spec_of(pool, services.pool_defaults).placement.settings if pool else PlacementSettings("zone")
         )
-        seen, trouble = None, ""
+        seen, cluster_error = None, ""
         if ref is not None:
             try:
                 link = await services.clusters.link(ref)
-                seen = await self._look_into_cluster(key, manifest, spec, link)
+                seen = await self._observe_cluster(key, manifest, spec, link)
                 if seen.ledger_id is None:
-                    password, password_trouble = await self._password(key.namespace, spec)
+                    password, password_error = await self._password(key.namespace, spec)
             except MetadataUnavailableError as error:
-                trouble = str(error)
-        return LedgerWorld(
+                cluster_error = str(error)
+        return ObservedLedger(
             manifest,
             pool,
             ref,
             seen,
             placement,
-            cluster_trouble=trouble,
+            cluster_error=cluster_error,
             password=password,
-            password_trouble=password_trouble,
+            password_error=password_error,
             namespace_is_terminating=await self._namespace_terminates(manifest),
             finalizers=FinalizerRules(services.settings.finalizers, services.settings.finalizer_bound_ms),
         )
@@ -124,7 +124,7 @@ class LedgerReconciler:
         namespace = await self._services.kube.find("Namespace", "", manifest["metadata"]["namespace"])
         return namespace is None or is_terminating(namespace)
 
-    async def _look_into_cluster(
+    async def _observe_cluster(
         self, key: Key, manifest: Object, spec: LedgerSpec, link: ClusterLink
     ) -> LedgerInCluster:
         uid = manifest["metadata"]["uid"]

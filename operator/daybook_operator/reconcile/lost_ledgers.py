@@ -22,7 +22,7 @@ async def verdicts(link: ClusterLink, tasks: Iterable[Versioned[RepairTask]]) ->
         return ()
     registered = await link.client.directory.bookies()
     is_audited = link.is_audited_since(registered)
-    found = await asyncio.gather(*(_look_at(link, task, is_audited) for task in hopeless[:JUDGED_MAX]))
+    found = await asyncio.gather(*(_observe(link, task, is_audited) for task in hopeless[:JUDGED_MAX]))
     cookies = frozenset(await link.client.directory.cookies())
     silent = frozenset(link.audits.last_report.silent_bookies) if link.audits.last_report else frozenset()
     judged = [
@@ -33,7 +33,7 @@ async def verdicts(link: ClusterLink, tasks: Iterable[Versioned[RepairTask]]) ->
     return (*judged, *(Verdict(task.ledger_id, is_settled=False) for task in hopeless[JUDGED_MAX:]))
 
 
-async def _look_at(link: ClusterLink, task: RepairTask, is_audited: bool) -> Nowhere | None:
+async def _observe(link: ClusterLink, task: RepairTask, is_audited: bool) -> Nowhere | None:
     try:
         metadata = (await link.client.ledgers.read(task.ledger_id)).value
     except NoSuchLedgerError:

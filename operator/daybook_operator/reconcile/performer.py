@@ -58,7 +58,7 @@ from daybook_operator.plan.effects import (
     UnmarkLeaving,
 )
 from daybook_operator.plan.names import FIELD_MANAGER
-from daybook_operator.plan.pool.others import ClusterNow, why_not_now
+from daybook_operator.plan.pool.other_pools import ClusterNow, why_not_now
 from daybook_operator.reconcile.cluster_pods import pods_of
 
 _LOG: Final = get_logger(__name__)

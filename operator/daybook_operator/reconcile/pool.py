@@ -21,10 +21,10 @@ from daybook_operator.kube.queue import Key
 from daybook_operator.plan.decision import sooner
 from daybook_operator.plan.effects import Apply, Effect, PatchMeta
 from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide, something_waits_for_audit
-from daybook_operator.plan.pool.failures import Part, part_of
-from daybook_operator.plan.pool.world import PoolWorld
+from daybook_operator.plan.pool.observed import ObservedPool
+from daybook_operator.plan.pool.parts import Part, part_of
 from daybook_operator.reconcile.performer import EffectError
-from daybook_operator.reconcile.pool_observe import PoolObserver
+from daybook_operator.reconcile.pool_observer import PoolObserver
 from daybook_operator.reconcile.services import Services
 
 _LOG: Final = get_logger(__name__)
@@ -54,7 +54,7 @@ class PoolReconciler:
         self._want_audit(seen)
         return await self._carry_out(key, seen)
 
-    async def _carry_out(self, key: Key, seen: PoolWorld) -> float | None:
+    async def _carry_out(self, key: Key, seen: ObservedPool) -> float | None:
         """Have the plan carried out, all but what cannot be done. Raises what was refused, for a pause that grows."""
         done: list[Effect] = []
         refusal: EffectError | None = None
@@ -80,7 +80,7 @@ class PoolReconciler:
             is_slow = Part.DRAIN in seen.failed
             return sooner(decision.requeue_after_s, _AGAIN_S) if is_slow else decision.requeue_after_s
 
-    def _want_audit(self, seen: PoolWorld) -> None:
+    def _want_audit(self, seen: ObservedPool) -> None:
         link = self._services.clusters.find(seen.cluster_ref)
         since_ms = audit_wanted_since_ms(seen, self._services.now_ms())
         if link is not None and since_ms is not None:
@@ -89,7 +89,7 @@ class PoolReconciler:
             )
 
 
-def without_what_failed(seen: PoolWorld, error: EffectError) -> PoolWorld | None:
+def without_what_failed(seen: ObservedPool, error: EffectError) -> ObservedPool | None:
     """`seen` with the knowledge that the effect cannot be carried out; None: look again, and plan anew."""
     effect, cause = error.effect, error.cause
     if isinstance(cause, UnavailableError):

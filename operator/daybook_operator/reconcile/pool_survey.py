@@ -15,12 +15,12 @@ from daybook.core.placement.policies import PlacementSettings, make_policy
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
 from daybook_operator.clusters.ledger_index import Ensembles, LedgerIndex, bookies_in
-from daybook_operator.plan.pool.world import Survey
+from daybook_operator.plan.pool.observed import Survey
 
 _SAMPLES_MAX: Final = 3
 _AT_ONCE: Final = 200
 """Kinds of ensembles that are judged before others get their turn."""
-_LOOKED_AT_AT_ONCE: Final = 2_000
+_GROUPS_AT_ONCE: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class Surveys:
         """What concerns the asker's pool. A bookie that is away still stands where it stood."""
         judge = self._judge(index, asker.placement, _places(registered, locations))
         if not is_whole:
-            return Survey(ledgers=len(index), is_whole=False, trouble=index.trouble)
+            return Survey(ledgers=len(index), is_whole=False, read_error=index.read_error)
         groups = [(ensembles, len(ids)) for ensembles, ids in index.groups.items()]
         ack_quorum_of: dict[BookieId, int] = {}
         misplaced: list[tuple[Ensembles, str]] = []
         count = 0
         for number, (ensembles, ledgers) in enumerate(groups):
-            if number % _LOOKED_AT_AT_ONCE == 0:
+            if number % _GROUPS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             named = bookies_in(ensembles)
             ack_quorum = ensembles[0].ack_quorum

@@ -17,12 +17,12 @@ from daybook_operator.plan.decision import is_paused, is_terminating
 from daybook_operator.plan.effects import ClusterRef, Manifest
 from daybook_operator.plan.names import CLUSTER_ANNOTATION, CLUSTER_LABEL, TASKS_ANNOTATION
 from daybook_operator.plan.pool.spec import cluster_of, spec_of
-from daybook_operator.plan.recovery.jobs import JobSeen, TaskSeen
-from daybook_operator.plan.recovery.plan import AuditSeen, RecoverySeen, carrier_of, decide_recovery
+from daybook_operator.plan.recovery.jobs import ObservedJob, ObservedTask
+from daybook_operator.plan.recovery.plan import ObservedAudit, ObservedRecovery, carrier_of, decide_recovery
+from daybook_operator.reconcile.job_problems import problems_of
 from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.lost_ledgers import verdicts
 from daybook_operator.reconcile.performer import EffectError
-from daybook_operator.reconcile.recovery_troubles import troubles_of
 from daybook_operator.reconcile.services import Services
 
 _AWAY: Final = {Reason.MISSING.value, Reason.UNLISTED.value}
@@ -83,7 +83,7 @@ class RecoveryReconciler:
             spec,
             seen,
             now_ms,
-            look_s=services.settings.recovery_look_ms / 1000,
+            poll_s=services.settings.recovery_look_ms / 1000,
             needless_ms=services.settings.needless_job_ms,
             operator_speaks_tls=services.settings.speaks_tls,
         )
@@ -96,7 +96,7 @@ class RecoveryReconciler:
             self._note_refusal(ref, "" if isinstance(error.cause, UnavailableError) else str(error.cause))
             raise
         self._note_refusal(ref, "")
-        self._tell_pools(link, seen, is_news=bool(decision.effects))
+        self._refresh_pools(link, seen, is_news=bool(decision.effects))
         return again_s
 
     def _note_refusal(self, ref: ClusterRef, why: str) -> None:
@@ -125,7 +125,7 @@ class RecoveryReconciler:
             self._services.enqueue(key)
         return key
 
-    def _measure(self, seen: RecoverySeen) -> None:
+    def _measure(self, seen: ObservedRecovery) -> None:
         self._services.metrics.repair_of(
             str(seen.cluster_ref),
             under_replicated=seen.under_replicated,
@@ -133,12 +133,12 @@ class RecoveryReconciler:
             jobs=sum(job.is_active for job in seen.jobs),
         )
 
-    def _tell_pools(self, link: ClusterLink, seen: RecoverySeen, *, is_news: bool) -> None:
+    def _refresh_pools(self, link: ClusterLink, seen: ObservedRecovery, *, is_news: bool) -> None:
         """The pools' status counts tasks and Jobs: have it brought up to date when they change."""
         facts = (
             seen.tasks,
             [(job.name, job.is_active) for job in seen.jobs],
-            seen.troubles,
+            seen.job_problems,
             seen.verdicts,
             link.audits.last_full_report,
         )
@@ -154,12 +154,12 @@ def _name_of(pool: Manifest) -> tuple[str, str]:
 
 async def observe_recovery(
     services: Services, link: ClusterLink, needless: NeedlessJobs | None = None
-) -> RecoverySeen:
+) -> ObservedRecovery:
     """What is known of the repair of a cluster. Raises MetadataUnavailableError, KubeError."""
     found_tasks = await link.task_list.read()
     unix, monotonic = services.now_ms(), monotonic_ms()
     tasks = tuple(
-        TaskSeen(
+        ObservedTask(
             task.value.ledger_id,
             task.version,
             task.value.since_ms,
@@ -174,17 +174,17 @@ async def observe_recovery(
     jobs = []
     found_jobs = await jobs_of(services, link)
     for found in found_jobs:
-        job = _job_seen(found)
+        job = _observed_job(found)
         if needless is not None and job.is_active:
             since_ms = needless.note(
                 job.uid, is_needless=not (job.ledgers & with_task), now_ms=services.now_ms()
             )
-            job = _job_seen(found, needless_since_ms=since_ms)
+            job = _observed_job(found, needless_since_ms=since_ms)
         jobs.append(job)
     if needless is not None:
         needless.keep_only({job.uid for job in jobs})
     report, full = link.audits.last_report, link.audits.last_full_report
-    return RecoverySeen(
+    return ObservedRecovery(
         link.ref,
         tasks,
         tuple(jobs),
@@ -195,10 +195,10 @@ async def observe_recovery(
             ledger_id not in with_task and bool(set(reasons) - _AWAY)
             for ledger_id, reasons in link.audits.without_task.items()
         ),
-        last_audit=_audit_seen(report),
-        last_full_audit=_audit_seen(full),
+        last_audit=_observed_audit(report),
+        last_full_audit=_observed_audit(full),
         verdicts=await verdicts(link, found_tasks),
-        troubles=await troubles_of(services.kube, found_jobs, services.now_ms()) if found_jobs else (),
+        job_problems=await problems_of(services.kube, found_jobs, services.now_ms()) if found_jobs else (),
     )
 
 
@@ -215,11 +215,11 @@ async def jobs_of(services: Services, link: ClusterLink) -> list[Object]:
     return found
 
 
-def _job_seen(job: Object, needless_since_ms: int | None = None) -> JobSeen:
+def _observed_job(job: Object, needless_since_ms: int | None = None) -> ObservedJob:
     meta, status = job["metadata"], job.get("status") or {}
     keys = (meta.get("annotations") or {}).get(TASKS_ANNOTATION, "")
     over = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"} & _OVER
-    return JobSeen(
+    return ObservedJob(
         meta["name"],
         meta["namespace"],
         meta["uid"],
@@ -230,8 +230,8 @@ def _job_seen(job: Object, needless_since_ms: int | None = None) -> JobSeen:
     )
 
 
-def _audit_seen(report: AuditReport | None) -> AuditSeen | None:
+def _observed_audit(report: AuditReport | None) -> ObservedAudit | None:
     if report is None:
         return None
     is_clean: Any = report.is_fully_replicated if report.full else not report.under_replicated
-    return AuditSeen(report.began_at_ms, report.duration_ms, bool(is_clean), report.ledgers)
+    return ObservedAudit(report.began_at_ms, report.duration_ms, bool(is_clean), report.ledgers)

@@ -209,7 +209,7 @@ def test_a_spec_that_cannot_be_met_is_told_and_harms_nothing(site: Site) -> None
             said = site.condition("RackPlacementSatisfied")
             assert (said["status"], said["reason"]) == ("False", "TooFewRacks")
             assert "5 racks" in said["message"]
-            assert "stand in 3" in said["message"]
+            assert "are in 3" in said["message"]
             pods = {pod.metadata.uid for pod in site.pods().values()}
             site.nodes.label_node(f"{site.namespace}-n2", {"topology.kubernetes.io/zone": None})
             await operator.drive(

@@ -16,7 +16,7 @@ from daybook_operator.plan.pods import RECOVERY, service_account
 from daybook_operator.plan.pool.spec import PoolDefaults, spec_of
 from daybook_operator.plan.recovery.jobs import NewJob
 from daybook_operator.plan.recovery.manifests import job_manifest
-from daybook_operator.reconcile.recovery_troubles import troubles_of
+from daybook_operator.reconcile.job_problems import problems_of
 from kubernetes import client as kubernetes
 
 from daybook.client.client import Client
@@ -232,7 +232,7 @@ def test_a_job_whose_pod_is_refused_says_why_it_does_not_start(
         configuration = load_configuration(control_plane.kubeconfig)
         kube = Kube(configuration, threads=1, timeout_s=30, metrics=OperatorMetrics())
         try:
-            return await troubles_of(kube, await kube.listing("Job", namespace), unix_ms())
+            return await problems_of(kube, await kube.listing("Job", namespace), unix_ms())
         finally:
             kube.close()
 

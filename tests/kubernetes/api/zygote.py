@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import daybook_operator.main  # noqa: F401 - this is what is to be imported once
 
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     children: set[int] = set()
     try:
         while True:
-            ready, _, _ = select.select([sys.stdin.fileno(), told], [], [], _LOOK_S)
+            ready, _, _ = select.select([sys.stdin.fileno(), told], [], [], _POLL_S)
             if told in ready:
                 os.read(told, 1024)
             _reap(children)

@@ -26,7 +26,7 @@ BATCH: Final = 5
 PAUSE_S: Final = 0.1
 RETRY_S: Final = 1.0
 PATIENCE_S: Final = 120.0
-LOOK_S: Final = 0.2
+RECONCILE_S: Final = 0.2
 PAYLOAD_BYTES: Final = 200
 
 
@@ -134,7 +134,7 @@ class Workload:
                     self._holders.setdefault(holder, set()).add(ledger_id)
             except DaybookError as error:
                 print(f"watcher: {error}", file=sys.stderr, flush=True)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(RECONCILE_S)
 
     def take_holders(self) -> dict[str, list[int]]:
         """Who held locks since this was asked last, and of which ledgers."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from daybook_operator.plan.effects import Effect, Manifest, Report
 from daybook_operator.plan.names import API_VERSION, OWNER_ANNOTATION
-from daybook_operator.plan.pool.world import PodSeen
+from daybook_operator.plan.pool.observed import ObservedPod
 
 from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN
 from daybook.core.placement.policy import BookieInfo
@@ -93,7 +93,7 @@ class PoolFacts:
     told: list[Report] = field(default_factory=list)
     done: list[Effect] = field(default_factory=list)
     numbers: int = 0
-    other_pods: dict[str, PodSeen] = field(default_factory=dict)
+    other_pods: dict[str, ObservedPod] = field(default_factory=dict)
     """Pods of another pool's bookies."""
 
     def __post_init__(self) -> None:

@@ -32,17 +32,17 @@ from daybook_operator.plan.effects import (
 )
 from daybook_operator.plan.names import OWNER_ANNOTATION, RACK_LABEL
 from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide
-from daybook_operator.plan.pool.others import ClusterNow, why_not_now
-from daybook_operator.plan.pool.spec import PoolDefaults, cluster_of, spec_of
-from daybook_operator.plan.pool.state import Drain, Recovery, Roll
-from daybook_operator.plan.pool.world import (
-    ClaimSeen,
-    ClusterSeen,
-    PodSeen,
-    PoolWorld,
-    StatefulSetSeen,
+from daybook_operator.plan.pool.observed import (
+    ObservedClaim,
+    ObservedCluster,
+    ObservedPod,
+    ObservedPool,
+    ObservedStatefulSet,
     Survey,
 )
+from daybook_operator.plan.pool.other_pools import ClusterNow, why_not_now
+from daybook_operator.plan.pool.spec import PoolDefaults, cluster_of, spec_of
+from daybook_operator.plan.pool.state import Drain, Recovery, Roll
 from daybook_operator.plan.quantities import bytes_of
 
 from tests.unit.operator.pool_facts import Claim, Pod, PoolFacts, pool_manifest
@@ -55,10 +55,10 @@ class PoolSim(PoolFacts):
 
     # ------------------------------------------------------------------------------------------------- observing
 
-    def world(self) -> PoolWorld:
+    def world(self) -> ObservedPool:
         spec = spec_of(self.manifest, DEFAULTS)
         status = self.manifest.get("status", {})
-        return PoolWorld(
+        return ObservedPool(
             manifest=self.manifest,
             spec=spec,
             cluster_ref=cluster_of(self.manifest, DEFAULTS),
@@ -66,23 +66,23 @@ class PoolSim(PoolFacts):
             roll=Roll.from_record(status.get("rollout")),
             recovery=Recovery.from_record(status.get("recovery")),
             live=dict(self.objects),
-            stateful_set=self._stateful_set_seen(),
-            pods={ordinal: self._pod_seen(ordinal, pod) for ordinal, pod in self.pods.items()},
-            claims={name: self._claim_seen(name, claim) for name, claim in self.claims.items()},
+            stateful_set=self._observed_stateful_set(),
+            pods={ordinal: self._observed_pod(ordinal, pod) for ordinal, pod in self.pods.items()},
+            claims={name: self._observed_claim(name, claim) for name, claim in self.claims.items()},
             nodes={pod.node: self.nodes[pod.node] for pod in self.pods.values() if pod.node},
             expandable={"": self.expandable},
-            cluster=self._cluster_seen(spec.replicas) if self.has_zookeeper else None,
-            cluster_trouble="" if self.has_zookeeper else "connection refused",
+            cluster=self._observed_cluster(spec.replicas) if self.has_zookeeper else None,
+            cluster_error="" if self.has_zookeeper else "connection refused",
             other_pods=dict(self.other_pods),
             defaults=DEFAULTS,
         )
 
-    def _stateful_set_seen(self) -> StatefulSetSeen | None:
+    def _observed_stateful_set(self) -> ObservedStatefulSet | None:
         found = self.stateful_set
         if found is None:
             return None
         owner = found["spec"]["volumeClaimTemplates"][0]["metadata"]["annotations"][OWNER_ANNOTATION]
-        return StatefulSetSeen(
+        return ObservedStatefulSet(
             uid=found["metadata"]["uid"],
             replicas=found["spec"]["replicas"],
             update_revision=self.revision,
@@ -91,8 +91,8 @@ class PoolSim(PoolFacts):
             manifest=found,
         )
 
-    def _pod_seen(self, ordinal: int, pod: Pod) -> PodSeen:
-        return PodSeen(
+    def _observed_pod(self, ordinal: int, pod: Pod) -> ObservedPod:
+        return ObservedPod(
             name=f"bk-{ordinal}",
             ordinal=ordinal,
             uid=pod.uid,
@@ -105,12 +105,12 @@ class PoolSim(PoolFacts):
             exit_code=pod.exit_code,
         )
 
-    def _claim_seen(self, name: str, claim: Claim) -> ClaimSeen:
+    def _observed_claim(self, name: str, claim: Claim) -> ObservedClaim:
         role, _, rest = name.partition("-bk-")
         size, capacity = bytes_of(claim.size), bytes_of(claim.capacity)
-        return ClaimSeen(name, int(rest), role, claim.uid, size, capacity, owner_uid=claim.owner)
+        return ObservedClaim(name, int(rest), role, claim.uid, size, capacity, owner_uid=claim.owner)
 
-    def _cluster_seen(self, wanted: int) -> ClusterSeen:
+    def _observed_cluster(self, wanted: int) -> ObservedCluster:
         counts: dict[str, int] = {}
         naming: dict[str, list[int]] = {}
         for ledger, ensemble in sorted(self.ledgers.items()):
@@ -121,7 +121,7 @@ class PoolSim(PoolFacts):
         leaving: dict[str, set[int]] = {}
         for ledger, bookie in self.leaving.items():
             leaving.setdefault(bookie, set()).add(ledger)
-        return ClusterSeen(
+        return ObservedCluster(
             bookies=dict(self.bookies),
             instance_id="instance-1",
             cookies=frozenset(self.cookies),
@@ -174,7 +174,7 @@ class PoolSim(PoolFacts):
 
     def why_no_eviction(self, effect: Evict) -> str:
         """Why the pod stays: the cluster is not as it was, or the API server refuses, as it does by disruption budgets."""
-        pods = {self.bookie(n): self._pod_seen(n, pod) for n, pod in self.pods.items()} | self.other_pods
+        pods = {self.bookie(n): self._observed_pod(n, pod) for n, pod in self.pods.items()} | self.other_pods
         if why_not := why_not_now(effect, ClusterNow(self.bookies, pods, tuple(sorted(self.in_need)))):
             return why_not
         pod = self.pods[int(effect.ref.name.removeprefix("bk-"))]

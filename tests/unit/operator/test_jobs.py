@@ -3,35 +3,42 @@
 from dataclasses import replace
 
 import pytest
-from daybook_operator.plan.recovery.jobs import JobPolicy, JobSeen, JobsPlan, NewJob, TaskSeen, plan_jobs
+from daybook_operator.plan.recovery.jobs import (
+    JobPolicy,
+    JobsPlan,
+    NewJob,
+    ObservedJob,
+    ObservedTask,
+    plan_jobs,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
 NOW_MS = 1_000_000
-POLICY = JobPolicy(parallelism=2, needless_ms=10_000, look_s=5.0)
+POLICY = JobPolicy(parallelism=2, needless_ms=10_000, poll_s=5.0)
 
 
-def task(ledger_id: int, *, version: int = 0, **more: object) -> TaskSeen:
-    return replace(TaskSeen(ledger_id, version, 7, ("lost b1",)), **more)  # type: ignore[arg-type] # any field
+def task(ledger_id: int, *, version: int = 0, **more: object) -> ObservedTask:
+    return replace(ObservedTask(ledger_id, version, 7, ("lost b1",)), **more)  # type: ignore[arg-type] # any field
 
 
-def tasks(number: int) -> list[TaskSeen]:
+def tasks(number: int) -> list[ObservedTask]:
     return [task(ledger_id) for ledger_id in range(number)]
 
 
 def plan(
-    todo: list[TaskSeen], jobs: list[JobSeen], policy: JobPolicy = POLICY, now_ms: int = NOW_MS
+    todo: list[ObservedTask], jobs: list[ObservedJob], policy: JobPolicy = POLICY, now_ms: int = NOW_MS
 ) -> JobsPlan:
     return plan_jobs(todo, jobs, policy, prefix="bk-recovery", now_ms=now_ms)
 
 
-def running(job: NewJob) -> JobSeen:
-    return JobSeen(job.name, "data", f"uid-{job.name}", job.tasks)
+def running(job: NewJob) -> ObservedJob:
+    return ObservedJob(job.name, "data", f"uid-{job.name}", job.tasks)
 
 
 def test_a_thousand_ledgers_make_ten_jobs_two_at_a_time() -> None:
     todo = tasks(1000)
-    jobs: list[JobSeen] = []
+    jobs: list[ObservedJob] = []
     made: list[NewJob] = []
     while todo:
         step = plan(todo, jobs)
@@ -70,14 +77,14 @@ def test_ledgers_that_lack_replicas_come_before_those_that_only_lie_badly() -> N
 
 
 def test_a_ledger_of_a_running_job_gets_no_second_one() -> None:
-    job = JobSeen("bk-recovery-x", "data", "u", ("1:0:7", "2:0:7"))
+    job = ObservedJob("bk-recovery-x", "data", "u", ("1:0:7", "2:0:7"))
     step = plan([task(1, version=3), task(2), task(3)], [job])
     assert [new.ledgers for new in step.create] == [(3,)]
 
 
 def test_what_a_finished_job_left_waits_until_that_job_is_gone() -> None:
     """Its time to live is the pause between attempts of a Job that cannot even start."""
-    failed = JobSeen("bk-recovery-x", "data", "u", ("1:0:7",), finished=True)
+    failed = ObservedJob("bk-recovery-x", "data", "u", ("1:0:7",), finished=True)
     assert plan([task(1)], [failed]).create == ()
     assert plan([task(1)], [failed]).waiting == (1,)
     assert [job.ledgers for job in plan([task(1)], []).create] == [(1,)]
@@ -113,7 +120,7 @@ def test_an_unrecoverable_ledger_keeps_no_other_back() -> None:
 
 def test_a_job_without_tasks_is_cancelled_after_a_grace() -> None:
     """A bookie came back, and the auditor removed what it had marked; a Job that is about to end by itself may."""
-    job = JobSeen("bk-recovery-x", "data", "u", ("1:0:7",), needless_since_ms=NOW_MS)
+    job = ObservedJob("bk-recovery-x", "data", "u", ("1:0:7",), needless_since_ms=NOW_MS)
     early = plan([], [job])
     assert early.cancel == ()
     assert early.requeue_after_s == 5.0
@@ -122,7 +129,7 @@ def test_a_job_without_tasks_is_cancelled_after_a_grace() -> None:
 
 def test_a_cancelled_job_makes_room_for_another() -> None:
     jobs = [
-        JobSeen(f"bk-recovery-{n}", "data", f"u{n}", (f"{n}:0:7",), needless_since_ms=0) for n in range(2)
+        ObservedJob(f"bk-recovery-{n}", "data", f"u{n}", (f"{n}:0:7",), needless_since_ms=0) for n in range(2)
     ]
     step = plan([task(9)], jobs)
     assert step.cancel == tuple(jobs)
@@ -130,14 +137,14 @@ def test_a_cancelled_job_makes_room_for_another() -> None:
 
 
 def test_a_job_that_is_being_deleted_counts_until_its_pod_is_gone() -> None:
-    jobs = [JobSeen(f"bk-recovery-{n}", "data", f"u{n}", (f"{n}:0:7",), deleting=True) for n in range(2)]
+    jobs = [ObservedJob(f"bk-recovery-{n}", "data", f"u{n}", (f"{n}:0:7",), deleting=True) for n in range(2)]
     step = plan([task(0), task(9)], jobs)
     assert (step.create, step.cancel) == ((), ())
     assert step.waiting == (0, 9)
 
 
 def test_where_repair_is_off_no_job_runs() -> None:
-    job = JobSeen("bk-recovery-x", "data", "u", ("1:0:7",))
+    job = ObservedJob("bk-recovery-x", "data", "u", ("1:0:7",))
     step = plan([task(1), task(2)], [job], replace(POLICY, enabled=False))
     assert (step.create, step.cancel) == ((), (job,))
     assert step.waiting == (1, 2)
@@ -150,7 +157,7 @@ def test_a_pool_may_ask_for_smaller_batches(size: int) -> None:
 
 
 TASKS = st.builds(
-    TaskSeen,
+    ObservedTask,
     st.integers(0, 30),
     st.integers(0, 3),
     st.just(7),
@@ -167,7 +174,7 @@ TASKS = st.builds(
     luck=st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=20),
 )
 def test_whatever_runs_and_ends_each_ledger_has_one_job_and_all_that_can_be_are_mended(
-    todo: list[TaskSeen], parallelism: int, size: int, luck: list[tuple[int, bool, bool]]
+    todo: list[ObservedTask], parallelism: int, size: int, luck: list[tuple[int, bool, bool]]
 ) -> None:
     """Jobs end, fail, are lost by crashes between creations; the API server keeps finished ones for a while.
 
@@ -175,7 +182,7 @@ def test_whatever_runs_and_ends_each_ledger_has_one_job_and_all_that_can_be_are_
     all goes well.
     """
     policy = replace(POLICY, parallelism=parallelism, ledgers_per_job=size)
-    jobs: list[JobSeen] = []
+    jobs: list[ObservedJob] = []
     now_ms, hopeless = NOW_MS, {each.ledger_id for each in todo if each.unrecoverable and each.not_before_ms}
     for turn in range(60):
         created, succeeds, keeps = luck[turn] if turn < len(luck) else (size * 100, True, False)

@@ -199,11 +199,11 @@ async def test_a_ledger_that_cannot_be_read_is_told_and_what_is_known_stays(
             assert not await made.index.fresh(age_ms=0, wait_ms=60 * WAIT_MS), "and at once from then on"
         asker = Asker(frozenset({"a"}), frozenset(), PlacementSettings("rack"))
         told = await Surveys().of(made.index, asker, registered={}, locations={}, is_whole=False)
-        assert told.trouble.startswith(f"ledger {bad}: "), "a person is to mend it, and has to know which"
+        assert told.read_error.startswith(f"ledger {bad}: "), "a person is to mend it, and has to know which"
         await made.store.put(made.layout.ledger(bad), whole, None)
         async with asyncio.timeout(WAIT_MS / 1000):
             await made.whole.wait()
-        assert made.index.trouble == ""
+        assert made.index.read_error == ""
         await made.pass_()
         made.whole.clear()
         await made.store.put(made.layout.ledger(bad), b"{", None)

@@ -20,8 +20,8 @@ from daybook_operator.plan.effects import (
     SetStatus,
 )
 from daybook_operator.plan.finalizers import FinalizerRules
+from daybook_operator.plan.ledger.observed import Failure, LedgerInCluster, ObservedLedger
 from daybook_operator.plan.ledger.plan import RESOURCE_KEY, decide
-from daybook_operator.plan.ledger.world import Failure, LedgerInCluster, LedgerWorld
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.names import CLUSTER_ANNOTATION, FINALIZER
 
@@ -76,8 +76,8 @@ def created(*, closed: bool = False, token: str | None = None, **more: Any) -> L
     return replace(seen(), ledger_id=7, metadata=Versioned(metadata, 4), audited=True, **more)
 
 
-def world(cluster: LedgerInCluster | None, **changes: Any) -> LedgerWorld:
-    base = LedgerWorld(
+def world(cluster: LedgerInCluster | None, **changes: Any) -> ObservedLedger:
+    base = ObservedLedger(
         manifest=manifest(),
         pool=POOL,
         cluster_ref=REF,
@@ -123,7 +123,7 @@ def test_the_claim_comes_before_the_ledger() -> None:
 
 def test_a_ledger_with_a_password_waits_for_it_and_no_log_shows_it() -> None:
     asked = manifest(spec={"passwordSecretRef": {"name": "orders", "key": "password"}})
-    waiting = decide(world(seen(), manifest=asked, password=None, password_trouble="no such Secret"), NOW_MS)
+    waiting = decide(world(seen(), manifest=asked, password=None, password_error="no such Secret"), NOW_MS)
     said = condition(waiting, "Ready")
     assert (said["status"], said["reason"]) == ("False", "PasswordNotReadable")
     assert "no such Secret" in said["message"]
@@ -185,7 +185,7 @@ def test_without_a_pool_nothing_is_created_and_the_condition_says_so() -> None:
 def test_while_zookeeper_is_away_what_is_known_stays() -> None:
     known = status(decide(world(created(closed=True)), NOW_MS))
     away = decide(
-        world(None, manifest=manifest(status=dict(known)), cluster_trouble="no answer"), NOW_MS + 5_000
+        world(None, manifest=manifest(status=dict(known)), cluster_error="no answer"), NOW_MS + 5_000
     )
     now = status(away)
     assert (now["ledgerId"], now["lastEntry"], now["state"]) == (7, 9, "Closed")

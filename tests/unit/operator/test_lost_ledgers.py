@@ -78,5 +78,7 @@ def test_a_pool_advises_to_delete_only_what_is_lost() -> None:
     assert (status, reason, "delete" in message) == ("Unknown", "NotFoundYet", False)
     status, reason, message = said(sim, Verdict(7, awaited=("data.bk-1",)), Verdict(9, gone=("data.bk-2",)))
     assert (status, reason) == ("False", "Unrecoverable")
-    assert "Ledger 9 has an entry that nobody has any more, since the disks of data.bk-2 are gone" in message
+    assert (
+        "Ledger 9 has an entry that no bookie has any more, since the disks of data.bk-2 are lost" in message
+    )
     assert "`daybook ledger delete 9 --without-recovery`" in message

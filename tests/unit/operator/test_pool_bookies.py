@@ -7,11 +7,11 @@ from daybook_operator.plan.conditions import from_iso
 from daybook_operator.plan.effects import AuthoriseReplacement, Evict, SetReadOnly, UnmarkLeaving
 from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide
 from daybook_operator.plan.pool.drain import drain_step, victim_of
-from daybook_operator.plan.pool.failures import Part
 from daybook_operator.plan.pool.lost_disk import lost_disk_step
+from daybook_operator.plan.pool.observed import ObservedPod
+from daybook_operator.plan.pool.parts import Part
 from daybook_operator.plan.pool.replication import replication_of
 from daybook_operator.plan.pool.roll import roll_step
-from daybook_operator.plan.pool.world import PodSeen
 
 from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED
 from tests.unit.operator.pool_sim import PoolSim, grown, kinds
@@ -123,7 +123,7 @@ def test_a_drain_that_is_called_off_waits_for_a_bookie_that_is_away_to_be_told()
         sim.reconcile()
     assert sim.leaving == {}
     assert "drain" in sim.manifest["status"]
-    assert "once it is back" in sim.condition("Draining")["message"]
+    assert "once it is registered" in sim.condition("Draining")["message"]
     sim.kubelet(3)
     assert not sim.bookies["data.bk-3"].writable, "it keeps what it was told"
     sim.reconcile()
@@ -315,8 +315,8 @@ def test_rule_29_as_many_lost_disks_as_an_ack_quorum_are_for_a_person() -> None:
     lose(sim, 0, 1, 2)
     found = lost_disk_step(sim.world())
     assert found.step.effects == ()
-    assert "3 disks are empty" in found.troubles["data.bk-0"]
-    assert "`daybook bookie replace data.bk-0`" in found.troubles["data.bk-0"]
+    assert "3 disks are empty" in found.why_down["data.bk-0"]
+    assert "`daybook bookie replace data.bk-0`" in found.why_down["data.bk-0"]
 
 
 @pytest.mark.parametrize(("ack_quorum", "lost", "is_authorised"), [(1, 1, False), (2, 1, True), (3, 2, True)])
@@ -337,7 +337,7 @@ def test_rule_29_the_next_disk_waits_until_nothing_is_in_limbo_any_more() -> Non
 
     def look() -> str:
         sim.reconcile()
-        return lost_disk_step(sim.world()).troubles["data.bk-1"]
+        return lost_disk_step(sim.world()).why_down["data.bk-1"]
 
     assert "replaced once data.bk-0" in look(), "it is authorised"
     sim.kubelet(0)
@@ -355,16 +355,16 @@ def test_rule_29_disks_of_other_pools_count(sim: PoolSim) -> None:
     other = "data.other-0"
     sim.ledgers = {1: ("data.bk-0", other)}
     sim.cookies.add(other)
-    sim.other_pods[other] = PodSeen("other-0", -1, "uid", exit_code=EXIT_DISK_LOST)
+    sim.other_pods[other] = ObservedPod("other-0", -1, "uid", exit_code=EXIT_DISK_LOST)
     lose(sim, 0)
-    assert "2 disks are empty" in lost_disk_step(sim.world()).troubles["data.bk-0"]
+    assert "2 disks are empty" in lost_disk_step(sim.world()).why_down["data.bk-0"]
     del sim.other_pods[other]
     replaced = {"metadata": {}, "status": {"recovery": {"replacedBookies": [other]}}}
     found = lost_disk_step(replace(sim.world(), others=(replaced,)))
-    assert "2 disks are empty" in found.troubles["data.bk-0"]
+    assert "2 disks are empty" in found.why_down["data.bk-0"]
     seen = sim.world()
     assert seen.cluster is not None
-    silent = replace(seen.cluster, untold={"data.bk-1": "UNAVAILABLE"})
+    silent = replace(seen.cluster, silent={"data.bk-1": "UNAVAILABLE"})
     assert lost_disk_step(replace(seen, cluster=silent)).step.effects == ()
 
 
@@ -385,4 +385,4 @@ def test_a_forgotten_bookie_that_ledgers_name_is_for_a_person(sim: PoolSim) -> N
     sim.kubelet(1)
     found = lost_disk_step(sim.world())
     assert found.step.effects == ()
-    assert "daybook bookie replace data.bk-1" in found.troubles["data.bk-1"]
+    assert "daybook bookie replace data.bk-1" in found.why_down["data.bk-1"]

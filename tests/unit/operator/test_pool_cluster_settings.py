@@ -6,7 +6,7 @@ from typing import Any
 from daybook_operator.plan.conditions import find
 from daybook_operator.plan.effects import SetLostBookieDelay, SetStatus
 from daybook_operator.plan.pool.decide import decide
-from daybook_operator.plan.pool.world import PoolWorld
+from daybook_operator.plan.pool.observed import ObservedPool
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,18 +23,18 @@ def pool(name: str, created: str, delay_s: int | None) -> dict[str, Any]:
     return found
 
 
-def world(mine: dict[str, Any], others: list[dict[str, Any]], cluster_s: float | None) -> PoolWorld:
+def world(mine: dict[str, Any], others: list[dict[str, Any]], cluster_s: float | None) -> ObservedPool:
     seen = PoolSim(mine).world()
     assert seen.cluster is not None
     cluster = replace(seen.cluster, lost_bookie_delay_s=cluster_s)
     return replace(seen, cluster=cluster, others=tuple(others))
 
 
-def delays(seen: PoolWorld) -> list[float]:
+def delays(seen: ObservedPool) -> list[float]:
     return [each.delay_s for each in decide(seen, NOW_MS).effects if isinstance(each, SetLostBookieDelay)]
 
 
-def said(seen: PoolWorld) -> Any:
+def said(seen: ObservedPool) -> Any:
     (status,) = [each.status for each in decide(seen, NOW_MS).effects if isinstance(each, SetStatus)]
     return find(status["conditions"], "ClusterSettingsAccepted")
 

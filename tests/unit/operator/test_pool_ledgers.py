@@ -8,9 +8,9 @@ from daybook_operator.plan.effects import PatchMeta, Remove, SetStatus
 from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool.decide import decide
 from daybook_operator.plan.pool.lost_disk import lost_disk_step
+from daybook_operator.plan.pool.observed import ObservedPool, Survey
 from daybook_operator.plan.pool.placement import placement_condition
 from daybook_operator.plan.pool.topology import placing_of
-from daybook_operator.plan.pool.world import PoolWorld, Survey
 
 from tests.unit.operator.pool_sim import grown, kinds
 
@@ -21,7 +21,7 @@ def test_nothing_is_decided_by_a_part_of_the_ledgers() -> None:
     sim.ledgers = {1: ("data.bk-2", "data.bk-3")}
     sim.manifest["spec"]["replicas"] = 3
 
-    def partly(world: PoolWorld) -> PoolWorld:
+    def partly(world: ObservedPool) -> ObservedPool:
         assert world.cluster is not None
         survey = Survey(ledgers=7, is_whole=False)
         return replace(world, cluster=replace(world.cluster, survey=survey))
@@ -57,10 +57,10 @@ def test_a_ledger_that_cannot_be_read_is_named_by_all_who_wait_for_it() -> None:
     sim.manifest["spec"]["replicas"] = 3
     trouble = "ledger 7: no JSON"
 
-    def unreadable() -> PoolWorld:
+    def unreadable() -> ObservedPool:
         world = sim.world()
         assert world.cluster is not None
-        survey = Survey(ledgers=7, is_whole=False, trouble=trouble)
+        survey = Survey(ledgers=7, is_whole=False, read_error=trouble)
         return replace(world, cluster=replace(world.cluster, survey=survey))
 
     def said(type_: str) -> dict[str, Any]:
@@ -77,23 +77,23 @@ def test_a_ledger_that_cannot_be_read_is_named_by_all_who_wait_for_it() -> None:
     drain = said("Draining")
     assert (drain["status"], drain["reason"]) == ("Unknown", "LedgersUnreadable"), "it is not begun"
     assert trouble in drain["message"]
-    assert "Mend or delete that ledger" in drain["message"]
+    assert "Repair or delete that ledger" in drain["message"]
     for _ in range(3):
         sim.reconcile()
     drain = said("Draining")
     assert (drain["status"], drain["reason"]) == ("True", "LedgersUnreadable"), "it does not go on"
     assert trouble in drain["message"]
-    assert "Mend or delete that ledger" in drain["message"]
+    assert "Repair or delete that ledger" in drain["message"]
     sim.lose_disk(1)
     sim.kubelet(1)
-    (why,) = lost_disk_step(unreadable()).troubles.values()
+    (why,) = lost_disk_step(unreadable()).why_down.values()
     assert trouble in why
-    assert "mend or delete that ledger" in why
+    assert "repair or delete that ledger" in why
     assert "being read" not in why
     sim.manifest["spec"]["reclaimPolicy"] = "Delete"
     sim.manifest["metadata"] |= {"deletionTimestamp": iso(sim.now_ms), "finalizers": [FINALIZER]}
     ready = said("Ready")
     assert ready["reason"] == "DeletionBlocked"
     assert trouble in ready["message"]
-    assert "Mend or delete that ledger" in ready["message"]
-    assert "Nothing is to do" not in ready["message"]
+    assert "Repair or delete that ledger" in ready["message"]
+    assert "No action is needed" not in ready["message"]

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 from daybook_operator.plan.effects import ClusterRef, Report, SetStatus
-from daybook_operator.plan.pool.decide import decide
-from daybook_operator.plan.pool.move import (
+from daybook_operator.plan.pool.cluster_settings import (
     FORMER_MAX,
     SILENT_MS,
-    AddressSeen,
-    address_to_look_at,
     is_where_it_was,
     metadata_record,
+    other_address,
     why_not_moved,
 )
+from daybook_operator.plan.pool.decide import decide
+from daybook_operator.plan.pool.observed import ObservedAddress
 from daybook_operator.plan.pool.spec import cluster_of
 from daybook_operator.plan.pool.state import Recovery
 from hypothesis import given
@@ -37,7 +37,7 @@ def sim() -> PoolSim:
 def looked_at(sim: PoolSim, **seen: Any) -> PoolSim:
     """One look that finds this at the new address."""
     boots = {bookie: info.boot_id for bookie, info in sim.bookies.items()}
-    found = AddressSeen(NEW, **{"instance_id": "instance-1", "boots": boots, **seen})
+    found = ObservedAddress(NEW, **{"instance_id": "instance-1", "boots": boots, **seen})
     for each in decide(replace(sim.world(), address=found), sim.now_ms).effects:
         sim.perform(each)
     return sim
@@ -45,7 +45,7 @@ def looked_at(sim: PoolSim, **seen: Any) -> PoolSim:
 
 def test_the_same_ensemble_at_another_address_is_taken_and_the_bookies_roll(sim: PoolSim) -> None:
     assert sim.world().cluster_ref.zookeeper == "zk:2181", "the status' word holds until then"
-    assert address_to_look_at(sim.manifest, sim.world().cluster_ref) == NEW
+    assert other_address(sim.manifest, sim.world().cluster_ref) == NEW
     looked_at(sim)
     assert [each.message for each in sim.told if each.reason == "ZooKeeperMoved"]
     known = sim.manifest["status"]["metadata"]
@@ -56,7 +56,7 @@ def test_the_same_ensemble_at_another_address_is_taken_and_the_bookies_roll(sim:
         "formerZookeepers": ["zk:2181"],
     }
     assert sim.world().cluster_ref == ClusterRef(NEW, "daybook")
-    assert address_to_look_at(sim.manifest, sim.world().cluster_ref) == ""
+    assert other_address(sim.manifest, sim.world().cluster_ref) == ""
     sim.settle(60)
     assert sim.manifest["status"]["phase"] == "Running"
     assert sim.stateful_set is not None
@@ -70,9 +70,9 @@ def test_the_same_ensemble_at_another_address_is_taken_and_the_bookies_roll(sim:
     ("seen", "why"),
     [
         ({"instance_id": "instance-2"}, "another cluster answers there"),
-        ({"instance_id": "", "boots": {}, "trouble": "there is no cluster 'daybook'"}, "there is no cluster"),
+        ({"instance_id": "", "boots": {}, "error": "there is no cluster 'daybook'"}, "there is no cluster"),
         ({"boots": {}}, "other bookies are registered there"),
-        ({"boots": {"data.bk-0": "boot-of-yesterday"}}, "a copy for instance"),
+        ({"boots": {"data.bk-0": "boot-of-yesterday"}}, "for example a copy"),
     ],
     ids=["another cluster", "no answer", "a copy without bookies", "a copy with old ones"],
 )
@@ -92,7 +92,7 @@ def test_an_address_that_died_is_left_for_the_one_that_the_cluster_was_restored_
     assert sim.manifest["status"]["metadata"]["zookeeper"] == "zk:2181", (
         "one look without an answer proves nothing"
     )
-    assert "does not answer just now" in sim.condition("ClusterSettingsAccepted")["message"]
+    assert "does not answer now" in sim.condition("ClusterSettingsAccepted")["message"]
     sim.now_ms += SILENT_MS - 2_000
     looked_at(sim, boots={})
     assert sim.manifest["status"]["metadata"]["zookeeper"] == "zk:2181"
@@ -129,14 +129,14 @@ def test_a_pool_that_never_reached_a_zookeeper_takes_what_is_named_next() -> Non
     sim.reconcile()
     assert sim.world().cluster_ref.zookeeper == "typo:2181"
     sim.manifest["spec"]["metadata"] = {"zookeeper": NEW}
-    looked_at(sim, instance_id="", boots={}, trouble="there is no cluster 'daybook' in this ZooKeeper")
+    looked_at(sim, instance_id="", boots={}, error="there is no cluster 'daybook' in this ZooKeeper")
     assert sim.world().cluster_ref.zookeeper == NEW
 
 
 def test_a_pool_of_an_older_operator_has_to_be_known_first(sim: PoolSim) -> None:
     del sim.manifest["status"]["metadata"]["instanceId"]
     sim.has_zookeeper = False
-    seen = replace(sim.world(), address=AddressSeen(NEW, "instance-1"))
+    seen = replace(sim.world(), address=ObservedAddress(NEW, "instance-1"))
     assert seen.recovery != Recovery()
     (status,) = [each.status for each in decide(seen, sim.now_ms).effects if isinstance(each, SetStatus)]
     assert status["metadata"]["zookeeper"] == "zk:2181"
@@ -163,7 +163,7 @@ def test_nobody_who_was_reached_moves_to_another_cluster_or_to_a_copy_beside_it(
     had_these: bool,
     silent_ms: int,
 ) -> None:
-    seen = AddressSeen(NEW, found, there, trouble="" if found else "no answer")
+    seen = ObservedAddress(NEW, found, there, error="" if found else "no answer")
     moves = not why_not_moved(
         seen,
         instance_id=known,

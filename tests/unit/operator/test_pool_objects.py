@@ -15,8 +15,8 @@ from daybook_operator.plan.effects import Apply, ClusterRef, Remove, Report, Set
 from daybook_operator.plan.names import FINALIZER, OWNER_ANNOTATION
 from daybook_operator.plan.pool.decide import decide
 from daybook_operator.plan.pool.objects import is_foreign, service, service_account, stateful_set
+from daybook_operator.plan.pool.observed import ObservedClaim, ObservedPool
 from daybook_operator.plan.pool.spec import PoolDefaults, cluster_of, spec_of
-from daybook_operator.plan.pool.world import ClaimSeen, PoolWorld
 from daybook_operator.plan.quantities import bytes_of, in_words
 from daybook_operator.plan.recovery.jobs import NewJob
 from daybook_operator.plan.recovery.manifests import job_manifest
@@ -28,7 +28,7 @@ from tests.unit.operator.pool_facts import pool_manifest
 from tests.unit.operator.pool_sim import DEFAULTS, PoolSim, kinds
 
 
-def world(**spec: Any) -> PoolWorld:
+def world(**spec: Any) -> ObservedPool:
     return PoolSim(pool_manifest(**spec)).world()
 
 
@@ -154,7 +154,7 @@ def test_while_tls_is_optional_bookies_serve_both_ways_and_jobs_speak_what_the_o
     ] == 3183
 
     def has_tls(*, operator_speaks_tls: bool, **tls: str) -> bool:
-        manifest = pool_manifest(tls=tls)
+        manifest = pool_manifest(tls=tls or None)
         spec, made = spec_of(manifest, DEFAULTS), NewJob("job", (7,), ("7:1:1",))
         ref = ClusterRef("zk:2181", "daybook")
         job = job_manifest(manifest, spec, ref, made, operator_speaks_tls=operator_speaks_tls)
@@ -231,7 +231,7 @@ def test_an_upgrade_of_the_operator_rolls_no_pool() -> None:
 def test_a_pool_that_is_made_again_goes_on_with_the_volumes_that_were_retained() -> None:
     sim = PoolSim()
     seen = sim.world()
-    kept = ClaimSeen("store-bk-0", 0, "store", "claim-uid", bytes_of("10Gi"), owner_uid="the-first-pool")
+    kept = ObservedClaim("store-bk-0", 0, "store", "claim-uid", bytes_of("10Gi"), owner_uid="the-first-pool")
     made = stateful_set(replace(seen, claims={"store-bk-0": kept}), 3)
     values = {
         each["name"]: each.get("value") for each in made["spec"]["template"]["spec"]["containers"][0]["env"]

@@ -6,8 +6,8 @@ import pytest
 from daybook_operator.kube.api import NotNowError
 from daybook_operator.plan.effects import ClusterRef, Evict, Ref
 from daybook_operator.plan.pool.budgets import WHOLE_POOL
-from daybook_operator.plan.pool.others import ClusterNow, why_not_now
-from daybook_operator.plan.pool.world import PodSeen
+from daybook_operator.plan.pool.observed import ObservedPod
+from daybook_operator.plan.pool.other_pools import ClusterNow, why_not_now
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.pool import without_what_failed
 from hypothesis import given
@@ -29,7 +29,7 @@ def sim() -> PoolSim:
     made.cookies.add(OTHER)
     made.bookies[OTHER] = BookieInfo(OTHER, zone="zone-2", boot_id="other's first")
     made.locations[OTHER] = Location("", "zone-2", "zone-2", "node-1")
-    made.other_pods[OTHER] = PodSeen("other-0", -1, "other-uid", ready=True)
+    made.other_pods[OTHER] = ObservedPod("other-0", -1, "other-uid", ready=True)
     made.settle()
     made.manifest["spec"]["image"] = "other"
     return made
@@ -54,7 +54,7 @@ def test_a_pool_does_not_roll_while_a_bookie_of_another_is_about_to_stop(sim: Po
     sim.other_pods[OTHER] = replace(sim.other_pods[OTHER], terminating=True)
     audited(sim)
     assert "Evict" not in kinds(sim.done)
-    assert f"{OTHER}, of another pool of the cluster, is stopping" in waits_for(sim)
+    assert f"{OTHER} of another pool of the cluster is stopping" in waits_for(sim)
     sim.other_pods[OTHER] = replace(sim.other_pods[OTHER], terminating=False)
     sim.reconcile()
     assert "Evict" in kinds(sim.done)
@@ -69,7 +69,7 @@ def test_a_pool_does_not_roll_while_a_bookie_of_another_is_away(sim: PoolSim, ga
         sim.now_ms += 30_000
         sim.reconcile()
     assert "Evict" not in kinds(sim.done)
-    assert f"{OTHER}, of another pool of the cluster, is not registered" in waits_for(sim)
+    assert f"{OTHER} of another pool of the cluster is not registered" in waits_for(sim)
     sim.bookies[OTHER] = there
     sim.audit_saw = frozenset((b, info.boot_id) for b, info in sim.bookies.items())
     audited(sim)
@@ -144,7 +144,7 @@ def test_budgets_count_the_bookies_of_other_pools(sim: PoolSim) -> None:
 
 BOOKIES = tuple(f"data.bk-{n}" for n in range(4))
 PODS = st.builds(
-    lambda ready, terminating: PodSeen("p", 0, "u", ready=ready, terminating=terminating),
+    lambda ready, terminating: ObservedPod("p", 0, "u", ready=ready, terminating=terminating),
     st.booleans(),
     st.booleans(),
 )
@@ -157,7 +157,7 @@ PODS = st.builds(
     st.sets(st.integers(1, 2)),
 )
 def test_a_pod_goes_only_if_nothing_has_changed_and_nobody_else_is_going(
-    then: dict[str, str], now: dict[str, str], pods: dict[str, PodSeen], in_need: set[int]
+    then: dict[str, str], now: dict[str, str], pods: dict[str, ObservedPod], in_need: set[int]
 ) -> None:
     ref = Ref("v1", "Pod", "data", "bk-0")
     effect = Evict(ref, ClusterRef("zk:2181", "daybook"), BOOKIES[0], then)

@@ -20,13 +20,13 @@ from daybook_operator.plan.pool.budgets import budget_name
 from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide
 from daybook_operator.plan.pool.delete import deletion
 from daybook_operator.plan.pool.growth import growth_step
+from daybook_operator.plan.pool.observed import ObservedPool
 from daybook_operator.plan.pool.placement import placement_condition
 from daybook_operator.plan.pool.replication import replication_of
 from daybook_operator.plan.pool.scale import scale_of
 from daybook_operator.plan.pool.spec import TopologySpec
 from daybook_operator.plan.pool.state import Drain, Recovery, Roll, Stage, iso_after
 from daybook_operator.plan.pool.topology import location_on, placing_of, rack_label, topology_step
-from daybook_operator.plan.pool.world import PoolWorld
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,11 +71,11 @@ def test_a_bookie_that_is_away_is_copied_where_another_can_take_its_place() -> N
     sim = grown(replicas=4)
     sim.ledgers[1] = ("data.bk-0", "data.bk-1", "data.bk-2")
     sim.crash(1)
-    assert "copied elsewhere" in replication_of(sim.world(), sim.now_ms).condition.message
+    assert "copied to other bookies" in replication_of(sim.world(), sim.now_ms).condition.message
     sim.crash(3)
     said = replication_of(sim.world(), sim.now_ms).condition.message
-    assert "an ensemble of 3, and only 2 bookies take entries" in said
-    assert "No bookie can take its place: raise spec.replicas or bring it back" in said
+    assert "an ensemble of 3, and only 2 bookies are writable" in said
+    assert "No bookie can replace it: raise spec.replicas or restore it" in said
 
 
 def test_what_the_audit_found_no_place_for_is_said_of_a_lost_bookie_only(sim: PoolSim) -> None:
@@ -86,7 +86,7 @@ def test_what_the_audit_found_no_place_for_is_said_of_a_lost_bookie_only(sim: Po
         seen = replace(world.cluster, lost=lost, blocked=("ledger 7, entry 0: no zone is left",))
         said = replication_of(replace(world, cluster=seen), sim.now_ms).condition.message
         assert ("no zone is left" in said) is is_said
-        assert ("No bookie can take its place" in said) is is_said
+        assert ("No bookie can replace it" in said) is is_said
 
 
 def test_a_bookie_that_restarted_between_two_looks_closes_the_gate(sim: PoolSim) -> None:
@@ -343,7 +343,7 @@ def test_a_pool_that_is_just_stopping_grows_its_templates_once_it_has_stopped(si
     assert (sim.pods, sim.manifest["status"]["phase"]) == ({}, "Hibernated")
 
 
-def terminating(sim: PoolSim, **spec: Any) -> PoolWorld:
+def terminating(sim: PoolSim, **spec: Any) -> ObservedPool:
     sim.manifest["spec"] |= spec
     sim.manifest["metadata"] |= {"deletionTimestamp": iso(sim.now_ms), "finalizers": [FINALIZER]}
     return sim.world()

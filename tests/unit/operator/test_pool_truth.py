@@ -27,8 +27,8 @@ from daybook_operator.plan.effects import (
 )
 from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool.decide import decide
-from daybook_operator.plan.pool.failures import part_of
-from daybook_operator.plan.pool.world import PoolWorld
+from daybook_operator.plan.pool.observed import ObservedPool
+from daybook_operator.plan.pool.parts import part_of
 from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.pool import without_what_failed
 
@@ -61,7 +61,7 @@ def test_without_zookeeper_a_bookie_without_a_pod_is_away_all_the_same(sim: Pool
     sim.reconcile()
     ready = sim.condition("Ready")
     assert (ready["status"], ready["reason"]) == ("False", "BookiesAway")
-    assert ready["message"].startswith("1 of 3 bookies do not serve: data.bk-1: its pod is not there yet")
+    assert ready["message"].startswith("1 of 3 bookies do not serve: data.bk-1: its pod does not exist yet")
     states = {each["id"]: each["state"] for each in sim.manifest["status"]["bookies"]}
     assert states == {"data.bk-0": "Unknown", "data.bk-1": "Away", "data.bk-2": "Unknown"}
 
@@ -71,7 +71,7 @@ def test_jobs_that_do_not_start_are_told_in_the_words_of_those_who_say_so(sim: P
     seen = sim.world()
     assert seen.cluster is not None
     words = 'Job data/bk-recovery-1: pods "bk-recovery-1-x" is forbidden: exceeded quota: small'
-    seen = replace(seen, cluster=replace(seen.cluster, recovery_troubles=(words,)))
+    seen = replace(seen, cluster=replace(seen.cluster, job_problems=(words,)))
     for each in decide(seen, sim.now_ms).effects:
         sim.perform(each)
     said = sim.condition("RecoveryBlocked")
@@ -83,7 +83,7 @@ def test_jobs_that_do_not_start_are_told_in_the_words_of_those_who_say_so(sim: P
 # What fails.
 
 
-def failing(sim: PoolSim, effect: type[Effect], why: str = "the role does not allow it") -> PoolWorld:
+def failing(sim: PoolSim, effect: type[Effect], why: str = "the role does not allow it") -> ObservedPool:
     """The world after the first effect of a kind in the plan was refused."""
     seen = sim.world()
     plan = decide(seen, sim.now_ms)

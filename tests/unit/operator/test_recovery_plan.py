@@ -12,10 +12,10 @@ from daybook_operator.plan.effects import Apply, ClusterRef, Remove
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.names import TASKS_ANNOTATION
 from daybook_operator.plan.pool.spec import PoolDefaults, spec_of
-from daybook_operator.plan.recovery.jobs import JobSeen, TaskSeen
+from daybook_operator.plan.recovery.jobs import ObservedJob, ObservedTask
 from daybook_operator.plan.recovery.plan import (
-    AuditSeen,
-    RecoverySeen,
+    ObservedAudit,
+    ObservedRecovery,
     carrier_of,
     decide_recovery,
     recovery_status,
@@ -41,20 +41,22 @@ def pool(meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     }
 
 
-def decide(manifest: dict[str, Any], seen: RecoverySeen, *, operator_speaks_tls: bool = False) -> Decision:
+def decide(
+    manifest: dict[str, Any], seen: ObservedRecovery, *, operator_speaks_tls: bool = False
+) -> Decision:
     return decide_recovery(
         manifest,
         spec_of(manifest, DEFAULTS),
         seen,
         NOW_MS,
-        look_s=5,
+        poll_s=5,
         needless_ms=1000,
         operator_speaks_tls=operator_speaks_tls,
     )
 
 
-def lacking(*ledger_ids: int) -> RecoverySeen:
-    return RecoverySeen(REF, tuple(TaskSeen(each, 0, 1, ("lost data.bk-0",)) for each in ledger_ids))
+def lacking(*ledger_ids: int) -> ObservedRecovery:
+    return ObservedRecovery(REF, tuple(ObservedTask(each, 0, 1, ("lost data.bk-0",)) for each in ledger_ids))
 
 
 def job_of(decision: Decision) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def test_a_pool_that_is_paused_or_goes_starts_no_job(manifest: dict[str, Any]) -
 
 @pytest.mark.parametrize("spec", [{"recovery": {"paused": True}}, {"hibernate": True}, {}])
 def test_where_repair_is_off_the_jobs_that_run_are_cancelled(spec: dict[str, Any]) -> None:
-    job = JobSeen("bk-recovery-1", "data", "job-uid", ("3:0:1",))
+    job = ObservedJob("bk-recovery-1", "data", "job-uid", ("3:0:1",))
     seen = replace(lacking(3, 4), jobs=(job,), switched_off=not spec)
     decision = decide(pool(**spec), seen)
     assert [type(effect) for effect in decision.effects] == [Remove]
@@ -170,23 +172,23 @@ def test_the_gauge_counts_what_no_bookie_can_mend_as_the_status_does() -> None:
 
 def test_the_status_counts_what_is_left() -> None:
     tasks = (
-        TaskSeen(1, 0, 1, ("lost data.bk-0",)),
-        TaskSeen(2, 0, 1, ("gap data.bk-1",)),
-        TaskSeen(3, 4, 1, ("lost data.bk-0",), NOW_MS + 9, unrecoverable=True),
-        TaskSeen(4, 0, 1, ("misplaced data.bk-0",)),
+        ObservedTask(1, 0, 1, ("lost data.bk-0",)),
+        ObservedTask(2, 0, 1, ("gap data.bk-1",)),
+        ObservedTask(3, 4, 1, ("lost data.bk-0",), NOW_MS + 9, unrecoverable=True),
+        ObservedTask(4, 0, 1, ("misplaced data.bk-0",)),
     )
     jobs = (
-        JobSeen("a", "data", "u1", ("1:0:1",)),
-        JobSeen("b", "data", "u2", ("9:0:1",), finished=True),
+        ObservedJob("a", "data", "u1", ("1:0:1",)),
+        ObservedJob("b", "data", "u2", ("9:0:1",), finished=True),
     )
-    seen = RecoverySeen(
+    seen = ObservedRecovery(
         REF,
         tasks,
         jobs,
         lost_bookies=("data.bk-0",),
         misplaced=1,
         blocked=2,
-        last_full_audit=AuditSeen(NOW_MS, 2_000, is_clean=False, ledgers=4),
+        last_full_audit=ObservedAudit(NOW_MS, 2_000, is_clean=False, ledgers=4),
         verdicts=(Verdict(3, gone=("data.bk-0",)), Verdict(1, awaited=("data.bk-0",))),
     )
     status = recovery_status(seen, NOW_MS)

@@ -11,7 +11,7 @@ from daybook_operator.kube.queue import Key
 from daybook_operator.kube.watches import ListingProgress, WatchEvent, event_from, kopf_settings, scopes_of
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.names import FINALIZER
-from daybook_operator.plan.recovery.jobs import JobSeen
+from daybook_operator.plan.recovery.jobs import ObservedJob
 from daybook_operator.reconcile.inventory import Inventory
 from daybook_operator.settings import OperatorSettings
 
@@ -101,7 +101,7 @@ def test_a_change_of_a_jobs_ledgers_is_news_for_their_resources() -> None:
     _, inventory = router()
     inventory.note("Ledger", "data", "orders", "bk", is_there=True)
     inventory.bind_ledger(LEDGER, REF, 7)
-    job = JobSeen("bk-recovery-1", "data", "u", ("7:0:1", "8:0:1"))
+    job = ObservedJob("bk-recovery-1", "data", "u", ("7:0:1", "8:0:1"))
     assert inventory.note_jobs(REF, [job]) == [LEDGER]
     assert inventory.job_of(REF, 7) == "bk-recovery-1"
     assert inventory.note_jobs(REF, [job]) == []

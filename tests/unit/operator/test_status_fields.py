@@ -10,16 +10,16 @@ from typing import Any, Final
 import pytest
 import yaml
 from daybook_operator.plan.effects import ClusterRef, Effect, SetStatus
+from daybook_operator.plan.ledger.observed import Failure
 from daybook_operator.plan.ledger.plan import decide as decide_ledger
-from daybook_operator.plan.ledger.world import Failure
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool import delete as pool_delete
 from daybook_operator.plan.pool import status as pool_status
 from daybook_operator.plan.pool.decide import decide
-from daybook_operator.plan.pool.move import AddressSeen
-from daybook_operator.plan.recovery.jobs import JobSeen, TaskSeen
-from daybook_operator.plan.recovery.plan import AuditSeen, RecoverySeen, recovery_status
+from daybook_operator.plan.pool.observed import ObservedAddress
+from daybook_operator.plan.recovery.jobs import ObservedJob, ObservedTask
+from daybook_operator.plan.recovery.plan import ObservedAudit, ObservedRecovery, recovery_status
 
 from daybook.core.repair.task import RepairTask
 from tests.paths import ROOT
@@ -89,11 +89,11 @@ class Audited(PoolSim):
     """An auditor and Jobs that have found all there is to find."""
 
     def _audits(self) -> dict[str, Any]:
-        audit = AuditSeen(self.now_ms, 1_000, is_clean=True, ledgers=4)
-        seen = RecoverySeen(
+        audit = ObservedAudit(self.now_ms, 1_000, is_clean=True, ledgers=4)
+        seen = ObservedRecovery(
             ClusterRef("zk:2181", "daybook"),
-            (TaskSeen(1, 0, 5, ("lost",)), TaskSeen(2, 0, 5, ("missing",), unrecoverable=True)),
-            (JobSeen("job", "data", "uid", ("1:0:5",)),),
+            (ObservedTask(1, 0, 5, ("lost",)), ObservedTask(2, 0, 5, ("missing",), unrecoverable=True)),
+            (ObservedJob("job", "data", "uid", ("1:0:5",)),),
             lost_bookies=("data.bk-9",),
             verdicts=(Verdict(2, gone=("data.bk-9",)), Verdict(1, awaited=("data.bk-8",))),
             misplaced=1,
@@ -137,7 +137,7 @@ def of_pools() -> Iterator[Mapping[str, Any]]:
         sim.settle()
         sim.has_zookeeper = False
         sim.manifest["spec"]["metadata"] = {"zookeeper": "other:2181"}
-        moving = replace(sim.world(), address=AddressSeen("other:2181", "instance-1"))
+        moving = replace(sim.world(), address=ObservedAddress("other:2181", "instance-1"))
         yield from statuses_in(decide(moving, sim.now_ms).effects)
         sim.reconcile()
         yield from statuses_in(sim.done)

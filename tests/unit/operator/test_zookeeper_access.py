@@ -11,8 +11,8 @@ from daybook_operator.metrics import LabelledRegistries
 from daybook_operator.plan.effects import Apply, ClusterRef
 from daybook_operator.plan.pool.objects import stateful_set
 from daybook_operator.plan.pool.spec import spec_of
-from daybook_operator.plan.recovery.jobs import TaskSeen
-from daybook_operator.plan.recovery.plan import RecoverySeen, decide_recovery
+from daybook_operator.plan.recovery.jobs import ObservedTask
+from daybook_operator.plan.recovery.plan import ObservedRecovery, decide_recovery
 from daybook_operator.settings import OperatorSettings
 
 from daybook.autorecovery.settings import AutoRecoverySettings
@@ -36,9 +36,9 @@ def bookies_pod(**spec: Any) -> dict[str, Any]:
 
 def jobs_pod(**spec: Any) -> dict[str, Any]:
     manifest = pool_manifest(**spec)
-    seen = RecoverySeen(ClusterRef("zk:2181", "daybook"), (TaskSeen(3, 0, 1, ("lost data.bk-0",)),))
+    seen = ObservedRecovery(ClusterRef("zk:2181", "daybook"), (ObservedTask(3, 0, 1, ("lost data.bk-0",)),))
     plan = decide_recovery(
-        manifest, spec_of(manifest, DEFAULTS), seen, 9_000, look_s=1, needless_ms=1, operator_speaks_tls=False
+        manifest, spec_of(manifest, DEFAULTS), seen, 9_000, poll_s=1, needless_ms=1, operator_speaks_tls=False
     )
     (job,) = [e.manifest for e in plan.effects if isinstance(e, Apply) and e.manifest["kind"] == "Job"]
     found = job["spec"]["template"]["spec"]

@@ -2,7 +2,8 @@
 
 In reading order:
 
-    world         what is true of it now
-    plan          create its ledger once, mirror it, seal it, give it up
+    spec          the spec as values
+    observed      what is true of it now
+    plan          create its ledger once, mirror it, seal it, delete or release it
     status        what people see
 """

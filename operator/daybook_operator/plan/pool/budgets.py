@@ -1,13 +1,18 @@
 """Disruption budgets, whose integer minAvailable follows what is replicated now.
 
-All is well: one bookie of the whole pool may go, or two nodes that are drained at once would take one of each rack. One
-is away, and everything has its other replicas in other racks: the rest of its rack may go too (a node or a zone is
-drained whole), and nobody of another; only then each rack has a budget of its own. Replicas are missing, somebody is
-back whom no audit has seen, or nobody can tell: nobody may go. Bookies of other pools of the cluster count, too. A roll
-that is to ask for readiness alone gets a budget that does.
+    what is so                          budgets
+    everything is replicated            one: one bookie of the whole pool may go. With one for each rack, two nodes that
+                                        are drained at once would take a bookie of each of two racks.
+    bookies of one rack are away, and   one for each rack: the rest of that rack may go too (a node or a zone is drained
+    all their entries have replicas     whole), and no bookie of another
+    in other racks
+    replicas are missing, or a bookie   one: no bookie may go
+    came back since the last clean
+    audit, or it is not known
+    a roll with rollout.gate Ready      one, by readiness alone
 
-A pod under two budgets cannot be evicted: the call ends with an error. So there is the pool's budget or those of racks,
-and while one replaces the other nobody goes.
+Bookies of other pools of the cluster count, too. A pod under two budgets cannot be evicted: the call ends with an error.
+So there is either the pool's budget or those of racks, and while one replaces the other no bookie goes.
 """
 
 import hashlib
@@ -22,11 +27,11 @@ from daybook_operator.plan.effects import Effect, Remove, ref_of
 from daybook_operator.plan.names import RACK_LABEL
 from daybook_operator.plan.pods import BOOKIE, metadata_of
 from daybook_operator.plan.pool.objects import is_foreign
-from daybook_operator.plan.pool.others import others_away
+from daybook_operator.plan.pool.observed import ObservedPool
+from daybook_operator.plan.pool.other_pools import others_away
 from daybook_operator.plan.pool.pod import selector
 from daybook_operator.plan.pool.replication import Replication, unaudited
 from daybook_operator.plan.pool.topology import Placing, rack_label
-from daybook_operator.plan.pool.world import PoolWorld
 
 KIND: Final = "PodDisruptionBudget"
 WHOLE_POOL: Final = ""
@@ -35,27 +40,30 @@ _NAME_MAX: Final = 63
 
 
 def budgets(
-    world: PoolWorld, placing: Placing, replication: Replication, *, is_spread: bool
+    pool: ObservedPool, placing: Placing, replication: Replication, *, is_spread: bool
 ) -> dict[str, int]:
     """minAvailable for each rack, by its label, or for the whole pool. `is_spread`: no entry has all its replicas in one rack."""
-    if not world.expected or not world.pods:
+    if not pool.expected or not pool.pods:
         return {}
-    bookies = {*world.expected, *world.pods}  # the pod of one that is forgotten is under the budget as well
+    bookies = {
+        *pool.expected,
+        *pool.pods,
+    }  # the pod of a bookie that is forgotten is under the budget as well
     racks: dict[str, set[int]] = {}
     for ordinal in bookies & placing.places.keys():
         racks.setdefault(rack_label(placing.places[ordinal]), set()).add(ordinal)
     down = {
-        rack for rack, ordinals in racks.items() if not all(map(world.serves, ordinals & {*world.expected}))
+        rack for rack, ordinals in racks.items() if not all(map(pool.serves, ordinals & {*pool.expected}))
     }
-    seen = world.cluster
-    placed = sum(map(len, racks.values()))  # who has no place yet has never served
-    rollout = world.spec.rollout
-    if world.roll is not None and seen is not None and not rollout.waits_for_replication:
+    cluster = pool.cluster
+    placed = sum(map(len, racks.values()))  # a bookie without a location has never served
+    rollout = pool.spec.rollout
+    if pool.roll is not None and cluster is not None and not rollout.waits_for_replication:
         return {WHOLE_POOL: max(0, placed - rollout.max_unavailable)}  # as the spec asks of rolls
-    elsewhere = {_rack_of(world, bookie) for bookie in others_away(world)}
+    elsewhere = {_rack_of(pool, bookie) for bookie in others_away(pool)}
     if replication.is_full and racks and not down and not elsewhere:
         return {WHOLE_POOL: placed - 1}
-    closed = seen is None or seen.under_replicated or unaudited(replication.recovery, seen)
+    closed = cluster is None or cluster.under_replicated or unaudited(replication.recovery, cluster)
     if len(down | elsewhere) == 1 and "" not in elsewhere and not closed:
         (rack,) = down | elsewhere
         may_lose = len(racks.get(rack, ())) if is_spread else int(not elsewhere)
@@ -63,32 +71,32 @@ def budgets(
     return {WHOLE_POOL: len(bookies)}
 
 
-def _rack_of(world: PoolWorld, bookie: BookieId) -> str:
-    place = world.cluster.locations.get(bookie) if world.cluster is not None else None
+def _rack_of(pool: ObservedPool, bookie: BookieId) -> str:
+    place = pool.cluster.locations.get(bookie) if pool.cluster is not None else None
     return rack_label(place) if place is not None else ""
 
 
-def budgets_step(world: PoolWorld, placing: Placing, replication: Replication, *, is_spread: bool) -> Step:
-    """Bring the budgets to what holds now.
+def budgets_step(pool: ObservedPool, placing: Placing, replication: Replication, *, is_spread: bool) -> Step:
+    """Bring the budgets in line with what is replicated now.
 
-    Those that are wanted no longer go last, and only if all others can be there, so that no bookie is ever under none.
+    Budgets that are wanted no longer are removed last, and only if all others can be there, so that no bookie is ever without.
     """
-    wanted = budgets(world, placing, replication, is_spread=is_spread) if world.spec.enable_pdb else {}
+    wanted = budgets(pool, placing, replication, is_spread=is_spread) if pool.spec.enable_pdb else {}
     manifests = {
-        name: _manifest(world, rack, name, least)
+        name: _manifest(pool, rack, name, least)
         for rack, least in wanted.items()
-        if (name := budget_name(world.name, rack))
+        if (name := budget_name(pool.name, rack))
     }
     effects: list[Effect] = []
     can_replace = True
     for name, manifest in manifests.items():
-        live = world.live.get((KIND, name))
-        if is_foreign(world, live) or (KIND, name) in world.refused:
+        live = pool.live.get((KIND, name))
+        if is_foreign(pool, live) or (KIND, name) in pool.refused:
             can_replace = False
         else:
             effects += apply_if_needed(manifest, live)
-    for (kind, name), live in sorted(world.live.items()):
-        if kind == KIND and name not in manifests and can_replace and not is_foreign(world, live):
+    for (kind, name), live in sorted(pool.live.items()):
+        if kind == KIND and name not in manifests and can_replace and not is_foreign(pool, live):
             effects.append(Remove(ref_of(live)))
     return Step(tuple(effects))
 
@@ -108,17 +116,17 @@ def budget_name(pool: str, rack: str) -> str:
     return f"{plain}-{digest}"
 
 
-def _manifest(world: PoolWorld, rack: str, name: str, least: int) -> Mapping[str, Any]:
+def _manifest(pool: ObservedPool, rack: str, name: str, least: int) -> Mapping[str, Any]:
     of_rack = {} if rack == WHOLE_POOL else {RACK_LABEL: rack}
     return sealed(
         {
             "apiVersion": "policy/v1",
             "kind": KIND,
-            "metadata": metadata_of(world.manifest, BOOKIE, name, of_rack),
+            "metadata": metadata_of(pool.manifest, BOOKIE, name, of_rack),
             "spec": {
                 "minAvailable": least,
-                "selector": {"matchLabels": {**selector(world), **of_rack}},
-                "unhealthyPodEvictionPolicy": "AlwaysAllow",  # who does not serve protects nothing
+                "selector": {"matchLabels": {**selector(pool), **of_rack}},
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",  # a bookie that does not serve protects nothing
             },
         }
     )

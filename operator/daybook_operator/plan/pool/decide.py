@@ -1,8 +1,8 @@
-"""The plan for a pool: what is true in, everything that is to be done now out.
+"""The plan for a pool: from what is observed to everything that is to be done now.
 
-Growth comes first and asks nothing; then the objects and where bookies stand; then what needs a clean state. A drain
-that cannot go on holds nobody else up: its effects are the last before the status. Nor does an object that the API
-server refuses.
+Growth of volumes comes first and has no condition; then the objects and the locations of bookies; then what needs
+everything to be replicated. A drain that cannot continue holds up nothing else: its effects are the last before the
+status. Nor does an object that the API server refuses.
 """
 
 from dataclasses import replace
@@ -18,7 +18,6 @@ from daybook_operator.plan.pool.budgets import budgets_step
 from daybook_operator.plan.pool.cluster_settings import cluster_settings_condition, delay_effects, moves_to
 from daybook_operator.plan.pool.delete import READY, deletion
 from daybook_operator.plan.pool.drain import drain_step
-from daybook_operator.plan.pool.failures import part_of
 from daybook_operator.plan.pool.growth import Growth, growth_step
 from daybook_operator.plan.pool.lost_disk import lost_disk_step
 from daybook_operator.plan.pool.objects import (
@@ -28,6 +27,8 @@ from daybook_operator.plan.pool.objects import (
     stateful_set,
     without_foreign_set,
 )
+from daybook_operator.plan.pool.observed import ObservedPool
+from daybook_operator.plan.pool.parts import part_of
 from daybook_operator.plan.pool.placement import is_spread, placement_condition
 from daybook_operator.plan.pool.replication import (
     Replication,
@@ -46,48 +47,47 @@ from daybook_operator.plan.pool.status import (
     status_of,
 )
 from daybook_operator.plan.pool.topology import placing_of, topology_step
-from daybook_operator.plan.pool.world import PoolWorld
 
-UNCLEAN_LOOK_S: Final = 5.0
-"""How often is looked while bookies are away or replicas missing: not everything about them is an event."""
-WRONG_LOOK_S: Final = 30.0
+UNCLEAN_RECONCILE_S: Final = 5.0
+"""How often a pool is reconciled while bookies are away or replicas missing: not everything about them is an event."""
+WRONG_RECONCILE_S: Final = 30.0
 """How often while anything else is not as it should be."""
 
 
-def decide(world: PoolWorld, now_ms: int) -> Decision:
-    """Everything that is to be done for the pool now, but for what was tried at this look and failed."""
-    if is_terminating(world.manifest):
-        return deletion(without_foreign_set(world), now_ms)
-    if is_paused(world.manifest):
-        return paused(world.ref, world.manifest, now_ms)
-    blocked = cannot_begin(world)
-    world = without_foreign_set(world)
-    placing = placing_of(world)
-    replication = replication_of(world, now_ms)
-    growth = growth_step(world, may_recreate=blocked is None)
-    scale = scale_of(world, replication)
-    topology = topology_step(world, placing)
-    lost = lost_disk_step(world)
+def decide(pool: ObservedPool, now_ms: int) -> Decision:
+    """Everything that is to be done for the pool now, except what failed in this reconcile."""
+    if is_terminating(pool.manifest):
+        return deletion(without_foreign_set(pool), now_ms)
+    if is_paused(pool.manifest):
+        return paused(pool.ref, pool.manifest, now_ms)
+    blocked = cannot_begin(pool)
+    pool = without_foreign_set(pool)
+    placing = placing_of(pool)
+    replication = replication_of(pool, now_ms)
+    growth = growth_step(pool, may_recreate=blocked is None)
+    scale = scale_of(pool, replication)
+    topology = topology_step(pool, placing)
+    lost = lost_disk_step(pool)
     recovery = replication.recovery
     replication = replace(replication, recovery=replace(recovery, replaced=recovery.replaced | lost.replaced))
-    rolling = roll_step(world, replication, now_ms)
-    draining = drain_step(world, replication, now_ms, may_forget=not rolling.step.effects)
-    placement = placement_condition(world, placing)
-    budgets = budgets_step(world, placing, replication, is_spread=is_spread(world, placement))
+    rolling = roll_step(pool, replication, now_ms)
+    draining = drain_step(pool, replication, now_ms, may_forget=not rolling.step.effects)
+    placement = placement_condition(pool, placing)
+    budgets = budgets_step(pool, placing, replication, is_spread=is_spread(pool, placement))
     conditions = [
-        blocked if blocked is not None else ready_condition(world, lost.troubles),
-        progressing_condition(world, rolling, draining),
+        blocked if blocked is not None else ready_condition(pool, lost.why_down),
+        progressing_condition(pool, rolling, draining),
         placement,
         replication.condition,
         draining.condition,
         growth.condition,
-        disk_condition(world),
-        recovery_condition(world),
-        cluster_settings_condition(world, now_ms),
+        disk_condition(pool),
+        recovery_condition(pool),
+        cluster_settings_condition(pool, now_ms),
         scale.condition,
     ]
     status = status_of(
-        world,
+        pool,
         replicas=scale.replicas,
         placing=placing,
         replication=replication,
@@ -95,135 +95,133 @@ def decide(world: PoolWorld, now_ms: int) -> Decision:
         rolling=rolling,
         draining=draining,
         conditions=conditions,
-        troubles=lost.troubles,
+        why_down=lost.why_down,
         now_ms=now_ms,
     )
     effects: list[Effect] = [
-        *_finalizer(world),
+        *_finalizer(pool),
         *growth.step.effects,
-        *(() if blocked is not None else _objects(world, growth, scale.replicas)),
+        *(() if blocked is not None else _objects(pool, growth, scale.replicas)),
         *topology.effects,
-        *delay_effects(world),
+        *delay_effects(pool),
         *budgets.effects,
         *lost.step.effects,
         *rolling.step.effects,
         *draining.step.effects,
-        *_told_of_move(world, now_ms),
+        *_move_events(pool, now_ms),
     ]
     steps = (growth.step, rolling.step, draining.step)
     return finish(
-        world.ref,
-        world.manifest,
-        effects=[each for each in effects if not _has_failed(world, each)],
+        pool.ref,
+        pool.manifest,
+        effects=[each for each in effects if not _has_failed(pool, each)],
         status=status,
         conditions=conditions,
         now_ms=now_ms,
         requeue_after_s=sooner(
-            *(each.requeue_after_s for each in steps), _next_look_s(replication, conditions)
+            *(each.requeue_after_s for each in steps), _next_reconcile_s(replication, conditions)
         ),
     )
 
 
-def audit_wanted_since_ms(world: PoolWorld, now_ms: int) -> int | None:
-    """A full audit that began after this time is waited for; None: nobody waits for one."""
-    if world.cluster is None or world.is_stopping or is_terminating(world.manifest):
+def audit_wanted_since_ms(pool: ObservedPool, now_ms: int) -> int | None:
+    """The pool waits for a full audit that began after this time; None: it waits for none."""
+    if pool.cluster is None or pool.is_stopping or is_terminating(pool.manifest):
         return None
-    began_ms = clean_audit_began_ms(world)
-    replication = replication_of(world, now_ms)
-    if away_bookies(world, world.cluster):
+    began_ms = clean_audit_began_ms(pool)
+    replication = replication_of(pool, now_ms)
+    if away_bookies(pool, pool.cluster):
         return None  # none could end clean
     times = [replication.recovery.changed_ms]
-    if (roll := roll_step(world, replication, now_ms).roll) is not None and waits_for_audit(world):
+    if (roll := roll_step(pool, replication, now_ms).roll) is not None and waits_for_audit(pool):
         times.append(roll.since_ms)
-    if world.drain is not None and world.drain.stage is Stage.VERIFYING:
-        times.append(world.drain.stage_since_ms)
+    if pool.drain is not None and pool.drain.stage is Stage.VERIFYING:
+        times.append(pool.drain.stage_since_ms)
     return max(times) if began_ms is None or began_ms <= max(times) else None
 
 
-def something_waits_for_audit(world: PoolWorld) -> bool:
-    """Whether a roll, a drain or hibernation stands still until an audit ends clean."""
-    is_verifying = world.drain is not None and world.drain.stage is Stage.VERIFYING
-    return is_verifying or world.spec.hibernate or (bool(outdated(world)) and waits_for_audit(world))
+def something_waits_for_audit(pool: ObservedPool) -> bool:
+    """Whether a roll, a drain or hibernation is blocked until an audit ends clean."""
+    is_verifying = pool.drain is not None and pool.drain.stage is Stage.VERIFYING
+    return is_verifying or pool.spec.hibernate or (bool(outdated(pool)) and waits_for_audit(pool))
 
 
-def cannot_begin(world: PoolWorld) -> Condition | None:
-    """The condition Ready of a pool that nothing can be made for; what runs already is left as it is."""
+def cannot_begin(pool: ObservedPool) -> Condition | None:
+    """The condition Ready of a pool whose objects cannot be made; what runs already is left as it is."""
     missing = [
         name
-        for name, value in (("image", world.spec.image), ("metadata.zookeeper", world.cluster_ref.zookeeper))
+        for name, value in (("image", pool.spec.image), ("metadata.zookeeper", pool.cluster_ref.zookeeper))
         if not value
     ]
     if missing:
         return wrong(
             READY,
             "NotConfigured",
-            f"Neither the spec nor the operator's settings say what {' and '.join(missing)} is",
+            f"Neither the spec nor the operator's settings name {' and '.join(missing)}",
             next_step="Set it in the spec, or in the operator's chart.",
         )
     wanted = {
-        ("ServiceAccount", f"{world.name}-bookie"): world.live.get(
-            ("ServiceAccount", f"{world.name}-bookie")
-        ),
-        ("Service", world.name): world.live.get(("Service", world.name)),
-        ("StatefulSet", world.name): _live_set(world),
+        ("ServiceAccount", f"{pool.name}-bookie"): pool.live.get(("ServiceAccount", f"{pool.name}-bookie")),
+        ("Service", pool.name): pool.live.get(("Service", pool.name)),
+        ("StatefulSet", pool.name): _live_set(pool),
     }
-    foreign = [f"{kind} {name}" for (kind, name), live in wanted.items() if is_foreign(world, live)]
+    foreign = [f"{kind} {name}" for (kind, name), live in wanted.items() if is_foreign(pool, live)]
     if not foreign:
         return None
     return wrong(
         READY,
         "NameTaken",
-        f"{' and '.join(foreign)} of this namespace belong to somebody else",
-        next_step="Delete or rename them, or make the pool under another name; nothing of theirs is touched.",
+        f"{' and '.join(foreign)} of this namespace do not belong to this pool",
+        next_step="Delete or rename them, or create the pool under another name; the operator does not touch them.",
     )
 
 
-def _live_set(world: PoolWorld) -> Manifest | None:
-    return world.stateful_set.manifest if world.stateful_set is not None else None
+def _live_set(pool: ObservedPool) -> Manifest | None:
+    return pool.stateful_set.manifest if pool.stateful_set is not None else None
 
 
-def _objects(world: PoolWorld, growth: Growth, replicas: int) -> list[Effect]:
-    """What is not as it should be. A StatefulSet whose templates are too old is never applied, only recreated."""
-    account, headless = service_account(world), service(world)
+def _objects(pool: ObservedPool, growth: Growth, replicas: int) -> list[Effect]:
+    """The objects that differ from what is wanted. A StatefulSet with old templates is never applied, only recreated."""
+    account, headless = service_account(pool), service(pool)
     effects = [
-        *apply_if_needed(account, world.live.get(("ServiceAccount", f"{world.name}-bookie"))),
-        *apply_if_needed(headless, world.live.get(("Service", world.name))),
+        *apply_if_needed(account, pool.live.get(("ServiceAccount", f"{pool.name}-bookie"))),
+        *apply_if_needed(headless, pool.live.get(("Service", pool.name))),
     ]
-    is_going = world.stateful_set is not None and world.stateful_set.terminating
+    is_going = pool.stateful_set is not None and pool.stateful_set.terminating
     if not growth.outgrown and not is_going:
-        effects += apply_if_needed(stateful_set(world, replicas), _live_set(world))
+        effects += apply_if_needed(stateful_set(pool, replicas), _live_set(pool))
     return effects
 
 
-def _has_failed(world: PoolWorld, effect: Effect) -> bool:
-    """Whether the effect, or one of its part of the plan, was tried at this look and could not be carried out."""
+def _has_failed(pool: ObservedPool, effect: Effect) -> bool:
+    """Whether the effect, or another one of its part of the plan, failed in this reconcile."""
     if isinstance(effect, Apply):
-        return (effect.manifest["kind"], effect.manifest["metadata"]["name"]) in world.refused
-    return part_of(effect, world.drain) in world.failed
+        return (effect.manifest["kind"], effect.manifest["metadata"]["name"]) in pool.refused
+    return part_of(effect, pool.drain) in pool.failed
 
 
-def _told_of_move(world: PoolWorld, now_ms: int) -> list[Effect]:
-    """The status, which comes last, is what moves the pool: whatever reads it finds ZooKeeper there from then on."""
-    if not (new := moves_to(world, now_ms)):
+def _move_events(pool: ObservedPool, now_ms: int) -> list[Effect]:
+    """The status, which comes last, is what moves the pool: from then on ZooKeeper is used at the new address."""
+    if not (new := moves_to(pool, now_ms)):
         return []
-    text = f"ZooKeeper of {world.cluster_ref} answers at {new} as well: it is used from here on, and the bookies roll."
-    return [Report(world.ref, EventType.NORMAL, "ZooKeeperMoved", text)]
+    text = f"ZooKeeper of {pool.cluster_ref} answers at {new} as well: the pool uses that address from now on, and the bookies roll."
+    return [Report(pool.ref, EventType.NORMAL, "ZooKeeperMoved", text)]
 
 
-def _finalizer(world: PoolWorld) -> list[Effect]:
-    wanted = world.defaults.uses_finalizers
-    if has_finalizer(world.manifest) is wanted:
+def _finalizer(pool: ObservedPool) -> list[Effect]:
+    wanted = pool.defaults.uses_finalizers
+    if has_finalizer(pool.manifest) is wanted:
         return []
     return [
-        PatchMeta(world.ref, add_finalizer=FINALIZER)
+        PatchMeta(pool.ref, add_finalizer=FINALIZER)
         if wanted
-        else PatchMeta(world.ref, remove_finalizer=FINALIZER)
+        else PatchMeta(pool.ref, remove_finalizer=FINALIZER)
     ]
 
 
-def _next_look_s(replication: Replication, conditions: list[Condition]) -> float | None:
-    """When to look although no event came."""
+def _next_reconcile_s(replication: Replication, conditions: list[Condition]) -> float | None:
+    """After how long to reconcile although no event came."""
     ready = conditions[0]
     if ready.is_wrong or replication.condition.is_wrong:
-        return UNCLEAN_LOOK_S
-    return WRONG_LOOK_S if any(each.is_wrong for each in conditions) else None
+        return UNCLEAN_RECONCILE_S
+    return WRONG_RECONCILE_S if any(each.is_wrong for each in conditions) else None

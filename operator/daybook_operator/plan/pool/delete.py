@@ -1,9 +1,9 @@
-"""What the deletion of a pool takes with it, by its reclaimPolicy.
+"""What the deletion of a pool removes, by its reclaimPolicy.
 
-Retain lets it go at once: the pods go with the StatefulSet, and volumes, cookies and places stay for a pool of the same
-name that is made again. Delete destroys: only when no ledger names a bookie of the pool any more, because such a ledger
-would be damaged, and a new pool of that name could never start; until then everything runs on. A namespace that
-terminates is not held for longer than the operator's settings allow.
+Retain removes the finalizer at once: the pods go with the StatefulSet, and volumes, cookies and locations stay for a pool
+of the same name that is made again. Delete destroys them, but only when no ledger names a bookie of the pool any more:
+such a ledger would be damaged, and a new pool of that name could never start. Until then everything keeps running. A
+namespace that terminates is not held for longer than the operator's settings allow.
 """
 
 from typing import Any, Final
@@ -19,76 +19,76 @@ from daybook_operator.plan.effects import (
     Remove,
     SetLocations,
 )
-from daybook_operator.plan.finalizers import FinalizerRules, has_finalizer, must_let_go
+from daybook_operator.plan.finalizers import FinalizerRules, has_finalizer, must_release
 from daybook_operator.plan.names import FINALIZER
-from daybook_operator.plan.pool.world import MEND_LEDGER, PoolWorld
+from daybook_operator.plan.pool.observed import REPAIR_LEDGER, ObservedPool
 
 READY: Final = "Ready"
-LOOK_S: Final = 5.0
+RECONCILE_S: Final = 5.0
 
 
-def deletion(world: PoolWorld, now_ms: int) -> Decision:
+def deletion(pool: ObservedPool, now_ms: int) -> Decision:
     """The next step of a pool that was deleted."""
-    if not has_finalizer(world.manifest):
+    if not has_finalizer(pool.manifest):
         return Decision()
-    rules = FinalizerRules(world.defaults.uses_finalizers, world.defaults.finalizer_bound_ms)
-    overdue = must_let_go(
-        world.manifest, namespace_is_terminating=world.namespace_is_terminating, rules=rules, now_ms=now_ms
+    rules = FinalizerRules(pool.defaults.uses_finalizers, pool.defaults.finalizer_bound_ms)
+    overdue = must_release(
+        pool.manifest, namespace_is_terminating=pool.namespace_is_terminating, rules=rules, now_ms=now_ms
     )
-    release = PatchMeta(world.ref, remove_finalizer=FINALIZER)
-    if (world.spec.reclaim_policy == "Retain" or overdue) and not world.failed:
+    release = PatchMeta(pool.ref, remove_finalizer=FINALIZER)
+    if (pool.spec.reclaim_policy == "Retain" or overdue) and not pool.failed:
         return Decision((release,))
-    if (blocked := _failure(world) or _blocked(world)) is not None:
-        return _report(world, [], blocked, now_ms)
-    effects = _destruction(world)
+    if (blocked := _failure(pool) or _blocked(pool)) is not None:
+        return _report(pool, [], blocked, now_ms)
+    effects = _destruction(pool)
     if not effects:
         return Decision((release,))
     waiting = wrong(
         READY,
         "Deleting",
-        "The bookies stop, then their volumes go, as reclaimPolicy Delete says",
-        next_step="Nothing is to do.",
+        "The bookies stop, then their volumes are deleted, as reclaimPolicy Delete says",
+        next_step="No action is needed.",
     )
-    return _report(world, effects, waiting, now_ms)
+    return _report(pool, effects, waiting, now_ms)
 
 
-def _failure(world: PoolWorld) -> Condition | None:
-    if not world.failed:
+def _failure(pool: ObservedPool) -> Condition | None:
+    if not pool.failed:
         return None
     return wrong(
         READY,
         "DeletionFailed",
-        f"A step of the deletion could not be carried out: {'; '.join(world.failed.values())}",
-        next_step=f"It is tried again by itself; the finalizer {FINALIZER} holds the pool until then.",
+        f"A step of the deletion could not be carried out: {'; '.join(pool.failed.values())}",
+        next_step=f"The operator tries again; the finalizer {FINALIZER} holds the pool until then.",
     )
 
 
-def _blocked(world: PoolWorld) -> Condition | None:
-    if world.cluster is None:
+def _blocked(pool: ObservedPool) -> Condition | None:
+    if pool.cluster is None:
         return wrong(
             READY,
             "DeletionBlocked",
-            f"ZooKeeper of {world.cluster_ref} does not answer, so nobody knows whether ledgers need this pool",
-            next_step="Bring ZooKeeper back, or set spec.reclaimPolicy to Retain to let the pool go without its volumes.",
+            f"ZooKeeper of {pool.cluster_ref} does not answer, so whether ledgers need this pool is not known",
+            next_step="Restore ZooKeeper, or set spec.reclaimPolicy to Retain to delete the pool without its volumes.",
         )
-    if world.cluster.survey.why_unreadable:
+    if pool.cluster.survey.why_unreadable:
         return wrong(
             READY,
             "DeletionBlocked",
-            f"Nobody knows whether ledgers need this pool: {world.cluster.survey.why_unreadable}",
-            next_step=f"{MEND_LEDGER} Or set spec.reclaimPolicy to Retain to let the pool go without its volumes.",
+            f"Whether ledgers need this pool is not known: {pool.cluster.survey.why_unreadable}",
+            next_step=f"{REPAIR_LEDGER} Or set spec.reclaimPolicy to Retain to delete the pool without its volumes.",
         )
-    if not world.cluster.survey.is_whole:
+    if not pool.cluster.survey.is_whole:
         return wrong(
             READY,
             "DeletionBlocked",
-            f"The ledgers' metadata is being read, {world.cluster.survey.ledgers} so far, to see whether one needs this pool",
-            next_step="Nothing is to do: it goes on by itself.",
+            f"The ledgers' metadata is being read, {pool.cluster.survey.ledgers} so far, to see whether one needs this pool",
+            next_step="No action is needed.",
         )
     naming = {
         bookie: count
-        for bookie, count in world.cluster.survey.ledgers_of.items()
-        if count and world.ordinal_of(bookie) is not None
+        for bookie, count in pool.cluster.survey.ledgers_of.items()
+        if count and pool.ordinal_of(bookie) is not None
     }
     if not naming:
         return None
@@ -101,46 +101,46 @@ def _blocked(world: PoolWorld) -> Condition | None:
     )
 
 
-def _destruction(world: PoolWorld) -> list[Effect]:
-    """What is to go next: the StatefulSet, then, once no pod is left, identities, places and volumes."""
-    assert world.cluster is not None
-    if world.stateful_set is not None:
-        ref = Ref("apps/v1", "StatefulSet", world.namespace, world.name, world.stateful_set.uid)
+def _destruction(pool: ObservedPool) -> list[Effect]:
+    """What is removed next: the StatefulSet; then, once no pod is left, cookies, locations and volumes."""
+    assert pool.cluster is not None
+    if pool.stateful_set is not None:
+        ref = Ref("apps/v1", "StatefulSet", pool.namespace, pool.name, pool.stateful_set.uid)
         return [Remove(ref, Propagation.FOREGROUND)]
-    if world.pods:
+    if pool.pods:
         return [
-            Remove(Ref("v1", "Pod", world.namespace, pod.name, pod.uid))
-            for _, pod in sorted(world.pods.items())
+            Remove(Ref("v1", "Pod", pool.namespace, pod.name, pod.uid))
+            for _, pod in sorted(pool.pods.items())
         ]
     effects: list[Effect] = []
     effects += [
-        DeleteCookie(world.cluster_ref, bookie)
-        for bookie in sorted(world.cluster.cookies)
-        if world.ordinal_of(bookie) is not None
+        DeleteCookie(pool.cluster_ref, bookie)
+        for bookie in sorted(pool.cluster.cookies)
+        if pool.ordinal_of(bookie) is not None
     ]
-    places = {b: None for b in sorted(world.cluster.locations) if world.ordinal_of(b) is not None}
+    places = {b: None for b in sorted(pool.cluster.locations) if pool.ordinal_of(b) is not None}
     if places:
-        effects.append(SetLocations(world.cluster_ref, places))
+        effects.append(SetLocations(pool.cluster_ref, places))
     effects += [
-        Remove(Ref("v1", "PersistentVolumeClaim", world.namespace, claim.name, claim.uid))
-        for _, claim in sorted(world.claims.items())
+        Remove(Ref("v1", "PersistentVolumeClaim", pool.namespace, claim.name, claim.uid))
+        for _, claim in sorted(pool.claims.items())
         if not claim.terminating
     ]
     return effects
 
 
-def _report(world: PoolWorld, effects: list[Effect], condition: Condition, now_ms: int) -> Decision:
-    """The status of a pool that is going: what it said before, but for Ready."""
+def _report(pool: ObservedPool, effects: list[Effect], condition: Condition, now_ms: int) -> Decision:
+    """The status of a pool that is being deleted: what it said before, but for Ready."""
     status: dict[str, Any] = {
-        k: v for k, v in world.status.items() if k not in {"conditions", "observedGeneration"}
+        k: v for k, v in pool.status.items() if k not in {"conditions", "observedGeneration"}
     }
     status |= {"phase": "Deleting", "message": condition.message}
     return finish(
-        world.ref,
-        world.manifest,
+        pool.ref,
+        pool.manifest,
         effects=effects,
         status=status,
         conditions=[condition],
         now_ms=now_ms,
-        requeue_after_s=LOOK_S,
+        requeue_after_s=RECONCILE_S,
     )

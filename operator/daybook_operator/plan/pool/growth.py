@@ -1,7 +1,7 @@
-"""Volumes grow before anything is asked about the pool's health: a full disk must not forbid what would cure it.
+"""Volumes grow whatever the pool's health: a full disk must not forbid its own remedy.
 
 The claims grow first. The StatefulSet's templates are immutable, so it is deleted without its pods and made anew with
-the new size; the pods and claims stay as they are and are taken over by their labels.
+the new size; the pods and claims stay, and the new one adopts them by their labels.
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from typing import Final
 from daybook_operator.plan.conditions import Condition, fine, wrong
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import Apply, Effect, Propagation, Ref, Remove
-from daybook_operator.plan.pool.world import ClaimSeen, PoolWorld
+from daybook_operator.plan.pool.observed import ObservedClaim, ObservedPool
 from daybook_operator.plan.quantities import bytes_of, in_words
 
 STORAGE_RESIZING: Final = "StorageResizing"
 RECREATE_S: Final = 1.0
-"""How soon to look whether the old StatefulSet is gone; its deletion is an event, too."""
+"""After how long to see whether the old StatefulSet is gone; its deletion is an event, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,61 +33,61 @@ class Growth:
     recreates: bool
 
 
-def growth_step(world: PoolWorld, *, may_recreate: bool = True) -> Growth:
-    """Ask for more where there is less than the spec says. `may_recreate`: a StatefulSet can be made now."""
+def growth_step(pool: ObservedPool, *, may_recreate: bool = True) -> Growth:
+    """Raise the claims that are smaller than the spec says. `may_recreate`: a StatefulSet can be made now."""
     effects: list[Effect] = []
-    growing: list[ClaimSeen] = []
-    fixed: list[ClaimSeen] = []
-    for _, claim in sorted(world.claims.items()):
-        volume = world.spec.storage.volumes.get(claim.role)
-        if volume is None or claim.terminating or not world.spec.storage.resize_in_use_volumes:
+    growing: list[ObservedClaim] = []
+    fixed: list[ObservedClaim] = []
+    for _, claim in sorted(pool.claims.items()):
+        volume = pool.spec.storage.volumes.get(claim.role)
+        if volume is None or claim.terminating or not pool.spec.storage.resize_in_use_volumes:
             continue
         if claim.requested_bytes < volume.size_bytes:
-            if world.expandable.get(claim.storage_class) is False:
+            if pool.expandable.get(claim.storage_class) is False:
                 fixed.append(claim)
                 continue
-            effects.append(_grown(world, claim, volume.size))
+            effects.append(_grown(pool, claim, volume.size))
             growing.append(claim)
         elif 0 < claim.capacity_bytes < volume.size_bytes:
             growing.append(claim)
-    outgrown = _has_old_templates(world)
-    is_halfway = world.is_stopping and not world.is_stopped  # pods that stop need a StatefulSet that says so
+    outgrown = _has_old_templates(pool)
+    is_halfway = pool.is_stopping and not pool.is_stopped  # pods that stop need a StatefulSet that says so
     recreates = may_recreate and outgrown and not is_halfway
     if recreates:
-        assert world.stateful_set is not None
-        ref = Ref("apps/v1", "StatefulSet", world.namespace, world.name, world.stateful_set.uid)
+        assert pool.stateful_set is not None
+        ref = Ref("apps/v1", "StatefulSet", pool.namespace, pool.name, pool.stateful_set.uid)
         effects.append(Remove(ref, Propagation.ORPHAN))
     condition = _condition(growing, fixed)
     requeue_s = RECREATE_S if recreates else None
     return Growth(Step(tuple(effects), requeue_s), condition, len(growing), outgrown, recreates)
 
 
-def _grown(world: PoolWorld, claim: ClaimSeen, size: str) -> Effect:
+def _grown(pool: ObservedPool, claim: ObservedClaim, size: str) -> Effect:
     return Apply(
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": claim.name, "namespace": world.namespace, "uid": claim.uid},
+            "metadata": {"name": claim.name, "namespace": pool.namespace, "uid": claim.uid},
             "spec": {"resources": {"requests": {"storage": size}}},
         }
     )
 
 
-def _has_old_templates(world: PoolWorld) -> bool:
-    seen = world.stateful_set
-    if seen is None or seen.terminating:
+def _has_old_templates(pool: ObservedPool) -> bool:
+    found = pool.stateful_set
+    if found is None or found.terminating:
         return False
-    templates = seen.manifest.get("spec", {}).get("volumeClaimTemplates", ())
+    templates = found.manifest.get("spec", {}).get("volumeClaimTemplates", ())
     sizes = {
         template["metadata"]["name"]: bytes_of(template["spec"]["resources"]["requests"]["storage"])
         for template in templates
     }
     return bool(sizes) and sizes != {
-        role: volume.size_bytes for role, volume in world.spec.storage.volumes.items()
+        role: volume.size_bytes for role, volume in pool.spec.storage.volumes.items()
     }
 
 
-def _condition(growing: list[ClaimSeen], fixed: list[ClaimSeen]) -> Condition:
+def _condition(growing: list[ObservedClaim], fixed: list[ObservedClaim]) -> Condition:
     if fixed:
         names = ", ".join(claim.name for claim in fixed)
         return wrong(
@@ -105,7 +105,7 @@ def _condition(growing: list[ClaimSeen], fixed: list[ClaimSeen]) -> Condition:
             f"If {waits[0]} stays so for minutes, its driver grows volumes only at a start: delete its pod once "
             "FullyReplicated is True."
             if waits
-            else "Nothing is to do: the volumes' driver goes on."
+            else "No action is needed: the volumes' driver continues."
         )
         return wrong(
             STORAGE_RESIZING,

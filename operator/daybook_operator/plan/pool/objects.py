@@ -13,28 +13,28 @@ from daybook_operator.plan.drift import sealed
 from daybook_operator.plan.effects import Manifest
 from daybook_operator.plan.names import OWNER_ANNOTATION, POOL_LABEL
 from daybook_operator.plan.pods import BOOKIE, labels_of, metadata_of
+from daybook_operator.plan.pool.observed import ObservedPool
 from daybook_operator.plan.pool.pod import pod_template, ports_of, selector
 from daybook_operator.plan.pool.spec import VolumeSpec
-from daybook_operator.plan.pool.world import PoolWorld
 
 
-def service_account(world: PoolWorld) -> Manifest:
+def service_account(pool: ObservedPool) -> Manifest:
     """The bookies' identity."""
-    return sealed(pods.service_account(world.manifest, BOOKIE))
+    return sealed(pods.service_account(pool.manifest, BOOKIE))
 
 
-def service(world: PoolWorld) -> Manifest:
-    """Names for the pods. They have addresses before they are ready: a bookie is found by ZooKeeper, not by readiness."""
-    ports = ports_of(world.spec)
+def service(pool: ObservedPool) -> Manifest:
+    """DNS names for the pods, also before they are ready: clients find bookies by ZooKeeper, not by readiness."""
+    ports = ports_of(pool.spec)
     return sealed(
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": metadata_of(world.manifest, BOOKIE, world.name, {}),
+            "metadata": metadata_of(pool.manifest, BOOKIE, pool.name, {}),
             "spec": {
                 "clusterIP": "None",
                 "publishNotReadyAddresses": True,
-                "selector": selector(world),
+                "selector": selector(pool),
                 "ports": [
                     {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
                     for name, port in ports.items()
@@ -44,30 +44,30 @@ def service(world: PoolWorld) -> Manifest:
     )
 
 
-def stateful_set(world: PoolWorld, replicas: int) -> Manifest:
-    """The pods and their volumes. Volumes outlive it: only the end of a drain removes any."""
-    volumes = world.spec.storage.volumes
+def stateful_set(pool: ObservedPool, replicas: int) -> Manifest:
+    """The pods and their volumes. Volumes outlive the StatefulSet: only the end of a drain or a deletion removes any."""
+    volumes = pool.spec.storage.volumes
     return sealed(
         {
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
-            "metadata": metadata_of(world.manifest, BOOKIE, world.name, {}),
+            "metadata": metadata_of(pool.manifest, BOOKIE, pool.name, {}),
             "spec": {
                 "replicas": replicas,
-                "serviceName": world.name,
+                "serviceName": pool.name,
                 "podManagementPolicy": "Parallel",
                 "updateStrategy": {"type": "OnDelete"},
                 "revisionHistoryLimit": 5,
                 "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
-                "selector": {"matchLabels": selector(world)},
-                "template": pod_template(world),
-                "volumeClaimTemplates": [_claim_template(world, role, volumes[role]) for role in volumes],
+                "selector": {"matchLabels": selector(pool)},
+                "template": pod_template(pool),
+                "volumeClaimTemplates": [_claim_template(pool, role, volumes[role]) for role in volumes],
             },
         }
     )
 
 
-def _claim_template(world: PoolWorld, role: str, volume: VolumeSpec) -> dict[str, Any]:
+def _claim_template(pool: ObservedPool, role: str, volume: VolumeSpec) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": volume.size}},
@@ -79,29 +79,29 @@ def _claim_template(world: PoolWorld, role: str, volume: VolumeSpec) -> dict[str
         "kind": "PersistentVolumeClaim",
         "metadata": {
             "name": role,
-            "labels": labels_of(world.manifest, BOOKIE),
-            "annotations": {OWNER_ANNOTATION: world.owner_uid},
+            "labels": labels_of(pool.manifest, BOOKIE),
+            "annotations": {OWNER_ANNOTATION: pool.owner_uid},
         },
         "spec": spec,
     }
 
 
-def is_foreign(world: PoolWorld, live: Manifest | None) -> bool:
-    """Whether an object of a name that the pool needs belongs to somebody else."""
+def is_foreign(pool: ObservedPool, live: Manifest | None) -> bool:
+    """Whether an object with a name that the pool needs does not belong to the pool."""
     if live is None:
         return False
     meta = live["metadata"]
     owners = [owner for owner in meta.get("ownerReferences") or () if owner.get("controller")]
     if owners:
-        return bool(owners[0]["uid"] != world.manifest["metadata"]["uid"])
-    mine = labels_of(world.manifest, BOOKIE)
+        return bool(owners[0]["uid"] != pool.manifest["metadata"]["uid"])
+    mine = labels_of(pool.manifest, BOOKIE)
     found = meta.get("labels") or {}
     return any(found.get(key) != mine[key] for key in ("app.kubernetes.io/managed-by", POOL_LABEL))
 
 
-def without_foreign_set(world: PoolWorld) -> PoolWorld:
-    """`world` without a StatefulSet that belongs to somebody else: it says nothing of this pool, and nothing is done to it."""
-    seen = world.stateful_set
-    if seen is None or not is_foreign(world, seen.manifest):
-        return world
-    return replace(world, stateful_set=None)
+def without_foreign_set(pool: ObservedPool) -> ObservedPool:
+    """`pool` without a StatefulSet that is not its own: that one says nothing of this pool, and is left alone."""
+    found = pool.stateful_set
+    if found is None or not is_foreign(pool, found.manifest):
+        return pool
+    return replace(pool, stateful_set=None)

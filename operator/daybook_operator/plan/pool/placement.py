@@ -1,6 +1,6 @@
 """Whether replicas really lie in as many racks and zones as the spec asks, judged by ensembles and not by the spec.
 
-A spec that asks for more than there is harms nothing that runs: it is said here, with what would mend it.
+A spec that asks for more domains than there are harms nothing that runs: the condition says so, with a remedy.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from typing import Final
 from daybook.core.placement.policies import PlacementSettings
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.conditions import Condition, fine, unknown, wrong
+from daybook_operator.plan.pool.observed import REPAIR_LEDGER, ObservedPool
 from daybook_operator.plan.pool.topology import Placing, rack_path
-from daybook_operator.plan.pool.world import MEND_LEDGER, PoolWorld
 
 RACK_PLACEMENT: Final = "RackPlacementSatisfied"
 _TIERS: Final = {
@@ -21,9 +21,9 @@ _TIERS: Final = {
 }
 
 
-def placement_condition(world: PoolWorld, placing: Placing) -> Condition:
+def placement_condition(pool: ObservedPool, placing: Placing) -> Condition:
     """The condition RackPlacementSatisfied."""
-    topology = world.spec.topology
+    topology = pool.spec.topology
     if placing.missing:
         return wrong(
             RACK_PLACEMENT,
@@ -31,45 +31,45 @@ def placement_condition(world: PoolWorld, placing: Placing) -> Condition:
             f"{'; '.join(placing.missing)}: the bookies there do not serve",
             next_step=f"Label the nodes (`kubectl label node NODE {topology.zone_key}=ZONE`), or set topology.onMissing to DefaultRack.",
         )
-    if world.cluster is None:
+    if pool.cluster is None:
         return unknown(
             RACK_PLACEMENT,
             "ZooKeeperUnreachable",
             "Where replicas lie is not known while ZooKeeper does not answer",
-            next_step="Bring it back.",
+            next_step="Restore ZooKeeper.",
         )
-    places = [placing.places[ordinal] for ordinal in world.expected if ordinal in placing.places]
-    if len(places) < len(world.expected):
-        waiting = [world.bookie(ordinal) for ordinal in world.expected if ordinal not in placing.places]
+    places = [placing.places[ordinal] for ordinal in pool.expected if ordinal in placing.places]
+    if len(places) < len(pool.expected):
+        waiting = [pool.bookie(ordinal) for ordinal in pool.expected if ordinal not in placing.places]
         return unknown(
             RACK_PLACEMENT,
             "NotPlacedYet",
-            f"It is not known yet where {', '.join(waiting)} will stand",
-            next_step="Their pods are to be scheduled; `kubectl describe pod` says what a pod waits for.",
+            f"The location of {', '.join(waiting)} is not known yet",
+            next_step="Their pods must be scheduled; `kubectl describe pod` says what a pod waits for.",
         )
-    if (few := too_few(world.spec.placement.settings, places)) is not None:
+    if (few := too_few(pool.spec.placement.settings, places)) is not None:
         return few
-    survey = world.cluster.survey
+    survey = pool.cluster.survey
     if survey.why_unreadable:
         return unknown(
             RACK_PLACEMENT,
             "LedgersUnreadable",
             f"Where replicas lie is not known: {survey.why_unreadable}",
-            next_step=MEND_LEDGER,
+            next_step=REPAIR_LEDGER,
         )
     if not survey.is_whole:
         return unknown(
             RACK_PLACEMENT,
             "LedgersBeingRead",
             f"The ledgers' metadata is being read, {survey.ledgers} so far",
-            next_step="Nothing is to do: it goes on by itself.",
+            next_step="No action is needed.",
         )
     if survey.misplaced_count:
         return wrong(
             RACK_PLACEMENT,
             "Misplaced",
-            f"{survey.misplaced_count} ledgers lie against the placement policy, for one {'; '.join(survey.misplaced)}",
-            next_step="The auditor has them moved where a better place is free; add bookies elsewhere if it stays so.",
+            f"{survey.misplaced_count} ledgers violate the placement policy, for example {'; '.join(survey.misplaced)}",
+            next_step="The auditor has them moved where a better location is free; add bookies in other domains if this stays so.",
         )
     if not places:
         return fine(RACK_PLACEMENT, "NoBookies", "No bookie is wanted.")
@@ -90,7 +90,7 @@ def too_few(placement: PlacementSettings, places: list[Location]) -> Condition |
             return wrong(
                 RACK_PLACEMENT,
                 f"TooFew{tier.capitalize()}s",
-                f"{wanted[tier]} {tier}s for each write quorum are asked for, and the bookies stand in {len(names)} "
+                f"placement asks for {wanted[tier]} {tier}s for each write quorum, and the bookies are in {len(names)} "
                 f"({', '.join(names)})"
                 + (", and placement.enforce keeps new ledgers waiting" if placement.enforce else ""),
                 next_step=f"Add nodes and bookies in other {tier}s, or lower placement.min{tier.capitalize()}sPerWriteQuorum; "
@@ -108,9 +108,9 @@ def domains(places: list[Location]) -> Mapping[str, list[str]]:
     }
 
 
-def is_spread(world: PoolWorld, condition: Condition) -> bool:
+def is_spread(pool: ObservedPool, condition: Condition) -> bool:
     """Whether no entry of the cluster has all its replicas in one rack of the pool."""
-    placement = world.spec.placement.settings
+    placement = pool.spec.placement.settings
     return (
         condition.status is True
         and placement.policy != "random"

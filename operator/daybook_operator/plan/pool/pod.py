@@ -1,8 +1,8 @@
 """The pod of a bookie: settings as variables, probes on the health port, volumes, and the restricted security profile.
 
-A stop moves no data (there is no preStop): the bookie leaves the list, ends its calls and flushes, and its copies are
-needed nowhere else, because it comes back. Liveness and start-up look at the process alone; a bookie that replays a
-long journal is alive.
+A stop moves no data (there is no preStop): the bookie unregisters, ends its calls and flushes, and nothing is copied,
+because it comes back. Liveness and start-up probes ask for the process alone; a bookie that replays a long journal is
+alive.
 """
 
 from collections.abc import Mapping
@@ -20,46 +20,53 @@ from daybook_operator.plan.pods import (
     tls_volume,
     with_set,
 )
+from daybook_operator.plan.pool.observed import (
+    DATA_PORT,
+    HEALTH_PORT,
+    METRICS_PORT,
+    ROLES,
+    TLS_PORT,
+    ObservedPool,
+)
 from daybook_operator.plan.pool.spec import PoolSpec, TlsSpec
-from daybook_operator.plan.pool.world import DATA_PORT, HEALTH_PORT, METRICS_PORT, ROLES, TLS_PORT, PoolWorld
 from daybook_operator.plan.zookeeper_access import OF_BOOKIES
 
 MOUNT: Final = "/var/lib/daybook"
 CONNECT_TIMEOUT_MS: Final = 300_000
-"""A start waits for ZooKeeper rather than end and be restarted ever more slowly."""
+"""A start waits for ZooKeeper instead of failing, which Kubernetes would answer with ever longer pauses."""
 
 
-def selector(world: PoolWorld) -> dict[str, str]:
-    """What finds the bookies' pods, and not those of repair Jobs. Immutable in a StatefulSet."""
-    return {"app.kubernetes.io/component": BOOKIE, POOL_LABEL: world.name}
+def selector(pool: ObservedPool) -> dict[str, str]:
+    """Selects the bookies' pods, and not those of recovery Jobs. Immutable in a StatefulSet."""
+    return {"app.kubernetes.io/component": BOOKIE, POOL_LABEL: pool.name}
 
 
-def pod_template(world: PoolWorld) -> Manifest:
+def pod_template(pool: ObservedPool) -> Manifest:
     """The StatefulSet's template."""
-    extra = world.spec.pod_template
+    extra = pool.spec.pod_template
     pod_labels = {
         **extra.labels,
         "app.kubernetes.io/name": "daybook",
-        "app.kubernetes.io/instance": world.name,
-        **selector(world),
+        "app.kubernetes.io/instance": pool.name,
+        **selector(pool),
     }
     template_metadata: dict[str, Any] = {"labels": pod_labels}
     annotations = dict(extra.annotations)
-    if restart := (world.manifest["metadata"].get("annotations") or {}).get(RESTART):
+    if restart := (pool.manifest["metadata"].get("annotations") or {}).get(RESTART):
         annotations[RESTART] = restart
     if annotations:
         template_metadata["annotations"] = annotations
-    return {"metadata": template_metadata, "spec": _pod_spec(world)}
+    return {"metadata": template_metadata, "spec": _pod_spec(pool)}
 
 
-def _pod_spec(world: PoolWorld) -> dict[str, Any]:
-    spec, extra = world.spec, world.spec.pod_template
+def _pod_spec(pool: ObservedPool) -> dict[str, Any]:
+    spec, extra = pool.spec, pool.spec.pod_template
     pod: dict[str, Any] = {
-        **pod_identity(world.manifest, BOOKIE),
+        **pod_identity(pool.manifest, BOOKIE),
         "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
         "securityContext": {**pod_security(), "fsGroupChangePolicy": "OnRootMismatch"},
-        "topologySpreadConstraints": _spread(world),
-        "containers": [_container(world)],
+        "topologySpreadConstraints": _spread(pool),
+        "containers": [_container(pool)],
         "volumes": [
             {"name": "tmp", "emptyDir": {}},
             *([] if spec.tls is None else [tls_volume(spec.tls.secret_name, defaultMode=0o440)]),
@@ -68,15 +75,15 @@ def _pod_spec(world: PoolWorld) -> dict[str, Any]:
     }
     optional: Mapping[str, Any] = {
         "nodeSelector": extra.node_selector,
-        "tolerations": extra.tolerations,
+        "tolerations": list(extra.tolerations),
         "priorityClassName": extra.priority_class_name,
-        "imagePullSecrets": spec.image_pull_secrets,
+        "imagePullSecrets": list(spec.image_pull_secrets),
     }
     return with_set(pod, optional)
 
 
-def _container(world: PoolWorld) -> dict[str, Any]:
-    spec = world.spec
+def _container(pool: ObservedPool) -> dict[str, Any]:
+    spec = pool.spec
     ports = ports_of(spec)
     mounts: list[dict[str, Any]] = [{"name": role, "mountPath": f"{MOUNT}/{role}"} for role in ROLES]
     mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - an emptyDir of the pod's own
@@ -87,7 +94,7 @@ def _container(world: PoolWorld) -> dict[str, Any]:
         "image": spec.image,
         "imagePullPolicy": spec.image_pull_policy,
         "command": ["daybook-bookie", "start"],
-        "env": _environment(world),
+        "env": _environment(pool),
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "volumeMounts": [*mounts, *spec.zookeeper_access.mounts()],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -113,14 +120,14 @@ def _probes(spec: PoolSpec) -> dict[str, Any]:
     }
 
 
-def _environment(world: PoolWorld) -> list[dict[str, Any]]:
-    spec = world.spec
-    host = f"$(POD_NAME).{world.name}.{world.namespace}.svc{world.defaults.dns_suffix}"
+def _environment(pool: ObservedPool) -> list[dict[str, Any]]:
+    spec = pool.spec
+    host = f"$(POD_NAME).{pool.name}.{pool.namespace}.svc{pool.defaults.dns_suffix}"
     settings: dict[str, str] = {
-        "BOOKIE_ID": f"{world.namespace}.$(POD_NAME)",
-        "ZOOKEEPER": world.cluster_ref.zookeeper,
-        "CLUSTER": world.cluster_ref.cluster,
-        "OWNER_UID": world.owner_uid,
+        "BOOKIE_ID": f"{pool.namespace}.$(POD_NAME)",
+        "ZOOKEEPER": pool.cluster_ref.zookeeper,
+        "CLUSTER": pool.cluster_ref.cluster,
+        "OWNER_UID": pool.owner_uid,
         "WAIT_FOR_TOPOLOGY": "true",
         "JOURNAL_DIR": f"{MOUNT}/journal",
         "STORE_DIR": f"{MOUNT}/store",
@@ -151,7 +158,7 @@ def _tls_settings(tls: TlsSpec | None) -> dict[str, str]:
 
 
 def _both_ways(host: str) -> dict[str, str]:
-    """Clients without TLS stay where they are; those with TLS find their port in the registration."""
+    """The port without TLS stays the same; clients with TLS find theirs in the registration."""
     return {
         "ADDRESS": f"0.0.0.0:{TLS_PORT}",
         "ADVERTISED_ADDRESS": f"{host}:{TLS_PORT}",
@@ -160,13 +167,13 @@ def _both_ways(host: str) -> dict[str, str]:
     }
 
 
-def _spread(world: PoolWorld) -> list[dict[str, Any]]:
+def _spread(pool: ObservedPool) -> list[dict[str, Any]]:
     """Over zones, racks and nodes alike; a domain whose nodes take no pods (cordoned, tainted) does not count as empty.
 
-    Only the zone is a condition, and only where every node has to have one: nodes without a label that is required
-    would be out of the question. Where the rack or the node is the zone, what is asked of the zone holds.
+    Only the zone can be required, and only where every node must have one: no pod could be scheduled to a node without a
+    required label. Where the rack or the node is the zone, the constraint of the zone applies.
     """
-    topology = world.spec.topology
+    topology = pool.spec.topology
     strict = topology.spread == "Required" and topology.rejects_missing
     keys = {topology.zone_key: ("DoNotSchedule" if strict else "ScheduleAnyway", topology.max_skew)}
     for key in (topology.rack_key, "kubernetes.io/hostname"):
@@ -177,7 +184,7 @@ def _spread(world: PoolWorld) -> list[dict[str, Any]]:
             "topologyKey": key,
             "whenUnsatisfiable": when,
             "nodeTaintsPolicy": "Honor",
-            "labelSelector": {"matchLabels": selector(world)},
+            "labelSelector": {"matchLabels": selector(pool)},
         }
         for key, (when, skew) in keys.items()
     ]

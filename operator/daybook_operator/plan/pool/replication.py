@@ -1,8 +1,8 @@
 """Whether every entry is on all its bookies, for the gates: no task about a missing replica, and a full audit since.
 
-Readiness says nothing about what a bookie missed while it was away. So the list of bookies is remembered, with the boot
-of each; whenever it differs, somebody left or came back, and only a full audit that began later counts. The time is
-the operator's own, at or after the change, and is rounded up.
+Readiness says nothing about what a bookie missed while it was away. So the status remembers the list of bookies, with
+the boot of each. Whenever the list differs, a bookie left or came back, and only a full audit that began later counts. The
+time is the operator's own, at or after the change, rounded up.
 """
 
 import hashlib
@@ -13,8 +13,8 @@ from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo
 from daybook_operator.plan.conditions import Condition, fine, from_iso, iso, unknown, wrong
 from daybook_operator.plan.lost_ledgers import Verdict, deletion_of
+from daybook_operator.plan.pool.observed import ObservedCluster, ObservedPool
 from daybook_operator.plan.pool.state import Recovery, digest_of, whole
-from daybook_operator.plan.pool.world import ClusterSeen, PoolWorld
 
 FULLY_REPLICATED: Final = "FullyReplicated"
 _NAMED_MAX: Final = 5
@@ -22,91 +22,91 @@ _NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """The verdict, and what is to be remembered; `is_full` None: nobody can tell."""
+    """The verdict, and what the status is to remember; `is_full` None: not known."""
 
     is_full: bool | None
     recovery: Recovery
     condition: Condition
 
 
-def replication_of(world: PoolWorld, now_ms: int) -> Replication:
+def replication_of(pool: ObservedPool, now_ms: int) -> Replication:
     """Judge the whole cluster that the pool belongs to: ledgers do not stop at a pool's border."""
-    seen = world.cluster
-    if seen is None:
+    cluster = pool.cluster
+    if cluster is None:
         condition = unknown(
             FULLY_REPLICATED,
             "ZooKeeperUnreachable",
-            f"ZooKeeper of {world.cluster_ref} does not answer: {world.cluster_trouble}",
-            next_step="Bring it back; bookies and open ledgers go on meanwhile.",
+            f"ZooKeeper of {pool.cluster_ref} does not answer: {pool.cluster_error}",
+            next_step="Restore ZooKeeper; bookies and open ledgers continue meanwhile.",
         )
-        return Replication(None, world.recovery, condition)
-    recovery = remembered(world, seen, now_ms)
-    condition = _judge(world, seen, recovery)
+        return Replication(None, pool.recovery, condition)
+    recovery = remembered(pool, cluster, now_ms)
+    condition = _judge(pool, cluster, recovery)
     if condition.status is True:
-        boots = {bookie: _boot(info) for bookie, info in seen.bookies.items()}
+        boots = {bookie: _boot(info) for bookie, info in cluster.bookies.items()}
         recovery = replace(recovery, audited=boots, replaced=frozenset())
     return Replication(condition.status, recovery, condition)
 
 
-def unaudited(recovery: Recovery, seen: ClusterSeen) -> list[BookieId]:
-    """Bookies of the cluster that came since everything was last known to be replicated: who knows what they lack."""
-    return [bookie for bookie, info in seen.bookies.items() if recovery.audited.get(bookie) != _boot(info)]
+def unaudited(recovery: Recovery, cluster: ObservedCluster) -> list[BookieId]:
+    """Bookies of the cluster that came since everything was last known to be replicated: they may lack entries."""
+    return [bookie for bookie, info in cluster.bookies.items() if recovery.audited.get(bookie) != _boot(info)]
 
 
 def _boot(info: BookieInfo) -> str:
     return hashlib.sha256(info.boot_id.encode()).hexdigest()[:8]
 
 
-def clean_audit_began_ms(world: PoolWorld) -> int | None:
+def clean_audit_began_ms(pool: ObservedPool) -> int | None:
     """When the last full audit began, if it was clean, as the status has it.
 
-    An audit counts once it stands there, so that an operator that dies leaves it to the next, which would otherwise
-    take back what this one allowed. The status has whole seconds, rounded down.
+    An audit counts once it stands in the status, so that it outlives this operator: the next one would otherwise take
+    back what this one allowed. The status has whole seconds, rounded down.
     """
-    known = world.status.get("recovery", {}).get("lastFullAudit", {})
+    known = pool.status.get("recovery", {}).get("lastFullAudit", {})
     return from_iso(known["startedAt"]) if known.get("clean") else None
 
 
-def remembered(world: PoolWorld, seen: ClusterSeen, now_ms: int) -> Recovery:
-    """What was, if the same processes are registered still; else that the list changed now.
+def remembered(pool: ObservedPool, cluster: ObservedCluster, now_ms: int) -> Recovery:
+    """What the status remembers, if the same processes are still registered; else the same with a change of the list now.
 
-    Not before any audit that is known: the clock of the operator that began it may be ahead of this one's.
+    The change is never before a known audit: the clock of the operator that began it may be ahead of this one's.
     """
-    before = replace(world.recovery, replaced=world.recovery.replaced | seen.replacements)
-    digest = digest_of({bookie: info.boot_id for bookie, info in seen.bookies.items()})
+    before = replace(pool.recovery, replaced=pool.recovery.replaced | cluster.replacements)
+    digest = digest_of({bookie: info.boot_id for bookie, info in cluster.bookies.items()})
     if digest == before.bookies_digest:
         return before
-    changed_ms = max(whole(now_ms), clean_audit_began_ms(world) or 0)
+    changed_ms = max(whole(now_ms), clean_audit_began_ms(pool) or 0)
     return replace(before, bookies_digest=digest, changed_ms=changed_ms)
 
 
-def _judge(world: PoolWorld, seen: ClusterSeen, recovery: Recovery) -> Condition:
-    if world.is_stopped:
+def _judge(pool: ObservedPool, cluster: ObservedCluster, recovery: Recovery) -> Condition:
+    if pool.is_stopped:
         return unknown(
             FULLY_REPLICATED,
             "Hibernated",
-            "The bookies are stopped, as the spec asks",
+            "The bookies are stopped, because spec.hibernate is true",
             next_step="Set spec.hibernate to false to start them.",
         )
-    if seen.verdicts:
-        return _nowhere(seen.verdicts)
-    if seen.under_replicated:
+    if cluster.verdicts:
+        return _nowhere(cluster.verdicts)
+    if cluster.under_replicated:
         return wrong(
             FULLY_REPLICATED,
             "UnderReplicated",
-            f"{_ledgers(seen.under_replicated)} lack a replica",
-            next_step="Recovery copies what is missing; `kubectl daybook recover watch` shows how it goes on.",
+            f"{_ledgers(cluster.under_replicated)} lack a replica",
+            next_step="Recovery copies what is missing; `kubectl daybook recover watch` shows its progress.",
         )
-    if away := away_bookies(world, seen):
-        return _away(away, _without_place(seen, away))
-    began_ms = clean_audit_began_ms(world)
+    if away := away_bookies(pool, cluster):
+        return _away(away, _without_place(cluster, away))
+    began_ms = clean_audit_began_ms(pool)
     if began_ms is None or began_ms <= recovery.changed_ms:
-        found = f"; the last one says: {seen.last_audit}" if seen.last_audit else ""
+        found = f"; the last one says: {cluster.last_audit}" if cluster.last_audit else ""
         return wrong(
             FULLY_REPLICATED,
             "AuditPending",
             f"No full audit that began after {iso(recovery.changed_ms)}, when the list of bookies last changed, has ended clean{found}",
-            next_step="Nothing is to do: the auditor begins one by itself.",
+            next_step="No action is needed: the auditor begins one by itself.",
         )
     return fine(
         FULLY_REPLICATED,
@@ -116,52 +116,52 @@ def _judge(world: PoolWorld, seen: ClusterSeen, recovery: Recovery) -> Condition
 
 
 def _nowhere(verdicts: tuple[Verdict, ...]) -> Condition:
-    """An entry was found nowhere; whether it is lost is another question."""
+    """The last repair found an entry on no bookie; the verdicts say whether it is lost."""
     if lost := [each for each in verdicts if each.is_lost]:
         gone = sorted({bookie for each in lost for bookie in each.gone})
         ids = tuple(each.ledger_id for each in lost)
         return wrong(
             FULLY_REPLICATED,
             "Unrecoverable",
-            f"{_ledgers(ids)} {_have(ids)} an entry that nobody has any more, since the disks of {_names(gone)} are gone",
-            next_step=f"What is left can be read; `{deletion_of(ids[0])}` gives a ledger up for good.",
+            f"{_ledgers(ids)} {_have(ids)} an entry that no bookie has any more, since the disks of {_names(gone)} are lost",
+            next_step=f"What is left can be read; `{deletion_of(ids[0])}` deletes a ledger for good.",
         )
     ids = tuple(each.ledger_id for each in verdicts)
     awaited = sorted({bookie for each in verdicts for bookie in each.awaited})
-    who = f"{_names(awaited)} may have it and do not tell now" if awaited else "it is looked for again"
+    who = f"{_names(awaited)} may have it and cannot be asked now" if awaited else "repair looks for it again"
     return unknown(
         FULLY_REPLICATED,
         "HoldersAway" if awaited else "NotFoundYet",
-        f"{_ledgers(ids)} {_have(ids)} an entry that no bookie gave when it was last looked for; {who}",
-        next_step="Bring back who is away with its disk, and wait: nothing is known to be lost.",
+        f"{_ledgers(ids)} {_have(ids)} an entry that no bookie returned at the last repair; {who}",
+        next_step="Restore the bookies that are away, with their disks, and wait: nothing is known to be lost.",
     )
 
 
-def away_bookies(world: PoolWorld, seen: ClusterSeen) -> list[str]:
+def away_bookies(pool: ObservedPool, cluster: ObservedCluster) -> list[str]:
     """Bookies of the pool that have served and are not registered, by ordinal."""
-    known = {ordinal: b for b in seen.cookies if (ordinal := world.ordinal_of(b)) is not None}
-    return [known[ordinal] for ordinal in sorted(known) if known[ordinal] not in seen.bookies]
+    known = {ordinal: b for b in cluster.cookies if (ordinal := pool.ordinal_of(b)) is not None}
+    return [known[ordinal] for ordinal in sorted(known) if known[ordinal] not in cluster.bookies]
 
 
-def _without_place(seen: ClusterSeen, away: list[str]) -> str:
-    """Why nobody can take the place of a bookie that is away, if that is so: nobody copies it then."""
-    if seen.blocked and not set(away).isdisjoint(seen.lost):
-        return seen.blocked[0]
-    takers = sum(info.writable for info in seen.bookies.values())
-    need = seen.survey.ensemble_max
-    if takers >= need or not any(seen.survey.ledgers_of.get(bookie) for bookie in away):
+def _without_place(cluster: ObservedCluster, away: list[str]) -> str:
+    """Why no bookie can replace one that is away; "" if one can. Its entries are not copied then."""
+    if cluster.blocked and not set(away).isdisjoint(cluster.lost):
+        return cluster.blocked[0]
+    takers = sum(info.writable for info in cluster.bookies.values())
+    need = cluster.survey.ensemble_max
+    if takers >= need or not any(cluster.survey.ledgers_of.get(bookie) for bookie in away):
         return ""
-    ledger = seen.survey.ensemble_max_ledger
-    return f"ledger {ledger} has an ensemble of {need}, and only {takers} bookies take entries"
+    ledger = cluster.survey.ensemble_max_ledger
+    return f"ledger {ledger} has an ensemble of {need}, and only {takers} bookies are writable"
 
 
 def _away(away: list[str], without_place: str) -> Condition:
     said = f"{', '.join(away)} {'is' if len(away) == 1 else 'are'} not registered"
     if without_place:
         message = f"{said}; {without_place}"
-        step = "No bookie can take its place: raise spec.replicas or bring it back"
+        step = "No bookie can replace it: raise spec.replicas or restore it"
     else:
-        message, step = said, "It is copied elsewhere once it has been away for the delay"
+        message, step = said, "Its entries are copied to other bookies once it has been away for the delay"
     return wrong(
         FULLY_REPLICATED, "BookieAway", message, next_step=f"{step}; its pod says why it does not serve."
     )

@@ -1,7 +1,7 @@
 """How many replicas the StatefulSet is to have: never fewer than there are bookies that the cluster remembers.
 
-It is raised at once, because new bookies move nothing, and lowered by one once a drained bookie is forgotten, or to
-nothing for hibernation, once everything is replicated. Whoever lowers it by hand is corrected.
+It is raised at once, because new bookies move no data. It is lowered by one once a drained bookie is forgotten, or to 0
+for hibernation, once everything is replicated. A change by hand is reverted.
 """
 
 from dataclasses import dataclass
@@ -9,60 +9,58 @@ from typing import Final
 
 from daybook_operator.plan.conditions import Condition, fine, wrong
 from daybook_operator.plan.pool.drain import lowers_to
+from daybook_operator.plan.pool.observed import ObservedPool
 from daybook_operator.plan.pool.replication import Replication
-from daybook_operator.plan.pool.world import PoolWorld
 
 HIBERNATED: Final = "Hibernated"
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The number, and what to say about hibernation."""
+    """The number, and the condition Hibernated."""
 
     replicas: int
     condition: Condition
 
 
-def scale_of(world: PoolWorld, replication: Replication) -> Scale:
+def scale_of(pool: ObservedPool, replication: Replication) -> Scale:
     """What the StatefulSet is to have now."""
-    if not world.spec.hibernate:
-        return Scale(_awake(world), fine(HIBERNATED, "Awake", status=False))
-    if world.is_stopped:
-        return Scale(
-            0, fine(HIBERNATED, "Stopped", "No bookie runs; volumes and registrations of identity are kept.")
-        )
-    if world.is_stopping:
-        left = ", ".join(pod.name for _, pod in sorted(world.pods.items()))
+    if not pool.spec.hibernate:
+        return Scale(_awake(pool), fine(HIBERNATED, "Awake", status=False))
+    if pool.is_stopped:
+        return Scale(0, fine(HIBERNATED, "Stopped", "No bookie runs; volumes and cookies are kept."))
+    if pool.is_stopping:
+        left = ", ".join(pod.name for _, pod in sorted(pool.pods.items()))
         return Scale(0, fine(HIBERNATED, "Stopping", f"Stopping {left}.", status=False))
-    if (why_not := _why_awake(world, replication)) is not None:
-        return Scale(_awake(world), why_not)
+    if (why_not := _why_awake(pool, replication)) is not None:
+        return Scale(_awake(pool), why_not)
     return Scale(0, fine(HIBERNATED, "Stopping", "Everything is replicated: the bookies stop.", status=False))
 
 
-def _awake(world: PoolWorld) -> int:
-    lowered = lowers_to(world)
+def _awake(pool: ObservedPool) -> int:
+    lowered = lowers_to(pool)
     if lowered is not None:
         return lowered
-    return max(world.spec.replicas, world.present_replicas)
+    return max(pool.spec.replicas, pool.present_replicas)
 
 
-def _why_awake(world: PoolWorld, replication: Replication) -> Condition | None:
+def _why_awake(pool: ObservedPool, replication: Replication) -> Condition | None:
     """Why the pool cannot stop yet; a pool without any bookie can."""
-    if world.present_replicas == 0 and world.cluster is not None:
+    if pool.present_replicas == 0 and pool.cluster is not None:
         return None
-    if world.drain is not None:
+    if pool.drain is not None:
         return wrong(
             HIBERNATED,
             "WaitingForDrain",
-            f"{world.drain.bookie} is drained, which needs the others",
-            next_step="The pool stops when the drain is over; raise replicas to call it off.",
+            f"{pool.drain.bookie} is being drained, which needs the other bookies",
+            next_step="The pool stops when the drain has ended; raise replicas to cancel the drain.",
         )
-    if replication.is_full and all(map(world.serves, world.expected)):
+    if replication.is_full and all(map(pool.serves, pool.expected)):
         return None
     reason = "a bookie does not serve" if replication.is_full else replication.condition.message
     return wrong(
         HIBERNATED,
         "WaitingForReplication",
-        f"The pool stops only from a clean state: {reason}",
-        next_step="Nothing is stopped before; see the conditions Ready and FullyReplicated.",
+        f"The pool stops only once every entry is on all its bookies: {reason}",
+        next_step="No bookie is stopped before; see the conditions Ready and FullyReplicated.",
     )

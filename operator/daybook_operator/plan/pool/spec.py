@@ -6,11 +6,11 @@ pool that it already knows.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from daybook.core.placement.policies import PlacementSettings
+from daybook.core.placement.policies import PlacementSettings, PolicyName
 from daybook_operator.plan.effects import ClusterRef, Manifest
 from daybook_operator.plan.quantities import bytes_of
 from daybook_operator.plan.spec_part import SpecPart, parse_spec
@@ -88,6 +88,14 @@ class TopologySpec(SpecPart):
         return self.on_missing == "Reject"
 
 
+_POLICIES: Final[Mapping[str, PolicyName]] = {
+    "Random": "random",
+    "Rack": "rack",
+    "Zone": "zone",
+    "Region": "region",
+}
+
+
 class PlacementSpec(SpecPart):
     """Over what the replicas of an entry are spread."""
 
@@ -100,9 +108,9 @@ class PlacementSpec(SpecPart):
 
     @property
     def settings(self) -> PlacementSettings:
-        """As the core knows them."""
+        """As the core has them."""
         return PlacementSettings(
-            self.policy.lower(),
+            _POLICIES[self.policy],
             min_racks=self.min_racks_per_write_quorum,
             min_zones=self.min_zones_per_write_quorum,
             min_regions=self.min_regions_per_write_quorum,

@@ -1,6 +1,5 @@
-"""What a pool's status remembers between two plans, because no fact tells it: how far a drain and a roll are, who was there.
-
-Everything else of the status is written for people alone, and never read back.
+"""What a pool's status remembers between two plans, because no fact shows it: how far a drain and a roll are, and which
+bookies were registered. Everything else in the status is for people, and never read back.
 """
 
 import hashlib
@@ -14,12 +13,12 @@ from daybook_operator.plan.conditions import from_iso, iso
 
 
 class Stage(StrEnum):
-    """How far the drain of one bookie is. Up to Verifying it can be called off."""
+    """How far the drain of one bookie is; `drain` has the table."""
 
     READ_ONLY = "ReadOnly"
-    """It is to take no new ledgers."""
+    """It gets no new ledgers."""
     REPLICATING = "Replicating"
-    """What it holds is being copied to others."""
+    """Its entries are being copied to other bookies."""
     VERIFYING = "Verifying"
     """No ledger names it; a full audit that began since must find everything replicated."""
     COOKIE_REMOVED = "CookieRemoved"
@@ -27,11 +26,11 @@ class Stage(StrEnum):
     LOWERED = "Lowered"
     """Its pod is not wanted any more."""
     CANCELLING = "Cancelling"
-    """It stays after all, and takes entries again."""
+    """It stays, and becomes writable again."""
 
     @property
     def is_final(self) -> bool:
-        """Whether the bookie is forgotten, so that there is no way back."""
+        """Whether the bookie is forgotten, so that the drain cannot be cancelled."""
         return self in {Stage.COOKIE_REMOVED, Stage.LOWERED}
 
 
@@ -62,7 +61,7 @@ class Drain:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> "Drain | None":
-        """None for what `record` cannot make: the drain is then begun again, which costs nothing but time."""
+        """None for anything else than what `record` makes: the drain then begins again, which costs only time."""
         try:
             return (
                 None
@@ -83,7 +82,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """A roll under way. `bookie` was stopped last; 0 for a time that has not come."""
+    """A roll under way. `bookie` was stopped last; a time is 0 if that has not happened."""
 
     revision: str
     started_ms: int
@@ -93,7 +92,7 @@ class Roll:
 
     @property
     def since_ms(self) -> int:
-        """When the last thing happened that the next step has to wait for an audit of."""
+        """The next step needs an audit that began after this."""
         return self.returned_ms or self.stopped_ms or self.started_ms
 
     def record(self, stage: str, message: str) -> dict[str, Any]:
@@ -110,7 +109,7 @@ class Roll:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> "Roll | None":
-        """None for what `record` cannot make: nothing but times is forgotten."""
+        """None for anything else than what `record` makes: only times are lost."""
         try:
             return (
                 None
@@ -129,11 +128,11 @@ class Roll:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Who was registered when the list of bookies last changed, as a digest, and when that was.
+    """A digest of the registered bookies, and when that list last changed.
 
-    A full audit proves something about a bookie that came back only if it began later. `audited` has the boot of each
-    bookie, as a digest, of when everything was last known to be replicated: who has another by now may have missed
-    something.
+    A full audit proves that a bookie holds what it owes only if it began after that bookie came back. `audited` has a
+    digest of each bookie's boot, of when everything was last known to be replicated: a bookie with another boot may have
+    missed entries since.
     """
 
     bookies_digest: str = ""
@@ -153,7 +152,7 @@ class Recovery:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> "Recovery":
-        """Nothing remembered for what `record` cannot make: then the list has just changed."""
+        """Empty for anything else than what `record` makes: the list counts as just changed."""
         try:
             if not record:
                 return cls()
@@ -165,13 +164,13 @@ class Recovery:
 
 
 def digest_of(boots: Mapping[BookieId, str]) -> str:
-    """The registered bookies and their processes in a few characters, to be remembered."""
+    """A digest of the registered bookies and their processes."""
     text = "\n".join(f"{bookie} {boot_id}" for bookie, boot_id in sorted(boots.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def whole(at_ms: int) -> int:
-    """The first whole second that is not before `at_ms`: what is said to have happened after it really did."""
+    """The first whole second that is not before `at_ms`: an event is never remembered as earlier than it was."""
     return -(-at_ms // 1000) * 1000
 
 

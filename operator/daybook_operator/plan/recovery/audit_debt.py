@@ -1,15 +1,15 @@
 """When a full audit is owed, and when the next one is to begin (rule 47). Pure, with time as an argument.
 
-An audit is owed after a bookie came, and while somebody waits for one that began after a time of the wall clock. Each of
-these is one audit, which begins as soon as it can count: not before the time that it has to begin after. Only one that
-ended without settling it, or that nobody waits for, keeps the pause that bounds what audits cost.
+An audit is owed after a bookie came, and while a plan waits for one that began after a time of the wall clock. Each of
+these causes one audit, which begins as soon as it can count: not before the time that it must begin after. A repeated
+audit, and one that nothing waits for, keeps a pause, which bounds what audits cost.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 _SHARE: Final = 10
-"""Audits that nobody waits for cost a tenth of the time at most; those of who waits, half of it."""
+"""Audits that nothing waits for take at most a tenth of the time; those that something waits for, half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class AuditDebt:
         self.came_ms = now_ms
 
     def want(self, after_wall_ms: int, *, is_waited_for: bool) -> bool:
-        """Somebody needs a clean audit that began after this; whether that is news. `is_waited_for`: something stands still."""
-        is_news = after_wall_ms > self._wanted_after_wall_ms
+        """A plan needs a clean audit that began after this; whether that is new. `is_waited_for`: something is blocked until then."""
+        is_new = after_wall_ms > self._wanted_after_wall_ms
         self._wanted_after_wall_ms = max(self._wanted_after_wall_ms, after_wall_ms)
         if is_waited_for and after_wall_ms > self._waited_for_wall_ms:
             self._waited_for_wall_ms = after_wall_ms
-            is_news = True
-        return is_news
+            is_new = True
+        return is_new
 
     def ended(self, *, began_ms: int, began_wall_ms: int, took_ms: int, is_clean: bool) -> None:
         """A full audit ended."""

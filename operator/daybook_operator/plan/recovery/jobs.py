@@ -1,10 +1,10 @@
 """Which recovery Jobs there should be: repair tasks + the Jobs that there are + policy → Jobs to create and to cancel.
 
-A Job mends a batch of ledgers, because a thousand Jobs of one ledger each would burden the cluster that they are to
-heal. Its name is a digest of the tasks, at their versions, that it was made for, so that a plan that is made twice makes
-it once. What a finished Job left undone at the very same version waits until that Job is gone, which is the pause
-between attempts; what a worker set aside waits for its time; what no reachable bookie has is listed and waits for a
-bookie to come back (rule 35).
+A Job repairs a batch of ledgers, because a thousand Jobs of one ledger each would burden the cluster. Its name is a
+digest of the tasks, at their versions, that it was made for, so that a plan that is made twice makes it once. A task that
+a finished Job left at the very same version waits until that Job is gone, which is the pause between attempts. A task
+that a worker set aside waits for its time. A ledger with an entry on no reachable bookie waits for a bookie to come back
+(rule 35).
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _HARMLESS: Final = frozenset(reason.value for reason in HARMLESS)
 
 
 @dataclass(frozen=True, slots=True)
-class TaskSeen:
+class ObservedTask:
     """A repair task. Times are wall-clock milliseconds; before `not_before_ms` no worker takes it; 0 is "at once"."""
 
     ledger_id: LedgerId
@@ -38,7 +38,7 @@ class TaskSeen:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether every entry has all its replicas all the same."""
+        """Whether every entry has all its replicas nevertheless."""
         return all(reason.partition(" ")[0] in _HARMLESS for reason in self.reasons)
 
     def is_due(self, now_ms: int) -> bool:
@@ -47,7 +47,7 @@ class TaskSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSeen:
+class ObservedJob:
     """A recovery Job. `tasks` are the keys that it was made for; `needless_since_ms`: none of its ledgers has a task."""
 
     name: str
@@ -65,19 +65,19 @@ class JobSeen:
 
     @property
     def ledgers(self) -> frozenset[LedgerId]:
-        """The ledgers that it mends."""
+        """The ledgers that it repairs."""
         return frozenset(int(key.partition(":")[0]) for key in self.tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class JobPolicy:
-    """`enabled` False: no Jobs at all, those that run are cancelled."""
+    """`enabled` False: no Jobs; those that run are cancelled."""
 
     parallelism: int = 2
     ledgers_per_job: int = LEDGERS_PER_JOB_MAX
     enabled: bool = True
     needless_ms: int = 10_000
-    look_s: float = 5.0
+    poll_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ class JobsPlan:
     """What to do. `waiting` are the ledgers that are due and for which no Job runs or is created."""
 
     create: tuple[NewJob, ...] = ()
-    cancel: tuple[JobSeen, ...] = ()
+    cancel: tuple[ObservedJob, ...] = ()
     waiting: tuple[LedgerId, ...] = ()
     requeue_after_s: float | None = None
 
 
 def plan_jobs(
-    tasks: Iterable[TaskSeen], jobs: Iterable[JobSeen], policy: JobPolicy, *, prefix: str, now_ms: int
+    tasks: Iterable[ObservedTask], jobs: Iterable[ObservedJob], policy: JobPolicy, *, prefix: str, now_ms: int
 ) -> JobsPlan:
     """The Jobs to create and to cancel; names begin with `prefix`. `jobs` are all of the cluster, also finished ones."""
     by_ledger = {task.ledger_id: task for task in tasks}
@@ -133,7 +133,7 @@ def plan_jobs(
     )
 
 
-def _new_jobs(fresh: Sequence[TaskSeen], prefix: str, slots: int, size: int) -> Iterable[NewJob]:
+def _new_jobs(fresh: Sequence[ObservedTask], prefix: str, slots: int, size: int) -> Iterable[NewJob]:
     for start in range(0, min(len(fresh), slots * size), size):
         ordered = sorted(fresh[start : start + size], key=lambda task: task.ledger_id)
         keys = tuple(task.key for task in ordered)
@@ -146,15 +146,19 @@ def job_name(prefix: str, keys: Iterable[str]) -> str:
     return f"{prefix}-{digest[:12]}"
 
 
-def _is_needless(job: JobSeen, policy: JobPolicy, now_ms: int) -> bool:
+def _is_needless(job: ObservedJob, policy: JobPolicy, now_ms: int) -> bool:
     assert job.needless_since_ms is not None
     return now_ms - job.needless_since_ms >= policy.needless_ms
 
 
 def _when_again(
-    tasks: Iterable[TaskSeen], needless: Sequence[JobSeen], is_busy: bool, policy: JobPolicy, now_ms: int
+    tasks: Iterable[ObservedTask],
+    needless: Sequence[ObservedJob],
+    is_busy: bool,
+    policy: JobPolicy,
+    now_ms: int,
 ) -> float | None:
-    """Jobs tell when they end, tasks that were done do not; what was set aside is due at its time."""
+    """The end of a Job is an event, that of a task is not; a task that was set aside is due at its time."""
     later = [
         (task.not_before_ms - now_ms) / 1000
         for task in tasks
@@ -162,7 +166,7 @@ def _when_again(
     ]
     ends = [(job.needless_since_ms or 0) + policy.needless_ms - now_ms for job in needless]
     return sooner(
-        policy.look_s if is_busy else None,
+        policy.poll_s if is_busy else None,
         max(0.1, min(later)) if later else None,
         max(0.1, min(ends) / 1000) if ends else None,
     )

@@ -29,10 +29,10 @@ def job_manifest(
     *,
     operator_speaks_tls: bool,
 ) -> Manifest:
-    """The Job that mends the ledgers of `job`.
+    """The Job that repairs the ledgers of `job`.
 
-    While the pool's TLS is optional, a Job speaks what the operator speaks: during the roll to that mode some bookies serve
-    in one way alone, which is the operator's, since that is changed only once all of them serve in both.
+    While the pool's TLS is optional, a Job uses TLS if the operator does: during the roll to that mode some bookies serve
+    in one way only, which is the operator's, since the operator is changed only once all bookies serve in both.
     """
     tls = spec.tls if spec.tls and (not spec.tls.is_optional or operator_speaks_tls) else None
     meta = metadata_of(pool, RECOVERY, job.name, {CLUSTER_LABEL: ref.cluster})
@@ -106,7 +106,7 @@ def _pod_spec(
 
 
 def _placement_variables(placement: PlacementSettings) -> dict[str, str]:
-    """So that the worker places by the policy that the auditor judges by."""
+    """The worker places replicas by the same policy as the auditor checks."""
     values = {
         "POLICY": placement.policy,
         "MIN_RACKS": placement.min_racks,

@@ -11,7 +11,7 @@ from daybook_operator.plan.effects import Apply, ClusterRef, Effect, Manifest, R
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.pods import RECOVERY, service_account
 from daybook_operator.plan.pool.spec import PoolSpec, own_spec
-from daybook_operator.plan.recovery.jobs import JobPolicy, JobSeen, JobsPlan, TaskSeen, plan_jobs
+from daybook_operator.plan.recovery.jobs import JobPolicy, JobsPlan, ObservedJob, ObservedTask, plan_jobs
 from daybook_operator.plan.recovery.manifests import job_manifest
 
 _LISTED_MAX: Final = 100
@@ -19,8 +19,8 @@ _LOST_LISTED_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class AuditSeen:
-    """A round of the auditor."""
+class ObservedAudit:
+    """One audit."""
 
     began_ms: int
     duration_ms: int
@@ -38,35 +38,35 @@ class AuditSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoverySeen:
+class ObservedRecovery:
     """What ZooKeeper, the API server and the auditor say about the repair of a cluster."""
 
     cluster_ref: ClusterRef
-    tasks: tuple[TaskSeen, ...] = ()
-    jobs: tuple[JobSeen, ...] = ()
+    tasks: tuple[ObservedTask, ...] = ()
+    jobs: tuple[ObservedJob, ...] = ()
     switched_off: bool = False
     """Repair is switched off for the whole cluster (rule 33)."""
     lost_bookies: tuple[BookieId, ...] = ()
     misplaced: int = 0
     blocked: int = 0
     """Ledgers that lack a replica, as the last audit found, and have no task, since no bookie can take the place."""
-    last_audit: AuditSeen | None = None
-    last_full_audit: AuditSeen | None = None
+    last_audit: ObservedAudit | None = None
+    last_full_audit: ObservedAudit | None = None
     verdicts: tuple[Verdict, ...] = ()
-    """On ledgers with an entry that the last repair found nowhere."""
-    troubles: tuple[str, ...] = ()
-    """Jobs that do not start, and why, in words."""
+    """On ledgers with an entry that the last repair found on no bookie."""
+    job_problems: tuple[str, ...] = ()
+    """Jobs that do not start, and why, in Kubernetes' words."""
 
     @property
     def under_replicated(self) -> int:
-        """The ledgers that lack a replica, whether or not somebody can do something about it."""
+        """How many ledgers lack a replica, whether or not a worker can repair them now."""
         return sum(not task.is_harmless for task in self.tasks) + self.blocked
 
 
 def carrier_of(pools: Sequence[Manifest]) -> Manifest | None:
-    """The pool of one cluster's `pools` that carries its repair: the first that can, else the first that stays.
+    """The pool of one cluster's `pools` that carries its repair: the first that can, else the first that is not being deleted.
 
-    A pool that is paused or hibernated makes no Jobs, and must not keep those of the others from being made.
+    A pool that is paused or hibernated makes no Jobs, so another one must carry the repair.
     """
     staying = [pool for pool in pools if not is_terminating(pool)]
     able = [pool for pool in staying if not is_paused(pool) and not own_spec(pool).hibernate]
@@ -76,10 +76,10 @@ def carrier_of(pools: Sequence[Manifest]) -> Manifest | None:
 def decide_recovery(
     pool: Manifest,
     spec: PoolSpec,
-    seen: RecoverySeen,
+    seen: ObservedRecovery,
     now_ms: int,
     *,
-    look_s: float,
+    poll_s: float,
     needless_ms: int,
     operator_speaks_tls: bool,
 ) -> Decision:
@@ -91,7 +91,7 @@ def decide_recovery(
         spec.recovery.ledgers_per_job,
         enabled=not (spec.recovery.paused or seen.switched_off or spec.hibernate),
         needless_ms=needless_ms,
-        look_s=look_s,
+        poll_s=poll_s,
     )
     meta = pool["metadata"]
     plan = plan_jobs(seen.tasks, seen.jobs, policy, prefix=f"{meta['name'][:40]}-recovery", now_ms=now_ms)
@@ -107,7 +107,7 @@ def decide_recovery(
     return Decision(tuple(effects), plan.requeue_after_s)
 
 
-def recovery_status(seen: RecoverySeen, now_ms: int) -> dict[str, Any]:
+def recovery_status(seen: ObservedRecovery, now_ms: int) -> dict[str, Any]:
     """`status.recovery` of every pool of the cluster."""
     plan: JobsPlan = plan_jobs(seen.tasks, seen.jobs, JobPolicy(parallelism=0), prefix="", now_ms=now_ms)
     lost = sorted(each.ledger_id for each in seen.verdicts if each.is_lost)

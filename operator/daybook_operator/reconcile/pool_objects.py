@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from daybook_operator.plan.names import OWNER_ANNOTATION, RACK_LABEL
 from daybook_operator.plan.pods import BOOKIE
-from daybook_operator.plan.pool.world import ROLES, ClaimSeen, PodSeen, StatefulSetSeen
+from daybook_operator.plan.pool.observed import ROLES, ObservedClaim, ObservedPod, ObservedStatefulSet
 from daybook_operator.plan.quantities import bytes_of
 
 _REVISION: Final = "controller-revision-hash"
@@ -18,17 +18,17 @@ def ordinal_in(name: str, prefix: str) -> int | None:
     return int(rest) if rest != name and rest.isdecimal() and str(int(rest)) == rest else None
 
 
-def pods_seen(pods: Iterable[Mapping[str, Any]], pool: str) -> dict[int, PodSeen]:
+def observed_pods(pods: Iterable[Mapping[str, Any]], pool: str) -> dict[int, ObservedPod]:
     """By ordinal; pods of another name are nobody's."""
-    found: dict[int, PodSeen] = {}
+    found: dict[int, ObservedPod] = {}
     for pod in pods:
         ordinal = ordinal_in(pod["metadata"]["name"], f"{pool}-")
         if ordinal is not None:
-            found[ordinal] = pod_seen(pod, ordinal)
+            found[ordinal] = observed_pod(pod, ordinal)
     return found
 
 
-def pod_seen(pod: Mapping[str, Any], ordinal: int = -1) -> PodSeen:
+def observed_pod(pod: Mapping[str, Any], ordinal: int = -1) -> ObservedPod:
     """One pod; without an ordinal where its pool is not looked at."""
     meta, status = pod["metadata"], pod.get("status", {})
     labels = meta.get("labels") or {}
@@ -40,7 +40,7 @@ def pod_seen(pod: Mapping[str, Any], ordinal: int = -1) -> PodSeen:
     )
     conditions = _conditions(pod)
     images = [c["image"] for c in pod["spec"]["containers"] if c["name"] == BOOKIE]
-    return PodSeen(
+    return ObservedPod(
         name=meta["name"],
         ordinal=ordinal,
         uid=meta["uid"],
@@ -72,9 +72,9 @@ def waits_for(pod: Mapping[str, Any]) -> str:
     return ": ".join(text for key in ("reason", "message") if (text := waiting.get(key)))
 
 
-def claims_seen(claims: Iterable[Mapping[str, Any]], pool: str) -> dict[str, ClaimSeen]:
+def observed_claims(claims: Iterable[Mapping[str, Any]], pool: str) -> dict[str, ObservedClaim]:
     """By name: `<role>-<pool>-<ordinal>`."""
-    found: dict[str, ClaimSeen] = {}
+    found: dict[str, ObservedClaim] = {}
     for claim in claims:
         name = claim["metadata"]["name"]
         for role in ROLES:
@@ -84,14 +84,14 @@ def claims_seen(claims: Iterable[Mapping[str, Any]], pool: str) -> dict[str, Cla
     return found
 
 
-def _claim(claim: Mapping[str, Any], role: str, ordinal: int) -> ClaimSeen:
+def _claim(claim: Mapping[str, Any], role: str, ordinal: int) -> ObservedClaim:
     meta, spec, status = claim["metadata"], claim["spec"], claim.get("status", {})
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     waits = conditions.get("FileSystemResizePending", {}).get("status") == "True"
     said = [
         str(each.get("message") or kind) for kind, each in conditions.items() if each.get("status") == "True"
     ]
-    return ClaimSeen(
+    return ObservedClaim(
         name=meta["name"],
         ordinal=ordinal,
         role=role,
@@ -106,7 +106,7 @@ def _claim(claim: Mapping[str, Any], role: str, ordinal: int) -> ClaimSeen:
     )
 
 
-def stateful_set_seen(found: Mapping[str, Any] | None) -> StatefulSetSeen | None:
+def observed_stateful_set(found: Mapping[str, Any] | None) -> ObservedStatefulSet | None:
     """The StatefulSet; its newest revision only once its controller has seen the last change."""
     if found is None:
         return None
@@ -116,7 +116,7 @@ def stateful_set_seen(found: Mapping[str, Any] | None) -> StatefulSetSeen | None
         (template["metadata"].get("annotations") or {}).get(OWNER_ANNOTATION, "")
         for template in spec.get("volumeClaimTemplates") or ()
     ]
-    return StatefulSetSeen(
+    return ObservedStatefulSet(
         uid=meta["uid"],
         replicas=spec.get("replicas", 1),
         update_revision=status.get("updateRevision", "") if is_current else "",

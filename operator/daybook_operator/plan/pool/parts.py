@@ -1,8 +1,7 @@
-"""Parts of a pool's plan that could not be carried out: each holds up itself alone, and the status tells of it.
+"""The parts of a pool's plan: a part that fails holds up no other, and the status reports it.
 
-A plan's effects are carried out in order. Where one fails, the plan is made again without the part that it belongs to,
-so that what is refused (by a role, a policy, a bookie) neither keeps the rest from being done nor the status from
-telling of it.
+A plan's effects are carried out in order. When one fails, the plan is made again without the part that it belongs to, so
+that what a role, a policy or a bookie refuses keeps neither the rest from being done nor the status from being written.
 """
 
 from collections.abc import Mapping
@@ -38,7 +37,7 @@ class Part(StrEnum):
 
 
 def part_of(effect: Effect, drain: Drain | None) -> Part | None:
-    """The part that an effect belongs to; None for what is no part's: objects that are applied, events, the status."""
+    """The part that an effect belongs to; None for applied objects, events and the status."""
     match effect:
         case Remove(ref):
             of_kind = {
@@ -66,5 +65,5 @@ def part_of(effect: Effect, drain: Drain | None) -> Part | None:
 
 
 def in_words(failed: Mapping[Part, str]) -> list[str]:
-    """A line for each part that its own condition does not tell of."""
+    """A line for each failed part that has no condition of its own."""
     return [f"{part}: {why}" for part, why in sorted(failed.items()) if part not in {Part.ROLL, Part.DRAIN}]

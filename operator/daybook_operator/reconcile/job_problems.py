@@ -10,19 +10,19 @@ from typing import Final
 from daybook_operator.kube.api import Kube, Object
 from daybook_operator.plan.conditions import from_iso
 from daybook_operator.reconcile.listing import if_allowed
-from daybook_operator.reconcile.pool_objects_seen import waits_for
+from daybook_operator.reconcile.pool_objects import waits_for
 
 START_MS: Final = 15_000
 """What a pod may take to be scheduled and to have its image: nothing is said of a Job that is younger."""
-_LOOKED_AT_MAX: Final = 3
+_REPORTED_MAX: Final = 3
 """One Job tells what all of them wait for, mostly."""
 _OVER: Final = {"Complete", "Failed"}
 
 
-async def troubles_of(kube: Kube, jobs: Sequence[Object], now_ms: int) -> tuple[str, ...]:
+async def problems_of(kube: Kube, jobs: Sequence[Object], now_ms: int) -> tuple[str, ...]:
     """A line for each of the first few Jobs that do not start. Raises KubeError."""
     waiting = [job for job in jobs if _is_waiting(job)]
-    found = [await _trouble(kube, job, now_ms) for job in waiting[:_LOOKED_AT_MAX]]
+    found = [await _problem(kube, job, now_ms) for job in waiting[:_REPORTED_MAX]]
     return tuple(line for line in found if line)
 
 
@@ -32,7 +32,7 @@ def _is_waiting(job: Object) -> bool:
     return not (is_over or status.get("ready") or job["metadata"].get("deletionTimestamp"))
 
 
-async def _trouble(kube: Kube, job: Object, now_ms: int) -> str:
+async def _problem(kube: Kube, job: Object, now_ms: int) -> str:
     meta = job["metadata"]
     namespace, name = meta["namespace"], meta["name"]
     pods = await kube.listing("Pod", namespace, labels=f"batch.kubernetes.io/job-name={name}")

@@ -1,8 +1,8 @@
 """The bookies of the cluster that belong to other pools, and whether one bookie may go now, as the whole cluster stands.
 
-Ledgers do not stop at a pool's border, and pools of one cluster are looked at on their own. So a pool's plan judges the
-bookies of all, and what it decided is judged once more by facts that are read after everybody else's turn has ended: a
-pod that was told to stop a moment ago is registered still.
+Ledgers span the pools of a cluster, and each pool is reconciled on its own. So a pool's plan considers the bookies of all
+pools, and its decision is checked once more, just before the eviction, against facts that are read after every other
+reconcile's eviction has ended: a pod that was evicted a moment ago is still registered.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policy import BookieInfo
 from daybook_operator.plan.effects import Evict
-from daybook_operator.plan.pool.world import PodSeen, PoolWorld
+from daybook_operator.plan.pool.observed import ObservedPod, ObservedPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,24 +19,24 @@ class ClusterNow:
     """What is true just before a pod goes. `pods` are those of the cluster's bookies, as far as Kubernetes has them."""
 
     bookies: Mapping[BookieId, BookieInfo]
-    pods: Mapping[BookieId, PodSeen]
+    pods: Mapping[BookieId, ObservedPod]
     in_need: tuple[LedgerId, ...] = ()
     """Ledgers that lack a replica."""
 
 
-def others_away(world: PoolWorld) -> dict[BookieId, str]:
+def others_away(pool: ObservedPool) -> dict[BookieId, str]:
     """Bookies of other pools that do not serve, or are about to stop, and how that is known; without those that nothing names."""
-    seen = world.cluster
-    if seen is None:
+    cluster = pool.cluster
+    if cluster is None:
         return {}
     found: dict[BookieId, str] = {}
-    for bookie in sorted(seen.cookies | seen.bookies.keys()):
-        if world.ordinal_of(bookie) is not None:
+    for bookie in sorted(cluster.cookies | cluster.bookies.keys()):
+        if pool.ordinal_of(bookie) is not None:
             continue
-        if bookie not in seen.bookies:
-            if not seen.survey.is_whole or seen.survey.ledgers_of.get(bookie):
+        if bookie not in cluster.bookies:
+            if not cluster.survey.is_whole or cluster.survey.ledgers_of.get(bookie):
                 found[bookie] = "is not registered"
-        elif (pod := world.other_pods.get(bookie)) is not None and (why := _is_going(pod)):
+        elif (pod := pool.other_pods.get(bookie)) is not None and (why := _is_going(pod)):
             found[bookie] = why
     return found
 
@@ -62,7 +62,7 @@ def why_not_now(effect: Evict, now: ClusterNow) -> str:
     return ""
 
 
-def _is_going(pod: PodSeen) -> str:
+def _is_going(pod: ObservedPod) -> str:
     if pod.terminating:
         return "is stopping"
     return "" if pod.ready else "is not ready"

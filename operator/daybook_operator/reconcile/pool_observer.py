@@ -22,16 +22,16 @@ from daybook_operator.kube.api import KubeError, Object
 from daybook_operator.plan.decision import is_terminating
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.names import POOL_LABEL
+from daybook_operator.plan.pool.cluster_settings import other_address
 from daybook_operator.plan.pool.drain import victim_of
-from daybook_operator.plan.pool.move import AddressSeen, address_to_look_at
+from daybook_operator.plan.pool.observed import ObservedAddress, ObservedClaim, ObservedCluster, ObservedPool
 from daybook_operator.plan.pool.replication import unaudited
 from daybook_operator.plan.pool.spec import VolumeSpec, cluster_of, spec_of
 from daybook_operator.plan.pool.state import Drain, Recovery, Roll
-from daybook_operator.plan.pool.world import ClaimSeen, ClusterSeen, PoolWorld
 from daybook_operator.plan.recovery.plan import recovery_status
 from daybook_operator.reconcile.cluster_pods import pods_of
 from daybook_operator.reconcile.listing import if_allowed
-from daybook_operator.reconcile.pool_objects_seen import claims_seen, pods_seen, stateful_set_seen
+from daybook_operator.reconcile.pool_objects import observed_claims, observed_pods, observed_stateful_set
 from daybook_operator.reconcile.pool_survey import Asker, Surveys
 from daybook_operator.reconcile.recovery import observe_recovery
 from daybook_operator.reconcile.services import Services
@@ -48,7 +48,7 @@ class PoolObserver:
         self._kube = services.kube
         self._surveys = Surveys()
 
-    async def observe(self, manifest: Object) -> PoolWorld:
+    async def observe(self, manifest: Object) -> ObservedPool:
         """What is true of the pool `manifest`. Raises KubeError."""
         defaults = self._services.pool_defaults
         meta = manifest["metadata"]
@@ -72,8 +72,8 @@ class PoolObserver:
             if found is not None
         }
         spec = spec_of(manifest, defaults)
-        seen_pods, seen_claims = pods_seen(pods, name), claims_seen(claims, name)
-        world = PoolWorld(
+        seen_pods, seen_claims = observed_pods(pods, name), observed_claims(claims, name)
+        pool = ObservedPool(
             manifest=manifest,
             spec=spec,
             cluster_ref=cluster_of(manifest, defaults),
@@ -81,7 +81,7 @@ class PoolObserver:
             roll=Roll.from_record(status.get("rollout")),
             recovery=Recovery.from_record(status.get("recovery")),
             live=live,
-            stateful_set=stateful_set_seen(stateful_set),
+            stateful_set=observed_stateful_set(stateful_set),
             pods=seen_pods,
             claims=seen_claims,
             nodes=await self._nodes({pod.node for pod in seen_pods.values() if pod.node}),
@@ -90,20 +90,20 @@ class PoolObserver:
             others=await self._others(manifest),
             defaults=defaults,
         )
-        return await self._with_address(await self._with_cluster(world))
+        return await self._with_address(await self._with_cluster(pool))
 
-    async def _with_address(self, world: PoolWorld) -> PoolWorld:
-        """`world` with what answers at another address of ZooKeeper that the spec names."""
-        wanted = address_to_look_at(world.manifest, world.cluster_ref)
-        if not wanted or is_terminating(world.manifest):
-            return world
+    async def _with_address(self, pool: ObservedPool) -> ObservedPool:
+        """`pool` with what answers at another address of ZooKeeper that the spec names."""
+        wanted = other_address(pool.manifest, pool.cluster_ref)
+        if not wanted or is_terminating(pool.manifest):
+            return pool
         try:
             instance_id, boots = await self._services.clusters.peek(
-                ClusterRef(wanted, world.cluster_ref.cluster)
+                ClusterRef(wanted, pool.cluster_ref.cluster)
             )
         except DaybookError as error:
-            return replace(world, address=AddressSeen(wanted, trouble=str(error)))
-        return replace(world, address=AddressSeen(wanted, instance_id, boots))
+            return replace(pool, address=ObservedAddress(wanted, error=str(error)))
+        return replace(pool, address=ObservedAddress(wanted, instance_id, boots))
 
     async def _others(self, manifest: Object) -> tuple[Object, ...]:
         """The other pools of the pool's cluster, but for those that go."""
@@ -136,22 +136,22 @@ class PoolObserver:
 
     # The cluster.
 
-    async def _with_cluster(self, world: PoolWorld) -> PoolWorld:
-        """`world` with what ZooKeeper says, or with why it says nothing."""
-        if not world.cluster_ref.zookeeper:
-            return world
+    async def _with_cluster(self, pool: ObservedPool) -> ObservedPool:
+        """`pool` with what ZooKeeper says, or with why it says nothing."""
+        if not pool.cluster_ref.zookeeper:
+            return pool
         try:
-            link = await self._services.clusters.link(world.cluster_ref)
-            seen = await self._cluster(link, world)
+            link = await self._services.clusters.link(pool.cluster_ref)
+            seen = await self._cluster(link, pool)
         except KubeError:
             raise  # it says nothing of ZooKeeper
         except DaybookError as error:
-            return replace(world, cluster=None, cluster_trouble=str(error))
-        foreign = {each for each in seen.bookies.keys() | seen.cookies if world.ordinal_of(each) is None}
+            return replace(pool, cluster=None, cluster_error=str(error))
+        foreign = {each for each in seen.bookies.keys() | seen.cookies if pool.ordinal_of(each) is None}
         namespaces = {key.namespace for key in self._services.inventory.pools()}
-        return replace(world, cluster=seen, other_pods=await pods_of(self._kube, foreign, namespaces))
+        return replace(pool, cluster=seen, other_pods=await pods_of(self._kube, foreign, namespaces))
 
-    async def _cluster(self, link: ClusterLink, world: PoolWorld) -> ClusterSeen:
+    async def _cluster(self, link: ClusterLink, pool: ObservedPool) -> ObservedCluster:
         directory = link.client.directory
         await link.client.store.sync(link.client.layout.root)
         bookies, cookies, locations, tasks, delay_s = await asyncio.gather(
@@ -172,7 +172,7 @@ class PoolObserver:
         repair = await observe_recovery(self._services, link)
         refusal = self._services.inventory.refusal_of(link.ref)
         instance = await read_instance(link.client.store, link.client.layout)
-        seen = ClusterSeen(
+        seen = ObservedCluster(
             bookies=bookies,
             instance_id=instance.instance_id,
             cookies=frozenset(cookies),
@@ -187,36 +187,40 @@ class PoolObserver:
             lost_bookie_delay_s=delay_s,
             last_audit=_found_by(link.audits.last_full_report),
             recovery=recovery_status(repair, self._services.now_ms()),
-            recovery_troubles=(*filter(None, [refusal]), *repair.troubles),
+            job_problems=(*filter(None, [refusal]), *repair.job_problems),
         )
-        if any(pod.exit_code == EXIT_DISK_LOST for pod in world.pods.values()):
-            seen = await self._with_limbo(link, world, seen)
-        return await self._surveyed(link, world, seen)
+        if any(pod.exit_code == EXIT_DISK_LOST for pod in pool.pods.values()):
+            seen = await self._with_limbo(link, pool, seen)
+        return await self._surveyed(link, pool, seen)
 
-    async def _with_limbo(self, link: ClusterLink, world: PoolWorld, seen: ClusterSeen) -> ClusterSeen:
+    async def _with_limbo(
+        self, link: ClusterLink, pool: ObservedPool, seen: ObservedCluster
+    ) -> ObservedCluster:
         """Ask who may be in limbo: a bookie that ran at the last clean audit, and still does, is not."""
         channels = link.client.channels
         channels.bookies_changed(seen.bookies)  # its own news of them may come later
-        asked = unaudited(world.recovery, seen)
+        asked = unaudited(pool.recovery, seen)
         unreached = {bookie: "it cannot be reached yet" for bookie in asked if channels.calls(bookie) is None}
         listings = BookieListings(channels, calls_max=1)
         found = await listings.limbo(asked)
         in_limbo = frozenset(bookie for bookies in found.values() for bookie in bookies)
-        return replace(seen, in_limbo=in_limbo, untold={**unreached, **listings.silent})
+        return replace(seen, in_limbo=in_limbo, silent={**unreached, **listings.silent})
 
-    async def _surveyed(self, link: ClusterLink, world: PoolWorld, seen: ClusterSeen) -> ClusterSeen:
-        known = replace(world, cluster=seen)
+    async def _surveyed(
+        self, link: ClusterLink, pool: ObservedPool, seen: ObservedCluster
+    ) -> ObservedCluster:
+        known = replace(pool, cluster=seen)
         ids = seen.bookies.keys() | seen.cookies | seen.locations.keys()
-        mine = {bookie for bookie in ids if world.ordinal_of(bookie) is not None}
-        may_leave = {known.bookie(ordinal) for ordinal in range(world.spec.replicas, victim_of(known) + 1)}
-        if world.drain is not None:
-            may_leave.add(world.drain.bookie)
-        is_urgent = bool(may_leave) or is_terminating(world.manifest) or bool(_ended(world))
+        mine = {bookie for bookie in ids if pool.ordinal_of(bookie) is not None}
+        may_leave = {known.bookie(ordinal) for ordinal in range(pool.spec.replicas, victim_of(known) + 1)}
+        if pool.drain is not None:
+            may_leave.add(pool.drain.bookie)
+        is_urgent = bool(may_leave) or is_terminating(pool.manifest) or bool(_ended(pool))
         age_ms, wait_ms = (0 if is_urgent else _OLD_MS), self._services.settings.zookeeper_timeout_ms
         is_fresh = await link.ledgers.fresh(age_ms=age_ms, wait_ms=wait_ms)
         survey = await self._surveys.of(
             link.ledgers,
-            Asker(frozenset(mine), frozenset(may_leave), world.spec.placement.settings),
+            Asker(frozenset(mine), frozenset(may_leave), pool.spec.placement.settings),
             registered=seen.bookies,
             locations=seen.locations,
             is_whole=is_fresh or (link.ledgers.is_whole and not is_urgent),
@@ -224,11 +228,11 @@ class PoolObserver:
         return replace(seen, survey=survey)
 
 
-def _ended(world: PoolWorld) -> list[int]:
-    return [ordinal for ordinal, pod in world.pods.items() if pod.exit_code is not None]
+def _ended(pool: ObservedPool) -> list[int]:
+    return [ordinal for ordinal, pod in pool.pods.items() if pod.exit_code is not None]
 
 
-def _classes_to_grow(claims: Mapping[str, ClaimSeen], volumes: Mapping[str, VolumeSpec]) -> set[str]:
+def _classes_to_grow(claims: Mapping[str, ObservedClaim], volumes: Mapping[str, VolumeSpec]) -> set[str]:
     """The storage classes of claims that are smaller than is asked for."""
     return {
         claim.storage_class

@@ -1,8 +1,7 @@
 """What is true of a pool now: Kubernetes' objects and the cluster's metadata, as plain values.
 
-`reconcile.pool_observe` fills it in; every step of the plan is a function of it. Facts come first: what the status
-remembers (`Drain`, `Recovery`) is only what no fact tells, so that a plan that was cut short is made anew from what is
-there.
+`reconcile.pool_observer` fills it in; every step of the plan is a function of it. The status remembers (`Drain`, `Roll`,
+`Recovery`) only what no fact shows, so that a plan that was interrupted is made anew from what is there.
 """
 
 from collections.abc import Mapping
@@ -14,26 +13,25 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.lost_ledgers import Verdict
-from daybook_operator.plan.pool.failures import Part
-from daybook_operator.plan.pool.move import AddressSeen
+from daybook_operator.plan.pool.parts import Part
 from daybook_operator.plan.pool.spec import PoolDefaults, PoolSpec
 from daybook_operator.plan.pool.state import Drain, Recovery, Roll
 
 DATA_PORT: Final = 3181
 TLS_PORT: Final = 3183
-"""The data port with TLS while there is one without as well."""
+"""The data port with TLS, while TLS is optional and `DATA_PORT` is without."""
 HEALTH_PORT: Final = 3182
 METRICS_PORT: Final = 8000
 
 RECOVERY_BLOCKED: Final = "RecoveryBlocked"
 
 ROLES: Final = ("journal", "store")
-MEND_LEDGER: Final = "Mend or delete that ledger; bookies and other ledgers go on meanwhile."
-"""What a person can do where the survey is unreadable."""
+REPAIR_LEDGER: Final = "Repair or delete that ledger; bookies and other ledgers continue meanwhile."
+"""What a person can do where the ledgers' metadata cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
+class ObservedPod:
     """A bookie's pod. `exit_code` and `last_words` are of a container that does not run now."""
 
     name: str
@@ -54,7 +52,7 @@ class PodSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimSeen:
+class ObservedClaim:
     """A PersistentVolumeClaim of a bookie. `capacity_bytes` is 0 until it is bound."""
 
     name: str
@@ -73,7 +71,7 @@ class ClaimSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulSetSeen:
+class ObservedStatefulSet:
     """The StatefulSet. `update_revision` is empty while its controller has not seen the last change."""
 
     uid: str
@@ -86,17 +84,18 @@ class StatefulSetSeen:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What all ledgers say, as of a `sync`. Not `is_whole`: they are still being read, `ledgers` of them have been; `trouble` says why that cannot
-    end, if it cannot.
+    """What the metadata of all ledgers says, as of a `sync`.
 
-    `ledgers_of` counts, for each bookie, the ledgers that name it; `naming` has them for bookies that may have to leave.
-    `ack_quorum_of` has the smallest ack quorum among the ledgers that name a bookie. `ensemble_max` is the largest ensemble there is. `misplaced` has, for some ledgers of this pool, what their
-    ensembles lack of the placement that is wanted, `misplaced_count` how many there are.
+    Not `is_whole`: it is still being read, `ledgers` of them so far; `read_error` is what keeps that from ending.
+    `ledgers_of` counts the ledgers that name each bookie; `naming` has these ledgers for bookies that may have to leave.
+    `ack_quorum_of` has the smallest ack quorum among the ledgers that name a bookie. `ensemble_max` is the largest ensemble
+    of a ledger, `ensemble_max_ledger` such a ledger. `misplaced` has, for some ledgers of this pool, how they violate the
+    placement policy; `misplaced_count` is how many do.
     """
 
     ledgers: int = 0
     is_whole: bool = True
-    trouble: str = ""
+    read_error: str = ""
     ledgers_of: Mapping[BookieId, int] = field(default_factory=dict)
     naming: Mapping[BookieId, tuple[LedgerId, ...]] = field(default_factory=dict)
     ack_quorum_of: Mapping[BookieId, int] = field(default_factory=dict)
@@ -107,16 +106,16 @@ class Survey:
 
     @property
     def why_unreadable(self) -> str:
-        """Why it is not whole and does not become so by itself, as part of a sentence (see `MEND_LEDGER`); "" if it does."""
-        is_stuck = not self.is_whole and self.trouble
-        return f"the ledgers' metadata cannot be read: {self.trouble.rstrip('.')}" if is_stuck else ""
+        """Why the metadata cannot be read, as part of a sentence (see `REPAIR_LEDGER`); "" if it can."""
+        is_stuck = not self.is_whole and self.read_error
+        return f"the ledgers' metadata cannot be read: {self.read_error.rstrip('.')}" if is_stuck else ""
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen:
+class ObservedCluster:
     """What ZooKeeper and the auditor say. `under_replicated` are ledgers with a task about a missing or doubtful replica.
 
-    `leaving` are the ledgers with a task that says that a bookie leaves; `stuck` says of some of them why workers set them aside.
+    `leaving` are the ledgers with a task about a bookie that leaves; `stuck` is why workers set some of them aside.
     """
 
     bookies: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
@@ -124,31 +123,44 @@ class ClusterSeen:
     cookies: frozenset[BookieId] = frozenset()
     replacements: frozenset[BookieId] = frozenset()
     in_limbo: frozenset[BookieId] = frozenset()
-    """Registered bookies that are in limbo for some ledger; asked for only while a disk of the pool is lost."""
-    untold: Mapping[BookieId, str] = field(default_factory=dict)
-    """Those that may be and do not tell, and why."""
+    """Registered bookies that are in limbo for a ledger; they are asked only while a disk of the pool is lost."""
+    silent: Mapping[BookieId, str] = field(default_factory=dict)
+    """Bookies that may be in limbo and do not answer, and why."""
     locations: Mapping[BookieId, Location] = field(default_factory=dict)
     under_replicated: tuple[LedgerId, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
-    """On ledgers with an entry that the last repair found nowhere."""
+    """On ledgers with an entry that the last repair found on no bookie."""
     leaving: Mapping[BookieId, frozenset[LedgerId]] = field(default_factory=dict)
     stuck: Mapping[LedgerId, str] = field(default_factory=dict)
     lost: tuple[BookieId, ...] = ()
     """Bookies that have been away for longer than the delay."""
     blocked: tuple[str, ...] = ()
-    """What the last audit found and no bookie can mend, in words."""
+    """What the last audit found and no worker can repair now, in words."""
     lost_bookie_delay_s: float | None = None
-    recovery_troubles: tuple[str, ...] = ()
-    """Why Jobs that should mend ledgers cannot be made, or do not start, in Kubernetes' words."""
+    job_problems: tuple[str, ...] = ()
+    """Why recovery Jobs cannot be made, or do not start, in Kubernetes' words."""
     last_audit: str = ""
-    """What the last full audit found, for people, if it was not clean."""
+    """What the last full audit found, in words, if it was not clean."""
     recovery: Mapping[str, Any] = field(default_factory=dict)
-    """What is repaired, and by how many Jobs, as the status of every pool of the cluster has it."""
+    """`status.recovery`, as every pool of the cluster has it."""
     survey: Survey = field(default_factory=Survey)
 
 
 @dataclass(frozen=True, slots=True)
-class PoolWorld:
+class ObservedAddress:
+    """What answers at the address that the spec names and the pool does not use yet.
+
+    `boots` are the boot ids of the bookies that are registered there; `error` is why nothing is known.
+    """
+
+    zookeeper: str
+    instance_id: str = ""
+    boots: Mapping[BookieId, str] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPool:
     """Everything that a plan for one pool may depend on."""
 
     manifest: Manifest
@@ -159,29 +171,29 @@ class PoolWorld:
     recovery: Recovery = field(default_factory=Recovery)
     live: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     """The pool's other objects, by (kind, name): ServiceAccount, Service, PodDisruptionBudget."""
-    stateful_set: StatefulSetSeen | None = None
-    pods: Mapping[int, PodSeen] = field(default_factory=dict)
-    claims: Mapping[str, ClaimSeen] = field(default_factory=dict)
+    stateful_set: ObservedStatefulSet | None = None
+    pods: Mapping[int, ObservedPod] = field(default_factory=dict)
+    claims: Mapping[str, ObservedClaim] = field(default_factory=dict)
     nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Labels of the nodes that the pods are on; one that is gone is not in it."""
+    """Labels of the nodes that the pods are on; a node that is gone is not in it."""
     expandable: Mapping[str, bool] = field(default_factory=dict)
     """Whether volumes of a storage class can grow, as far as it is known."""
-    cluster: ClusterSeen | None = None
+    cluster: ObservedCluster | None = None
     """None while ZooKeeper does not answer."""
-    cluster_trouble: str = ""
-    address: AddressSeen | None = None
-    """What answers at the address that the spec names, where it is another than the one that is used."""
+    cluster_error: str = ""
+    address: ObservedAddress | None = None
+    """What answers at the address that the spec names, if the pool uses another one."""
     refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Objects of the pool that the API server does not take as they are planned, by (kind, name), in its words."""
+    """Objects of the pool that the API server refused in this reconcile, by (kind, name), and why."""
     failed: Mapping[Part, str] = field(default_factory=dict)
-    """Parts of the plan that could not be carried out at this look, and why."""
+    """Parts of the plan that failed in this reconcile, and why."""
     namespace_is_terminating: bool = False
     others: tuple[Manifest, ...] = ()
-    """The other pools of the cluster that stay, as the API server has them."""
-    other_pods: Mapping[BookieId, PodSeen] = field(default_factory=dict)
+    """The other pools of the cluster that are not being deleted, as the API server has them."""
+    other_pods: Mapping[BookieId, ObservedPod] = field(default_factory=dict)
     """The pods of the cluster's bookies that belong to other pools."""
     not_now: str = ""
-    """Why the pod that was to be evicted at this look stays for now."""
+    """Why the pod that this reconcile was to evict stays for now."""
     defaults: PoolDefaults = field(default_factory=lambda: PoolDefaults("", ""))
 
     @property
@@ -207,7 +219,7 @@ class PoolWorld:
 
     @property
     def instance_id(self) -> str:
-        """Which cluster the pool belongs to, by the id that it got when it was formatted; "" if nobody knows yet."""
+        """Which cluster the pool belongs to, by the id that it got when it was formatted; "" if that is not known yet."""
         noted = (self.status.get("metadata") or {}).get("instanceId", "")
         return noted or (self.cluster.instance_id if self.cluster else "")
 
@@ -223,15 +235,15 @@ class PoolWorld:
             return None
         return int(rest)
 
-    def claims_of(self, ordinal: int) -> list[ClaimSeen]:
+    def claims_of(self, ordinal: int) -> list[ObservedClaim]:
         """The bookie's claims, by name."""
         return [self.claims[name] for name in sorted(self.claims) if self.claims[name].ordinal == ordinal]
 
     @property
     def owner_uid(self) -> str:
-        """What the bookies' cookies call their owner: the pool that first made the volumes.
+        """The owner in the bookies' cookies: the UID of the pool that first made the volumes.
 
-        A pool that was deleted with its volumes retained, and made again, finds them and goes on with them.
+        A pool that was deleted with its volumes retained, and made again, uses them again.
         """
         if self.stateful_set is not None and self.stateful_set.owner_uid:
             return self.stateful_set.owner_uid
@@ -242,7 +254,7 @@ class PoolWorld:
 
     @property
     def highest_known(self) -> int:
-        """The highest ordinal whose bookie is registered or has a cookie; −1 if there is none, or nobody can tell."""
+        """The highest ordinal whose bookie is registered or has a cookie; −1 if there is none, or it is not known."""
         if self.cluster is None:
             return -1
         known = self.cluster.cookies | self.cluster.bookies.keys()
@@ -250,7 +262,7 @@ class PoolWorld:
 
     @property
     def present_replicas(self) -> int:
-        """How many ordinals the pool has now, whatever the spec wants: none of them may vanish without a drain."""
+        """How many ordinals the pool has now, whatever the spec says: none of them may be removed without a drain."""
         if self.stateful_set is not None and not self.stateful_set.terminating:
             return max(self.stateful_set.replicas, self.highest_known + 1)
         return max((*self.pods, self.highest_known), default=-1) + 1
@@ -259,7 +271,7 @@ class PoolWorld:
     def is_stopping(self) -> bool:
         """Whether the pool hibernates, or is about to: no pod is wanted.
 
-        A pool of which nothing runs stays so while its StatefulSet is made anew, for larger volumes say.
+        A pool without pods stays so while its StatefulSet is made anew, for larger volumes for instance.
         """
         if not self.spec.hibernate:
             return False
@@ -275,7 +287,7 @@ class PoolWorld:
         return self.cluster is not None and self.bookie(ordinal) in self.cluster.bookies
 
     def serves(self, ordinal: int) -> bool:
-        """Whether the bookie is there for all to use: its pod is ready and stays, and it is registered."""
+        """Whether clients can use the bookie: its pod is ready and does not terminate, and it is registered."""
         pod = self.pods.get(ordinal)
         return pod is not None and pod.ready and not pod.terminating and self.is_registered(ordinal)
 
@@ -285,7 +297,7 @@ class PoolWorld:
         return pod is None or pod.terminating or not pod.node or pod.exit_code is not None
 
     def is_away(self, ordinal: int) -> bool:
-        """Whether it is known that the bookie does not serve: without ZooKeeper, which bookies do not need, only if it is down."""
+        """Whether the bookie is known not to serve: while ZooKeeper does not answer, only if it is down."""
         return self.is_down(ordinal) if self.cluster is None else not self.serves(ordinal)
 
     @property

@@ -18,15 +18,15 @@ from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.spec_part import parse_spec
 
 _AWAY: Final = frozenset({Reason.MISSING.value, Reason.UNLISTED.value})
-"""A bookie that is away, or does not tell, may have all that it owes."""
+"""A bookie that is away, or does not report, may have all that it owes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerInCluster:
     """What ZooKeeper says. `ledger_id` is the one that is bound to the resource's UID; `metadata` None: it is not there.
 
-    `bookies` are those of the cluster, registered or only known by their place. `audited`: an audit was completed since
-    the operator began to look. `verdict`: what is known of an entry that the last repair found nowhere.
+    `bookies` are those of the cluster, registered or only known by their place. `audited`: this operator has
+    completed an audit. `verdict`: what is known of an entry that the last repair found on no bookie.
     """
 
     ledger_id: LedgerId | None
@@ -40,7 +40,7 @@ class LedgerInCluster:
     audited: bool = False
     recovery_job: str = ""
     problems: tuple[str, ...] = ()
-    """What the last audit found wrong with it that no worker can mend now."""
+    """What the last audit found wrong with it that no worker can repair now."""
 
     @property
     def lacks_replicas(self) -> bool:
@@ -62,11 +62,11 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerWorld:
+class ObservedLedger:
     """Everything that a plan for one Ledger may depend on.
 
-    `pool` None: there is no such BookiePool. `cluster` None: ZooKeeper does not answer, `cluster_trouble` says more; or
-    `cluster_ref` is None, since nobody knows which it is.
+    `pool` None: there is no such BookiePool. `cluster` None: ZooKeeper does not answer, `cluster_error` says more; or
+    `cluster_ref` is None, since no pool names a cluster.
     """
 
     manifest: Manifest
@@ -74,10 +74,10 @@ class LedgerWorld:
     cluster_ref: ClusterRef | None
     cluster: LedgerInCluster | None
     placement: PlacementSettings
-    cluster_trouble: str = ""
+    cluster_error: str = ""
     password: bytes | None = field(default=b"", repr=False)
-    """None: it cannot be read, `password_trouble` says why."""
-    password_trouble: str = ""
+    """None: it cannot be read, `password_error` says why."""
+    password_error: str = ""
     namespace_is_terminating: bool = False
     finalizers: FinalizerRules = field(default_factory=FinalizerRules)
     failure: Failure | None = None
