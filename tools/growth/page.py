@@ -15,35 +15,35 @@ Record: TypeAlias = Mapping[str, Any]
 HEAD: Final = """\
 # How costs grow
 
-What happens as a cluster holds more: more ledgers, more of them open, more on one bookie than fits its memory. `make growth`
+How Daybook's costs grow with the number of ledgers, with the number of open ledgers, and with a store that is larger than a bookie's memory. `make growth`
 measures it and writes this page from `docs/records/growth.jsonl`; nothing here is written by hand.
 
-"How it grows" compares the sizes: a figure that grows in proportion has the exponent 1, one that does not depend on the size 0, and
-what would end in trouble is well above 1. Small sizes are mostly the start of a process, so that exponents below 1 are common.
-Client, ZooKeeper and all bookies ran on one machine, whose other work slows single figures down.
+"How it grows" compares the sizes. A figure that grows in proportion to the size has the exponent 1; a figure that does not depend on the size has the exponent 0; an
+exponent well above 1 shows a problem. At small sizes the start of a process dominates, so exponents below 1 are common.
+Client, ZooKeeper and all bookies ran on one machine; other work on it slows single figures down.
 """
 
 LEDGERS: Final = """\
 Closed ledgers on four bookies (E=3 Qw=3 Qa=2), without entries: the cost of metadata, and of one question to each bookie of a
-ledger. Reads of metadata are let loose; by default an auditor takes 500 a second, so that its rounds grow in proportion and its
-load does not. After a loss, three of four ledgers need a repair; one worker is watched for 20 seconds, and begins at once however
-many tasks there are. Then the bookie comes back, and an audit takes back what is left of the plan; where a bookie misses a deadline it
-is not asked again in that round, and what hangs on its answer stays until the next. Memory is the most that the process of the command
+ledger. Reads of metadata are not throttled here; by default an auditor reads 500 per second, so that the duration of its cycles grows in proportion and its
+load does not. After the loss of a bookie, three of four ledgers need a repair. One worker is observed for 20 seconds; it begins at once, for any number
+of tasks. Then the bookie comes back, and an audit removes the remaining tasks. If a bookie misses a deadline, the audit does
+not ask it again in that cycle, and tasks that depend on its answer stay until the next cycle. Memory is the largest that the process of the command
 had.
 """
 
 OPEN_LEDGERS: Final = """\
-One writer with all of them open (E=3 Qw=3 Qa=2) on three bookies. Each got two entries when memory is taken; memory is what was
-added by them, of the bookie that has most. Idle: nothing is appended for ten seconds. "Seen" is the time from the acknowledgement
-until a reader has the entry, which needs the next LAC (at most 100 ms later, rule 48). In the end the writer dies, and another
-client recovers all of its ledgers, 16 at a time. A client looks at each of its writers twenty times a second: what takes longer in all
-costs it more than in proportion.
+One client has all ledgers open (E=3 Qw=3 Qa=2) on three bookies. Memory is measured when each ledger has two entries; it is the increase caused by the
+ledgers, for the bookie with the largest. Idle: nothing is appended for ten seconds. "Seen" is the time from the acknowledgement
+until a reader has the entry, which needs the next LAC (at most 100 ms later, rule 48). At the end the client dies, and another
+client recovers all of its ledgers, 16 at a time. A client steps each of its writers twenty times a second: if all steps together take longer than
+that, costs grow more than in proportion.
 """
 
 LARGE_STORE: Final = """\
-One bookie, entries of 4 KiB. Its cgroup is allowed 256 MiB for its own memory and for the page cache together (write cache
-2 × 32 MiB), so that most of the store is on disk alone. After the writes it is killed and started, stopped and started; then the
-oldest 128 MiB are read in order, and 1,000 single entries anywhere, 4 at a time. RssAnon is its own memory at the end of each step.
+One bookie, entries of 4 KiB. Its cgroup may use 256 MiB for its own memory and the page cache together (write cache
+2 × 32 MiB), so that most of the store is only on disk. After the writes the bookie is killed and started, then stopped and started; then a client reads the
+oldest 128 MiB in order, and 1,000 single random entries, 4 at a time. RssAnon is the bookie's own memory at the end of each step.
 """
 
 PARTS: Final = {

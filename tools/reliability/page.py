@@ -62,8 +62,8 @@ class Row:
         )
 
     @property
-    def mended(self) -> int:
-        """How many of the violations are mended, with their seeds among the tests."""
+    def repaired(self) -> int:
+        """How many of the violations are repaired, with their seeds among the tests."""
         if self.family != "simulator":
             return 0
         return sum(
@@ -259,8 +259,8 @@ def _figures(of: dict[str, list[Row]]) -> str:
     missed = sum(row.violations for row in mutants)
     seeds = sum(last - first + 1 for row in of["chaos"] for first, last in row.seeds)
     figures: dict[str, int | str] = {
-        "violations": sum(row.violations - row.mended for rows in of.values() for row in rows),
-        "alarms of the simulator, each mended": sum(row.mended for row in of["simulator"]),
+        "violations": sum(row.violations - row.repaired for rows in of.values() for row in rows),
+        "alarms of the simulator, each repaired": sum(row.repaired for row in of["simulator"]),
         "seeds simulated": simulated["seeds"],
         "events simulated": simulated["events"],
         "hours simulated": simulated["simulated_seconds"] // 3600,
@@ -281,7 +281,7 @@ def _figures(of: dict[str, list[Row]]) -> str:
 
 def _runs(rows: Sequence[Row]) -> str:
     return _table(
-        ("what", "did", "violations", "commit", "date", "machine time", "again"),
+        ("what", "amount", "violations", "commit", "date", "machine time", "command"),
         [
             (
                 FAMILIES[row.family].title,
@@ -298,18 +298,18 @@ def _runs(rows: Sequence[Row]) -> str:
 
 
 def _violations(row: Row) -> str:
-    left = row.violations - row.mended
-    return f"**{left}**" if left else f"0, {row.mended} mended" if row.mended else "0"
+    left = row.violations - row.repaired
+    return f"**{left}**" if left else f"0, {row.repaired} repaired" if row.repaired else "0"
 
 
 def _alarms() -> str:
     return _table(
-        ("seed", "what it was", "mended in", "found at"),
+        ("seed", "what it was", "repaired in", "found at"),
         [
             (
                 str(seed),
                 found.why,
-                "**what ships**" if found.in_product else "the simulator",
+                "**shipped code**" if found.in_product else "the simulator",
                 f"`{found.commit}`" if found.commit else "–",
             )
             for seed, found in REGRESSIONS.items()

@@ -17,52 +17,52 @@ Record: TypeAlias = dict[str, Any]
 HEAD: Final = """\
 # What losses cost
 
-What is lost (RPO) and how long it takes (RTO) when something dies, and what each choice of E, Qw and Qa survives. Every
-figure was measured with real processes by the test that is named; `make test` runs the same tests and asserts what is
-lost and what goes on. `make slo` runs them {runs} times and writes this page from `docs/records/slo.jsonl`.
+What is lost (RPO) and how long an interruption lasts (RTO) after a failure, and which failures each choice of E, Qw and Qa survives.
+The named test measured each figure with real processes; `make test` runs the same tests and asserts what is
+lost and what continues. `make slo` runs them {runs} times and writes this page from `docs/records/slo.jsonl`.
 
-Times are of a machine with {cores} cores that ran client, ZooKeeper and all bookies, {dates}, commit {commits}: median and
-longest of {runs} runs. They say what the protocol adds: how fast a lost process is started again, and how long a network takes to
-tell that a machine is gone, comes on top and is not Daybook's.
+Times are the median and the maximum of {runs} runs, on a machine with {cores} cores that ran client, ZooKeeper and all bookies, {dates},
+commit {commits}. They show what the protocol adds. They do not include the time to restart a lost process, or the time until
+a network reports that a machine is gone; both are outside of Daybook.
 """
 
 LOSSES: Final = """
 ## RPO and RTO
 
-One writer, E=3 Qw=3 Qa=2 unless it says otherwise, an entry every 5 ms. "Next acknowledgement" is the longest time in which
-nothing was acknowledged. "Recovered" is the time from the moment the writer is gone until another process has fenced, recovered and
-closed its ledger and read its last entry, with the lost part still missing unless it came back by then. "Lost" counts
+One writer, E=3 Qw=3 Qa=2 unless stated otherwise, one entry every 5 ms. "Next acknowledgement" is the longest time without an
+acknowledgement. "Recovered" is the time from the end of the writer until another process has fenced, recovered and
+closed the ledger and read its last entry; the lost process is still missing unless it has returned by then. "Lost" counts
 acknowledged entries that could not be read back, or not as they were written.
 
 """
 
 NOTES: Final = """
-- The dead bookie's copies are made anew once it has been away for the delay (a minute: `daybook audit --set-delay`); the time is that of the
-  copies of this small ledger.
-- A process that dies is noticed when its connection breaks; one that hangs, after 5 seconds. With Qa < Qw nobody waits for it.
-- The writer's time is of a reader that knows at once that the writer is gone. Nothing in Daybook finds that out: whoever opens the ledger
+- Repair copies the dead bookie's entries once the bookie has been unregistered for the delay (a minute: `daybook audit --set-delay`); "copies made
+  anew" is the time to copy this small ledger.
+- A client notices a dead process when the connection breaks, and a process that hangs after 5 seconds. With Qa < Qw no writer waits for it.
+- The writer's time assumes a reader that knows at once that the writer is gone. Daybook does not detect this: the client that opens the ledger
   with recovery decides it.
-- Open writers and readers do not notice that ZooKeeper is away. What needs metadata (create, open, close, recover, change an ensemble) waits for it; a
-  ledger was created and written to {created} after it served again.
-- All bookies at once, by SIGKILL: from the kill to the acknowledgement {total}, of which the start of the processes took {started}. Power cuts, where the disk
-  forgets what was not synced, are `make power-cuts`.
-- Entries that were appended and not acknowledged are unknown: they may be there or not (rule 13). They are no loss.
+- Open writers and readers do not notice that ZooKeeper is unavailable. Operations that need metadata (create, open, close, recover, change an ensemble) wait for
+  it; a ledger was created and written to {created} after it served again.
+- All bookies at once, by SIGKILL: {total} from the kill to the next acknowledgement, of which the start of the processes took {started}. `make power-cuts` tests
+  power cuts, after which a disk lacks what was not synced.
+- Entries that were appended and not acknowledged are unknown: they may exist or not (rule 13). They do not count as lost.
 """
 
 MATRIX: Final = """
 ## What E, Qw and Qa survive
 
-Bookies of one ensemble, killed at once, next to each other: the worst choice. From `{test}`, {runs} runs of all cases, all with the same outcome.
+The bookies of one ensemble are killed at once, next to each other in the ensemble, which is the worst choice. From `{test}`, {runs} runs of all cases, all with the same outcome.
 
-- **Writes, others there**: the cluster has other bookies, so the writer goes on with those (it needs E in all).
-- **Writes, no others**: it goes on with Qa of every write set (rule 45), or waits until bookies are back.
-- **Reads**: entries that had all Qw copies. In brackets: how many of 10 entries are left.
-- **Recovery**: of a ledger whose writer is gone and whose last entries just reached Qa bookies, as many of these lost as can be. It
-  refuses, and loses nothing, until bookies are back (rule 6, rule 8). Without others it also needs Qa bookies to take the last entries.
-- For a while: what does not go on waits, and goes on when the bookies are back. **Lost after they came back: {lost} of all acknowledged entries**, in
+- **Writes, others there**: the cluster has other bookies, so the writer continues with those (it needs E in total).
+- **Writes, no others**: the writer continues with Qa bookies of every write set (rule 45), or waits until bookies are back.
+- **Reads**: entries that had all Qw copies. The number in brackets says how many of 10 entries are still readable.
+- **Recovery**: of a ledger whose writer is gone and whose last entries had reached only Qa bookies, with as many of these bookies lost as possible. Recovery
+  refuses, and loses nothing, until bookies are back (rule 6, rule 8). Without other bookies it also needs Qa bookies to accept the last entries.
+- Temporary loss: operations that cannot continue wait until the bookies are back. **Lost after the bookies came back: {lost} of all acknowledged entries**, in
   every case.
-- For good: what Reads and Recovery show is what is left. An entry with all its copies outlives Qw − 1 bookies, one that was just acknowledged
-  Qa − 1.
+- Permanent loss: Reads and Recovery show what remains. An entry with all its copies survives the loss of Qw − 1 bookies, an entry that was just acknowledged
+  that of Qa − 1.
 
 """
 

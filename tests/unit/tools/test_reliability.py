@@ -68,11 +68,11 @@ def test_a_violation_stands_out() -> None:
     assert "**" not in page([record("chaos")]).partition("## The runs")[2].partition("##")[0]
 
 
-def test_an_alarm_counts_until_it_is_mended() -> None:
+def test_an_alarm_counts_until_it_is_repaired() -> None:
     seed, found = next((seed, found) for seed, found in REGRESSIONS.items() if found.commit)
     around = {"counts": {"seeds": 10}, "commit": found.commit, "violations": 2}
     assert "| **1** |" in page([record("simulator", seed - 5, **around)])
-    assert "| 0, 1 mended |" in page([record("simulator", seed - 5, **around | {"violations": 1})])
+    assert "| 0, 1 repaired |" in page([record("simulator", seed - 5, **around | {"violations": 1})])
     assert "| **2** |" in page([record("simulator", seed + 1, **around)]), "another seed"
     assert "| **2** |" in page([record("simulator", seed - 5, **around | {"commit": "another"})])
 
