@@ -1,4 +1,4 @@
-"""`daybook bookie …`: look at bookies, start them again, replace a lost disk, drain one, check its checksums."""
+"""`daybook bookie …`: show bookies, restart them, replace a lost disk, drain a bookie, check its checksums."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="Look after bookies.")
+app = typer.Typer(no_args_is_help=True, help="Manage bookies.")
 
 BookieArgument = Annotated[str, typer.Argument(metavar="BOOKIE", help="the bookie's id")]
 SCRUB_TIMEOUT_S: Final = 3600.0
@@ -45,7 +45,7 @@ PLACES: Final = ("region", "zone", "rack", "node")
 def list_bookies(
     directory: Directory = None, zookeeper: ZooKeeper = None, cluster: Cluster = None, as_json: Json = False
 ) -> None:
-    """List the registered bookies: where they stand, whether they take writes, how full they are."""
+    """List the registered bookies: their racks, whether they accept writes, how full they are."""
 
     async def work(client: "daybook.Client") -> "list[BookieInfo]":
         return list(client.bookies().values())
@@ -76,7 +76,7 @@ def info(
     cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a bookie about itself: its life, space, caches, streams and ledgers in limbo."""
+    """Show the state of a bookie: its process, space, caches, streams and ledgers in limbo."""
 
     answer = with_client(find_cluster(directory, zookeeper, cluster), lambda client: _info(client, bookie))
     record = _record(answer)
@@ -90,7 +90,7 @@ def info(
 
 
 async def _info(client: "daybook.Client", bookie: BookieId) -> "pb.GetInfoResponse":
-    """What a bookie says of itself."""
+    """The state that a bookie reports."""
     from daybook.client.transport.calls import CALL_TIMEOUT_S
     from daybook.wire import bookie_pb2 as pb
 
@@ -99,7 +99,7 @@ async def _info(client: "daybook.Client", bookie: BookieId) -> "pb.GetInfoRespon
 
 
 def _record(answer: "pb.GetInfoResponse") -> dict[str, Any]:
-    """Field names as in bookie.proto, numbers as numbers (protobuf's own JSON makes strings of 64-bit ones)."""
+    """Field names as in bookie.proto, numbers as numbers (protobuf's own JSON writes 64-bit numbers as strings)."""
     from google.protobuf.json_format import MessageToDict
 
     names = MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
@@ -113,12 +113,12 @@ async def ask(
     import grpc
     import grpc.aio
 
-    from daybook.wire.trouble import why_unreachable
+    from daybook.wire.connection_failure import why_unreachable
 
     calls = client.channels.calls(bookie)
     if calls is None:
         known = ", ".join(client.bookies()) or "none"
-        msg = f"bookie {bookie!r} is not registered (there are: {known}); does it run?"
+        msg = f"bookie {bookie!r} is not registered (registered are: {known}); does it run?"
         raise DaybookError(msg)
     try:
         return await call(calls.stub)
@@ -140,7 +140,7 @@ def start(
         Path, typer.Option("--dir", envvar="DAYBOOK_DIR", help="directory of the local cluster")
     ],
 ) -> None:
-    """Start a bookie of a local cluster again, on the data it has."""
+    """Start a bookie of a local cluster again, with its data."""
     from daybook.local.cluster import start_one
 
     entry = start_one(directory, bookie)
@@ -156,10 +156,10 @@ def replace(
     cluster: Cluster = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="also for an id that neither a cookie nor a ledger has")
+        bool, typer.Option("--force", help="also for an id without a cookie and without ledgers")
     ] = False,
 ) -> None:
-    """Let a bookie that lost its disk start once on empty directories; it then vouches for nothing until repaired."""
+    """Authorise a bookie that lost its disk to start once on empty directories; it is then in limbo until repaired."""
     where = find_cluster(directory, zookeeper, cluster)
     if not force:
         with_client(where, lambda client: _refuse_unknown(client, bookie))
@@ -175,12 +175,12 @@ def replace(
 
     with_client(where, work)
     out.print(
-        f"bookie {bookie} may start once on empty directories, within a day; the auditor then restores what it owes"
+        f"bookie {bookie} may start once on empty directories, within a day; repair then restores its entries"
     )
 
 
 async def _refuse_unknown(client: "daybook.Client", bookie: BookieId) -> None:
-    """Raise DaybookError for an id that nobody ever had: the leave would wait for whoever takes that name one day."""
+    """Raise DaybookError for an id that no bookie ever had: the authorisation would apply to a later bookie of that name."""
     known = await client.directory.cookies()
     if bookie in known:
         return
@@ -189,7 +189,7 @@ async def _refuse_unknown(client: "daybook.Client", bookie: BookieId) -> None:
             if bookie in ledger.value.bookies():
                 return
     msg = (
-        f"no bookie {bookie!r} ever served here: it has no cookie (these have one: {', '.join(known) or 'none'}) and no "
+        f"no bookie {bookie!r} ever served here: it has no cookie (bookies with a cookie: {', '.join(known) or 'none'}) and no "
         "ledger names it; check the id. If its cookie was deleted and its directories say so, use --force"
     )
     raise DaybookError(msg)
@@ -218,7 +218,7 @@ def scrub(
     for damaged in answer.damaged:
         err.print(f"[red]ledger {damaged.ledger_id}: {len(damaged.entries)} entries are damaged[/]")
     if answer.damaged:
-        err.print("the auditor replaces them from other copies: `daybook audit` does it now")
+        err.print("repair replaces them from other copies: `daybook audit` starts it now")
         raise typer.Exit(1)
 
 
@@ -231,20 +231,20 @@ def accept_rollback(
     cluster: Cluster = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
-    """Let a bookie trust ZooKeeper again that went back in time: what ZooKeeper does not know is deleted there.
+    """Accept a ZooKeeper that went back in time: the bookie then deletes the ledgers that ZooKeeper does not know.
 
-    The counter of ledger ids is raised past all that the bookie holds, so that no id is given out twice.
+    This raises the counter of ledger ids past all ledgers of the bookie, so that no id is given out twice.
     """
     where = find_cluster(directory, zookeeper, cluster)
     noticed = with_client(where, lambda client: _info(client, bookie))
     if not noticed.collection_refused:
         out.print(
-            f"bookie {bookie} has not noticed that ZooKeeper went back in time: there is nothing to accept"
+            f"bookie {bookie} has not detected that ZooKeeper went back in time: there is nothing to accept"
         )
         return
     err.print(f"bookie {bookie}: {noticed.collection_refused}")
     question = (
-        "Is the newest data of ZooKeeper that there is in place, and may this bookie delete for good the entries of every "
+        "Does ZooKeeper have its newest available data, and may this bookie delete for good the entries of every "
         "ledger that ZooKeeper does not know?"
     )
     if not yes and not typer.confirm(question):
@@ -260,10 +260,10 @@ def accept_rollback(
 
     answer = with_client(where, work)
     if not answer.accepted:
-        msg = f"bookie {bookie} goes on as before: {answer.detail}; run this again"
+        msg = f"bookie {bookie} continues as before: {answer.detail}; run this command again"
         raise DaybookError(msg)
     out.print(
-        f"bookie {bookie} trusts ZooKeeper again, and deletes what it does not know with its next round"
+        f"bookie {bookie} accepts ZooKeeper again; its next garbage collection deletes the ledgers that ZooKeeper does not know"
     )
 
 
@@ -275,15 +275,15 @@ def decommission(
     zookeeper: ZooKeeper = None,
     cluster: Cluster = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="once it is drained, wait until its process is stopped")
+        bool, typer.Option("--wait", help="after the drain, wait until its process is stopped")
     ] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="call it off: the bookie stays and takes writes again")
+        bool, typer.Option("--cancel", help="cancel: the bookie stays and accepts writes again")
     ] = False,
 ) -> None:
-    """Take a bookie out of the cluster: read-only, copy its ledgers elsewhere, delete its cookie once it is stopped.
+    """Remove a bookie from the cluster: make it read-only, copy its ledgers elsewhere, delete its cookie once it is stopped.
 
-    Can be interrupted and run again at any point. Stopping the process for good is yours to do, in the end.
+    You can interrupt this and run it again at any point. At the end you stop the process for good.
     """
     from daybook.autorecovery.decommission import Decommission
     from daybook.cli.audit import drain_and_forget, run_with_stop
@@ -291,7 +291,7 @@ def decommission(
     where = find_cluster(directory, zookeeper, cluster)
     if cancel:
         with_client(where, lambda client: Decommission(client, bookie).cancel())
-        out.print(f"bookie {bookie} stays; what was copied elsewhere stays there")
+        out.print(f"bookie {bookie} stays; copies that were made elsewhere stay there")
         return
     gone = run_with_stop(
         where,

@@ -1,6 +1,6 @@
 """How a command finds its cluster: `--dir` of a local one, or ZooKeeper's address and the cluster's name.
 
-What a person sees of an error is one red line that says what to do, whatever module it came from.
+A person sees each expected error as one red line that says what to do, whichever module raised it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ T = TypeVar("T")
 EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
 EXIT_PIPE_CLOSED: Final = 141
-"""As a shell reports a program that SIGPIPE ended."""
+"""The code by which a shell reports a program that SIGPIPE ended."""
 
 Directory = Annotated[
     Path | None,
@@ -47,7 +47,7 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a tabl
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The files of TLS to bookies, as the options or the environment name them."""
+    """The TLS files for connections to bookies, from the options or the environment."""
 
     certificate: Path | None = None
     key: Path | None = None
@@ -59,7 +59,7 @@ _log_level = "WARNING"
 
 
 def use_options(log_level: str, tls: Tls) -> None:
-    """What the options before the command say: for this process, whichever command it runs."""
+    """Store the options before the command, for any command of this process."""
     global _tls, _log_level
     _tls, _log_level = tls, log_level
 
@@ -72,7 +72,7 @@ class Where:
     cluster: str
 
     def connect(self) -> "daybook.Client":
-        """A client of it, to be used with `async with`. Raises TlsError, SettingsError."""
+        """A client of the cluster; use it with `async with`. Raises TlsError, SettingsError."""
         from daybook.client.placement_settings import placement_policy
         from daybook.metadata.store.settings import zookeeper_options
         from daybook.runtime.tls import TlsFiles, client_credentials
@@ -94,14 +94,14 @@ def find_cluster(directory: Path | None, zookeeper: str | None, cluster: str | N
     if zookeeper is not None:
         return Where(zookeeper, cluster or "daybook")
     if directory is None:
-        msg = "which cluster? Give --dir DIR of a local one, or --zookeeper HOST:PORT and --cluster NAME"
+        msg = "which cluster? Give --dir DIR of a local cluster, or --zookeeper HOST:PORT and --cluster NAME"
         raise ClusterError(msg)
     file = ClusterFile.read(directory)
     return Where(file.zookeeper, cluster or file.cluster)
 
 
 def explain_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """Send logs to standard error, and turn the errors that Daybook raises on purpose into one red line."""
+    """Send logs to standard error, and show each expected error of Daybook as one red line."""
 
     @wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -134,7 +134,7 @@ def _failed(text: str) -> typer.Exit:
 
 
 def _is_of_settings(error: Exception) -> bool:
-    """Whether `error` is told on purpose by modules that take too long to import before it is needed."""
+    """Whether `error` is an expected error of a module that is slow to import and therefore not imported here."""
     from daybook.runtime.settings import SettingsError
     from daybook.runtime.tls import TlsError
 
@@ -146,7 +146,7 @@ def _about_file(error: OSError) -> str:
 
 
 def _close_output() -> None:
-    """Let the interpreter flush what nobody reads to nowhere instead of complaining."""
+    """Redirect output that nobody reads to the null device, so that the interpreter's flush at exit does not fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

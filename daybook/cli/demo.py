@@ -1,7 +1,8 @@
-"""`daybook demo`: real text through real processes that are killed on the way, and proof that nothing was lost.
+"""`daybook demo`: writes real text with real processes, kills some of them, and proves that nothing was lost.
 
-Four bookies in three racks. A process writes; half-way one bookie is killed, later the writer itself. This process
-then recovers what the writer left open, writes the rest, restores the lost copies, reads everything back and compares.
+It starts four bookies in three racks. A process writes; half-way the demo kills one bookie, later the writer itself. This
+process then recovers the ledger that the writer left open, writes the rest, restores the lost copies, reads everything back
+and compares it with the input.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ KILL_WRITER_AT: Final = 0.8
 
 @dataclass(slots=True)
 class Story:
-    """What happened, for the table at the end."""
+    """The results, for the table at the end."""
 
     total: int
     first: Written = field(default_factory=Written)
@@ -67,31 +68,31 @@ class Story:
 
     @property
     def is_good(self) -> bool:
-        """Whether every line came back as it went in, and every copy is whole."""
+        """Whether every line was read back unchanged, and every copy is complete."""
         return not (self.lost or self.changed or self.broken_copies) and self.compared == self.total
 
 
 class Stage:
-    """Progress bars, one for each step of the story."""
+    """Progress bars, one for each step of the demo."""
 
     def __init__(self, progress: Progress) -> None:
-        """Draw on `progress`."""
+        """Show the bars on `progress`."""
         self._progress = progress
 
     @contextmanager
     def step(self, what: str, total: int | None = None) -> Iterator[TaskID]:
-        """A step of the story, with a bar if `total` is known."""
+        """Begin a step, with a bar if `total` is known."""
         task = self._progress.add_task(what, total=total)
         yield task
         done = self._progress.tasks[task].total or 1
         self._progress.update(task, total=done, completed=done)
 
     def at(self, task: TaskID, completed: int) -> None:
-        """How far a step is."""
+        """Update the progress of a step."""
         self._progress.update(task, completed=completed)
 
     def say(self, text: str) -> None:
-        """A line above the bars."""
+        """Print a line above the bars."""
         self._progress.console.print(text)
 
 
@@ -104,7 +105,7 @@ def demo(
     directory: Annotated[Path | None, typer.Option("--dir", help="keep the cluster's data here")] = None,
 ) -> None:
     """Write real text, kill a bookie and the writer on the way, and prove that nothing was lost."""
-    configure_logs("ERROR")  # the story tells what is killed; warnings about it would only hide it
+    configure_logs("ERROR")  # the demo reports each kill; warnings about it would only hide the report
     files = input_files(source)
     total = sum(1 for _ in lines(files))
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -125,7 +126,7 @@ def demo(
 
 
 def play(cluster: LocalCluster, source: Path | None, files: list[Path], total: int, stage: Stage) -> Story:
-    """The whole story."""
+    """Run all steps."""
     story = Story(total)
     story.first = write_and_kill(cluster, source, story, stage)
     asyncio.run(bring_back(cluster, files, story, stage))
@@ -150,7 +151,7 @@ def write_and_kill(cluster: LocalCluster, source: Path | None, story: Story, sta
             if not story.killed_bookie and written.entries >= KILL_BOOKIE_AT * story.total:
                 story.killed_bookie = asyncio.run(written_to(cluster, written.ledgers[-1]))
                 cluster.kill_bookie(story.killed_bookie)
-                stage.say(f"[red]SIGKILL[/] {story.killed_bookie}; the writer goes on")
+                stage.say(f"[red]SIGKILL[/] {story.killed_bookie}; the writer continues")
             if written.entries >= KILL_WRITER_AT * story.total and writer.poll() is None:
                 os.kill(writer.pid, signal.SIGKILL)
                 stage.say("[red]SIGKILL[/] the writer")
@@ -162,7 +163,7 @@ def write_and_kill(cluster: LocalCluster, source: Path | None, story: Story, sta
 
 
 async def written_to(cluster: LocalCluster, ledger: int) -> str:
-    """A bookie that the ledger is being written to."""
+    """A bookie of the ensemble that the writer uses now."""
     async with daybook.connect(cluster.zookeeper.connect_string, cluster=CLUSTER_NAME) as client:
         return (await client.ledgers.read(ledger)).value.last_fragment.bookies[0]
 
@@ -204,14 +205,14 @@ async def recover(client: daybook.Client, story: Story) -> None:
 
 
 async def wait_until_gone(client: daybook.Client, bookie: str) -> None:
-    """Return once `bookie` is not registered any more: until then a repair would rely on it."""
+    """Return once `bookie` is not registered any more: until then repair would consider it available."""
     async for bookies in client.directory.watch_bookies():
         if bookie not in bookies:
             return
 
 
 async def repair(client: daybook.Client, ledgers: list[int], story: Story) -> None:
-    """Copy what the killed bookie held to another one."""
+    """Copy the killed bookie's entries to another bookie."""
     begin = time.perf_counter()
     worker = RepairWorker(client, AutoRecoverySettings(bytes_per_second=0), name="demo")
     report = await worker.repair(ledgers, lost_delay_s=0)
@@ -222,7 +223,7 @@ async def repair(client: daybook.Client, ledgers: list[int], story: Story) -> No
 async def compare(
     client: daybook.Client, ledgers: list[int], files: list[Path], story: Story, stage: Stage, task: TaskID
 ) -> None:
-    """Read every ledger in order beside the input; both sides' bytes must be the same."""
+    """Read every ledger in order and compare it with the input, byte by byte."""
     wanted = lines(files)
     ours, theirs = hashlib.sha256(), hashlib.sha256()
     for ledger in ledgers:

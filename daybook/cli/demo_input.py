@@ -1,4 +1,4 @@
-"""What the demo writes: real text, line by line, by default the source of the running Python's standard library."""
+"""The input of the demo: real text, line by line, by default the source of the running Python's standard library."""
 
 import sysconfig
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ def input_files(source: Path | None) -> list[Path]:
         return [source]
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else []
     if not files:
-        msg = f"{source} is no file, and no directory with files: give the path of something to write"
+        msg = f"{source} is not a file, and not a directory with files: give the path of the text to write"
         raise ClusterError(msg)
     return files
 
 
 def lines(files: list[Path]) -> Iterator[bytes]:
-    """Every line of every file, with its end; a line over the largest entry is cut."""
+    """Every line of every file, with its line end; a line that is larger than an entry may be is cut."""
     for path in files:
         with path.open("rb") as file:
             while line := file.readline(1 << 20):

@@ -1,4 +1,4 @@
-"""Writes lines into ledgers and says what was acknowledged; in the demo also as a process of its own, to be killed."""
+"""Writes lines into ledgers and reports what was acknowledged; in the demo also as a separate process, which is killed."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ REPORT_S: Final = 0.05
 
 @dataclass(slots=True)
 class Written:
-    """What was acknowledged so far. Latencies are of batches, in ms."""
+    """The acknowledged entries so far. Latencies are of batches, in ms."""
 
     entries: int = 0
     payload_bytes: int = 0
@@ -34,7 +34,7 @@ class Written:
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
-        """Read what the writing process printed."""
+        """Parse a line that the writing process printed."""
         return cls(**json.loads(line))
 
 
@@ -42,7 +42,7 @@ class LineWriter:
     """Writes lines into ledgers of LEDGER_ENTRIES each; every one is closed before the next begins."""
 
     def __init__(self, client: daybook.Client, on_progress: Callable[[Written], None]) -> None:
-        """`on_progress` is told about every REPORT_S what is acknowledged, and at the end."""
+        """`on_progress` receives what is acknowledged, about every REPORT_S and at the end."""
         self.written = Written()
         self._client = client
         self._on_progress = on_progress

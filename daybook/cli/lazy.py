@@ -1,7 +1,7 @@
-"""A command group that imports a command when it is run: help and completion answer at once.
+"""A command group that imports a command only when it runs, so that help and completion are fast.
 
-The libraries behind a command take most of a second to import, and a person who asks for help, or a shell that
-completes a word, waits for every bit of it.
+The libraries of a command take most of a second to import, too long for a person who asks for help, or a shell that
+completes a word.
 """
 
 from importlib import import_module
@@ -16,7 +16,7 @@ _HEALING: Final = "Repair"
 
 
 class Later(NamedTuple):
-    """Where a command is: a function or a `typer.Typer` of a module; and its line in the list of commands."""
+    """The place of a command: a function or a `typer.Typer` of a module, with its line in the list of commands."""
 
     module: str
     attribute: str
@@ -43,28 +43,26 @@ class LazyGroup(TyperGroup):
         "demo": Later(
             "daybook.cli.demo", "demo", _CLUSTERS, "Write real data, kill processes, lose nothing."
         ),
-        "bookie": Later("daybook.cli.bookie", "app", _CLUSTERS, "Look after bookies."),
-        "ledger": Later("daybook.cli.ledger", "app", _LEDGERS, "Create, write, read and look after ledgers."),
+        "bookie": Later("daybook.cli.bookie", "app", _CLUSTERS, "Manage bookies."),
+        "ledger": Later("daybook.cli.ledger", "app", _LEDGERS, "Create, write, read and manage ledgers."),
         "audit": Later("daybook.cli.audit", "audit", _HEALING, "Find ledgers that lack replicas, now."),
-        "recover": Later(
-            "daybook.cli.audit", "recover", _HEALING, "Give ledgers back the replicas that they lack."
-        ),
+        "recover": Later("daybook.cli.audit", "recover", _HEALING, "Restore the replicas that ledgers lack."),
         "auditor": Later(
-            "daybook.cli.audit", "auditor", _HEALING, "Find ledgers that lack replicas, for ever."
+            "daybook.cli.audit", "auditor", _HEALING, "Find ledgers that lack replicas, continuously."
         ),
         "autorecovery": Later(
-            "daybook.cli.audit", "autorecovery", _HEALING, "Be auditor and worker in one process."
+            "daybook.cli.audit", "autorecovery", _HEALING, "Run auditor and worker in one process."
         ),
     }
 
     def __init__(self, **attributes: Any) -> None:
-        """Stand-ins for all of them, good for lists of commands."""
+        """Create placeholders for all commands, sufficient for lists of commands."""
         super().__init__(**attributes)
         for name, later in self.COMMANDS.items():
             self.commands[name] = TyperCommand(name, help=later.line, rich_help_panel=later.panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """Import the command that is run or completed; see TyperGroup."""
+        """Import the command that runs or is completed; see TyperGroup."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in self.COMMANDS and type(command) is TyperCommand:
             command = self.COMMANDS[name].load(name)

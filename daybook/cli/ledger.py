@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from daybook.client.verify import LedgerReport
     from daybook.core.ledger.metadata import LedgerMetadata
 
-app = typer.Typer(no_args_is_help=True, help="Create, write, read and look after ledgers.")
+app = typer.Typer(no_args_is_help=True, help="Create, write, read and manage ledgers.")
 
 LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", help="the ledger's id")]
 COPIES_WAIT_S: Final = 5.0
@@ -82,7 +82,7 @@ def create(
 def _key_value(item: str) -> tuple[str, bytes]:
     key, equals, value = item.partition("=")
     if not equals or not key:
-        msg = f"{item!r} is no KEY=VALUE"
+        msg = f"{item!r} is not KEY=VALUE"
         raise typer.BadParameter(msg, param_hint="--metadata")
     return key, value.encode()
 
@@ -91,7 +91,7 @@ def _key_value(item: str) -> tuple[str, bytes]:
 @explain_errors
 def write(
     ledger: Annotated[
-        int | None, typer.Argument(metavar="[LEDGER]", help="attach to this one; default: a new one")
+        int | None, typer.Argument(metavar="[LEDGER]", help="attach to this ledger; default: a new ledger")
     ] = None,
     directory: Directory = None,
     zookeeper: ZooKeeper = None,
@@ -109,10 +109,10 @@ def write(
         bool, typer.Option("--keep-open", help="do not close the ledger at the end")
     ] = False,
 ) -> None:
-    """Write each line of the input as an entry, as it comes.
+    """Write each line of the input as an entry, as soon as it arrives.
 
-    The ledger's id is printed at once, so that `daybook ledger read --follow` can follow; how much was acknowledged is
-    told at the end. Example: `tail -F app.log | daybook ledger write`
+    The command prints the ledger's id at once, so that `daybook ledger read --follow` can follow, and at the end how much
+    was acknowledged. Example: `tail -F app.log | daybook ledger write`
     """
     custom = dict(_key_value(item) for item in metadata or ())
 
@@ -138,7 +138,7 @@ def write(
 
 
 async def write_lines(handle: "daybook.Ledger", descriptor: int, *, close: bool) -> None:
-    """Append lines as they come, show progress, and say in the end how many were acknowledged."""
+    """Append lines as they arrive, show progress, and report at the end how many were acknowledged."""
     with _progress("writing", "{task.completed:,} entries acknowledged") as tell:
 
         def acknowledged(appended: "asyncio.Future[tuple[int, int]]") -> None:
@@ -157,7 +157,7 @@ async def write_lines(handle: "daybook.Ledger", descriptor: int, *, close: bool)
         except BaseException:
             if appended is not None:
                 await asyncio.wait([appended], timeout=COPIES_WAIT_S)
-            hint = f"`daybook ledger recover {handle.id}` closes it and tells what else is in it"
+            hint = f"`daybook ledger recover {handle.id}` closes it and reports its last entry"
             err.print(f"ledger {handle.id} is left open; {hint}", soft_wrap=True)
             raise
         finally:
@@ -165,17 +165,17 @@ async def write_lines(handle: "daybook.Ledger", descriptor: int, *, close: bool)
 
 
 async def _all_copies(handle: "daybook.Ledger") -> None:
-    """Wait for the copies beyond the ack quorum: this process ends, and would leave them to a repair."""
+    """Wait for the copies beyond the ack quorum: otherwise the end of this process would leave them to repair."""
     try:
         async with asyncio.timeout(COPIES_WAIT_S):
             await handle.replicated()
     except TimeoutError:
-        err.print("[yellow]not every bookie has its copies yet:[/] the auditor restores what will be missing")
+        err.print("[yellow]not every bookie has its copies yet:[/] repair restores the missing ones")
 
 
 @contextmanager
 def _progress(what: str, text: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on standard error if that is a terminal; it is told what is done, and of how much."""
+    """A progress bar on standard error, if that is a terminal; call it with the amount done and the total."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task = progress.add_task(what, total=None)
@@ -189,10 +189,10 @@ def read(
     first: Annotated[int, typer.Option(help="first entry")] = 0,
     last: Annotated[int | None, typer.Option(help="last entry; default: the last confirmed one")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="wait for entries to come until it closes")
+        bool, typer.Option("--follow", "-f", help="wait for new entries until the ledger closes")
     ] = False,
     recover: Annotated[
-        bool, typer.Option("--recover", help="fence and close it first: its writer ends")
+        bool, typer.Option("--recover", help="fence and close the ledger first: its writer ends")
     ] = False,
     directory: Directory = None,
     zookeeper: ZooKeeper = None,
@@ -200,7 +200,7 @@ def read(
     password: Password = "",
     as_json: Json = False,
 ) -> None:
-    """Print the entries of a ledger, a line each.
+    """Print the entries of a ledger, one per line.
 
     Example: `daybook ledger read 7 --follow | grep ERROR`
     """
@@ -259,7 +259,7 @@ def show(
 
 
 def _shown(metadata: "LedgerMetadata") -> dict[str, Any]:
-    """The stored record, less the hash of the password: bookies take it for the ledger's key."""
+    """The stored record without the hash of the password, which bookies accept as the ledger's key."""
     record: dict[str, Any] = json.loads(metadata.to_json())
     return {**record, "password": "(hidden)"}
 
@@ -269,7 +269,7 @@ def _shown(metadata: "LedgerMetadata") -> dict[str, Any]:
 def list_ledgers(
     directory: Directory = None, zookeeper: ZooKeeper = None, cluster: Cluster = None, as_json: Json = False
 ) -> None:
-    """List all ledgers; with --json one array, a ledger on each line."""
+    """List all ledgers; with --json as one array, one ledger per line."""
 
     async def work(client: "daybook.Client") -> None:
         async with aclosing(client.list_ledgers()) as found:
@@ -307,7 +307,7 @@ def delete(
     without_recovery: Annotated[
         bool,
         typer.Option(
-            "--without-recovery", help="give up what is in it: its disks are lost, it cannot be closed"
+            "--without-recovery", help="give up its entries: its disks are lost, so it cannot be closed"
         ),
     ] = False,
     force: Annotated[
@@ -317,13 +317,13 @@ def delete(
 ) -> None:
     """Delete a ledger; its bookies free the space at their next garbage collection.
 
-    One that is open is recovered first. Where recovery fails because disks are lost for good, `--without-recovery` deletes
-    it all the same: its bookies are fenced, and those that are not registered must stay away for the cluster's delay.
+    An open ledger is recovered first. Where recovery fails because disks are lost for good, `--without-recovery` deletes
+    the ledger without it: the command fences its bookies; unregistered ones must stay unregistered for the cluster's delay.
     """
     where = find_cluster(directory, zookeeper, cluster)
     if without_recovery and not yes:
         state = with_client(where, lambda client: _state_for_people(client, ledger))
-        if not typer.confirm(f"{state}\nWhatever was acknowledged in it is lost for good. Delete it?"):
+        if not typer.confirm(f"{state}\nAll its acknowledged entries are lost for good. Delete it?"):
             raise typer.Exit(1)
     lost = with_client(
         where,
@@ -336,15 +336,15 @@ def delete(
 
 
 async def _state_for_people(client: "daybook.Client", ledger: int) -> str:
-    """The ledger's state, and which of its bookies are there."""
+    """The ledger's state, and which of its bookies are registered."""
     metadata = (await client.ledgers.read(ledger, sync=True)).value
     registered = client.bookies()
-    told = (
+    shown = (
         f"{each}{'' if each in registered else ' (not registered)'}" for each in sorted(metadata.bookies())
     )
     end = metadata.last_entry if metadata.is_closed else metadata.last_fragment.first_entry - 1
     least = f"at least {end + 1:,} entries" if not metadata.is_closed else f"{end + 1:,} entries"
-    return f"ledger {ledger} is {metadata.state.value}, has {least}, on {', '.join(told)}."
+    return f"ledger {ledger} is {metadata.state.value}, has {least}, on {', '.join(shown)}."
 
 
 @app.command()
@@ -356,7 +356,7 @@ def recover(
     cluster: Cluster = None,
     password: Password = "",
 ) -> None:
-    """Fence a ledger, recover it and close it: its writer can write no more."""
+    """Fence a ledger, recover it and close it; its writer can then append no more."""
 
     async def work(client: "daybook.Client") -> int:
         reader = await client.open_ledger(ledger, recover=True, password=password.encode())

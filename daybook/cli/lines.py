@@ -1,6 +1,6 @@
-"""Lines of a file, a terminal or a pipe as they come: a slow pipe's lines do not wait until a buffer is full.
+"""Reads lines of a file, a terminal or a pipe as they arrive: lines of a slow pipe do not wait until a buffer is full.
 
-Nothing blocks the event loop, and no thread is left reading when the command is interrupted.
+Reading does not block the event loop, and leaves no reading thread behind when the command is interrupted.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _CHUNK_BYTES: Final = 256 * 1024
 async def batches_of_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
     """The lines without their ends; those that arrived together come together.
 
-    Raises EntryTooLargeError for a line over the largest entry; what came before it was given.
+    Raises EntryTooLargeError for a line that is larger than an entry may be, after it has yielded the lines before.
     """
     rest = b""
     number = 0
@@ -34,12 +34,12 @@ async def batches_of_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
 
 
 async def _next_chunk(descriptor: int) -> bytes:
-    """What is there to read now, once there is something; empty at the end."""
+    """The bytes that can be read now, once there are some; empty at the end."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     try:
-        loop.add_reader(descriptor, _tell_once, ready)
-    except PermissionError:  # a regular file, which can always be read
+        loop.add_reader(descriptor, _set_once, ready)
+    except PermissionError:  # a regular file, which is always readable
         return os.read(descriptor, _CHUNK_BYTES)
     try:
         await ready
@@ -48,6 +48,6 @@ async def _next_chunk(descriptor: int) -> bytes:
     return os.read(descriptor, _CHUNK_BYTES)
 
 
-def _tell_once(ready: asyncio.Future[None]) -> None:
+def _set_once(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)

@@ -1,7 +1,7 @@
-"""Prints lists of any length as they come: a hundred thousand ledgers are one record in memory, not all.
+"""Prints lists of any length while it reads them, with one record in memory at a time.
 
-A list that could not be read to its end is an error (rule 28): the exit code says so, and what was printed of a JSON
-array stays without its end, so that no program takes it for the whole.
+A list that could not be read to its end is an error (rule 28): the exit code is not 0, and a printed JSON array lacks its
+end, so that no program considers it complete.
 """
 
 import json
@@ -14,11 +14,11 @@ from rich.table import Table
 from daybook.cli.output import out
 
 TABLE_ROWS_MAX: Final = 1000
-"""A table's columns fit its rows, so it is held until it is printed: a longer list is several tables."""
+"""The rows of a table stay in memory until it is printed, because they decide its columns; a longer list is several tables."""
 
 
 async def print_json_array(records: AsyncIterable[Any]) -> None:
-    """One JSON array, a record on each line."""
+    """Print one JSON array, one record per line."""
     separator = "[\n"
     async for record in records:
         sys.stdout.write(separator + json.dumps(record))
@@ -28,7 +28,7 @@ async def print_json_array(records: AsyncIterable[Any]) -> None:
 
 
 async def print_tables(titles: Sequence[str], rows: AsyncIterable[Sequence[str]]) -> None:
-    """Tables of at most TABLE_ROWS_MAX rows; of no rows one with titles alone."""
+    """Print tables of at most TABLE_ROWS_MAX rows; without rows, one table with titles only."""
     table = Table(*titles)
     async for row in rows:
         if table.row_count == TABLE_ROWS_MAX:

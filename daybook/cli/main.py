@@ -30,7 +30,7 @@ def main(
     tls_certificate: Annotated[
         Path | None,
         typer.Option(
-            envvar="DAYBOOK_TLS_CERTIFICATE", help="PEM certificate to show to bookies that ask for one"
+            envvar="DAYBOOK_TLS_CERTIFICATE", help="PEM certificate to present to bookies that require one"
         ),
     ] = None,
     tls_key: Annotated[
@@ -40,7 +40,7 @@ def main(
         str, typer.Option(envvar="DAYBOOK_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR")
     ] = "WARNING",
 ) -> None:
-    """A replicated, segmented log: append entries to ledgers, kill processes and disks, lose nothing.
+    """A replicated, segmented log: append entries to ledgers; processes and disks may fail, and no acknowledged entry is lost.
 
     Try it: `daybook up --dir /tmp/daybook` in one terminal, and in another
 
@@ -54,6 +54,6 @@ def main(
     from daybook.cli.connection import Tls, use_options
 
     if log_level.upper() not in LEVELS:
-        msg = f"{log_level!r} is no log level: use one of {', '.join(LEVELS)}"
+        msg = f"{log_level!r} is not a log level: use one of {', '.join(LEVELS)}"
         raise typer.BadParameter(msg, param_hint="--log-level")
     use_options(log_level, Tls(tls_certificate, tls_key, tls_ca))

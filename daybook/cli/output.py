@@ -1,8 +1,7 @@
-"""What commands print on: a table's cells are never cut, because half a name finds nothing.
+"""The output of commands: tables whose cells are never cut, because half a name is useless in a search.
 
-A terminal's width, or that which COLUMNS asks for, is kept by folding cells. What goes to a file or another program has
-no width at all: a line of it is a row, whole, as kubectl's are. The width is asked for at each print, so that nothing
-depends on what was set when this was imported.
+On a terminal, or with COLUMNS set, cells fold to keep the width. Output to a file or another program has no width: each
+row is one line, as with kubectl. The width is read at each print, so it does not depend on the environment at import.
 """
 
 from typing import Any, Final
@@ -11,7 +10,7 @@ from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 
 NO_LIMIT: Final = 100_000
-"""Columns of what is no terminal: more than any row has."""
+"""The width of output that is not a terminal: more than any row needs."""
 
 
 class Output(Console):
@@ -19,7 +18,7 @@ class Output(Console):
 
     @property
     def size(self) -> ConsoleDimensions:
-        """Columns and lines that there are now."""
+        """The present numbers of columns and lines."""
         seen = super().size
         asked = self._environ.get("COLUMNS", "")
         if asked.isdecimal() and int(asked):
@@ -28,11 +27,11 @@ class Output(Console):
 
     @size.setter
     def size(self, wanted: tuple[int, int]) -> None:
-        """Fixed from here on, where COLUMNS does not ask for another."""
+        """Set a fixed size, unless COLUMNS is set."""
         self._width, self._height = wanted
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As `Console.print`; what does not fit into a table's cell goes on in its next line."""
+        """As `Console.print`; text that does not fit into a table's cell continues on the next line."""
         for each in objects:
             if isinstance(each, Table):
                 for column in each.columns:

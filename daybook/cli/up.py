@@ -1,4 +1,4 @@
-"""`daybook up`: a local cluster in the foreground, until it is told to stop."""
+"""`daybook up`: a local cluster in the foreground, until a signal stops it."""
 
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,10 +19,12 @@ _PEM: Final[dict[str, Any]] = {"exists": True, "dir_okay": False, "resolve_path"
 
 @explain_errors
 def up(
-    directory: Annotated[Path, typer.Option("--dir", help="where data, logs and cluster.json go")],
-    bookies: Annotated[int, typer.Option(min=1, help="how many bookies")] = 3,
-    racks: Annotated[str, typer.Option(help="r1,r2,…: given to the bookies in turn; default: one each")] = "",
-    brokers: Annotated[int, typer.Option(min=0, help="how many brokers")] = 0,
+    directory: Annotated[Path, typer.Option("--dir", help="directory for data, logs and cluster.json")],
+    bookies: Annotated[int, typer.Option(min=1, help="number of bookies")] = 3,
+    racks: Annotated[
+        str, typer.Option(help="r1,r2,…: assigned to the bookies in turn; default: one rack per bookie")
+    ] = "",
+    brokers: Annotated[int, typer.Option(min=0, help="number of brokers")] = 0,
     restart: Annotated[
         bool, typer.Option("--restart", help="start a bookie again when it ends by itself")
     ] = False,
@@ -37,16 +39,14 @@ def up(
 ) -> None:
     """Run ZooKeeper and bookies on this machine; Ctrl-C or SIGTERM stops all of them.
 
-    Once all serve, DIR/cluster.json says where and as which processes. Data stays in DIR: run it there again to go on.
+    Once all serve, DIR/cluster.json lists their addresses and process ids. Data stays in DIR: run it there again to continue.
     Example: `daybook up --dir /tmp/daybook --bookies 4 --racks r1,r2,r3`
     """
     if brokers:
         msg = "this release has no brokers yet: leave --brokers out"
         raise ClusterError(msg)
     if (tls_certificate is None) != (tls_key is None) or (tls_ca and not tls_certificate):
-        msg = (
-            "TLS needs --tls-certificate and --tls-key, and --tls-ca besides to ask clients for certificates"
-        )
+        msg = "TLS needs --tls-certificate and --tls-key; with --tls-ca bookies also require certificates of clients"
         raise typer.BadParameter(msg)
     files = {"tls_certificate": tls_certificate, "tls_key": tls_key, "tls_ca": tls_ca}
     settings: dict[str, object] = {name: str(path) for name, path in files.items() if path}
@@ -59,7 +59,9 @@ def up(
             cluster.start()
         try:
             out.print(_table(cluster.file))
-            out.print(f"It serves; use it with --dir {directory}, stop it with Ctrl-C", soft_wrap=True)
+            out.print(
+                f"The cluster serves; use it with --dir {directory}, stop it with Ctrl-C", soft_wrap=True
+            )
             _watch(directory, stop, restart=restart)
         finally:
             with err.status("stopping"):
@@ -75,17 +77,17 @@ def _table(file: ClusterFile) -> Table:
 
 
 def _watch(directory: Path, stop: StopEvent, *, restart: bool) -> None:
-    """Wait for the stop; say which bookies end meanwhile, and start them again if asked to."""
-    told: set[int] = set()
+    """Wait for the stop; report bookies that end meanwhile, and restart them with --restart."""
+    reported: set[int] = set()
     while not stop.wait(_WATCH_MS):
         reap()
         for bookie in ClusterFile.read(directory).bookies:
-            if bookie.pid in told or is_running(bookie):
+            if bookie.pid in reported or is_running(bookie):
                 continue
-            told.add(bookie.pid)
+            reported.add(bookie.pid)
             ended = f"bookie {bookie.id} (process {bookie.pid}) ended"
             if restart:
-                err.print(f"{ended} and is started again")
+                err.print(f"{ended}; it is restarted")
                 _start_again(directory, bookie.id)
             else:
                 hint = f"daybook bookie start --dir {directory} {bookie.id}"
@@ -93,7 +95,7 @@ def _watch(directory: Path, stop: StopEvent, *, restart: bool) -> None:
 
 
 def _start_again(directory: Path, bookie_id: str) -> None:
-    """Start a bookie; if it cannot start, say why and leave the others running."""
+    """Start a bookie; if it does not start, report why and keep the others running."""
     from daybook.local.cluster import start_one
 
     try:

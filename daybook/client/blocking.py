@@ -1,7 +1,7 @@
 """The client for code without an event loop: scripts, notebooks, Spark tasks.
 
-The asyncio client runs on a thread of its own; every method here waits for its counterpart there. There is one
-implementation of everything, and this is a thin door to it: for throughput, append many entries at a time.
+The asyncio client runs on a separate thread; every method here waits for its counterpart there. This module adds no
+second implementation. For throughput, append many entries at a time.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _Loop:
-    """An event loop on a thread of its own."""
+    """An event loop on a separate thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -31,7 +31,7 @@ class _Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` there and wait for its result; Ctrl-C here cancels it there."""
+        """Run `work` on the loop and wait for its result; Ctrl-C in the calling thread cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -61,7 +61,7 @@ class BlockingLedger:
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry that is acknowledged together with all before it; −1 when there is none."""
+        """The last entry up to which all are acknowledged; −1 if there is none."""
         return self._ledger.last_add_confirmed
 
     @property
@@ -118,7 +118,7 @@ class BlockingReader:
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry that may be read; −1 when there is none."""
+        """The last entry that may be read; −1 if there is none."""
         return self._reader.last_add_confirmed
 
     def read(self, first: EntryId, last: EntryId) -> Iterator[Entry]:

@@ -1,7 +1,7 @@
-"""How commands and repair Jobs are told where copies go: DAYBOOK_PLACEMENT_* variables.
+"""The placement policy of commands and recovery Jobs: DAYBOOK_PLACEMENT_* variables.
 
-The auditor judges by the policy of the cluster's operator; a worker that placed by another one would undo its work, or
-leave it undone.
+The auditor uses the policy of the cluster's operator; a worker with another policy would place copies that the auditor
+then reports as badly placed.
 """
 
 from typing import ClassVar
@@ -14,7 +14,7 @@ from daybook.runtime.settings import Settings, load_settings
 
 
 class PlacementOptions(Settings):
-    """What `PlacementSettings` are made of."""
+    """The values of a placement policy."""
 
     model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
         **{**Settings.model_config, "env_prefix": "DAYBOOK_PLACEMENT_"}
@@ -31,5 +31,5 @@ class PlacementOptions(Settings):
 
 
 def placement_policy() -> SpreadPolicy:
-    """The policy that the environment asks for. Raises SettingsError."""
+    """The policy of the environment. Raises SettingsError."""
     return make_policy(PlacementSettings(**load_settings(PlacementOptions).model_dump()))

@@ -1,7 +1,6 @@
 """A bookie as a process of this machine: started, awaited, stopped or killed by its process id.
 
-Its settings are written once as a file beside its data, so that it starts the same way however often it is started
-again and whoever does so.
+A file beside its data holds its settings, so that it always starts in the same way.
 """
 
 import json
@@ -33,7 +32,7 @@ def write_settings(
 ) -> dict[str, object]:
     """Write a bookie's settings under `directory` and return them.
 
-    A bookie that was here before keeps its own but for `values`: `defaults`, and the ports, are for a new one.
+    A bookie that already has settings keeps them, except for `values`; `defaults` and the ports are for a new bookie.
     """
     file = directory / SETTINGS_FILE
     if file.exists():
@@ -48,10 +47,10 @@ def write_settings(
 
 
 def hold_ports(directory: Path) -> list[HeldPort]:
-    """Hold the ports of the bookie of `directory`, which has its settings there, and return them.
+    """Hold the ports of the bookie whose settings are in `directory`, and return them.
 
-    One that is not chosen yet, or that somebody else has taken while nobody held it, is replaced in the settings: clients
-    find a bookie by its registration.
+    If a port is not chosen yet, or another process has taken it meanwhile, the settings get a new one: clients find a
+    bookie by its registration.
     """
     file = directory / SETTINGS_FILE
     known = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -103,7 +102,7 @@ def start_bookie(bookie_id: str, rack: str, directory: Path, zookeeper: str) -> 
 
 
 def _await_ready(process: subprocess.Popen[bytes], bookie_id: str, ready: Path, log: Path) -> None:
-    """Wait until the bookie says that it serves, or ends."""
+    """Wait until the bookie reports that it serves, or until it ends."""
     for _ in range(START_TIMEOUT_MS // _READY_POLL_MS):
         if ready.exists():
             return
@@ -118,7 +117,7 @@ def _await_ready(process: subprocess.Popen[bytes], bookie_id: str, ready: Path, 
 
 
 def last_words(log: Path) -> str:
-    """Why a bookie ended, as its log says it, and where the log is."""
+    """The reason of a bookie's end, from its log, and the path of the log."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
         end = file.read().decode(errors="replace").strip()
@@ -131,7 +130,7 @@ def last_words(log: Path) -> str:
 
 
 def is_running(entry: BookieEntry) -> bool:
-    """Whether the process of `entry` runs, and is still that bookie (process ids are used again)."""
+    """Whether the process of `entry` runs and is still that bookie (the system reuses process ids)."""
     try:
         command = Path(f"/proc/{entry.pid}/cmdline").read_bytes()
     except OSError:
@@ -148,12 +147,12 @@ def processes_with(arguments: Collection[str]) -> list[int]:
             if not wanted.isdisjoint(command.read_bytes().split(b"\0")):
                 found.append(int(command.parent.name))
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process ended meanwhile
     return found
 
 
 def wait_for_exit(pid: int, timeout_ms: int) -> bool:
-    """Wait until the process is gone, at most `timeout_ms`; whether it is gone."""
+    """Wait until the process is gone, at most `timeout_ms`; return whether it is gone."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -173,7 +172,7 @@ def send(entry: BookieEntry, number: signal.Signals) -> None:
 
 
 def stop_bookies(entries: tuple[BookieEntry, ...]) -> None:
-    """Stop bookies gracefully, all at once; who does not stop in time is killed."""
+    """Stop bookies gracefully, all at once; kill those that do not stop in time."""
     running = [entry for entry in entries if is_running(entry)]
     for entry in running:
         send(entry, signal.SIGTERM)
@@ -194,7 +193,7 @@ def reap() -> None:
 
 
 def erase(entry: BookieEntry) -> None:
-    """Delete the journal and the store of a bookie that does not run: a lost disk. Raises ClusterError."""
+    """Delete the journal and the store of a stopped bookie, to simulate a lost disk. Raises ClusterError."""
     if is_running(entry):
         msg = f"bookie {entry.id} runs: stop it before its data is erased"
         raise ClusterError(msg)

@@ -1,4 +1,4 @@
-"""A cluster on this machine: a real ZooKeeper and real bookie processes in racks, for trying out, tests and benches."""
+"""A cluster on this machine: a real ZooKeeper and real bookie processes in racks, for first steps, tests and benchmarks."""
 
 import asyncio
 import fcntl
@@ -39,9 +39,8 @@ KILL_TIMEOUT_MS: Final = 10_000
 class LocalCluster:
     """Bookies and their ZooKeeper under one directory; `with` starts and stops them.
 
-    Data stays in the directory: a cluster that is started there again finds its ledgers, and starts all of the bookies
-    that were there before. One at a time runs in a directory. The ports of a cluster that runs are held, also those of a
-    bookie that is down.
+    Data stays in the directory: a cluster that starts there again has its ledgers, and starts all bookies that were there
+    before. One cluster at a time runs in a directory. A running cluster holds its ports, also those of a stopped bookie.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class LocalCluster:
         racks: Sequence[str] = (),
         settings: dict[str, object] | None = None,
     ) -> None:
-        """`racks` are given to the bookies in turn; `settings` override those of every bookie."""
+        """`racks` are assigned to the bookies in turn; `settings` override those of every bookie."""
         if bookies < 1:
             msg = f"a cluster of {bookies} bookies: start at least 1"
             raise ClusterError(msg)
@@ -67,7 +66,7 @@ class LocalCluster:
 
     @property
     def file(self) -> ClusterFile:
-        """What runs, as `cluster.json` says it."""
+        """The content of `cluster.json`."""
         return ClusterFile.read(self.directory)
 
     @property
@@ -76,7 +75,7 @@ class LocalCluster:
         return self.file.bookies
 
     def start(self) -> None:
-        """Start everything and return once it serves. Raises ClusterError; what was started is stopped then."""
+        """Start everything and return once it serves. Raises ClusterError, after it has stopped what it started."""
         self._take_directory()
         try:
             self._stop_leftovers()
@@ -104,7 +103,7 @@ class LocalCluster:
             self.directory.mkdir(parents=True, exist_ok=True)
             lock = (self.directory / "lock").open("ab")
         except (FileExistsError, NotADirectoryError) as error:
-            msg = f"{self.directory} is no directory: give one, which may be new"
+            msg = f"{self.directory} is not a directory: give a directory, which may be new"
             raise ClusterError(msg) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,7 +114,7 @@ class LocalCluster:
         self._lock = lock
 
     def _let_go(self) -> None:
-        """Of the directory and the ports, after ZooKeeper has ended."""
+        """Release the directory and the ports, after ZooKeeper has ended."""
         self.zookeeper.close()
         (self.directory / CLUSTER_FILE).unlink(missing_ok=True)
         for port in chain.from_iterable(self._ports.values()):
@@ -126,7 +125,7 @@ class LocalCluster:
             self._lock = None
 
     def _stop_leftovers(self) -> None:
-        """End what a process left running here that was killed before it could stop its cluster."""
+        """End the processes of an earlier cluster whose main process was killed."""
         settings = [str(file) for file in self.directory.glob(f"*/{SETTINGS_FILE}")]
         for pid in processes_with([*settings, str(self.directory / "zookeeper" / "zoo.cfg")]):
             os.kill(pid, signal.SIGTERM)
@@ -141,19 +140,19 @@ class LocalCluster:
         self._ports[bookie_id] = hold_ports(directory)
         return start_bookie(bookie_id, str(settings["rack"]), directory, self.zookeeper_of(bookie_id))
 
-    def zookeeper_of(self, bookie_id: str) -> str:  # noqa: ARG002 - chaos gives each bookie a road of its own
-        """What this bookie connects to."""
+    def zookeeper_of(self, bookie_id: str) -> str:  # noqa: ARG002 - chaos gives each bookie its own address
+        """The address of ZooKeeper for this bookie."""
         return self.zookeeper.connect_string
 
     def stop(self) -> None:
-        """Stop everything gracefully: bookies flush, ZooKeeper last."""
+        """Stop everything gracefully: first the bookies, which flush, then ZooKeeper."""
         try:
             stop_bookies(self.bookies)
         finally:
             self._let_go()
 
     def start_bookie(self, bookie_id: str) -> BookieEntry:
-        """Start a bookie that does not run; see `start_one`."""
+        """Start a stopped bookie; see `start_one`."""
         return start_one(self.directory, bookie_id)
 
     def stop_bookies(self, *bookie_ids: str) -> None:
@@ -169,7 +168,7 @@ class LocalCluster:
             reap()
 
     def erase_bookie(self, bookie_id: str) -> None:
-        """Delete the data of a bookie that does not run: a lost disk."""
+        """Delete the data of a stopped bookie, to simulate a lost disk."""
         erase(self.file.bookie(bookie_id))
 
     def __enter__(self) -> Self:
@@ -185,7 +184,7 @@ class LocalCluster:
 
 
 def start_one(directory: Path, bookie_id: str) -> BookieEntry:
-    """Start a bookie of the cluster in `directory` again and note it in `cluster.json`. Raises ClusterError."""
+    """Start a bookie of the cluster in `directory` again and record it in `cluster.json`. Raises ClusterError."""
     file = ClusterFile.read(directory)
     known = file.bookie(bookie_id)
     if is_running(known):

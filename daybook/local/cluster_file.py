@@ -1,6 +1,6 @@
-"""`cluster.json`: what runs on this machine, for those who want to use it, kill it or start it again.
+"""`cluster.json`: the running processes, for programs and people who use, kill or restart them.
 
-The format is fixed (docs/operations.md): tests, benches and users rely on it.
+The format is fixed (docs/operations.md): tests, benchmarks and users depend on it.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ CLUSTER_FILE = "cluster.json"
 
 
 class ClusterError(Exception):
-    """The local cluster cannot do what was asked; the message says what to do."""
+    """The local cluster cannot perform the request; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class ClusterFile:
         raise ClusterError(msg)
 
     def with_bookie(self, entry: BookieEntry) -> Self:
-        """The same cluster with `entry` in the place of the bookie of that id, or added."""
+        """A copy in which `entry` replaces the bookie with the same id, or is added."""
         others = [bookie for bookie in self.bookies if bookie.id != entry.id]
         return replace(self, bookies=tuple(sorted([*others, entry], key=lambda bookie: bookie.id)))
 
     def write(self, directory: Path) -> None:
-        """Write the file; who reads it sees the old one or the new one, never half of it."""
+        """Write the file atomically: a reader gets the old content or the new one."""
         path = directory / CLUSTER_FILE
         partial = path.with_suffix(f".{os.getpid()}.tmp")
         partial.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
@@ -62,7 +62,7 @@ class ClusterFile:
 
     @classmethod
     def note(cls, directory: Path, entry: BookieEntry) -> None:
-        """Put `entry` into the file, whoever else does the same at the same time. Raises ClusterError."""
+        """Put `entry` into the file; other processes may do the same at the same time. Raises ClusterError."""
         with (directory / f"{CLUSTER_FILE}.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             cls.read(directory).with_bookie(entry).write(directory)
@@ -83,5 +83,5 @@ class ClusterFile:
             msg = f"no cluster runs in {directory}: start one with `daybook up --dir {directory}`"
             raise ClusterError(msg) from error
         except (ValueError, KeyError, TypeError) as error:
-            msg = f"{path} is no cluster file: give the directory of a `daybook up`, or delete the file"
+            msg = f"{path} is not a cluster file: give the directory of a `daybook up`, or delete the file"
             raise ClusterError(msg) from error

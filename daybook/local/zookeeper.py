@@ -1,7 +1,7 @@
-"""A real ZooKeeper on this machine, for local clusters and tests: the server from the jars that the pyspark wheel carries.
+"""A real ZooKeeper on this machine, for local clusters and tests: the server from the jars in the pyspark wheel.
 
-One server, loopback only, in a directory of its own. It can be killed, paused and started again on the same port and
-data, which is what the tests of rule 42 and rule 46 do to it.
+It is one server, on loopback only, in its own directory. The tests of rule 42 and rule 46 kill it, pause it and start it
+again on the same port and data.
 """
 
 import os
@@ -39,13 +39,13 @@ _JARS: Final = (
     "snappy-java-*.jar",
     "commons-io-*.jar",
 )
-"""What the server needs of Spark's 300 jars: opening all of them takes seconds."""
+"""The jars of Spark's 300 that the server needs: to open all of them takes seconds."""
 _MAIN: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _SET_UP: Final = "run `uv sync --extra local` (or `pip install '.[local]'`) in a checkout"
 
 
 class EmbeddedZooKeeperError(DaybookError):
-    """The embedded ZooKeeper cannot be started, or stopped by itself."""
+    """The embedded ZooKeeper does not start, or ended by itself."""
 
 
 class EmbeddedZooKeeper:
@@ -54,7 +54,7 @@ class EmbeddedZooKeeper:
     def __init__(self, directory: Path, *, heap_mb: int = HEAP_MB, listen_on: str = "127.0.0.1") -> None:
         """Prepare; a free port is chosen at the first start, and held until `close`.
 
-        `listen_on`: 0.0.0.0 for a network of this process alone, in which clients use addresses of their own.
+        `listen_on`: 0.0.0.0 for a private network of this process, in which each client has its own address.
         """
         self.directory = directory
         self.port = 0
@@ -65,23 +65,23 @@ class EmbeddedZooKeeper:
 
     @property
     def connect_string(self) -> str:
-        """What clients connect to."""
+        """The address that clients connect to."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int | None:
-        """The server's process, while it runs."""
+        """The id of the server's process, while it runs."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
     @property
     def log_file(self) -> Path:
-        """Where the server writes its log."""
+        """The path of the server's log."""
         return self.directory / "zookeeper.log"
 
     def start(self) -> Self:
         """Start the server and return once it serves.
 
-        Raises EmbeddedZooKeeperError when Java or the jars are missing, or when it does not come up.
+        Raises EmbeddedZooKeeperError if Java or the jars are missing, or if the server does not start.
         """
         assert self.pid is None, "the server runs already"
         command = [find_java(), "-cp", find_jars()]
@@ -95,11 +95,11 @@ class EmbeddedZooKeeper:
         raise EmbeddedZooKeeperError(msg)
 
     def stop(self) -> None:
-        """End the server, also a paused one; its data stays. Does nothing if it does not run."""
+        """End the server, even a paused one; its data stays. Does nothing if the server does not run."""
         self._end(signal.SIGTERM)
 
     def close(self) -> None:
-        """End the server and let go of its port; it may be started again, and gets the same one if nobody has it then."""
+        """End the server and release its port; a later start uses the same port if it is still free."""
         self.stop()
         if self._held is not None:
             self._held.close()
@@ -110,13 +110,13 @@ class EmbeddedZooKeeper:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop the process in its tracks: connections stay, and once this returns nothing is answered."""
+        """Suspend the process: connections stay, and once this returns the server answers nothing."""
         self._signal(signal.SIGSTOP)
         if self._process is not None:  # a signal reaches the threads of a busy machine one after the other
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Resume a paused process."""
         self._signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:
@@ -159,11 +159,11 @@ class EmbeddedZooKeeper:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a terminal's Ctrl-C is for the parent, which stops its children in order
+                start_new_session=True,  # Ctrl-C in a terminal is for the parent, which stops its children in order
             )
 
     def _wait_until_serving(self) -> bool:
-        """Ask until the server says that it serves; False when its process ended."""
+        """Poll until the server reports that it serves; False if its process ended."""
         deadline = monotonic_s() + START_TIMEOUT_S
         while self.pid is not None:
             if _opens_session(self.port):
@@ -179,7 +179,7 @@ class EmbeddedZooKeeper:
         if process is None or process.poll() is not None:
             return
         process.send_signal(how)
-        process.send_signal(signal.SIGCONT)  # a paused process hears SIGTERM only when it goes on
+        process.send_signal(signal.SIGCONT)  # a paused process receives SIGTERM only when it is resumed
         try:
             process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -206,7 +206,7 @@ def find_jars() -> str:
     jars = Path(spec.origin).parent / "jars"
     found = sorted(str(jar) for pattern in _JARS for jar in jars.glob(pattern))
     if not any(Path(jar).name.startswith("zookeeper-") for jar in found):
-        msg = f"there is no ZooKeeper among the jars in {jars}: install pyspark 4.0 or later, {_SET_UP}"
+        msg = f"ZooKeeper is not among the jars in {jars}: install pyspark 4.0 or later, {_SET_UP}"
         raise EmbeddedZooKeeperError(msg)
     return os.pathsep.join(found)
 
@@ -229,7 +229,7 @@ def find_java() -> str:
 
 
 def _opens_session(port: int) -> bool:
-    """Whether a client would get a session now: `ruok` is answered before that."""
+    """Whether a client would get a session now: the server answers `ruok` before that."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=_PROBE_TIMEOUT_S) as connection:
             connection.sendall(_CONNECT)

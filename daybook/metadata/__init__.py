@@ -1,18 +1,18 @@
-"""What Daybook keeps in ZooKeeper, over one store interface that ZooKeeper and a simulated server both fulfil.
+"""What Daybook stores in ZooKeeper, over one store interface that ZooKeeper and a simulated server both implement.
 
-Coordination alone lives there: who is alive, which bookies hold a fragment, who repairs what. Entries never do.
+ZooKeeper holds coordination data only: the registered bookies, the bookies of each fragment, the repair tasks. It never
+holds entries.
 
 In reading order:
 
-    layout        where each thing lives in the tree
-    store/        the interface, and what stands behind it
+    layout        the paths of all nodes
+    store/        the interface of the tree store, and its implementations
     instance      the identity of a cluster
     ledgers, tree       ledger metadata: created once, changed by compare-and-set, listed whole
     bookies       presence, cookies, authorised replacements, topology
     claim         one process at a time is a bookie
     registration  keeps a bookie registered
-    epoch_node    how far a bookie's disks had come
-    tasks         what is to be repaired
-    lease, election     ephemeral nodes with an owner, and who leads
-    blocking      the store for threads
+    epoch_node    the epoch that a bookie's disks had reached
+    tasks         the ledgers that need repair
+    lease, election     ephemeral nodes with an owner; the election of a leader
 """

@@ -1,8 +1,8 @@
-"""Who the bookies are: presence, cookies, replacements and where they stand.
+"""The bookies of a cluster: registrations, cookies, authorised replacements and the topology.
 
-A bookie is present while its ephemeral node is, in `available` or in `readonly`; readers of the list get one snapshot
-of both with the topology laid over it (the operator's word wins over what a bookie says of itself). Cookies and
-replacements change by version and together, so that an authorisation is used once (rule 29).
+A bookie is registered while its ephemeral node exists, in `available` or in `readonly`. Readers of the list get one snapshot
+of both with the topology applied to it (the topology, which the operator writes, overrides what a bookie reports about itself).
+Cookies and replacements change together and by version, so that an authorisation is used once (rule 29).
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from daybook.runtime.logs import get_logger
 log = get_logger(__name__)
 
 REPLACEMENT_VALID_MS: Final = 24 * 3600 * 1000
-"""How long a replacement stays authorised: time to change a disk, and not for a mount that fails months later."""
+"""How long a replacement stays authorised: long enough to change a disk, too short for a mount that fails months later."""
 
 
 class BookieStillRegisteredError(MetadataError):
-    """A replacement was asked for while the old bookie may still run (rule 29)."""
+    """A replacement was requested while the old bookie may still run (rule 29)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a bookie stands; empty names mean "not known"."""
+    """The place of a bookie in the topology; an empty name means "not known"."""
 
     region: str = ""
     zone: str = ""
@@ -53,7 +53,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """What a bookie's directories and the store must agree on before it starts (rule 29).
+    """The record that must be equal in a bookie's directories and in the store before the bookie starts (rule 29).
 
     `incarnation` is drawn anew whenever the cookie is stamped, so that a cookie of a replaced disk never fits again.
     """
@@ -65,19 +65,19 @@ class Cookie:
     pool_uid: str = ""
 
     def to_json(self) -> bytes:
-        """As it is stored in ZooKeeper."""
+        """The stored form, in ZooKeeper."""
         return json.dumps({"formatVersion": 1, **asdict(self)}, sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> "Cookie":
-        """Raises MetadataError for what `to_json` cannot make."""
+        """The inverse of `to_json`. Raises MetadataError for any other data."""
         try:
             record = json.loads(data)
             if record.pop("formatVersion") != 1:
                 raise ValueError("format")
             return cls(**{**record, "directories": tuple(record["directories"])})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            msg = f"this is no cookie of a known format: {data[:200]!r}"
+            msg = f"this is not a cookie of a known format: {data[:200]!r}"
             raise MetadataError(msg) from error
 
 
@@ -95,10 +95,11 @@ class BookieDirectory:
     async def registered(self, bookie: BookieId) -> BookieInfo | None:
         """The bookie's registration as it is now, without its place in the topology; None if it has none.
 
-        Who hears it hears of no older one afterwards, from whatever snapshot of this directory.
+        A caller that received this registration receives no older one afterwards, from any snapshot of this directory.
         """
         async with self._reading:
-            for writable in (True, False, True):  # it moves from one to the other, perhaps between two looks
+            # it moves from one to the other, perhaps between the two reads
+            for writable in (True, False, True):
                 try:
                     node = await self._store.get(self._layout.registration(bookie, writable=writable))
                 except NoNodeError:
@@ -115,9 +116,9 @@ class BookieDirectory:
             watch.close()
 
     async def watch_bookies(self) -> AsyncIterator[Mapping[BookieId, BookieInfo]]:
-        """The registered bookies now, and again whenever one comes, goes, or changes what it says, or is moved.
+        """Yield the registered bookies now, and again whenever one registers, leaves, changes its record or is moved.
 
-        While the store is away there is no news: a bookie is never reported gone because nobody answers.
+        While the store is unavailable this yields nothing: no bookie is reported as gone because the store does not answer.
         """
         watch = self._store.watch()
         try:
@@ -133,7 +134,7 @@ class BookieDirectory:
             watch.close()
 
     async def _snapshot(self, watch: Watch) -> dict[BookieId, BookieInfo]:
-        async with self._reading:  # one after the other, or an older look would have the last word
+        async with self._reading:  # one at a time, or an older snapshot could replace a newer one
             return await self._read(watch)
 
     async def _read(self, watch: Watch) -> dict[BookieId, BookieInfo]:
@@ -142,7 +143,7 @@ class BookieDirectory:
         for directory, writable in ((self._layout.read_only, False), (self._layout.available, True)):
             listed = await watch.children(directory)
             if listed is None:
-                await list_directory(self._store, directory)  # raises, saying what is missing
+                await list_directory(self._store, directory)  # raises with the name of the missing directory
             for bookie in listed.value if listed else ():
                 node = await watch.get(f"{directory}/{bookie}")
                 if node is not None:
@@ -154,19 +155,19 @@ class BookieDirectory:
     # Topology.
 
     async def topology(self) -> Mapping[BookieId, Location]:
-        """Where the operator says the bookies stand."""
+        """The places of the bookies that the operator has written."""
         try:
             return _locations(await self._store.get(self._layout.topology))
         except NoNodeError:
             return {}
 
     async def watch_location(self, bookie: BookieId) -> AsyncIterator[Location | None]:
-        """Where one bookie stands, now and after each change of the topology; None while it is not in it."""
+        """Yield the place of one bookie, now and after each change of the topology; None while the topology lacks it."""
         async for node in self._store.watch_node(self._layout.topology):
             yield _locations(node).get(bookie)
 
     async def set_locations(self, changes: Mapping[BookieId, Location | None]) -> None:
-        """Write where bookies stand; None takes one out. The others stay as they are."""
+        """Write the places of these bookies; None removes one. Other bookies keep theirs."""
         while True:
             try:
                 current: Versioned[bytes] | None = await self._store.get(self._layout.topology)
@@ -202,16 +203,16 @@ class BookieDirectory:
         return await list_directory(self._store, self._layout.cookies)
 
     async def delete_cookie(self, bookie: BookieId, version: int) -> None:
-        """Forget a decommissioned bookie, and a replacement that it never used. Raises BadVersionError, NoNodeError."""
+        """Delete the cookie of a decommissioned bookie, and its unused replacement. Raises BadVersionError, NoNodeError."""
         leave = await self.replacement(bookie)
         unused = [] if leave is None else [Delete(self._layout.replacement(bookie), leave.version)]
         await self._store.multi([Delete(self._layout.cookie(bookie), version), *unused])
 
     async def authorise_replacement(self, bookie: BookieId, *, by: str, now_ms: int) -> None:
-        """Let `bookie` start once on empty directories (rule 29), within `REPLACEMENT_VALID_MS`; asking again renews it.
+        """Authorise `bookie` to start once on empty directories (rule 29), within `REPLACEMENT_VALID_MS`; a second call renews it.
 
-        Raises BookieStillRegisteredError while it is registered. That the old process is certainly dead, not merely cut
-        off, is for whoever asks to know. `now_ms` is for people: its age is told by the clock of ZooKeeper.
+        Raises BookieStillRegisteredError while the bookie is registered. The caller must know that the old process is dead,
+        not merely cut off. `now_ms` is for people: the clock of ZooKeeper decides about the age.
         """
         check_bookie_id(bookie)
         await self._refuse_if_registered(bookie)
@@ -223,7 +224,7 @@ class BookieDirectory:
             try:
                 await self._store.multi([*renewed, Create(path, data)])
             except NodeExistsError:
-                continue  # somebody else asked just now
+                continue  # another client authorised it just now
             except NoNodeError:
                 if before is None:
                     raise
@@ -246,9 +247,9 @@ class BookieDirectory:
             return None
 
     async def valid_replacement(self, bookie: BookieId, *, at_ms: int | None) -> Versioned[bytes] | None:
-        """As `replacement`, but one that was not used in time is taken away. `at_ms` is now, by the servers' clock.
+        """As `replacement`, but this deletes a replacement that was not used in time. `at_ms` is now, by the servers' clock.
 
-        None: what the time is cannot be told yet, and every authorisation counts.
+        With `at_ms` None the time is not known yet, and every authorisation counts.
         """
         leave = await self.replacement(bookie)
         path = self._layout.replacement(bookie)
@@ -264,9 +265,9 @@ class BookieDirectory:
     def stamping(
         self, cookie: Cookie, *, over: Versioned[Cookie] | None, leave: Versioned[bytes] | None
     ) -> list[Operation]:
-        """What stamps `cookie` in place of `over` and uses up the authorisation, to be done at one instant.
+        """The operations, for one transaction, that write `cookie` in place of `over` and use up the authorisation.
 
-        Only after every ledger that names the bookie was durably marked limbo (rule 29), by whoever has the claim (rule 57).
+        The caller has durably marked every ledger that names the bookie as in limbo (rule 29), and holds the claim (rule 57).
         """
         path = self._layout.cookie(check_bookie_id(cookie.bookie))
         stamp: Operation = (
@@ -280,20 +281,20 @@ class BookieDirectory:
 
 
 def info_to_json(info: BookieInfo) -> bytes:
-    """What a bookie says of itself; whether it is writable is said by the directory."""
+    """The record of a registration; the node's directory says whether the bookie is writable."""
     record = asdict(info)
     del record["bookie"], record["writable"]
     return json.dumps(record, sort_keys=True).encode()
 
 
 def info_from_json(bookie: BookieId, data: bytes, *, writable: bool) -> BookieInfo:
-    """The inverse; fields of a later release are left out. Raises MetadataError."""
+    """The inverse; it ignores fields of a later release. Raises MetadataError."""
     try:
         record: dict[str, Any] = json.loads(data)
         known = {name: value for name, value in record.items() if name in BookieInfo.__dataclass_fields__}
         return BookieInfo(**{**known, "bookie": bookie, "writable": writable})
     except (ValueError, TypeError, AttributeError) as error:
-        msg = f"bookie {bookie} is registered with something else than a bookie's record: {data[:200]!r}"
+        msg = f"the registration of bookie {bookie} is not a valid record: {data[:200]!r}"
         raise MetadataError(msg) from error
 
 
@@ -303,5 +304,5 @@ def _locations(node: Versioned[bytes] | None) -> dict[BookieId, Location]:
     try:
         return {bookie: Location(**place) for bookie, place in json.loads(node.value).items()}
     except (ValueError, TypeError, AttributeError) as error:
-        msg = f"the topology is no object of bookie id to region, zone, rack and node: {node.value[:200]!r}"
+        msg = f"the topology is not a JSON object from bookie id to region, zone, rack and node: {node.value[:200]!r}"
         raise MetadataError(msg) from error

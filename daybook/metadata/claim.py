@@ -1,9 +1,10 @@
 """One process at a time is a bookie: its claim on the bookie's id (rule 57).
 
-An ephemeral node that a process holds for as long as it is registered, and that a process without its predecessor's data
-takes before it asks which ledgers it may have lost entries of. Whoever has it keeps every other process of that id from
-registering and from taking a ledger's first frame, so that nothing is written to an old process after that question
-was answered. A process that held the claim once and finds it, or the cookie, in other hands was replaced: it must stop.
+The claim is an ephemeral node. A process holds it for as long as it is registered; a process without its predecessor's data
+takes it before it lists the ledgers that it may have lost entries of. The holder prevents every other process of that id from
+registering and from accepting a ledger's first frame, so that nothing is written to an old process after that list was
+read. A process that held the claim once and finds that another process holds it, or that the cookie has changed, was
+replaced: it must stop.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from daybook.runtime.logs import get_logger
 log = get_logger(__name__)
 
 TAKE_TIMEOUT_S: Final = 30.0
-"""Longer than a session lasts, so that a predecessor that is still there then runs."""
+"""Longer than a session lasts: a predecessor that is still registered after this time is running."""
 
 
 class SupersededError(MetadataError):
@@ -43,14 +44,14 @@ class SupersededError(MetadataError):
 
 
 class RegisteredElsewhereError(MetadataError):
-    """Another process is registered under the bookie's id and does not go away."""
+    """Another process is registered under the bookie's id and stays registered."""
 
 
 class Claim:
-    """What one process of a bookie, `boot_id`, has of the bookie's id."""
+    """The claim of one process, `boot_id`, on the bookie's id."""
 
     def __init__(self, store: MetadataStore, layout: Layout, bookie: BookieId, boot_id: str) -> None:
-        """Nothing is claimed yet. `incarnation` is set once the process knows whose directories it has."""
+        """Nothing is claimed yet. The process sets `incarnation` once it has read the cookies of its directories."""
         self._store = store
         self._layout = layout
         self._directory = BookieDirectory(store, layout)
@@ -62,10 +63,10 @@ class Claim:
         self.boot_id: Final = boot_id
         self.incarnation = ""
         self.was_held = False
-        """Whether it ever was this process's: whoever has it then came later."""
+        """Whether this process ever held the claim: another holder then came later."""
 
     async def take(self, *, wait_s: float = TAKE_TIMEOUT_S) -> None:
-        """Hold the claim, once no other process holds it or is registered.
+        """Take the claim, once no other process holds it or is registered.
 
         Raises RegisteredElsewhereError if one still is after `wait_s`, and MetadataUnavailableError.
         """
@@ -77,14 +78,14 @@ class Claim:
         except TimeoutError as error:
             msg = (
                 f"bookie {self.bookie} is still registered by another process after {wait_s:g} s: "
-                "does it run twice? Stop the other one, or give this one an id of its own"
+                "does it run twice? Stop the other process, or give this one its own id"
             )
             raise RegisteredElsewhereError(msg) from error
         finally:
             watch.close()
 
     async def taken_at_ms(self) -> int | None:
-        """When the claim was taken, by the clock of ZooKeeper; None while it is not held."""
+        """When this process took the claim, by the clock of ZooKeeper; None while it does not hold it."""
         try:
             return await self._store.created_at_ms(self._path) if self.was_held else None
         except NoNodeError:
@@ -107,7 +108,7 @@ class Claim:
         return not await self._is_registered_elsewhere(watch)
 
     async def _is_registered_elsewhere(self, watch: Watch) -> bool:
-        """Whether another process is in one of the two lists: one that goes, or of a release that claims nothing."""
+        """Whether another process is registered: one that is about to stop, or one of a release without claims."""
         for writable in (True, False):
             path = self._layout.registration(self.bookie, writable=writable)
             node = await watch.get(path)
@@ -117,7 +118,7 @@ class Claim:
         return False
 
     def is_own_registration(self, data: bytes) -> bool:
-        """Whether `data` is what this process registered. Raises MetadataError if it is no registration."""
+        """Whether `data` is the registration of this process. Raises MetadataError if it is not a registration."""
         return info_from_json(self.bookie, data, writable=True).boot_id == self.boot_id
 
     def _hold(self, session_id: int) -> None:
@@ -125,18 +126,18 @@ class Claim:
         self.was_held = True
 
     async def commit(self, operations: Sequence[Operation]) -> None:
-        """Do `operations` at one instant while the claim is held, without a break since `take`, or nothing at all.
+        """Perform `operations` in one transaction, only if this process has held the claim without a break since `take`.
 
-        Raises SessionExpiredError and NoNodeError when it is not, and what the operations raise.
+        Raises SessionExpiredError and NoNodeError if it has not, and what the operations raise.
         """
         await self._store.multi([Check(self._path, 0), *operations], session_id=self._session_id)
 
     async def register(self, watch: Watch, operations: Sequence[Operation]) -> bool:
-        """Do `operations` and hold the claim from that instant on; False while another process holds it.
+        """Perform `operations` and take the claim in one transaction; return False while another process holds the claim.
 
-        Then `watch` tells of its end. A leave for a replacement that was not used ends: its reason, that the process is
-        dead, was wrong. Raises SupersededError, and NodeExistsError, NoNodeError, BadVersionError or SessionExpiredError where
-        something changed meanwhile, so that another attempt may go.
+        `watch` then notices the end of that process. The transaction also deletes an unused authorisation of a replacement,
+        because its reason, that the process is dead, was wrong. Raises SupersededError; raises NodeExistsError, NoNodeError,
+        BadVersionError or SessionExpiredError if something changed meanwhile, so that another attempt may succeed.
         """
         session_id = self._store.session.session_id
         cookie_version = await self.check_cookie()
@@ -166,22 +167,22 @@ class Claim:
         self._hold(session_id)
         if withdrawn:
             log.warning(
-                "a replacement was authorised, and the bookie lives: not any more", bookie=self.bookie
+                "deleted the authorisation of a replacement, because the bookie is alive", bookie=self.bookie
             )
         return True
 
     async def adopt(self) -> None:
-        """Take over what an earlier `register` did whose answer was lost. Raises SupersededError."""
+        """Adopt the result of an earlier `register` whose answer was lost. Raises SupersededError."""
         await self._refuse_foreign_disks()
         self._hold(self._store.session.session_id)
 
     async def raise_epoch(self, epoch: int) -> None:
-        """Tell that the disks durably have this epoch (rule 58). Raises SupersededError, MetadataUnavailableError."""
+        """Record in ZooKeeper that the disks durably have this epoch (rule 58). Raises SupersededError, MetadataUnavailableError."""
         if not await self.disks.raise_to(epoch, self.incarnation):
             await self._refuse_foreign_disks()
 
     async def commit_epoch(self) -> None:
-        """Make the node of the epoch this process's own, under the claim: no copy of its directories registers any more."""
+        """Make this process the owner of the epoch's node, under the claim, so that no copy of its directories registers any more."""
         await self.disks.prepare()
         await self.commit([self.disks.operation(self.incarnation)])
         self.disks.done()
@@ -195,28 +196,29 @@ class Claim:
             raise SupersededError(msg)
 
     async def _make_directory(self) -> None:
-        """Clusters that an earlier release formatted have none."""
+        """Create the directory of claims, which a cluster of an earlier release lacks."""
         with suppress(NodeExistsError):
             await self._store.create(parent_of(self._path), parents=True)
 
     async def release(self, operations: Sequence[Operation]) -> None:
-        """Do `operations` and let the claim go at one instant. Raises NoNodeError, SessionExpiredError."""
+        """Perform `operations` and release the claim in one transaction. Raises NoNodeError, SessionExpiredError."""
         await self._store.multi([Delete(self._path, 0), *operations], session_id=self._session_id)
 
     async def check(self) -> None:
-        """Make sure, after a ledger's metadata was read, that no other process may have been asked about it before.
+        """Make sure, after a read of a ledger's metadata, that no other process has listed its ledgers before that read.
 
-        Either this process has the claim, or nobody has it and the cookie is still its own: whoever claims the bookie's id
-        after this lists that ledger. Raises SupersededError, MetadataUnavailableError.
+        Either this process holds the claim, or nobody holds it and the cookie is still its own: a process that claims the
+        bookie's id after this call lists that ledger. Raises SupersededError, MetadataUnavailableError.
         """
         try:
             node = await self._store.get(self._path)
         except NoNodeError:
-            await self.check_cookie()  # after the look for a claim: one that stamped it meanwhile came later
+            # after the read of the claim: a process that stamped the cookie meanwhile came later
+            await self.check_cookie()
             return
         if node.value != self._data:
             self._refuse_if_superseded()
-            msg = f"another process still is bookie {self.bookie}: this one waits for its end"
+            msg = f"another process still holds the claim of bookie {self.bookie}: this process waits for its end"
             raise MetadataUnavailableError(msg)
 
     async def check_cookie(self) -> int:
@@ -238,5 +240,5 @@ class Claim:
 
     def _refuse_if_superseded(self) -> None:
         if self.was_held:
-            msg = f"another process has become bookie {self.bookie}: this one stops"
+            msg = f"another process has become bookie {self.bookie}: this process stops"
             raise SupersededError(msg)

@@ -1,8 +1,8 @@
 """Electing one of several processes, as the auditor is.
 
-Each candidate makes an ephemeral sequence node and waits for the one just before its own to go, so that a leader's end
-wakes one candidate and not all. The leadership is a lease: it reports its loss at the instant at which the session may
-have ended, so that two leaders never act at once (rule 34, rule 46).
+Each candidate creates an ephemeral sequence node and waits until the node just before its own is deleted, so that the end of a
+leader wakes one candidate and not all. The leadership is a lease: it counts as lost from the instant at which the session
+may have ended, so that two leaders never act at once (rule 34, rule 46).
 """
 
 import math
@@ -16,10 +16,10 @@ _SEQUENCE_DIGITS = 10
 
 
 class Election:
-    """An election held below the directory `path`; `holder` says who this candidate is, for people."""
+    """An election below the directory `path`; `holder` is the name of this candidate, for people."""
 
     def __init__(self, store: MetadataStore, path: str, holder: str) -> None:
-        """Nothing happens before `campaign`."""
+        """Store the arguments; `campaign` does the work."""
         self._store = store
         self._path = path
         self._holder = holder
@@ -43,7 +43,7 @@ class Election:
                 with suppress(MetadataUnavailableError):  # the node goes with the session then
                     await lease.release()
                 raise
-            await lease.release(timeout_s=math.inf)  # or the next candidacy would wait for this one
+            await lease.release(timeout_s=math.inf)  # otherwise the next candidate would wait for this one
 
     async def _wait_for_turn(self, node: str) -> bool:
         """Return True once no candidate is before `node`, False when `node` itself is gone."""
@@ -68,7 +68,7 @@ class Election:
             watch.close()
 
     async def leader(self) -> str | None:
-        """Who the present leader says he is, or None while there is none."""
+        """The name of the present leader, or None while there is none."""
         try:
             candidates = sorted(await self._store.children(self._path), key=_sequence_of)
         except NoNodeError:

@@ -1,8 +1,8 @@
-"""How far a bookie's disks had come when ZooKeeper last heard of them: the other half of rule 58.
+"""The node in ZooKeeper with the epoch that a bookie's disks had reached: the other half of rule 58.
 
-The bookie raises a number on its disks and then here, so that disks that are behind this node are old ones. Each process
-puts its own boot id beside the number, in the transaction of its first registration: another process of the same
-directories, started on a copy of them, finds that it is not the last one, and does not become the bookie again (rule 57).
+The bookie raises the epoch on its disks first and then here, so that disks behind this node are old ones. Each process
+writes its own boot id beside the epoch, in the transaction of its first registration. So another process that started
+on a copy of the same directories finds that it is not the latest one, and does not become the bookie again (rule 57).
 """
 
 import json
@@ -27,17 +27,17 @@ class EpochNode:
     """The node of one bookie, as its process `boot_id` writes it."""
 
     def __init__(self, store: MetadataStore, layout: Layout, bookie: BookieId, boot_id: str) -> None:
-        """Nothing was looked at yet."""
+        """Nothing is read yet."""
         self._store = store
         self._path = layout.epoch(bookie)
         self._boot_id = boot_id
         self._version: int | None = None
         self._is_own = False
         self.epoch = 0
-        """What the process's disks durably have."""
+        """The epoch that the process's disks durably have."""
 
-    async def look(self, incarnation: str) -> int:
-        """What disks of this incarnation had come to; 0 if nobody said yet. What is written next, is written over this."""
+    async def read(self, incarnation: str) -> int:
+        """The epoch that disks of this incarnation had reached; 0 if none is recorded. The next write replaces this version."""
         self._is_own = False
         try:
             node = await self._store.get(self._path)
@@ -49,13 +49,13 @@ class EpochNode:
         return int(record["epoch"]) if record["incarnation"] == incarnation else 0
 
     async def prepare(self) -> None:
-        """Clusters that an earlier release formatted have no directory of these."""
+        """Create the directory of epochs, which a cluster of an earlier release lacks."""
         if self._version is None and not self._is_own:
             with suppress(NodeExistsError):
                 await self._store.create(parent_of(self._path), parents=True)
 
     def operation(self, incarnation: str) -> Operation:
-        """What makes the node this process's own, or checks that it is; part of a transaction, see `done`."""
+        """The part of a transaction that makes this process the owner of the node, or checks that it is; see `done`."""
         if self._is_own:
             assert self._version is not None
             return Check(self._path, self._version)
@@ -64,15 +64,15 @@ class EpochNode:
         return Put(self._path, self._data(incarnation), self._version)
 
     def done(self) -> None:
-        """The transaction with `operation` was carried out."""
+        """Record that the transaction with `operation` succeeded."""
         if not self._is_own:
             self._version = 0 if self._version is None else self._version + 1
             self._is_own = True
 
     async def is_foreign(self) -> bool:
-        """Whether another process wrote the node since this one looked at it or wrote it; what this one wrote is adopted.
+        """Whether another process wrote the node since this one read or wrote it; a write of this process is adopted.
 
-        Another process has raised it to this one's number at least: a lower one is of a ZooKeeper that went back in time.
+        Another process has raised the epoch to at least this one's: a lower epoch is from a ZooKeeper that went back in time.
         """
         try:
             node = await self._store.get(self._path)
@@ -87,7 +87,7 @@ class EpochNode:
         return False
 
     async def raise_to(self, epoch: int, incarnation: str) -> bool:
-        """Say what the disks durably have by now, once the node is this process's own; False if it is not any more."""
+        """Write the epoch that the disks durably have, if this process still owns the node; False if it does not."""
         self.epoch = epoch
         while self._is_own:
             assert self._version is not None

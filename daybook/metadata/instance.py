@@ -1,7 +1,7 @@
-"""The identity of a cluster, so that no process works on a cluster that is not there or not the one it belongs to.
+"""The identity of a cluster, so that no process works on a missing cluster or on another cluster than its own.
 
-Cookies carry the instance id (rule 29): a directory that was written for another cluster, or for this one before it
-was formatted anew, is refused.
+Cookies carry the instance id (rule 29): a bookie refuses a directory that was written for another cluster, or for this
+one before it was formatted again.
 """
 
 import json
@@ -21,7 +21,7 @@ class UnknownClusterError(MetadataError):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What makes a cluster this cluster. `created_at_ms` is wall-clock time, for people."""
+    """A cluster's identity. `created_at_ms` is wall-clock time, for people."""
 
     instance_id: str
     created_at_ms: int
@@ -30,9 +30,9 @@ class Instance:
 async def format_cluster(
     store: MetadataStore, layout: Layout, *, created_at_ms: int, instance_id: str | None = None
 ) -> Instance:
-    """Make the cluster's directories and its identity, last, so that a half-made cluster is not taken for one.
+    """Create the cluster's directories, and its identity last, so that a half-formatted cluster has no identity.
 
-    Raises NodeExistsError if it is there already: nothing is ever formatted over.
+    Raises NodeExistsError if the cluster exists: an existing cluster is never formatted again.
     """
     instance = Instance(instance_id or str(uuid.uuid4()), created_at_ms)
     if await store.exists(layout.instance) is not None:
@@ -50,7 +50,7 @@ async def format_cluster(
 
 
 async def read_instance(store: MetadataStore, layout: Layout) -> Instance:
-    """The cluster's identity. Raises UnknownClusterError, or MetadataError for one made by a later release."""
+    """Read the cluster's identity. Raises UnknownClusterError, or MetadataError for a cluster of a later release."""
     try:
         record = json.loads((await store.get(layout.instance)).value)
     except NoNodeError as error:
@@ -69,7 +69,7 @@ async def read_instance(store: MetadataStore, layout: Layout) -> Instance:
 
 
 async def ensure_cluster(store: MetadataStore, layout: Layout, *, created_at_ms: int) -> Instance:
-    """The cluster's identity, formatting it if nobody has; several processes may do so at once."""
+    """Read the cluster's identity, and format the cluster first if it is missing; several processes may call this at once."""
     try:
         return await read_instance(store, layout)
     except UnknownClusterError:

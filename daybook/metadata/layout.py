@@ -1,7 +1,7 @@
-"""Where each thing lives in the tree, in one place, so that no two parts of Daybook spell a path differently.
+"""The paths of all nodes, in one place, so that no two parts of Daybook write a path differently.
 
-Ledgers, and tasks about ledgers, are spread by the digits of their id over directories of at most 10,000 children
-(BookKeeper's LongHierarchicalLedgerManager), so that no listing comes near the size of a server's largest answer.
+The digits of a ledger's id spread ledgers and their tasks over directories of at most 10,000 children (as BookKeeper's
+LongHierarchicalLedgerManager does), so that every listing is far smaller than a server's largest answer.
 """
 
 import re
@@ -11,9 +11,9 @@ from typing import Final
 from daybook.core.ids import BookieId, LedgerId, check_ledger_id
 
 ID_DIGITS: Final = 19
-"""As many as the largest signed 64-bit number has."""
+"""The number of digits of the largest signed 64-bit integer."""
 ID_LEVELS: Final = (3, 4, 4, 4, 4)
-"""How the digits are split into directories; the last is the node's own name."""
+"""The number of digits per level of directories; the last level is the node's own name."""
 
 _CLUSTER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -29,17 +29,17 @@ def split_id(ledger_id: LedgerId) -> str:
 
 
 def join_id(path: str) -> LedgerId:
-    """The ledger id of what `split_id` made. Raises ValueError for anything else."""
+    """The inverse of `split_id`. Raises ValueError for any other path."""
     parts = path.split("/")
     if tuple(map(len, parts)) != ID_LEVELS or not all(part.isdecimal() for part in parts):
-        msg = f"{path!r} is no ledger's path"
+        msg = f"{path!r} is not the path of a ledger"
         raise ValueError(msg)
     return check_ledger_id(int("".join(parts)))
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The paths of one cluster, under `/daybook/<cluster>`. Raises ValueError for a name that cannot be a node's."""
+    """The paths of one cluster, under `/daybook/<cluster>`. Raises ValueError for a name that no node can have."""
 
     cluster: str
 
@@ -47,7 +47,7 @@ class Layout:
         """Check the name."""
         if not _CLUSTER.fullmatch(self.cluster):
             msg = (
-                f"{self.cluster!r} cannot name a cluster: use up to 63 letters, digits, '.', '_' or '-', "
+                f"{self.cluster!r} is not a valid cluster name: use up to 63 letters, digits, '.', '_' or '-', "
                 "with a letter or digit first and last"
             )
             raise ValueError(msg)
@@ -78,21 +78,21 @@ class Layout:
 
     @property
     def requests(self) -> str:
-        """The directory of creations asked for by Kubernetes."""
+        """The directory of ledger creations that Kubernetes objects requested."""
         return f"{self.root}/requests"
 
     def request(self, uid: str) -> str:
-        """Which ledger the Kubernetes object `uid` got."""
+        """The node with the ledger of the Kubernetes object `uid`."""
         return f"{self.requests}/{_name(uid)}"
 
     @property
     def available(self) -> str:
-        """The directory of bookies that take writes."""
+        """The directory of writable bookies."""
         return f"{self.root}/bookies/available"
 
     @property
     def read_only(self) -> str:
-        """The directory of bookies that only serve reads and recovery."""
+        """The directory of read-only bookies, which serve reads and recovery."""
         return f"{self.root}/bookies/readonly"
 
     def registration(self, bookie: BookieId, *, writable: bool) -> str:
@@ -105,7 +105,7 @@ class Layout:
         return f"{self.root}/bookies/cookies"
 
     def cookie(self, bookie: BookieId) -> str:
-        """What a bookie's directories must agree with."""
+        """The cookie of a bookie, which must match its directories."""
         return f"{self.cookies}/{bookie}"
 
     @property
@@ -114,21 +114,21 @@ class Layout:
         return f"{self.root}/bookies/replace"
 
     def replacement(self, bookie: BookieId) -> str:
-        """The leave to start `bookie` on empty directories (rule 29)."""
+        """The authorisation to start `bookie` on empty directories (rule 29)."""
         return f"{self.replacements}/{bookie}"
 
     @property
     def epochs(self) -> str:
-        """The directory of how far bookies' disks had come (rule 58)."""
+        """The directory of the epochs of bookies (rule 58)."""
         return f"{self.root}/bookies/epochs"
 
     def epoch(self, bookie: BookieId) -> str:
-        """How far the disks of `bookie` had come."""
+        """The epoch that the disks of `bookie` had reached."""
         return f"{self.epochs}/{bookie}"
 
     @property
     def claims(self) -> str:
-        """The directory of the processes that are bookies."""
+        """The directory of claims."""
         return f"{self.root}/bookies/claims"
 
     def claim(self, bookie: BookieId) -> str:
@@ -142,7 +142,7 @@ class Layout:
 
     @property
     def under_replicated(self) -> str:
-        """The directory of everything about repair."""
+        """The directory of all nodes about repair."""
         return f"{self.root}/underreplicated"
 
     @property
@@ -151,12 +151,12 @@ class Layout:
         return f"{self.under_replicated}/tasks"
 
     def task(self, ledger_id: LedgerId) -> str:
-        """What is to repair in one ledger."""
+        """The repair task of one ledger."""
         return f"{self.tasks}/{split_id(ledger_id)}"
 
     @property
     def task_locks(self) -> str:
-        """The directory of locks on ledgers under repair, flat: there are as many as there are workers."""
+        """The directory of locks on ledgers under repair; it is flat, because it has one node per worker."""
         return f"{self.under_replicated}/locks"
 
     def task_lock(self, ledger_id: LedgerId) -> str:
@@ -165,17 +165,17 @@ class Layout:
 
     @property
     def task_signal(self) -> str:
-        """A node that changes whenever there is a new task."""
+        """The node that changes with each new task."""
         return f"{self.under_replicated}/signal"
 
     @property
     def repair_disabled(self) -> str:
-        """There while repair is switched off."""
+        """The node that exists while repair is switched off."""
         return f"{self.under_replicated}/disabled"
 
     @property
     def lost_bookie_delay(self) -> str:
-        """How long a bookie is gone before it counts as lost, if it was set."""
+        """The time for which a bookie must be unregistered before it counts as lost, if it was set."""
         return f"{self.under_replicated}/lost-bookie-delay"
 
     @property
@@ -202,6 +202,6 @@ class Layout:
 
 def _name(name: str) -> str:
     if not _CLUSTER.fullmatch(name):
-        msg = f"{name!r} cannot name a node: use letters, digits, '.', '_' or '-'"
+        msg = f"{name!r} is not a valid node name: use letters, digits, '.', '_' or '-'"
         raise ValueError(msg)
     return name

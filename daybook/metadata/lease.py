@@ -1,8 +1,7 @@
 """Ephemeral nodes with an owner: locks, leadership.
 
-Rule 34: what an ephemeral node stands for may be over as soon as the session may be, by this process's own clock, and
-the owner must stop by then, whether or not anybody told it. Each node carries a token, so that two owners in one
-session are told apart as well.
+Rule 34: a lease may be over as soon as its session may have ended, by this process's own clock, and the owner must stop
+by then, whether or not it was notified. Each node carries a token, which distinguishes two owners in one session as well.
 """
 
 import asyncio
@@ -25,14 +24,14 @@ from daybook.metadata.store.store import (
 from daybook.runtime.clock import monotonic_s
 
 WITHDRAW_TIMEOUT_S: Final = 5.0
-"""How long a cancelled creation is waited for, to take it back."""
+"""How long to wait for the answer of a cancelled creation, to undo it."""
 
 
 class Lease:
-    """An ephemeral node that this process created, and the session that it hangs on. Leaving `async with` releases it."""
+    """An ephemeral node that this process created, with its session. Leaving `async with` releases it."""
 
     def __init__(self, store: MetadataStore, path: str, session_id: int) -> None:
-        """Made by whoever created the node at `path` within `session_id`."""
+        """Wrap the node at `path`, which the caller created within `session_id`."""
         self.path = path
         self._store = store
         self._session_id = session_id
@@ -40,7 +39,7 @@ class Lease:
 
     @property
     def alive_until(self) -> float:
-        """The instant of `monotonic_s()` until which nobody else can hold it; 0 once it ended."""
+        """The instant of `monotonic_s()` until which no other process can hold the lease; 0 once it ended."""
         session = self._store.session
         if self._ended or session.session_id != self._session_id:
             return 0.0
@@ -48,7 +47,7 @@ class Lease:
 
     @property
     def is_certain(self) -> bool:
-        """Whether this process certainly holds it now. Ask right before each step that depends on it."""
+        """Whether this process certainly holds the lease now. Check it right before each step that depends on it."""
         return monotonic_s() < self.alive_until
 
     async def lost(self) -> None:
@@ -71,8 +70,8 @@ class Lease:
     async def release(self, *, timeout_s: float | None = None) -> None:
         """Delete the node if it is still this lease's own.
 
-        Raises MetadataUnavailableError if no answer comes: the node then stays as long as the session lives. Who would
-        wait for himself in that case gives `timeout_s=math.inf`.
+        Raises MetadataUnavailableError if no answer comes: the node then stays until the session ends. A caller that
+        would then wait for its own node passes `timeout_s=math.inf`.
         """
         self._ended = True
         with suppress(NoNodeError, SessionExpiredError):
@@ -90,9 +89,9 @@ class Lease:
 
 
 async def acquire(store: MetadataStore, path: str, holder: str) -> Lease | None:
-    """Take the lock at `path`, or return None if somebody holds it. `holder` says who, for people.
+    """Take the lock at `path`, or return None if another process holds it. `holder` names this one, for people.
 
-    Waits while the store is away: whether a lock was taken must be known, or nobody would release it.
+    Waits while the store is unavailable: the caller must know whether it has the lock; otherwise nobody would release it.
     """
     while True:
         session = store.session
@@ -108,10 +107,10 @@ async def acquire(store: MetadataStore, path: str, holder: str) -> Lease | None:
 async def create_lease(
     store: MetadataStore, path: str, holder: str, session_id: int, *, sequence: bool = False
 ) -> Lease:
-    """Create the node of a lease. Waits while the store is away. Raises NodeExistsError, SessionExpiredError.
+    """Create the node of a lease. Waits while the store is unavailable. Raises NodeExistsError, SessionExpiredError.
 
-    Who is cancelled half-way must not leave a node behind that keeps everyone else out for the rest of the session: the
-    answer is waited for a little longer, and the node deleted.
+    A cancelled call must not leave a node that blocks every other process for the rest of the session: it waits a little
+    longer for the answer, and deletes the node.
     """
     creating = asyncio.ensure_future(
         store.create(
@@ -134,12 +133,12 @@ async def create_lease(
 
 
 def _lease_data(holder: str) -> bytes:
-    """What a lease's node holds: who took it, and a token that no other lease has (rule 42)."""
+    """The data of a lease's node: the name of its holder, and a token that no other lease has (rule 42)."""
     return json.dumps({"holder": holder, "token": uuid.uuid4().hex}).encode()
 
 
 def holder_of(data: bytes) -> str:
-    """Who took a lease, from what its node holds."""
+    """The name of a lease's holder, from the data of its node."""
     return str(json.loads(data)["holder"])
 
 

@@ -1,8 +1,8 @@
 """Ledger metadata in the store: created once, changed by compare-and-set, listed whole or not at all.
 
-A creation is one `multi` of id counter, ledger and, for a Kubernetes object, its request, so that a repeated request
-finds its ledger and an id is never given twice. Every change is judged by `check_transition` before it is sent
-(rule 11, rule 17, rule 53, rule 56); a change whose reply was lost is resolved by the store (rule 42).
+A creation is one `multi` of id counter, ledger and, for a Kubernetes object, its request. So a repeated request
+finds its ledger, and an id is never given out twice. `check_transition` validates every change before it is sent
+(rule 11, rule 17, rule 53, rule 56); the store finds out the outcome of a change whose reply was lost (rule 42).
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from daybook.metadata.store.store import (
 from daybook.metadata.tree import walk_ids
 
 CREATION_TOKEN: Final = "creationToken"  # noqa: S105 - a field's name
-"""Marks a ledger's first version as one client's own, so that a lost reply is told from another's creation (rule 42)."""
+"""Marks a ledger's first version as one client's own, so that a retry after a lost reply recognises it (rule 42)."""
 
 
 class LedgerManager:
@@ -46,15 +46,15 @@ class LedgerManager:
         self._layout = layout
         self._creating = (
             asyncio.Lock()
-        )  # creators of one process take turns instead of racing for the counter
+        )  # creators in one process take turns instead of competing for the counter
         self._directories: set[str] = set()
 
     async def create_ledger(
         self, make: Callable[[LedgerId], LedgerMetadata], *, request_uid: str | None = None
     ) -> Versioned[LedgerMetadata]:
-        """Create a ledger with the next id; `make` gives its first metadata and may be called more than once.
+        """Create a ledger with the next id; `make` returns its first metadata and may be called more than once.
 
-        With the `request_uid` of a Kubernetes object the ledger is created once, however often it is asked for.
+        With the `request_uid` of a Kubernetes object, repeated calls create the ledger once.
         """
         async with self._creating:
             while True:
@@ -73,7 +73,7 @@ class LedgerManager:
                 try:
                     await self._create(metadata, token, counter.version, request_uid)
                 except (BadVersionError, NodeExistsError):
-                    continue  # somebody else took the id, or answered the same request
+                    continue  # another client took the id, or answered the same request
                 return Versioned(metadata, 0)
 
     async def _create(
@@ -92,7 +92,7 @@ class LedgerManager:
         await self._store.multi(operations)
 
     async def next_id(self) -> LedgerId:
-        """The id that the next ledger gets, after a `sync`; 0 where nothing ever counted."""
+        """The id that the next ledger gets, read after a `sync`; 0 if the counter does not exist."""
         await self._store.sync(self._layout.idgen)
         try:
             counter = await self._store.get(self._layout.idgen)
@@ -102,7 +102,7 @@ class LedgerManager:
         return next_id
 
     async def raise_next_id(self, at_least: LedgerId) -> LedgerId:
-        """Let no ledger get an id below `at_least` any more; the id that the next one gets (rule 62)."""
+        """Raise the counter so that no new ledger gets an id below `at_least`; return the next id (rule 62)."""
         check_ledger_id(at_least)
         while True:
             counter = await self._store.get(self._layout.idgen)
@@ -128,7 +128,7 @@ class LedgerManager:
         return ledger_id
 
     async def adopt(self, request_uid: str, ledger: Versioned[LedgerMetadata]) -> None:
-        """Let a ledger that exists stand for a Kubernetes object, as if it had been created for it.
+        """Assign an existing ledger to a Kubernetes object, as if it had been created for it.
 
         Raises BadVersionError if the ledger changed since `ledger` was read, NoNodeError if it is gone, NodeExistsError
         if the object has a ledger already.
@@ -139,14 +139,14 @@ class LedgerManager:
         await self._store.multi([is_as_read, Create(self._layout.request(request_uid), answer)])
 
     async def forget_request(self, request_uid: str) -> None:
-        """Remove the record of a creation whose Kubernetes object is gone; without one it does nothing."""
+        """Delete the record of a creation whose Kubernetes object is gone; do nothing if there is none."""
         with suppress(NoNodeError):
             await self._store.delete(self._layout.request(request_uid))
 
     async def read(self, ledger_id: LedgerId, *, sync: bool = False) -> Versioned[LedgerMetadata]:
-        """The metadata and its version. Raises NoSuchLedgerError, MetadataError for what cannot be read.
+        """The metadata and its version. Raises NoSuchLedgerError, and MetadataError for data that cannot be read.
 
-        `sync` first: needed where ownership, deletion or a first frame depends on the answer (rule 20, rule 46).
+        `sync` first where ownership, deletion or a first frame depends on the answer (rule 20, rule 46).
         """
         path = self._layout.ledger(ledger_id)
         if sync:
@@ -162,10 +162,10 @@ class LedgerManager:
     ) -> Versioned[LedgerMetadata]:
         """Replace `current` by `new` and return it with its version.
 
-        Raises BadVersionError when it changed meanwhile (read it again, rule 11), NoSuchLedgerError, MetadataError for
-        a change that the protocol does not allow, OutcomeUnknownError when no answer came; `timeout_s=math.inf` waits
-        until the outcome is known (rule 46). Two clients that write the very same bytes both succeed: what only one
-        may win carries a token, as an attach does.
+        Raises BadVersionError if the metadata changed meanwhile (read it again, rule 11), NoSuchLedgerError, MetadataError
+        for a change that the protocol does not allow, OutcomeUnknownError if no answer came; `timeout_s=math.inf` waits
+        until the outcome is known (rule 46). Two clients that write exactly the same bytes both succeed: a change that
+        only one client may win carries a token, as an attach does.
         """
         check_transition(current.value, new)
         path = self._layout.ledger(new.ledger_id)
@@ -176,7 +176,7 @@ class LedgerManager:
         return Versioned(new, version)
 
     async def attach(self, ledger_id: LedgerId, writer_token: str) -> Versioned[LedgerMetadata]:
-        """The one attach for writing of an OPEN ledger (rule 53); asking again with the same token is the same attach.
+        """Attach an OPEN ledger for writing, once (rule 53); a second call with the same token is the same attach.
 
         Raises AlreadyAttachedError, NoSuchLedgerError.
         """
@@ -204,12 +204,12 @@ class LedgerManager:
             raise _no_such_ledger(ledger_id) from error
 
     async def pages(self) -> AsyncIterator[tuple[LedgerId, ...]]:
-        """The ids of all ledgers in rising order, page by page; an error ends it, never a shorter list (rule 28)."""
+        """The ids of all ledgers in ascending order, page by page; an error is raised, a short list never returned (rule 28)."""
         async for page in walk_ids(self._store, self._layout.ledgers):
             yield page
 
     async def ids(self) -> AsyncIterator[LedgerId]:
-        """The ids of all ledgers in rising order; see `pages`."""
+        """The ids of all ledgers in ascending order; see `pages`."""
         async for page in self.pages():
             for ledger_id in page:
                 yield ledger_id
@@ -217,7 +217,7 @@ class LedgerManager:
     async def read_all(self) -> AsyncGenerator[Versioned[LedgerMetadata], None]:
         """Every ledger's metadata in order of id, at most READS_IN_FLIGHT_MAX reads at a time (rule 37).
 
-        A ledger deleted during the walk is left out; any other error ends it (rule 28).
+        A ledger that is deleted meanwhile is left out; any other error is raised (rule 28).
         """
         async with aclosing(read_ahead(self.ids(), self._read_if_there)) as reads:
             async for found in reads:
@@ -230,7 +230,7 @@ class LedgerManager:
             return None
 
     async def watch(self, ledger_id: LedgerId) -> AsyncIterator[Versioned[LedgerMetadata] | None]:
-        """The ledger's metadata now and after each change; None when it is not there (any more)."""
+        """Yield the ledger's metadata now and after each change; None while the ledger does not exist."""
         async for node in self._store.watch_node(self._layout.ledger(ledger_id)):
             yield None if node is None else _parse(ledger_id, node)
 
@@ -238,7 +238,7 @@ class LedgerManager:
 def _parse(ledger_id: LedgerId, node: Versioned[bytes]) -> Versioned[LedgerMetadata]:
     metadata = LedgerMetadata.from_json(node.value)
     if metadata.ledger_id != ledger_id:
-        msg = f"the metadata of ledger {ledger_id} says it is ledger {metadata.ledger_id}: somebody moved it"
+        msg = f"the metadata of ledger {ledger_id} names ledger {metadata.ledger_id}: the node was moved or copied"
         raise MetadataError(msg)
     return Versioned(metadata, node.version)
 

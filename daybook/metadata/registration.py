@@ -1,8 +1,8 @@
-"""Keeps a bookie registered: through session expiries, changes of mode, and a predecessor that is not gone yet.
+"""Keeps a bookie registered: through session expiries, changes of mode, and a predecessor that still holds the registration.
 
-Session expiry is not a crash (rule 42): the bookie goes on and its node is made again in the new session, together with
-its claim, and only while its cookie is the bookie's (rule 57). A node that somebody else holds is waited for, never
-removed: only its session's end proves that its process stopped.
+Session expiry is not a crash (rule 42): the bookie continues and creates its node again in the new session, together with
+its claim, and only while ZooKeeper's cookie is its own (rule 57). It waits for a node of another process and never
+deletes it: only the end of that session proves that its process stopped.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ from daybook.runtime.logs import get_logger
 log = get_logger(__name__)
 
 _PAUSE_S: Final = 0.1
-"""Between attempts that failed, so that what never gets on is no loop without a pause."""
+"""The pause between failed attempts, so that a repeated failure is not a busy loop."""
 
 
 class Registration:
-    """A bookie's ephemeral node. Made by `register`; `close` takes the bookie off the list."""
+    """A bookie's ephemeral node. `register` creates it; `close` removes the bookie from the list."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class Registration:
         on_superseded: Callable[[SupersededError], None],
         wait_s: float = TAKE_TIMEOUT_S,
     ) -> "Registration":
-        """Register, once a predecessor's node is gone, and stay registered, until another process is the bookie.
+        """Register, once a predecessor's node is gone, and stay registered until another process becomes the bookie.
 
-        Then `on_superseded` is told. Raises RegisteredElsewhereError if the predecessor's node stays for `wait_s`, and
+        Then `on_superseded` is called. Raises RegisteredElsewhereError if the predecessor's node stays for `wait_s`, and
         SupersededError.
         """
         registration = cls(store, layout, info, claim, on_superseded)
@@ -82,7 +82,7 @@ class Registration:
         except TimeoutError as error:
             msg = (
                 f"bookie {info.bookie} is still registered by another process after {wait_s:g} s: "
-                "does it run twice? Stop the other one, or give this one an id of its own"
+                "does it run twice? Stop the other process, or give this one its own id"
             )
             raise RegisteredElsewhereError(msg) from error
         registration._keeper = asyncio.create_task(registration._keep())
@@ -90,13 +90,13 @@ class Registration:
 
     @property
     def info(self) -> BookieInfo:
-        """What the bookie says of itself now."""
+        """The present record of the registration."""
         return self._info
 
     async def update(self, info: BookieInfo) -> None:
-        """Say something new: another free space, or writable and read-only in turn, which moves the node at one instant.
+        """Change the record: another free space, or a change between writable and read-only, which moves the node atomically.
 
-        Waits while the store is away; what is said while the session changes is said again in the new one.
+        Waits while the store is unavailable; a change during a change of sessions is repeated in the new session.
         """
         async with self._changing:
             before = self._info
@@ -110,10 +110,10 @@ class Registration:
                     moved: list[Operation] = [Delete(old, None), Create(new, data, ephemeral=True)]
                     await self._store.multi(moved, timeout_s=math.inf)
             except (NoNodeError, NodeExistsError, SessionExpiredError):
-                log.info("bookie is registered anew with the change", bookie=self._info.bookie)
+                log.info("bookie registers again with the change", bookie=self._info.bookie)
 
     async def close(self) -> None:
-        """Take the bookie off the list. With the store away, that happens when the session ends."""
+        """Remove the bookie from the list. If the store is unavailable, the end of the session removes it."""
         if self._keeper:
             self._keeper.cancel()
             with suppress(asyncio.CancelledError):
@@ -123,7 +123,7 @@ class Registration:
                 await self._claim.release([Delete(self._path(self._info), None)])
 
     async def _keep(self) -> None:
-        """Make the node again whenever it is gone."""
+        """Create the node again whenever it is gone."""
         while True:
             try:
                 watch = self._store.watch()
@@ -162,7 +162,7 @@ class Registration:
             watch.close()
 
     async def _attempt(self, watch: Watch) -> bool | None:
-        """Whether the node is made; False while another process has the claim, None where something changed meanwhile."""
+        """Whether the node was created; False while another process has the claim, None if something changed meanwhile."""
         node = Create(self._path(self._info), info_to_json(self._info), ephemeral=True)
         try:
             return await self._claim.register(watch, [node])
@@ -175,7 +175,7 @@ class Registration:
             return None
 
     async def _is_own(self, path: str) -> bool:
-        """Whether the node at `path` is of this start of this bookie."""
+        """Whether this process of the bookie created the node at `path`."""
         try:
             node = await self._store.get(path)
         except NoNodeError:

@@ -1,8 +1,8 @@
-"""Walks directories spread by ledger id, page by page.
+"""Lists the directories that are spread by ledger id, page by page.
 
-Rule 28: a listing is whole or it is an error. A directory that cannot be read ends the walk with that error, and so
-does one that is gone although its parent lists it, since directories are never removed. Rule 37: one directory is
-read at a time and a page holds at most 10,000 ids, so a walk never floods the session.
+Rule 28: a listing is complete or it is an error. It raises the error of a directory that cannot be read, and an error for
+a directory that is missing although its parent lists it, because directories are never removed. Rule 37: it reads one
+directory at a time, and a page holds at most 10,000 ids, so a listing never floods the session.
 """
 
 from collections.abc import AsyncIterator
@@ -14,13 +14,13 @@ from daybook.metadata.store.store import MetadataStore, NoNodeError
 
 
 class IncompleteListingError(MetadataError):
-    """A listing could not be completed; what was listed so far proves nothing about what exists (rule 28)."""
+    """A listing could not be completed; the ids so far do not prove that other ids do not exist (rule 28)."""
 
 
 async def walk_ids(store: MetadataStore, root: str) -> AsyncIterator[tuple[LedgerId, ...]]:
-    """The ids under `root` in rising order, one directory a page; pages are never empty.
+    """The ids under `root` in ascending order, one directory per page; pages are never empty.
 
-    An id that is created or deleted during the walk may be in it or not. Raises IncompleteListingError, and
+    An id that is created or deleted meanwhile may be in it or not. Raises IncompleteListingError, and
     MetadataUnavailableError when the store does not answer.
     """
     async for page in _walk(store, root, "", len(ID_LEVELS) - 1):
@@ -41,11 +41,11 @@ async def _walk(
 
 
 async def list_directory(store: MetadataStore, path: str) -> tuple[str, ...]:
-    """The children of a directory that must be there. Raises IncompleteListingError."""
+    """The children of a directory that must exist. Raises IncompleteListingError."""
     try:
         return await store.children(path)
     except NoNodeError as error:
-        msg = f"directory {path} is missing: is the cluster formatted, and does nobody else change its nodes?"
+        msg = f"directory {path} is missing: check that the cluster is formatted, and that no other program changes its nodes"
         raise IncompleteListingError(msg) from error
 
 
@@ -53,5 +53,5 @@ def _id_of(root: str, path: str) -> LedgerId:
     try:
         return join_id(path[1:])
     except ValueError as error:
-        msg = f"{root}{path} is not a ledger's node: remove what does not belong there"
+        msg = f"{root}{path} is not a ledger's node: remove nodes that do not belong there"
         raise IncompleteListingError(msg) from error

@@ -1,4 +1,13 @@
-"""What every process needs, whatever it does: settings, logs, metrics, health, signals, TLS files, ports and clocks.
+"""The parts that every process needs: settings, logs, metrics, health, signals, TLS files, ports and clocks.
 
-Nothing of Daybook is imported here, so that a bookie, a broker, the operator and a test may all stand on it.
+This package imports nothing else of Daybook, so a bookie, a broker, the operator and a test can all use it.
+
+In reading order:
+
+    settings, logs, metrics  configuration, structured logs, Prometheus
+    health, signals          `grpc.health.v1`; SIGTERM and SIGINT
+    clock                    the clocks, with units in their names
+    ports, tls               addresses; certificates that may be replaced at any time
+    allocator                glibc's settings of processes that handle frames
+    zookeeper_ensemble, zookeeper_server  the entry point of the ZooKeeper image
 """

@@ -1,13 +1,13 @@
-"""The allocator's settings of processes that handle frames; glibc reads them only when a process starts.
+"""glibc's allocator settings of processes that handle frames; glibc reads them only when a process starts.
 
-Whoever starts such a process gives them, and a program that was started without starts itself again.
+The parent of such a process sets them, and a program that was started without them starts itself again.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 ALLOCATOR: Final[Mapping[str, str]] = {
-    # Frames are as large as glibc's limit for mapping memory anew: without these every message costs page faults.
+    # Frames reach the size at which glibc maps new memory: without these settings every message causes page faults.
     "MALLOC_MMAP_THRESHOLD_": "1073741824",
     "MALLOC_TRIM_THRESHOLD_": "268435456",
     "MALLOC_ARENA_MAX": "2",

@@ -1,8 +1,8 @@
-"""Health: `grpc.health.v1` on a plaintext port of its own, with threads of its own.
+"""Health: `grpc.health.v1` on a separate plaintext port, with separate threads.
 
-A streaming call pins a worker of a data server, and the kubelet's probes speak no TLS; a probe that queues behind
-data kills healthy processes. Liveness asks whether this process makes progress and nothing else: a liveness that
-depends on others turns their outage into a restart of everything. Readiness may depend on whatever it likes.
+A streaming call occupies a worker of a data server, and the kubelet's probes use no TLS; if a probe queued behind data, the
+kubelet would kill healthy processes. Liveness depends only on whether this process makes progress: if it depended on other
+processes, their outage would restart everything. Readiness may depend on anything.
 """
 
 import threading
@@ -20,10 +20,10 @@ from daybook.runtime.ports import Address, check_port_free
 LIVENESS: Final = "liveness"
 READINESS: Final = "readiness"
 OVERALL: Final = health.OVERALL_HEALTH
-"""The service without a name: the same as liveness, so that a probe that names none is harmless."""
+"""The service without a name: the same as liveness, so that a probe without a service name is harmless."""
 
 Check: TypeAlias = Callable[[], str | None]
-"""Says what is wrong; None if nothing is. Must not block."""
+"""Returns the problem, or None if there is none. Must not block."""
 
 _LOCK_WAIT_S: Final = 0.2
 _HUNG_AFTER_MS: Final = 5_000
@@ -34,25 +34,25 @@ _LOG: Final = get_logger(__name__)
 
 
 class Progress:
-    """A stamp that a working thread renews; as a Check it says when the thread has been stuck for too long."""
+    """A time stamp that a working thread renews; as a Check it reports a thread that has been stuck for too long."""
 
     def __init__(self, name: str, stuck_after_ms: int, now_ms: Callable[[], int] = monotonic_ms) -> None:
-        """A thread that is `name`, resting at first."""
+        """The progress of the thread `name`, which is idle at first."""
         self._name = name
         self._stuck_after_ms = stuck_after_ms
         self._now_ms = now_ms
         self._since_ms: int | None = None
 
     def stamp(self) -> None:
-        """A piece of work begins, or goes on."""
+        """Record that a piece of work begins or continues."""
         self._since_ms = self._now_ms()
 
     def rest(self) -> None:
-        """Nothing is left to do: until the next stamp, silence is no sign of trouble."""
+        """Record that the thread is idle: until the next stamp, it need not make progress."""
         self._since_ms = None
 
     def __call__(self) -> str | None:
-        """What is wrong, if anything."""
+        """The problem, if there is one."""
         since_ms = self._since_ms
         if since_ms is None or (silent_ms := self._now_ms() - since_ms) <= self._stuck_after_ms:
             return None
@@ -91,10 +91,10 @@ class HealthServer:
         self._ticker.start()
 
     def refresh(self, *services: str) -> None:
-        """Call the checks of `services` (of both, if none is named) now; log and publish what changed.
+        """Call the checks of `services` (of both, if none is named) now; log and publish changes.
 
-        A check that hangs costs the one thread that called it: others go on with what was known, and after a while
-        with the fact that it hangs. All workers waiting for readiness would leave none for liveness.
+        A check that hangs blocks only the thread that called it: other callers get the last known result, and after a while
+        the fact that the check hangs. Otherwise all workers could wait for readiness, and none would be left for liveness.
         """
         for service in services or self._checks:
             if self._locks[service].acquire(timeout=_LOCK_WAIT_S):
@@ -110,11 +110,11 @@ class HealthServer:
                 self._publish(service, [hung])
 
     def reasons(self, service: str) -> list[str]:
-        """Why `service` was not serving at the last refresh; empty if it was."""
+        """The reasons for which `service` was not serving at the last refresh; empty if it was."""
         return list(self._reasons[service] or [])
 
     def close(self) -> None:
-        """Answer NOT_SERVING to those who watch, then stop and wait until the port is free."""
+        """Report NOT_SERVING to watchers, then stop and wait until the port is free."""
         self._closing.set()
         self._ticker.join()
         self._servicer.enter_graceful_shutdown()
@@ -129,7 +129,7 @@ class HealthServer:
         self.close()
 
     def _publish(self, service: str, reasons: list[str]) -> None:
-        """Tell those who watch, and the log, if it is news."""
+        """Notify watchers and write a log line, if the state has changed."""
         before = self._reasons[service]
         if before == reasons:
             return
@@ -151,7 +151,7 @@ class HealthServer:
 
 
 class _Servicer(health.HealthServicer):  # type: ignore[misc]  # grpc_health has no types
-    """The reference servicer, whose Check looks before it answers."""
+    """The reference servicer, whose Check refreshes before it answers."""
 
     def __init__(self, owner: HealthServer) -> None:
         """Answer for `owner`."""
@@ -161,14 +161,14 @@ class _Servicer(health.HealthServicer):  # type: ignore[misc]  # grpc_health has
     def Check(  # noqa: N802 - the name is gRPC's
         self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext
     ) -> health_pb2.HealthCheckResponse:
-        """Answer with the state of this moment; a slow readiness never holds up liveness."""
+        """Answer with the present state; a slow readiness never delays liveness."""
         self._owner.refresh(READINESS if request.service == READINESS else LIVENESS)
         return super().Check(request, context)
 
 
 def _call(check: Check) -> str | None:
-    """What `check` says; one that raises is a problem itself."""
+    """The result of `check`; an exception counts as a problem."""
     try:
         return check()
-    except Exception as error:  # noqa: BLE001 - whatever a check raises, the probe must get an answer
+    except Exception as error:  # noqa: BLE001 - the probe needs an answer whatever a check raises
         return f"a health check failed: {type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
-"""Logs: one JSON object a line on standard error, or colours where a person watches.
+"""Logs: one JSON object per line on standard error, or coloured text on a terminal.
 
-Libraries that log through `logging` (grpc, kazoo) and exceptions that nobody caught come out in the same form, so
-that a log collector needs one parser.
+Log lines of libraries that use `logging` (grpc, kazoo) and uncaught exceptions have the same form, so that a log
+collector needs one parser.
 """
 
 import logging
@@ -19,13 +19,13 @@ from structlog.typing import EventDict, Processor
 __all__ = ["LogFormat", "bind_contextvars", "bound_contextvars", "configure_logs", "get_logger"]
 
 QUIET: Final[Mapping[str, int]] = {"kazoo": logging.WARNING, "asyncio": logging.WARNING}
-"""Libraries that say too much at INFO."""
+"""Libraries that log too much at INFO."""
 
 _FIELDS: Final = "event_fields"
 
 
 class LogFormat(StrEnum):
-    """How log lines look."""
+    """The form of log lines."""
 
     AUTO = "auto"  # console on a terminal, JSON elsewhere
     JSON = "json"
@@ -41,12 +41,12 @@ def configure_logs(
 ) -> None:
     """Send all logs of this process to `stream` (standard error), and uncaught exceptions, too.
 
-    `context` is in every line, of every thread (component, id). Raises ValueError for an unknown level.
+    Every line, of every thread, contains `context` (component, id). Raises ValueError for an unknown level.
     """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         allowed = ", ".join(name for name in logging.getLevelNamesMapping() if name != "NOTSET")
-        msg = f"{level!r} is no log level: use one of {allowed}"
+        msg = f"{level!r} is not a log level: use one of {allowed}"
         raise ValueError(msg)
     target = stream or sys.stderr
     fixed = dict(context or {})
@@ -86,7 +86,7 @@ def configure_logs(
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to what standard error is at that moment: rich replaces it while it shows progress, to print above that."""
+    """Writes to the present standard error: rich replaces it while it shows progress, to print above the progress."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
@@ -97,8 +97,8 @@ class _Stderr(logging.StreamHandler[TextIO]):
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger called `name` (a module's `__name__`); keyword arguments become fields.
 
-    It logs through `logging`, so that where nobody called `configure_logs`, as in a program that uses Daybook as a
-    library, that program's own handlers and levels apply.
+    It logs through `logging`. In a program that uses Daybook as a library and does not call `configure_logs`, that
+    program's own handlers and levels apply.
     """
     logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),
@@ -109,7 +109,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def _hand_over(_logger: object, _method: str, event: EventDict) -> Mapping[str, object]:
-    """Turn an event into the arguments of `logging`: readable text for any handler, and the fields for ours."""
+    """Turn an event into the arguments of `logging`: readable text for any handler, and the fields for Daybook's own."""
     passed = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
     text = " ".join([str(event["event"]), *(f"{key}={event[key]!r}" for key in event if key != "event")])
     return {"msg": text, "extra": {_FIELDS: dict(event)}, **passed}
@@ -119,20 +119,20 @@ _FRONT: Final[list[Processor]] = [structlog.stdlib.filter_by_level, _hand_over]
 
 
 def _take_over(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Put the fields that `_hand_over` sent back in the place of the text."""
+    """Replace the text by the fields that `_hand_over` passed."""
     event.update(event.pop(_FIELDS, {}))
     return event
 
 
 def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:
-    """The last steps of a line's way."""
+    """The last processors of a log line."""
     if log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and stream.isatty()):
         return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(sort_keys=True)]
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Log what ends the process; an interrupt from the keyboard needs no stack."""
+    """Log the exception that ends the process; an interrupt from the keyboard needs no stack trace."""
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
         return
@@ -140,7 +140,7 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
-    """Log what ends a thread."""
+    """Log the exception that ends a thread."""
     if issubclass(arguments.exc_type, SystemExit):
         return
     error = arguments.exc_value or arguments.exc_type()

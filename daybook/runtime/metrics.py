@@ -1,7 +1,7 @@
 """Prometheus metrics: a registry for each process (and for each test), and the HTTP endpoint that serves it.
 
-Buckets are fixed here, so that latencies of different parts can be compared. The endpoint has a port and threads of
-its own: a scrape never waits behind data.
+This module defines the buckets, so that latencies of different parts can be compared. The endpoint has its own port
+and threads, so that a scrape never waits behind data.
 """
 
 import re
@@ -30,10 +30,10 @@ _ANONYMOUS: Final = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 
 
 class _AnonymousMemory(Collector):
-    """Resident memory without mapped files: a memory-mapped store makes the usual figure meaningless."""
+    """Resident memory without mapped files, because a memory-mapped store makes the usual figure meaningless."""
 
     def collect(self) -> Iterable[Metric]:
-        """Read it from /proc, where there is one."""
+        """Read it from /proc, if the system has one."""
         if _STATUS.exists() and (
             found := _ANONYMOUS.search(_STATUS.read_text(encoding="ascii", errors="replace"))
         ):

@@ -1,4 +1,4 @@
-"""Addresses and ports: chosen at run time where nobody asked for one, refused with a clear error where one is taken."""
+"""Addresses and ports: chosen at run time if none is configured, refused with a clear error if one is in use."""
 
 import errno
 import socket
@@ -10,16 +10,16 @@ from typing import Final, NamedTuple, Self
 
 _LOWEST: Final = 10_000
 _FIRST_DYNAMIC: Final = 49_152
-"""IANA's, where the kernel does not say."""
+"""The first port of IANA's dynamic range, for systems whose kernel does not report its own."""
 _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class PortInUseError(OSError):
-    """Another process listens on the port that was asked for."""
+    """Another process listens on the requested port."""
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """The address on which a server listens."""
 
     host: str
     port: int
@@ -34,60 +34,60 @@ def parse_address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     if not colon or not bare or (":" in bare) != (host != bare) or not port.isdecimal() or int(port) > 65_535:
-        msg = f"{text!r} is no address: write host:port (or [ipv6]:port) with a port from 0 to 65535"
+        msg = f"{text!r} is not an address: write host:port (or [ipv6]:port) with a port from 0 to 65535"
         raise ValueError(msg)
     return Address(bare, int(port))
 
 
 class HeldPort:
-    """A port that nobody else gets while a server is to be started on it, serves, or is down for a moment.
+    """A port that no other process can take before a server starts on it, while it serves, and while it is down.
 
-    Linux lets a server listen on a port that another socket has bound, if that one does not listen and both have set
-    SO_REUSEADDR, as servers do (gRPC's, Java's, Go's, Python's). To everybody else the port is taken, and the kernel gives
-    it to no connection. So it is bound here before anybody is told of it, for as long as this object is open.
+    Linux permits a server to listen on a port that another socket has bound, if that socket does not listen and both have
+    set SO_REUSEADDR, as servers do (gRPC's, Java's, Go's, Python's). For all other processes the port is in use, and the
+    kernel gives it to no connection. So this class binds the port first and keeps it bound until `close`.
     """
 
     def __init__(self, host: str = "127.0.0.1", wanted: int = 0) -> None:
-        """Hold `wanted` if nobody has it, else one that is free. Raises OSError if none is."""
+        """Hold `wanted` if it is free, else another free port. Raises OSError if no port is free."""
         found = _bind(host, wanted, again=True) if wanted else None
         self._sockets = found or _bind_any(host)
         self.address = Address(host, self._sockets[0].getsockname()[1])
 
     @property
     def port(self) -> int:
-        """Its number."""
+        """The port's number."""
         return self.address.port
 
     def close(self) -> None:
-        """Let go of it; a server that listens there goes on."""
+        """Release the port; a server that listens there continues."""
         for each in self._sockets:
             each.close()
 
     def __enter__(self) -> Self:
-        """It is held already."""
+        """Return the port, which is held already."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of it."""
+        """Release the port."""
         self.close()
 
 
 def _bind_any(host: str) -> list[socket.socket]:
-    """None that the kernel gives to connections: one of those could take it after its server has ended."""
+    """Bind a port below those that the kernel gives to connections: a connection could take such a port while its server is down."""
     first, after = _LOWEST, _first_of_connections()
     for port in SystemRandom().sample(range(first, after), after - first):
         if found := _bind(host, port):
             return found
-    msg = f"no port from {first} to {after - 1} of {host} is free: stop what listens there"
+    msg = f"no port from {first} to {after - 1} of {host} is free: stop the processes that listen there"
     raise OSError(errno.EADDRINUSE, msg)
 
 
 def _bind(host: str, port: int, *, again: bool = False) -> list[socket.socket] | None:
-    """Sockets on the port, None if it is taken; with `again` connections of an earlier server do not count.
+    """Bind sockets to the port; None if it is in use. With `again`, connections of an earlier server do not count.
 
-    UDP's is for nobody but others that hold ports: two sockets of TCP that set SO_REUSEADDR would both get the port.
+    The UDP socket excludes other instances of this class: two TCP sockets with SO_REUSEADDR could both bind the port.
     """
     with ExitStack() as made:
         guard = made.enter_context(socket.socket(type=socket.SOCK_DGRAM))
@@ -110,7 +110,7 @@ def _first_of_connections() -> int:
     """The first port that the kernel gives to connections."""
     try:
         first = int(_RANGE.read_text(encoding="ascii").split()[0])
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         first = _FIRST_DYNAMIC
     return max(first, _LOWEST + 1000)
 
@@ -118,7 +118,7 @@ def _first_of_connections() -> int:
 def check_port_free(address: Address, purpose: str) -> None:
     """Raise PortInUseError if something listens on `address`; `purpose` names the setting to change.
 
-    For servers that share ports silently (gRPC sets SO_REUSEPORT) or report the clash unclearly.
+    For servers that share ports silently (gRPC sets SO_REUSEPORT) or report the conflict unclearly.
     """
     if address.port == 0:
         return

@@ -1,7 +1,7 @@
-"""Settings: flags win over environment variables, those over a TOML file, that over defaults.
+"""Settings: flags override environment variables, which override a TOML file, which overrides defaults.
 
-A process that starts with a setting it cannot use, or does not know, must say which one, where it came from and what
-is allowed, all of them at once, before it touches anything.
+A process with an invalid or unknown setting reports each such setting with its origin and the allowed values, all of them
+at once, before it does anything else.
 """
 
 import difflib
@@ -23,7 +23,7 @@ from pydantic_settings import SettingsError as SourceError
 
 
 class SettingsError(Exception):
-    """One or more settings cannot be used; the message has a line for each."""
+    """One or more settings are invalid; the message has a line for each."""
 
 
 class Settings(BaseSettings):
@@ -45,7 +45,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - not a source here
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - not a source here
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments only: what a test constructs must not depend on the machine it runs on."""
+        """Arguments only: an instance in a test must not depend on the machine."""
         return (init_settings,)
 
 
@@ -72,11 +72,11 @@ def load_settings(kind: type[S], file: Path | None = None, flags: Mapping[str, o
     except ValidationError as error:
         origins = _Origins(kind, file, from_file, from_environment, from_flags)
         msg = "\n".join(_explain(kind, each, origins) for each in error.errors())
-        raise SettingsError(msg) from None  # pydantic's own text would print secrets
+        raise SettingsError(msg) from None  # pydantic's own text would contain secrets
 
 
 class _Origins:
-    """Where each value came from, for messages."""
+    """The origin of each value, for messages."""
 
     def __init__(self, kind: type[Settings], file: Path | None, *sources: Mapping[str, object]) -> None:
         """`sources` are the values of file, environment and flags."""
@@ -114,7 +114,7 @@ def _explain(kind: type[Settings], error: ErrorDetails, origins: _Origins) -> st
 
 
 def _has_secret(annotation: Any) -> bool:
-    """Whether a value of this type may have a secret somewhere: in a union, a list, a model."""
+    """Whether a value of this type may contain a secret: in a union, a list, a model."""
     if isinstance(annotation, type) and issubclass(annotation, SecretStr | SecretBytes):
         return True
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -129,7 +129,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
     except OSError as error:
         msg = f"the settings file {file} cannot be read: {error.strerror}"
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        msg = f"the settings file {file} is no valid TOML: {error}"
+        msg = f"the settings file {file} is not valid TOML: {error}"
     raise SettingsError(msg)
 
 

@@ -1,7 +1,7 @@
-"""The one way a process is asked to stop: SIGTERM, SIGINT, or its own code that gave up.
+"""The event that stops a process: SIGTERM, SIGINT, or a request of its own code.
 
-The event is a pipe that is written to once and never read, so that a signal handler may set it (a lock in a handler
-can deadlock against the code that it interrupted), any thread may wait for it, and asyncio may, too.
+The event is a pipe that is written once and never read. So a signal handler may set it (a lock in a handler could
+deadlock against the code that it interrupted), and any thread or asyncio task may wait for it.
 """
 
 import asyncio
@@ -17,32 +17,32 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopEvent:
-    """Set once, seen by all: threads, asyncio tasks and signal handlers."""
+    """An event that is set once, for threads, asyncio tasks and signal handlers."""
 
     def __init__(self) -> None:
-        """Open the pipe; `close` gives it back."""
+        """Open the pipe; `close` closes it."""
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._reason: str | None = None
 
     @property
     def reason(self) -> str | None:
-        """Why the process stops; None while it need not."""
+        """The reason for which the process stops; None before the event is set."""
         return self._reason
 
     def set(self, reason: str) -> None:
-        """Ask for the stop; the first reason stays."""
+        """Request the stop; the first reason is kept."""
         if self._reason is None:
             self._reason = reason
             os.write(self._write, b"!")
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Block until it is set, at most `timeout_ms`; whether it is set."""
+        """Block until the event is set, at most `timeout_ms`; return whether it is set."""
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
         return bool(poll.poll(timeout_ms))
 
     async def wait_async(self) -> None:
-        """Await it without blocking the loop."""
+        """Await the event without blocking the loop."""
         loop = asyncio.get_running_loop()
         mine = os.dup(self._read)  # a loop allows one reader for each descriptor, and several tasks may wait
         done = asyncio.Event()
@@ -54,7 +54,7 @@ class StopEvent:
             os.close(mine)
 
     def close(self) -> None:
-        """Give the descriptors back; nobody may wait any more."""
+        """Close the descriptors; no thread may wait any more."""
         os.close(self._read)
         os.close(self._write)
 
@@ -63,7 +63,7 @@ class StopEvent:
 def stop_on_signals() -> Iterator[StopEvent]:
     """An event that SIGTERM and SIGINT set. A second signal has its default effect: it ends the process at once.
 
-    Only the main thread may enter. The previous handlers are put back at the end.
+    Only the main thread may enter. At the end the previous handlers are restored.
     """
     stop = StopEvent()
 

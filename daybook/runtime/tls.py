@@ -1,8 +1,9 @@
-"""TLS from files that may be replaced at any time, as a certificate manager does.
+"""TLS from files that may be replaced at any time, for example by a certificate manager.
 
-A server takes new certificates for new connections without a restart. A channel cannot: its owner asks
-`client_credentials` again for each connection and leaves channels that were opened with others. Files are read as one consistent set and checked before use, so
-that a rotation that is half done keeps the old certificate instead of breaking the next connection.
+A server uses new certificates for new connections without a restart. A channel cannot: its owner calls
+`client_credentials` again for each connection and closes channels that were opened with older credentials. This module
+reads the files as one consistent set and checks them before use, so that a half-done rotation keeps the old certificate
+instead of breaking the next connection.
 """
 
 import ssl
@@ -19,20 +20,20 @@ from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
 _READ_ATTEMPTS: Final = 5
-RENEWAL_LOOK_S: Final = 1.0
+RENEWAL_CHECK_INTERVAL_S: Final = 1.0
 
 Fingerprint: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 class TlsError(Exception):
-    """A certificate, key or CA file is missing, unreadable or does not fit the others."""
+    """A certificate, key or CA file is missing, unreadable or does not match the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files of one side. Certificate and key go together; the CA signs what the other side shows.
+    """PEM files of one side. Certificate and key belong together; the CA signs the other side's certificate.
 
-    A server with a CA asks its clients for certificates (mutual TLS). A client without one trusts the system's CAs.
+    A server with a CA requires certificates of its clients (mutual TLS). A client without one trusts the system's CAs.
     """
 
     certificate: Path | None = None
@@ -40,7 +41,7 @@ class TlsFiles:
     ca: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raise TlsError for half a pair."""
+        """Raise TlsError for a certificate without a key, or a key without a certificate."""
         if (self.certificate is None) != (self.key is None):
             msg = "TLS needs certificate and key together: set both, or none"
             raise TlsError(msg)
@@ -78,7 +79,7 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
 
 
 class ClientTls:
-    """A client's credentials as the files were when it was made."""
+    """A client's credentials from the files as they were when this object was created."""
 
     def __init__(self, files: TlsFiles) -> None:
         """Read and check the files. Raises TlsError."""
@@ -89,7 +90,7 @@ class ClientTls:
         self.credentials = grpc.ssl_channel_credentials(material.ca, material.key, material.certificate)
 
     def is_stale(self) -> bool:
-        """Whether a usable, different set of files is there now: then make a new one and rebuild the channels."""
+        """Whether the files are now a different, usable set: then create a new object and rebuild the channels."""
         try:
             return _fingerprint(self._files) != self._fingerprint and bool(_load(self._files))
         except TlsError as error:
@@ -99,28 +100,28 @@ class ClientTls:
             return False
 
     def renewed(self) -> "ClientTls":
-        """New ones if they are stale, else these."""
+        """New credentials if these are stale, else these."""
         try:
             return ClientTls(self._files) if self.is_stale() else self
         except TlsError:
-            return self  # replaced once more since they were looked at: the next look tells
+            return self  # replaced once more since the last check: the next check decides
 
 
 def client_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials]:
-    """What `daybook.connect(credentials=…)` takes: gives the credentials as the files are now.
+    """The argument of `daybook.connect(credentials=…)`: a function that returns the present credentials.
 
-    They are the same object until the files have changed, which is looked at once in `RENEWAL_LOOK_S`. Raises TlsError
-    if the files cannot be used now; later a set that cannot be used is logged once, and the last good one stays in use.
+    It returns the same object until the files have changed, and checks the files once in `RENEWAL_CHECK_INTERVAL_S`. Raises TlsError
+    if the files are unusable now; later an unusable set is logged once, and the last good one stays in use.
     """
-    tls, looked = ClientTls(files), monotonic_s()
+    tls, checked = ClientTls(files), monotonic_s()
     lock = threading.Lock()
 
     def current() -> grpc.ChannelCredentials:
-        nonlocal tls, looked
+        nonlocal tls, checked
         with lock:
             now = monotonic_s()
-            if now - looked >= RENEWAL_LOOK_S:
-                looked = now
+            if now - checked >= RENEWAL_CHECK_INTERVAL_S:
+                checked = now
                 tls = tls.renewed()
             return tls.credentials
 
@@ -128,7 +129,7 @@ def client_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials]
 
 
 class _Rotation:
-    """Gives gRPC a new configuration when the files have changed; it asks before every handshake, in any thread."""
+    """Returns a new configuration when the files have changed; gRPC calls it before every handshake, in any thread."""
 
     def __init__(self, files: TlsFiles) -> None:
         """Read and check the files. Raises TlsError."""
@@ -147,7 +148,7 @@ class _Rotation:
         )
 
     def fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """The new configuration; None to go on with the old one."""
+        """The new configuration; None to keep the old one."""
         with self._lock:
             try:
                 if _fingerprint(self._files) == self._material.fingerprint:
@@ -164,7 +165,7 @@ class _Rotation:
 
 
 def _fingerprint(files: TlsFiles) -> Fingerprint:
-    """What changes when a file is replaced, rewritten, or reached through another link. Raises TlsError."""
+    """Values that change when a file is replaced, rewritten, or reached through another link. Raises TlsError."""
     marks = []
     for path in files.paths:
         try:
@@ -177,7 +178,7 @@ def _fingerprint(files: TlsFiles) -> Fingerprint:
 
 
 def _load(files: TlsFiles) -> _Material:
-    """Read all files as of one moment, and check them. Raises TlsError."""
+    """Read all files as one consistent set, and check them. Raises TlsError."""
     for _ in range(_READ_ATTEMPTS):
         before = _fingerprint(files)
         try:
@@ -205,7 +206,7 @@ def _read(path: Path | None) -> bytes | None:
 
 
 def _check(files: TlsFiles, material: _Material) -> None:
-    """Raise TlsError unless the key belongs to the certificate and the CA file holds certificates."""
+    """Raise TlsError unless the key matches the certificate and the CA file contains certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if files.certificate is not None and files.key is not None:
         try:
@@ -220,5 +221,5 @@ def _check(files: TlsFiles, material: _Material) -> None:
         try:
             context.load_verify_locations(cadata=material.ca.decode("ascii"))
         except (ssl.SSLError, ValueError) as error:
-            msg = f"the CA file {files.ca} holds no usable certificate: {error}; it must be PEM"
+            msg = f"the CA file {files.ca} contains no usable certificate: {error}; it must be PEM"
             raise TlsError(msg) from error

@@ -1,11 +1,12 @@
 """Which ensemble a ZooKeeper server belongs to, and when it may start as one of it. For the ZooKeeper image.
 
-The number of servers is part of what a majority is: of servers that disagree about it two majorities could decide apart.
-So each one keeps the number beside its data and does not start with another, but for one server more: majorities of n
-and of n + 1 servers always share one. The new server comes first, once all others serve, and so have everything that was
-decided so far; then the others take the new number. A server whose disk is empty starts only once all others have told
-how many they know, and whoever of them has data serves: of three, two empty ones would outvote one that still reads its
-snapshot. They ask each other over HTTP, by /ensemble. Of the standard library alone, as all of that image.
+The number of servers defines what a majority is: if servers disagree about it, two majorities could decide independently.
+So each server stores the number beside its data and does not start with another number, except with one server more:
+majorities of n and of n + 1 servers always share a server. The new server starts first, once all others serve, and so have
+everything that was decided so far; then the others adopt the new number. A server whose disk is empty starts only once all
+others have reported their number, and each of them that has data serves: of three servers, two empty ones would outvote
+one that still reads its snapshot. The servers ask each other over HTTP, at /ensemble. This module uses the standard library
+alone, as everything in that image does.
 """
 
 import json
@@ -21,7 +22,7 @@ from typing import Any, Final, Self
 ANSWER_TIMEOUT_S: Final = 2.0
 ASK_AGAIN_S: Final = 1.0
 ADOPT: Final = "adopt"
-"""The command that a person gives a server in place of the answers of others, which it would wait for in vain."""
+"""The command by which a person ends a server's wait for the answers of others."""
 RECORD: Final = "ensemble.json"
 
 _ORDINAL: Final = re.compile(r"-(\d+)$")
@@ -29,18 +30,18 @@ _SERVER: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 class WrongSettingsError(Exception):
-    """A variable is missing or cannot be used; the message says which, and what is allowed."""
+    """A variable is missing or invalid; the message names it and the allowed values."""
 
 
 class OtherEnsembleError(WrongSettingsError):
-    """The server belongs to an ensemble of another number of servers."""
+    """The server's data belongs to an ensemble with another number of servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server says of itself: how many servers it knows, whether it has not started yet, whether it serves.
+    """What a server reports about itself: its number of servers, whether it waits to start, whether it serves.
 
-    `has_data`: it knows something that was decided, and empty servers must not outvote it.
+    `has_data`: it has taken part in decisions, and empty servers must not outvote it.
     """
 
     servers: int
@@ -49,16 +50,16 @@ class Answer:
     has_data: bool = False
 
     def to_json(self) -> str:
-        """For /ensemble."""
+        """The body of /ensemble."""
         return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What the variables ZOOKEEPER_… say."""
+    """The values of the variables ZOOKEEPER_…."""
 
     servers: tuple[str, ...] = ()
-    """Hosts of all servers, by ordinal; none or one: a server alone."""
+    """Hosts of all servers, by ordinal; none or one: a standalone server."""
     ordinal: int = 0
     data_dir: Path = Path("/data")
     run_dir: Path = Path("/tmp/zookeeper")  # noqa: S108 - the image's only writable place beside the data
@@ -84,7 +85,7 @@ class ServerSettings:
         )
         for server in servers:
             if not _SERVER.fullmatch(server):
-                msg = f"ZOOKEEPER_SERVERS: {server!r} is no host name; give host,host,… in the order of their ordinals"
+                msg = f"ZOOKEEPER_SERVERS: {server!r} is not a host name; give host,host,… in the order of their ordinals"
                 raise WrongSettingsError(msg)
         ordinal = 0
         if len(servers) > 1:
@@ -119,10 +120,10 @@ class ServerSettings:
 
 
 def _refuse_a_second(server: str, hostname: str) -> None:
-    """A StatefulSet of one server that is scaled up would have more servers alone, each with metadata of its own."""
+    """Scaling up a StatefulSet of one standalone server would start more standalone servers, each with its own metadata."""
     name, found = server.partition(".")[0], _ORDINAL.search(hostname)
     if found is not None and int(found[1]) > 0 and name == f"{hostname[: found.start()]}-0":
-        msg = f"{hostname} is not among ZOOKEEPER_SERVERS, which is {server} alone: set the number of pods to 1 again"
+        msg = f"{hostname} is not among ZOOKEEPER_SERVERS, which contains only {server}: set the number of pods to 1 again"
         raise WrongSettingsError(msg)
 
 
@@ -137,9 +138,9 @@ def _number(variables: Mapping[str, str], name: str, low: int, high: int) -> int
 
 
 def recorded(settings: ServerSettings) -> int | None:
-    """The number of servers that this one's data belongs to; None: it has no data. Raises WrongSettingsError.
+    """The number of servers of the ensemble that this server's data belongs to; None: no data. Raises WrongSettingsError.
 
-    Data of a release that kept no record belongs to the number that is configured.
+    Data of a release without records belongs to the configured number.
     """
     path = settings.data_dir / RECORD
     try:
@@ -147,12 +148,12 @@ def recorded(settings: ServerSettings) -> int | None:
     except FileNotFoundError:
         return settings.size if (settings.data_dir / "version-2").exists() else None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        msg = f"{path} cannot be read ({error}): the command `{ADOPT}` writes it anew, for the number that is configured"
+        msg = f"{path} cannot be read ({error}): the command `{ADOPT}` writes it again, for the configured number"
         raise WrongSettingsError(msg) from error
 
 
 def record(settings: ServerSettings) -> None:
-    """Keep, durably, that this server's data belongs to the number of servers that is configured."""
+    """Record durably that this server's data belongs to the configured number of servers."""
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     path = settings.data_dir / RECORD
     partial = path.with_suffix(".partial")
@@ -169,9 +170,9 @@ def record(settings: ServerSettings) -> None:
 
 
 def has_data(settings: ServerSettings) -> bool:
-    """Whether anything was ever decided with this server; files that cannot be read count as data.
+    """Whether this server ever took part in a decision; unreadable files count as data.
 
-    A server that was in a quorum has an epoch; one that was alone has none, but a log, and a restored one a snapshot.
+    A server that was in a quorum has an epoch; a standalone server has no epoch but a log, and a restored one a snapshot.
     """
     folder = settings.data_dir / "version-2"
     try:
@@ -185,21 +186,21 @@ def has_data(settings: ServerSettings) -> bool:
 
 
 def whom_to_ask(settings: ServerSettings, before: int | None) -> tuple[int, ...]:
-    """The ordinals of the servers that must agree before this one starts. Raises OtherEnsembleError if it must not at all."""
+    """The ordinals of the servers that must agree before this one starts. Raises OtherEnsembleError if it must not start."""
     size = settings.size
     if before == size:
         return ()
     if before is not None and size != before + 1:
         msg = (
             f"this server's data belongs to an ensemble of {before} servers, and {size} are configured: two majorities could "
-            f"decide apart. Set the number to {before} again; an ensemble grows by one server at a time, and does not shrink"
+            f"decide independently. Set the number to {before} again; an ensemble grows by one server at a time, and does not shrink"
         )
         raise OtherEnsembleError(msg)
     return tuple(ordinal for ordinal in range(size) if ordinal != settings.ordinal)
 
 
 def who_is_missing(settings: ServerSettings, before: int | None, said: Mapping[int, Answer | None]) -> str:
-    """Which of the others do not agree yet, in words; "" if all do. `said`: by ordinal, None for no answer."""
+    """The other servers that do not agree yet, as text; "" if all do. `said`: by ordinal, None for no answer."""
     words = []
     for ordinal, answer in sorted(said.items()):
         if why := _why_not(settings, before, ordinal, answer):
@@ -221,7 +222,7 @@ def _why_not(settings: ServerSettings, before: int | None, ordinal: int, answer:
 
 
 def ask_other(host: str, port: int) -> Answer | None:
-    """What another server says; None: no answer."""
+    """The report of another server; None: no answer."""
     try:
         with urllib.request.urlopen(f"http://{host}:{port}/ensemble", timeout=ANSWER_TIMEOUT_S) as reply:
             found = json.loads(reply.read(1024))
@@ -242,9 +243,9 @@ def wait_for_others(
     stopping: threading.Event,
     tell: Callable[[str], None],
 ) -> bool:
-    """Wait until this server may start; False: it is to stop. Raises OtherEnsembleError.
+    """Wait until this server may start; False if it must stop. Raises OtherEnsembleError.
 
-    A person may end the wait by the command `adopt`, which writes the record.
+    A person can end the wait with the command `adopt`, which writes the record.
     """
     ordinals = whom_to_ask(settings, before)
     last = ""
@@ -260,7 +261,7 @@ def wait_for_others(
             what = (
                 "has an empty disk"
                 if before is None
-                else f"is to go from {before} to {settings.size} servers"
+                else f"will change from {before} to {settings.size} servers"
             )
             tell(f"this server {what} and waits for others: {missing}")
         stopping.wait(ASK_AGAIN_S)

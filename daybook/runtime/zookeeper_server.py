@@ -1,9 +1,9 @@
 """The entry point of the ZooKeeper image: a server's configuration from variables, the server itself, and its health.
 
-It and `zookeeper_ensemble` are of the standard library alone, because the image has nothing else of Daybook. The server's own admin
-endpoint needs libraries that the image does not have, so this process asks it by four-letter words, and answers the
-kubelet over HTTP: /livez as soon as the server speaks (never dependent on a quorum: a lost quorum must not restart
-those who are left), /readyz when it serves, /metrics with what `mntr` tells.
+This module and `zookeeper_ensemble` use the standard library alone, because the image contains nothing else of Daybook. The
+server's own admin endpoint needs libraries that the image lacks, so this process queries the server by four-letter words,
+and answers the kubelet over HTTP: /livez as soon as the server answers (independent of a quorum: the loss of the quorum
+must not restart the remaining servers), /readyz when it serves, /metrics with the figures of `mntr`.
 """
 
 import os
@@ -39,14 +39,14 @@ MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 EXIT_WRONG_SETTINGS: Final = 2
 ANSWER_BYTES_MAX: Final = 1 << 20
 TLS_LOOK_S: Final = 30.0
-"""How often the files of TLS are looked at: whoever renews a certificate replaces them."""
+"""The interval between checks of the TLS files, which a renewal of the certificate replaces."""
 
 
 def zoo_cfg(settings: ServerSettings) -> str:
     """The server's configuration. Sessions may last from 2 to 20 ticks: 1 to 10 seconds by default."""
     lines = {
         "tickTime": settings.tick_ms,
-        "initLimit": 60,  # ticks: a server that comes back may have much to read
+        "initLimit": 60,  # ticks: a server that restarts may have much to read
         "syncLimit": 10,
         "dataDir": settings.data_dir,
         "clientPort": settings.client_port,
@@ -61,14 +61,16 @@ def zoo_cfg(settings: ServerSettings) -> str:
     if len(settings.servers) > 1:
         lines["standaloneEnabled"] = "false"
         lines["reconfigEnabled"] = "false"
-        lines["quorumListenOnAllIPs"] = "true"  # a pod's name may lead to no address yet, or to its last one
+        lines["quorumListenOnAllIPs"] = (
+            "true"  # a pod's name may have no address yet, or still its previous one
+        )
         ports = f"{settings.quorum_port}:{settings.election_port}"
         lines |= {f"server.{number}": f"{host}:{ports}" for number, host in enumerate(settings.servers, 1)}
     return "".join(f"{name}={value}\n" for name, value in lines.items())
 
 
 def _tls_lines(settings: ServerSettings, tls_dir: Path) -> dict[str, Any]:
-    """Servers speak TLS to each other, and to clients on a port of its own; certificates are of one CA."""
+    """Servers use TLS among each other, and for clients on a separate port; one CA signs all certificates."""
     stores = {
         "keyStore.location": settings.run_dir / "keystore.pem",
         "trustStore.location": settings.run_dir / "truststore.pem",
@@ -87,17 +89,15 @@ def _tls_lines(settings: ServerSettings, tls_dir: Path) -> dict[str, Any]:
 
 
 def write_stores(settings: ServerSettings) -> None:
-    """Make the two PEM files that ZooKeeper reads of a Secret's three. Raises WrongSettingsError."""
+    """Write the two PEM files that ZooKeeper reads, from the three of a Secret. Raises WrongSettingsError."""
     assert settings.tls_dir is not None
     try:
         parts = {name: (settings.tls_dir / name).read_text() for name in ("tls.key", "tls.crt", "ca.crt")}
     except OSError as error:
-        msg = (
-            f"ZOOKEEPER_TLS_DIR: {error.filename}: {error.strerror}; it must hold tls.key, tls.crt and ca.crt"
-        )
+        msg = f"ZOOKEEPER_TLS_DIR: {error.filename}: {error.strerror}; it must contain tls.key, tls.crt and ca.crt"
         raise WrongSettingsError(msg) from error
     if "BEGIN PRIVATE KEY" not in parts["tls.key"]:
-        msg = "tls.key is not in PKCS#8, the one form that ZooKeeper reads: set privateKey.encoding: PKCS8"
+        msg = "tls.key is not in PKCS#8, the only form that ZooKeeper reads: set privateKey.encoding: PKCS8"
         raise WrongSettingsError(msg)
     contents = {"keystore.pem": parts["tls.key"] + parts["tls.crt"], "truststore.pem": parts["ca.crt"]}
     for name, content in contents.items():
@@ -120,8 +120,8 @@ def command(settings: ServerSettings, variables: Mapping[str, str]) -> list[str]
         f"-Xmx{settings.heap_mb}m",
         "-XX:+UseSerialGC",
         "-XX:+ExitOnOutOfMemoryError",
-        "-XX:-UsePerfData",  # it would write outside of /tmp's volume
-        "-Dsun.net.inetaddr.ttl=5",  # a pod that moved has a new address
+        "-XX:-UsePerfData",  # it would write outside the volume of /tmp
+        "-Dsun.net.inetaddr.ttl=5",  # a pod that has moved has a new address
         "-Dsun.net.inetaddr.negative.ttl=1",
         "-Dorg.apache.logging.log4j.level=INFO",
         "-Dzookeeper.preAllocSize=4096",
@@ -131,7 +131,7 @@ def command(settings: ServerSettings, variables: Mapping[str, str]) -> list[str]
 
 
 def prepare(settings: ServerSettings) -> None:
-    """Write what the server reads at its start."""
+    """Write the files that the server reads at its start."""
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     settings.run_dir.mkdir(parents=True, exist_ok=True)
     (settings.data_dir / "myid").write_text(f"{settings.ordinal + 1}\n")
@@ -144,7 +144,7 @@ def prepare(settings: ServerSettings) -> None:
 
 
 def ask(port: int, word: str) -> str:
-    """What the server on this machine answers to a four-letter word; raises OSError when it does not."""
+    """The answer of the server on this machine to a four-letter word. Raises OSError if there is none."""
     with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S) as connection:
         connection.sendall(word.encode())
         answer = b""
@@ -154,10 +154,10 @@ def ask(port: int, word: str) -> str:
 
 
 def health(path: str, question: Callable[[str], str]) -> tuple[int, str]:
-    """HTTP status and text for a probe's path."""
+    """HTTP status and text for the path of a probe."""
     word = {"/livez": "ruok", "/readyz": "srvr", "/metrics": "mntr"}.get(path)
     if word is None:
-        return 404, "there are /livez, /readyz, /metrics and /ensemble\n"
+        return 404, "the paths are /livez, /readyz, /metrics and /ensemble\n"
     try:
         answer = question(word)
     except OSError as error:
@@ -166,12 +166,12 @@ def health(path: str, question: Callable[[str], str]) -> tuple[int, str]:
         return 200, metrics(answer)
     if word == "srvr":
         mode = re.search(r"^Mode: (\w+)$", answer, re.MULTILINE)
-        return (200, f"{mode[1]}\n") if mode else (503, "the server serves nobody yet: is there a quorum?\n")
+        return (200, f"{mode[1]}\n") if mode else (503, "the server does not serve yet: is there a quorum?\n")
     return (200, "imok\n") if answer == "imok" else (503, f"the server answered {answer[:80]!r}\n")
 
 
 def metrics(answer: str) -> str:
-    """Prometheus text of `mntr`: each figure under ZooKeeper's own name, without those that are no number."""
+    """Prometheus text of `mntr`: each number under ZooKeeper's own name, without values that are not numbers."""
     lines = []
     for line in answer.splitlines():
         name, _, value = line.partition("\t")
@@ -189,7 +189,7 @@ def metrics(answer: str) -> str:
 
 @dataclass(slots=True)
 class Standing:
-    """How far this server is, for probes and for others. `waits`: what it waits for before it starts."""
+    """The state of this server, for probes and other servers. `waits`: what it waits for before it starts."""
 
     servers: int
     waits: str = ""
@@ -202,7 +202,7 @@ def answer(
     question: Callable[[str], str],
     others: Callable[[], Sequence[Answer | None]] = tuple,
 ) -> tuple[int, str]:
-    """HTTP status and text for a path. `others` asks the other servers."""
+    """HTTP status and text for a path. `others` queries the other servers."""
     if path == "/ensemble":
         serves = not standing.waits and health("/readyz", question)[0] == HTTPStatus.OK
         return 200, Answer(standing.servers, bool(standing.waits), serves, standing.has_data()).to_json()
@@ -211,16 +211,16 @@ def answer(
     status, text = health(path, question)
     if path == "/readyz" and status != HTTPStatus.OK:
         fewer = [each for each in others() if each is not None and each.servers == standing.servers - 1]
-        if fewer:  # it serves once a majority knows as many, and a roll goes on only after who is ready
+        if fewer:  # it serves once a majority has the new number, and a roll continues only when this server is ready
             return (
                 HTTPStatus.OK,
-                f"it waits for {len(fewer)} servers that do not know {standing.servers} yet\n",
+                f"it waits for {len(fewer)} servers that do not have the number {standing.servers} yet\n",
             )
     return status, text
 
 
 def serve_health(settings: ServerSettings, standing: Standing) -> ThreadingHTTPServer:
-    """Answer probes in a thread of their own."""
+    """Answer probes in a separate thread."""
 
     class Handler(BaseHTTPRequestHandler):
         """One probe."""
@@ -245,7 +245,7 @@ def serve_health(settings: ServerSettings, standing: Standing) -> ThreadingHTTPS
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - http.server's name
-            """Probes come every few seconds: they are not logged."""
+            """Log nothing: probes come every few seconds."""
 
     server = ThreadingHTTPServer(("", settings.health_port), Handler)
     server.daemon_threads = True
@@ -254,7 +254,7 @@ def serve_health(settings: ServerSettings, standing: Standing) -> ThreadingHTTPS
 
 
 def _renew_stores(settings: ServerSettings) -> None:
-    """Take renewed certificates; files that cannot be used are told, and the server goes on with those it has."""
+    """Use renewed certificates; report unusable files, and keep the present ones then."""
     try:
         write_stores(settings)
     except WrongSettingsError as error:
@@ -262,7 +262,7 @@ def _renew_stores(settings: ServerSettings) -> None:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Run the server until it ends or a signal asks for it; the server's exit code, 0 after SIGTERM."""
+    """Run the server until it ends or a signal stops it; return its exit code, 0 after SIGTERM."""
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -287,7 +287,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 def _begin(
     settings: ServerSettings, before: int | None, standing: Standing, stopping: threading.Event
 ) -> bool:
-    """Everything before the server itself; False: it is to stop."""
+    """Everything before the start of the server; False if this process must stop."""
 
     def said(words: str) -> None:
         standing.waits = words

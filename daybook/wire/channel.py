@@ -1,7 +1,7 @@
 """Channels between clients and bookies, with the limits that both ends must agree on.
 
-A message may be as large as `MESSAGE_BYTES_MAX` plus its header. Keep-alive pings tell a peer that is gone from one
-that is idle: a long-lived stream over a dead connection would otherwise wait for the kernel, which takes minutes.
+A message may be as large as `MESSAGE_BYTES_MAX` plus its header. Keep-alive pings distinguish a dead peer from an idle one:
+without them a long-lived stream over a dead connection would wait for the kernel's time-out, which takes minutes.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ SERVER_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
-    # Two servers on one port would share its connections, and each would see half of a client's frames.
+    # Two servers on one port would share its connections, and each would receive half of a client's frames.
     ("grpc.so_reuseport", 0),
 )
 

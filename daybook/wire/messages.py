@@ -1,9 +1,9 @@
-"""The raw messages of the Append stream and of Read, which protobuf would only slow down.
+"""The raw messages of the Append stream and of Read, which would be slower as protobuf.
 
 Append, client to bookie: frames back to back, nothing else (a frame begins with its own magic), or a control message.
 Append, bookie to client: answers (rule 49, see daybook/core/stream.py) or control messages. Read, bookie to client: a
-header, the ranges that are there but unreadable, then frames back to back. Every kind begins with four letters that
-tell it from the others; what does not is refused as a `StreamError`.
+header, the ranges that exist but are unreadable, then frames back to back. Each kind begins with its own four letters;
+a message that begins otherwise is refused with a `StreamError`.
 """
 
 import struct
@@ -29,11 +29,11 @@ _RANGE: Final = struct.Struct("<qq")
 _FLAG_LIMBO: Final = 1
 
 READ_MESSAGE_BYTES_TARGET: Final = 256 * 1024
-"""A read answer is cut into messages of about this size; a single larger frame is not cut."""
+"""The approximate size of the messages of a read answer; a single larger frame is not cut."""
 
 
 def is_frames(message: bytes) -> bool:
-    """Whether a client's message holds frames; if not it is a control message."""
+    """Whether a client's message contains frames; otherwise it is a control message."""
     return message.startswith(FRAME_MAGIC)
 
 
@@ -66,7 +66,7 @@ def encode_answer(answer: StreamAnswer) -> bytes:
 
 
 def decode_from_bookie(message: bytes) -> StreamAnswer | ServerControl:
-    """What a bookie sent on an Append stream. Raises StreamError."""
+    """A message of a bookie on an Append stream. Raises StreamError."""
     if message.startswith(CONTROL_MAGIC):
         try:
             return ServerControl.FromString(message[len(CONTROL_MAGIC) :])
@@ -88,10 +88,10 @@ def decode_from_bookie(message: bytes) -> StreamAnswer | ServerControl:
 
 
 class ReadHeader(NamedTuple):
-    """What precedes the frames of a read answer; see `daybook.core.events.ReadAnswered` for what it proves.
+    """The header before the frames of a read answer; `daybook.core.events.ReadAnswered` says what it proves.
 
-    With code OK the answer, together with those before it in the same call, speaks for the entries up to `through`.
-    `damaged` are ranges (first, last) of entries that are there but unreadable.
+    With code OK the answer, together with those before it in the same call, covers the entries up to `through`.
+    `damaged` are ranges (first, last) of entries that exist but are unreadable.
     """
 
     code: Code
@@ -117,9 +117,9 @@ def encode_read(header: ReadHeader, frames: list[Buffer]) -> bytes:
 
 
 def decode_read(message: bytes) -> tuple[ReadHeader, memoryview]:
-    """The header of a read answer and its frames (to be checked by the reader). Raises StreamError."""
+    """The header of a read answer and its frames, which the reader must check. Raises StreamError."""
     if not message.startswith(READ_MAGIC) or len(message) < _READ.size:
-        raise StreamError(_unknown(message, "no read answer"))
+        raise StreamError(_unknown(message, "not a read answer"))
     _, code, flags, count, through, lac, length = _READ.unpack_from(message)
     end = _READ.size + count * _RANGE.size
     if len(message) < end:

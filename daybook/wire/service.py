@@ -1,11 +1,11 @@
 """The gRPC service of a bookie: its methods, a client's callables and a server's handlers, in one table.
 
-Append and Read move raw bytes (no serializer, so that nothing copies or parses them); the rest is protobuf. Both ends
-are made from the same table, so they cannot differ in a name or a type.
+Append and Read transfer raw bytes (without a serializer, so that nothing copies or parses them); the other methods use
+protobuf. Both ends use the same table, so they cannot differ in a name or a type.
 
-A client names the bookie that it means with each call, and the process that is registered as that bookie: an address
-outlives its bookie, a process its registration, and what another one says there would count as testimony of the one that
-was asked (rule 6, rule 57).
+Each call of a client names the bookie that it is meant for, and the process that is registered as that bookie. An address can
+outlive its bookie, and a process its registration; the answer of another process would then count as the answer of the
+bookie that the client meant (rule 6, rule 57).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,11 +24,11 @@ SERVICE: Final = "daybook.bookie.v1.Bookie"
 APPEND: Final = "Append"
 READ: Final = "Read"
 BOOKIE_METADATA: Final = "daybook-bookie"
-"""The key of a call's metadata under which it names the bookie that it is meant for."""
+"""The key, in a call's metadata, of the bookie that the call is meant for."""
 BOOT_METADATA: Final = "daybook-boot"
-"""The key under which it names the boot id of that bookie's registration."""
+"""The key of the boot id in that bookie's registration."""
 RECOVERY_METADATA: Final = "daybook-recovery"
-"""The key under which a Read says that it fences: such reads have workers of their own. Not all clients say it."""
+"""The key of the flag that a Read fences: the bookie runs such reads on separate workers. Old clients do not set it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ UNARY_METHODS: Final = (
 
 
 class AnyChannel(Protocol):
-    """What `grpc.Channel` and `grpc.aio.Channel` have in common."""
+    """The methods that `grpc.Channel` and `grpc.aio.Channel` share."""
 
     def unary_unary(
         self, method: str, request_serializer: Any = ..., response_deserializer: Any = ...
@@ -89,10 +89,10 @@ class AnyChannel(Protocol):
 
 
 class AioChannel(AnyChannel, Protocol):
-    """What a client on an event loop needs of a channel: `grpc.aio.Channel`'s part that is used."""
+    """The part of `grpc.aio.Channel` that a client on an event loop uses."""
 
     async def close(self) -> None:
-        """End its calls: whoever awaits one is cancelled."""
+        """End the channel's calls: their awaiting tasks are cancelled."""
 
     async def __aenter__(self) -> Self:
         """Itself."""
@@ -108,22 +108,22 @@ class AioChannel(AnyChannel, Protocol):
 
 
 OpenChannel: TypeAlias = Callable[[str, grpc.ChannelCredentials | None], AioChannel]
-"""Makes a channel to an address, with these credentials or in plaintext."""
+"""Creates a channel to an address, with these credentials or in plaintext."""
 
 
 class BookieStub:
     """A client's callables over a channel, blocking or asyncio as the channel is.
 
-    `append` takes and gives bytes (see daybook/wire/messages.py), `read` takes a ReadRequest and gives bytes, and so does
-    `recovery_read`, for those that fence; the others are named after their method in snake case and take and give the
+    `append` takes and returns bytes (see daybook/wire/messages.py). `read` takes a ReadRequest and returns bytes, and so does
+    `recovery_read`, for reads that fence. The others are named after their method in snake case; they take and return
     messages of bookie.proto.
     """
 
     def __init__(self, channel: AnyChannel, bookie: BookieId | None = None, boot_id: str = "") -> None:
-        """Make the callables; nothing is sent.
+        """Create the callables; this sends nothing.
 
-        Calls fail with FAILED_PRECONDITION where another one than `bookie` answers, None takes whoever does; or another
-        process of it than the one with `boot_id`, if that is given.
+        Calls fail with FAILED_PRECONDITION if another bookie than `bookie` answers (None accepts any), or another process
+        than the one with `boot_id`, if that is given.
         """
         self.append: Any = channel.stream_stream(_path(APPEND))
         self.read: Any = channel.unary_stream(
@@ -158,10 +158,10 @@ def bookie_handlers(
 ) -> grpc.GenericRpcHandler:
     """A server's handlers; `unary` must have one for each of UNARY_METHODS but READ_LAC.
 
-    `read_lac(request, context, send)` calls `send` with one response and then with None, now or later: for gRPC it is
-    a stream of one response, which a client cannot tell from a unary call.
+    `read_lac(request, context, send)` calls `send` with one response and then with None, now or later. For gRPC it is
+    a stream of one response, which looks like a unary call to a client.
     """
-    assert set(unary) == set(UNARY_METHODS) - {READ_LAC}, "every method has a handler"
+    assert set(unary) == set(UNARY_METHODS) - {READ_LAC}, "every method needs a handler"
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         APPEND: grpc.stream_stream_rpc_method_handler(append),
         READ: grpc.unary_stream_rpc_method_handler(read, request_deserializer=pb.ReadRequest.FromString),

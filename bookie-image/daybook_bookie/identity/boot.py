@@ -172,7 +172,7 @@ class _Boot:
         link = self._link
         try:
             disks = DiskEpoch(self._disks, link.claim.incarnation)
-            in_zookeeper = link.run(link.claim.disks.look(link.claim.incarnation))
+            in_zookeeper = link.run(link.claim.disks.read(link.claim.incarnation))
             if disks.age.is_behind(in_zookeeper):
                 self._restart_epoch(storage, disks)
             else:
@@ -189,7 +189,7 @@ class _Boot:
         while True:
             link.take_claim()
             link.run(link.store.sync(link.layout.root))
-            in_zookeeper = link.run(link.claim.disks.look(link.claim.incarnation))
+            in_zookeeper = link.run(link.claim.disks.read(link.claim.incarnation))
             link.disk_notice = (
                 f"a disk went back in time: the journal's is of epoch {age.journal}, the store's of {age.store}, and they were "
                 f"at {max(in_zookeeper, *age)}; the bookie vouches for no ledger that names it until repair has given back what it owes"

@@ -16,7 +16,7 @@ from daybook.core.errors import (
 from daybook.core.ids import BookieId
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
-from daybook.wire.trouble import TLS, why_unreachable
+from daybook.wire.connection_failure import TLS, why_unreachable
 
 log = get_logger(__name__)
 

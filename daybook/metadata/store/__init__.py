@@ -4,10 +4,10 @@ In reading order:
 
     store          the interface
     transport      one attempt at a time: what a server must offer
-    resolving      a dependable store over such attempts: retries, time-outs, unknown outcomes resolved
+    resolving      a dependable store over such attempts: retries, time-outs, and the resolution of unknown outcomes
     zookeeper      the attempts over kazoo
-    kazoo_session  kazoo's client with a session whose certain life is known
+    kazoo_session  kazoo's client, which also knows until when its session certainly lives
     acl, settings  who may change nodes; TLS and authentication
-    memory_tree, memory  a server in memory, with the faults of a network on demand
-    read_ahead     many reads without waiting for each
+    memory_tree, memory  a server in memory, with injected network faults
+    read_ahead     several reads in flight
 """

@@ -1,9 +1,9 @@
-"""kazoo's client with a session whose certain life is known.
+"""kazoo's client, which also knows until when its session certainly lives.
 
-Rule 46: by this process's own monotonic clock (`runtime.clock`) the session lives as far as the negotiated time-out after the moment at
-which the last answered request, ping or handshake was *sent*, less a margin for the way from the server that answers
-to the leader that expires sessions. kazoo does not tell those moments, so the few methods that know them are extended
-here. A request can also be bound to a session: checked and queued under the lock that expiry takes (rule 42).
+Rule 46: by this process's own monotonic clock (`runtime.clock`) the session lives until the negotiated time-out after the
+moment at which the last answered request, ping or handshake was *sent*, minus a margin for the way from the server that
+answers to the leader that expires sessions. kazoo does not expose those moments, so this module extends the few methods
+that know them. A request can also be bound to a session: it is checked and queued under the lock that expiry takes (rule 42).
 """
 
 import threading
@@ -18,16 +18,16 @@ from kazoo.protocol.states import KeeperState
 from daybook.runtime.clock import monotonic_s
 
 SESSION_MARGIN: Final = 0.1
-"""The part of the negotiated time-out that is not counted on.
+"""The part of the negotiated time-out that serves as the margin.
 
-A follower that answers a ping tells the leader within half a tick; if it dies before, the leader counts from the ping
-before. A tenth covers that, and clocks of different rates, where a tick is at most a fifth of the time-out: 1 s for a
-time-out of 5 s. Set `tickTime` so on the servers; the embedded one has 500 ms.
+A follower that answers a ping reports it to the leader within half a tick; if the follower dies before, the leader counts
+from the previous ping. A tenth covers this, and clocks of different rates, if a tick is at most a fifth of the time-out:
+1 s for a time-out of 5 s. Set `tickTime` of the servers accordingly; the embedded server has 500 ms.
 """
 
 
 class SessionConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's connection, which also says when it sent what the server has since answered."""
+    """kazoo's connection, which also reports when it sent the request that the server answered last."""
 
     client: "SessionClient"
 
@@ -54,13 +54,13 @@ class SessionConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has n
         answer = super()._read_header(timeout)
         if (
             answer[0].xid == PING_XID
-        ):  # answers come in the order of the pings, of which several may be under way
+        ):  # answers come in the order of the pings, of which several may be in flight
             self.client.answered(self.client.granted_id, self._pings_sent.popleft())
         return answer
 
 
 class SessionClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's client with the session's clock, and with requests that are sent in one session or not at all."""
+    """kazoo's client with the instant until which the session lives, and with requests bound to a session."""
 
     def __init__(self, *args: Any, sasl_options: Any, **kwargs: Any) -> None:
         super().__init__(*args, sasl_options=sasl_options, **kwargs)
@@ -80,7 +80,7 @@ class SessionClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
             self.answered(session_id, sent)
 
     def answered(self, session_id: int, sent: float) -> None:
-        """The server answered, within `session_id`, what was sent at `sent`."""
+        """The server answered, within `session_id`, a request that was sent at `sent`."""
         with self.session_lock:
             if session_id == self.granted_id:
                 certain = sent + self._granted_s * (1 - SESSION_MARGIN)
@@ -93,6 +93,6 @@ class SessionClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
             super()._session_callback(state)
 
     def _call(self, request: Any, async_object: Any) -> Any:
-        # Under the lock no request slips into the queue of a session whose queue was just failed and dropped.
+        # Under the lock no request enters the queue of a session whose queue was just failed and dropped.
         with self.session_lock:
             return super()._call(request, async_object)

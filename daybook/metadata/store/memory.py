@@ -1,8 +1,8 @@
-"""The store in memory, with the faults of a network on demand.
+"""The store in memory, with injected network faults.
 
-For tests and simulations: a `MemoryServer` is the tree that several stores share, each with a session of its own.
-Faults are what a real server cannot be made to do at a chosen point: an answer lost after the operation was applied,
-a request lost before, an operation held back, a session expired between two steps (rule 42).
+For tests and simulations: a `MemoryServer` is the tree that several stores share, each with its own session. The faults
+are those that no test can cause in a real server at a chosen point: an answer is lost after the operation was applied,
+a request is lost before, an operation is delayed, a session expires between two steps (rule 42).
 """
 
 import asyncio
@@ -34,10 +34,10 @@ SESSION_TIMEOUT_S: Final = 5.0
 
 
 class FaultKind(Enum):
-    """What happens to one attempt."""
+    """The fault of one attempt."""
 
-    REFUSE = "the request is lost: not applied, and the client hears a lost connection"
-    DROP_REPLY = "the answer is lost: applied, and the client hears a lost connection"
+    REFUSE = "the request is lost: not applied, and the client loses its connection"
+    DROP_REPLY = "the answer is lost: applied, and the client loses its connection"
     HOLD = "the request waits until `MemoryServer.release` is called, then is applied and answered"
 
 
@@ -45,7 +45,7 @@ class FaultKind(Enum):
 class Fault:
     """One fault: for attempts of `operation` ("get", "put", "multi" …) under `path`, `times` times.
 
-    `then` runs after the attempt was applied or lost, before the client hears of it: what others do meanwhile.
+    `then` runs after the attempt was applied or lost, before the client notices: it does what other clients do meanwhile.
     """
 
     kind: FaultKind
@@ -60,7 +60,7 @@ class MemoryServer(MemoryTree):
 
     def __init__(self) -> None:
         """An empty tree: the root node alone."""
-        super().__init__(self._tell)
+        super().__init__(self._notify)
         self._transports: set[MemoryTransport] = set()
         self._session_ids = count(1)
         self._faults: list[Fault] = []
@@ -71,16 +71,16 @@ class MemoryServer(MemoryTree):
     # Faults.
 
     def inject(self, *faults: Fault) -> None:
-        """Let `faults` happen, each to the next attempts that it fits."""
+        """Apply each of `faults` to the next attempts that it matches."""
         self._faults.extend(faults)
 
     def release(self) -> None:
-        """Let every attempt that a HOLD fault stopped go on."""
+        """Continue every attempt that a HOLD fault stopped."""
         self._released.set()
         self._released = asyncio.Event()
 
     def suspend(self) -> None:
-        """Cut every store off; sessions live on."""
+        """Disconnect every store; sessions stay alive."""
         for transport in self._transports:
             transport.connection_changed(connected=False)
 
@@ -90,7 +90,7 @@ class MemoryServer(MemoryTree):
             transport.connection_changed(connected=True)
 
     def backup(self) -> Callable[[], None]:
-        """Take a snapshot; the answer puts it back, and the server has forgotten all that came since (rule 62)."""
+        """Take a snapshot; a call of the result restores it, and the server loses all later changes (rule 62)."""
         nodes = copy.deepcopy(self._nodes)
 
         def restore() -> None:
@@ -99,7 +99,7 @@ class MemoryServer(MemoryTree):
         return restore
 
     def expire(self, session_id: int) -> None:
-        """End a session: its ephemeral nodes go, and its store gets a new session."""
+        """End a session: this deletes its ephemeral nodes, and its store gets a new session."""
         self.end_session(session_id)
         for transport in self._transports:
             if transport.session.session_id == session_id:
@@ -118,7 +118,7 @@ class MemoryServer(MemoryTree):
         self.end_session(transport.session.session_id)
 
     def fault_for(self, operation: str, path: str) -> Fault | None:
-        """The fault that this attempt meets, counted down."""
+        """The fault of this attempt, if any; count it down."""
         for fault in self._faults:
             if fault.operation == operation and path.startswith(fault.path) and fault.times > 0:
                 fault.times -= 1
@@ -129,9 +129,9 @@ class MemoryServer(MemoryTree):
         """Wait for `release`."""
         await self._released.wait()
 
-    def _tell(self, path: str) -> None:
+    def _notify(self, path: str) -> None:
         for transport in self._transports:
-            transport.tell(path)
+            transport.notify(path)
 
 
 class MemoryTransport(Transport):
@@ -152,7 +152,7 @@ class MemoryTransport(Transport):
     async def _attempt(
         self, operation: str, path: str, apply: Callable[[], T], pinned: int | None = None
     ) -> T:
-        """One attempt with its fault, if there is one."""
+        """Make one attempt, with its fault if there is one."""
         if self._closed:
             _refuse_closed()
         if not self._connected:
@@ -163,7 +163,7 @@ class MemoryTransport(Transport):
         server.in_flight += 1
         server.in_flight_max = max(server.in_flight_max, server.in_flight)
         try:
-            await asyncio.sleep(0)  # no server answers before others had a turn
+            await asyncio.sleep(0)  # no server answers before other tasks could run
             if fault and fault.kind is FaultKind.HOLD:
                 await server.wait_released()
         finally:
@@ -181,7 +181,7 @@ class MemoryTransport(Transport):
             msg = f"session {pinned:#x} ended before the change of {path}"
             raise SessionExpiredError(msg)
 
-    async def get(self, path: str, *, watched: bool = False) -> Node:  # noqa: ARG002 - all changes are told
+    async def get(self, path: str, *, watched: bool = False) -> Node:  # noqa: ARG002 - all changes are reported
         """See Transport."""
         return await self._attempt("get", path, lambda: self._server.read(path))
 
@@ -189,7 +189,7 @@ class MemoryTransport(Transport):
         self,
         path: str,
         *,
-        watched: bool = False,  # noqa: ARG002 - all changes are told
+        watched: bool = False,  # noqa: ARG002 - all changes are reported
     ) -> Versioned[tuple[str, ...]]:
         """See Transport."""
         return await self._attempt("children", path, lambda: self._server.list(path))
@@ -231,8 +231,8 @@ class MemoryTransport(Transport):
         """See Transport."""
         await self._attempt("sync", path, lambda: None)
 
-    def tell(self, path: str | None) -> None:
-        """Something has changed, perhaps by a store on another event loop, in another thread."""
+    def notify(self, path: str | None) -> None:
+        """Report a change, perhaps by a store on another event loop, in another thread."""
         try:
             here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
@@ -246,7 +246,7 @@ class MemoryTransport(Transport):
 
     @property
     def session(self) -> Session:
-        """See Transport. While connected, the server was heard from just now."""
+        """See Transport. While connected, the server has always answered just now."""
         alive_until = monotonic_s() + self._session_timeout_s if self._connected else self._alive_until
         return Session(self._session_id, self._connected, alive_until)
 
@@ -258,13 +258,13 @@ class MemoryTransport(Transport):
             _refuse_closed()
 
     def connection_changed(self, *, connected: bool) -> None:
-        """Lose the connection or find it again."""
+        """Lose the connection or get it back."""
         self._alive_until = monotonic_s() + self._session_timeout_s
         self._connected = connected
         self._session_moved()
 
     def session_expired(self) -> None:
-        """Go on with a new session."""
+        """Continue with a new session."""
         self._session_id = self._server.open_session(self)
         self._session_moved()
 

@@ -1,6 +1,6 @@
-"""The tree of nodes that ZooKeeper keeps, in memory: what its operations mean, without anybody who asks for them.
+"""ZooKeeper's tree of nodes in memory: the meaning of its operations, without clients or connections.
 
-`MemoryServer` puts one behind stores of its own; the simulator has one for each server that it plays.
+`MemoryServer` shares one among its stores; the simulator has one for each server that it simulates.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ from daybook.metadata.store.transport import Node
 
 @dataclass(slots=True)
 class _Tree:
-    """A node and what counts its changes."""
+    """A node with the counters of its changes."""
 
     data: bytes
     created_at_ms: int
@@ -36,12 +36,12 @@ class _Tree:
 
 
 class MemoryTree:
-    """The nodes. `on_change` is called with the path of each node that was made, changed or removed, and its parent's."""
+    """The nodes. It calls `on_change` with the path of each node that was created, changed or deleted, and with its parent's."""
 
     def __init__(self, on_change: Callable[[str], None] = lambda _path: None) -> None:
         """The root node alone."""
         self.clock_ms = 0
-        """The wall clock of the server, which stands until somebody moves it."""
+        """The wall clock of the server, which stands still until the test moves it."""
         self._nodes: dict[str, _Tree] = {"/": _Tree(b"", 0)}
         self._on_change = on_change
 
@@ -78,7 +78,7 @@ class MemoryTree:
         return f"{path}{parent.sequence - 1:010d}"
 
     def _apply(self, operation: Operation, session_id: int) -> Callable[[], None]:
-        """Apply one operation; return what takes it back."""
+        """Apply one operation; return a function that undoes it."""
         match operation:
             case Create(path, data, ephemeral):
                 self._node(parent_of(path), asked_for=path)

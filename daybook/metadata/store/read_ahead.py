@@ -1,7 +1,7 @@
-"""Reads many nodes one after the other without waiting for each, and without holding more than a few.
+"""Reads many nodes in order, with a bounded number of reads in flight.
 
-Rule 37: what is under way at once is bounded, so that pings never wait behind reads and who consumes slowly is not
-flooded. Rule 28: an error ends the walk.
+Rule 37: the bound keeps pings from waiting behind reads, and a slow consumer from holding many results. Rule 28: an
+error ends the iteration.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from daybook.core.ids import LedgerId
 
 READS_IN_FLIGHT_MAX: Final = 32
-"""How many nodes are read at once."""
+"""The largest number of reads in flight."""
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 async def read_ahead(
     ids: AsyncIterable[LedgerId], read: Callable[[LedgerId], Coroutine[Any, Any, T | None]]
 ) -> AsyncGenerator[T, None]:
-    """What `read` finds for each of `ids`, in their order; None is left out. Reads go on only as they are consumed."""
+    """The results of `read` for each of `ids`, in their order, without None. New reads start only as results are consumed."""
     window: deque[asyncio.Task[T | None]] = deque()
     try:
         async for ledger_id in ids:

@@ -1,10 +1,10 @@
-"""A dependable store over attempts that may lose their answer: retries, time-outs, and unknown outcomes resolved.
+"""A dependable store over attempts that may lose their answer: retries, time-outs, and the resolution of unknown outcomes.
 
-Rule 42: after a lost connection a retry must not take its own create for somebody else's, nor somebody else's for its
-own. A node is this call's own if an earlier attempt of this very call was lost and the node has the call's bytes and,
-when ephemeral, the present session as its owner; a sequence node is found again by a token in its name; a put by the
-next version with its bytes. Trying again is what makes an outcome known: if the retry succeeds, an attempt that is
-still under way somewhere can no longer take effect, since the version or the name is used up.
+Rule 42: after a lost connection a retry must distinguish its own create from another client's. A node is this call's own
+if an earlier attempt of the same call was lost and the node has the call's bytes and, if it is ephemeral, the present
+session as its owner. A retry recognises a sequence node by a token in its name, and a put by the next version with its
+bytes. The retry makes the outcome known: if it succeeds, an attempt that is still in flight can no longer take effect,
+because the version or the name is used up.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _RETRY_PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
 
 
 def parent_of(path: str) -> str:
-    """The path of the node that `path` is a child of."""
+    """The path of the parent of `path`."""
     return path.rpartition("/")[0] or "/"
 
 
@@ -84,7 +84,7 @@ class ResolvingStore(MetadataStore):
         """See MetadataStore."""
         await self._read(path, lambda: self._transport.sync(path))
 
-    # Writes: each attempt after a lost one first asks whether that one was applied.
+    # Writes: each attempt after a lost one first checks whether the lost one was applied.
 
     async def create(
         self,
@@ -215,7 +215,7 @@ class ResolvingStore(MetadataStore):
         return node.version == version + 1 and node.data == data
 
     async def _holds_multi(self, operations: Sequence[Operation]) -> bool:
-        """Whether a lost attempt applied `operations`: by what it created, else by what it put, else by what it deleted."""
+        """Whether a lost attempt applied `operations`: judged by its creates, else by its puts, else by its deletes."""
         created = [operation for operation in operations if isinstance(operation, Create)]
         if created:
             return all(
@@ -240,14 +240,14 @@ class ResolvingStore(MetadataStore):
         return False
 
     async def _make_node(self, path: str) -> None:
-        """Create an empty node and those above it, as far as they are missing; whoever made them, they are the same."""
+        """Create an empty node and its missing parents; it does not matter which client created them."""
         try:
             await self._transport.create(path, b"", ephemeral=False, sequence=False, pinned=None)
         except NodeExistsError:
             return
         except NoNodeError:
             if path == "/":
-                raise  # the connect string names a root whose own parent is missing
+                raise  # the connect string names a root node whose parent is missing
             await self._make_node(parent_of(path))
             await self._make_node(path)
 
@@ -271,7 +271,7 @@ class ResolvingStore(MetadataStore):
         session_id: int | None = None,
         in_session: bool = False,
     ) -> T:
-        """Attempt until there is an answer. `in_session` pins all attempts to the session that the first one finds."""
+        """Make attempts until one is answered. `in_session` binds all attempts to the session of the first one."""
         limit_s = self._operation_timeout_s if timeout_s is None else timeout_s
         sent = False
         retrying = AsyncRetrying(retry=retry_if_exception_type(ConnectionLostError), wait=_RETRY_PAUSE)
@@ -339,7 +339,7 @@ class _Read(Protocol):
 
 
 class _StoreWatch(Watch):
-    """The paths that were read, and whether any of them was told to have changed since `changed` last returned."""
+    """The paths that were read, and those with a reported change since `changed` last returned."""
 
     def __init__(self, transport: Transport, read: _Read, watches: "_Watches") -> None:
         self.dirty = asyncio.Event()
@@ -381,7 +381,7 @@ class _StoreWatch(Watch):
 
 
 _Watches: TypeAlias = defaultdict[str, dict[_StoreWatch, None]]
-"""By path, in the order in which they were left: they are told in it, so that a history repeats exactly."""
+"""By path, in the order of registration: they are notified in this order, so that a history repeats exactly."""
 
 
 def _check_size(path: str, data: bytes) -> None:

@@ -1,7 +1,7 @@
-"""How clients are told about ZooKeeper's TLS and authentication: DAYBOOK_ZOOKEEPER_* variables.
+"""The clients' settings of ZooKeeper's TLS and authentication: DAYBOOK_ZOOKEEPER_* variables.
 
-The same for a worker and a person's command: what guards metadata is set once for all that run in one place, and
-secrets stay out of command lines. A bookie has settings of its own, with the same meaning.
+Workers and commands read the same variables, so one environment configures all of them, and secrets stay out of command
+lines. A bookie has its own settings, with the same meaning.
 """
 
 from pathlib import Path
@@ -16,19 +16,19 @@ from daybook.runtime.settings import Settings, load_settings
 
 
 class ZooKeeperSettings(Settings):
-    """What `ZooKeeperOptions` are made of."""
+    """The values of `ZooKeeperOptions`."""
 
     model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
         **{**Settings.model_config, "env_prefix": "DAYBOOK_ZOOKEEPER_"}
     )
 
     session_timeout_ms: int = Field(
-        5_000, ge=500, description="session; a bookie that is gone is noticed after it"
+        5_000, ge=500, description="session time-out, after which the cluster notices that a process is gone"
     )
-    connect_timeout_ms: int = Field(10_000, ge=1, description="how long the first connection may take")
+    connect_timeout_ms: int = Field(10_000, ge=1, description="time-out of the first connection")
     tls: bool = Field(default=False, description="true: connect with TLS; implied by the files below")
     tls_ca: Path | None = Field(None, description="PEM file of the CA that signed ZooKeeper's certificate")
-    tls_certificate: Path | None = Field(None, description="PEM certificate to show to ZooKeeper")
+    tls_certificate: Path | None = Field(None, description="PEM certificate to present to ZooKeeper")
     tls_key: Path | None = Field(None, description="PEM key of that certificate")
     tls_key_password: SecretStr = Field(SecretStr(""), description="password of that key")
     sasl_mechanism: str = Field("", description="DIGEST-MD5, GSSAPI, …: authenticate with SASL")
@@ -49,7 +49,7 @@ class ZooKeeperSettings(Settings):
 
 
 def zookeeper_options() -> ZooKeeperOptions:
-    """Options from the environment; nodes that are made belong to who authenticates. Raises SettingsError."""
+    """Options from the environment; created nodes belong to the authenticated user. Raises SettingsError."""
     settings = load_settings(ZooKeeperSettings)
     sasl = {
         "mechanism": settings.sasl_mechanism,

@@ -1,8 +1,8 @@
-"""The thin store that all metadata goes through, so that the protocol never depends on one server's client library.
+"""The thin store under all metadata, so that the protocol never depends on one server's client library.
 
 A tree of small nodes with versions, as ZooKeeper has it: compare-and-set by version (rule 11, rule 53, rule 56), ephemeral and
-sequence nodes, watches that deliver fresh values, and a session whose certain life is told by this process's own
-monotonic clock (rule 46). Every implementation passes the same contract suite, tests/unit/metadata/test_contract.py.
+sequence nodes, watches that deliver fresh values, and a session that reports until when it certainly lives by this
+process's own monotonic clock (rule 46). Every implementation passes the same contract suite, tests/unit/metadata/test_contract.py.
 """
 
 from abc import ABC, abstractmethod
@@ -20,14 +20,14 @@ NODE_BYTES_MAX: Final = 1_000_000
 
 
 class Versioned(NamedTuple, Generic[T]):
-    """A value and the version that a compare-and-set of it must name."""
+    """A value and its version, which a compare-and-set must name."""
 
     value: T
     version: int
 
 
 class StoreError(MetadataError):
-    """A node is not as an operation needs it; `path` is the node."""
+    """An operation failed because of the state of the node at `path`."""
 
     what = "is not as the operation needs it"
 
@@ -38,13 +38,13 @@ class StoreError(MetadataError):
 
 
 class NoNodeError(StoreError):
-    """The node, or for a create its parent, is not there."""
+    """The node, or the parent of a node to create, does not exist."""
 
     what = "does not exist"
 
 
 class NodeExistsError(StoreError):
-    """The node is there already, and somebody else made it."""
+    """The node exists, and another call created it."""
 
     what = "exists already"
 
@@ -52,11 +52,11 @@ class NodeExistsError(StoreError):
 class BadVersionError(StoreError):
     """The node changed since it was read: read it again and decide anew.
 
-    After a lost reply this may hide a put that was applied and then overwritten; who must know looks for a token of
-    his own in the data.
+    After a lost reply this may hide a put that was applied and then overwritten; a caller that must know checks for
+    its own token in the data.
     """
 
-    what = "was changed by somebody else since it was read"
+    what = "was changed by another client since it was read"
 
 
 class NotEmptyError(StoreError):
@@ -124,9 +124,9 @@ Operation: TypeAlias = Create | Put | Delete | Check
 class Session:
     """The store's session. It certainly lives until `alive_until`, an instant of `runtime.clock.monotonic_s()`.
 
-    After that instant it may have ended, and its ephemeral nodes with it; it may also live on (rule 46). `session_id`
-    is 0 before the first session and from the server's word that one expired until the next begins. `connected` says
-    whether there is a connection now.
+    After that instant the session, with its ephemeral nodes, may have ended or may still live (rule 46). `session_id`
+    is 0 before the first session, and after the server reported an expired session until the next one begins.
+    `connected`: there is a connection now.
     """
 
     session_id: int
@@ -135,23 +135,23 @@ class Session:
 
 
 class Watch(ABC):
-    """Reads that remember what they read: `changed` returns once any of it may be different.
+    """Reads that remember their paths: `changed` returns once any of the nodes may have changed.
 
-    Reads wait as long as it takes for an answer; StoreClosedError is all they raise. A lost connection counts as a
-    change, since watches are lost with it. Close a watch that is no longer needed.
+    Reads wait until there is an answer, and raise only StoreClosedError. A lost connection counts as a change, because
+    the server forgets watches with it. Close a watch that is no longer needed.
     """
 
     @abstractmethod
     async def get(self, path: str) -> Versioned[bytes] | None:
-        """The node, or None if it is not there."""
+        """The node, or None if it does not exist."""
 
     @abstractmethod
     async def children(self, path: str) -> Versioned[tuple[str, ...]] | None:
-        """The node's children in order, with a version that rises with each child made or deleted; None: no node."""
+        """The node's children in order, with a version that rises with each created or deleted child; None: no node."""
 
     @abstractmethod
     async def changed(self) -> None:
-        """Return when something read through this watch may have changed; then read all of it again."""
+        """Return when a node that was read through this watch may have changed; then read all nodes again."""
 
     @abstractmethod
     def close(self) -> None:
@@ -161,9 +161,9 @@ class Watch(ABC):
 class MetadataStore(ABC):
     """A tree of versioned nodes. Paths are absolute, `/a/b`; data is bytes; a new node has version 0.
 
-    Every method that asks the server raises MetadataUnavailableError when there is no answer within the store's
-    time-out; a write then raises OutcomeUnknownError if it was sent. `timeout_s` replaces the time-out for one call;
-    `math.inf` waits as long as it takes, and the outcome is then always known.
+    Every method that sends a request raises MetadataUnavailableError when there is no answer within the store's
+    time-out; a write that was sent raises OutcomeUnknownError instead. `timeout_s` replaces the time-out for one call;
+    `math.inf` waits without limit, and the outcome is then always known.
     """
 
     @abstractmethod
@@ -176,7 +176,7 @@ class MetadataStore(ABC):
 
     @abstractmethod
     async def created_at_ms(self, path: str) -> int:
-        """When the node was made, by the clock of the servers and no client's. Raises NoNodeError."""
+        """When the node was created, by the clock of the servers. Raises NoNodeError."""
 
     @abstractmethod
     async def children(self, path: str) -> tuple[str, ...]:
@@ -196,21 +196,21 @@ class MetadataStore(ABC):
     ) -> str:
         """Create a node and return its path. Raises NodeExistsError, NoNodeError (no parent), NodeTooLargeError.
 
-        A create whose reply was lost is recognised afterwards by its bytes and its owner (rule 42): where two clients
-        could create the same path with the same bytes, put a token of your own into `data`. With `sequence` the
+        After a lost reply a create is recognised by its bytes and its owner (rule 42): where two clients could create the
+        same path with the same bytes, put your own token into `data`. With `sequence` the
         name becomes `<path><token>-<10 digits>`; order such nodes by their last ten characters. An ephemeral create
-        happens within `session_id`, or the session that its first attempt finds, or not at all: SessionExpiredError.
+        happens within `session_id`, or the session of its first attempt, or not at all: SessionExpiredError.
         """
 
     @abstractmethod
     async def put(
         self, path: str, data: bytes, version: int | None, *, timeout_s: float | None = None
     ) -> int:
-        """Replace the data if the node is at `version` (None: whatever it is); return the new version.
+        """Replace the data if the node is at `version` (None: any); return the new version.
 
-        Raises BadVersionError, NoNodeError, NodeTooLargeError. A put whose reply was lost is recognised by the next
+        Raises BadVersionError, NoNodeError, NodeTooLargeError. After a lost reply a put is recognised by the next
         version with the same bytes; where two writers could write the same bytes from the same version and only one
-        may win, put a token of your own into `data`.
+        may win, put your own token into `data`.
         """
 
     @abstractmethod
@@ -225,8 +225,8 @@ class MetadataStore(ABC):
         """Delete the node. Raises NoNodeError, BadVersionError, NotEmptyError.
 
         After a lost reply a node that is gone counts as deleted by this call. With `session_id` the delete happens
-        within that session or not at all (SessionExpiredError), so that an owner who lost his ephemeral node never
-        deletes that of his successor.
+        within that session or not at all (SessionExpiredError), so that an owner that lost its ephemeral node never
+        deletes that of its successor.
         """
 
     @abstractmethod
@@ -237,15 +237,15 @@ class MetadataStore(ABC):
         session_id: int | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Do all operations at one instant, or none. Raises what the first that does not hold would raise alone.
+        """Perform all operations atomically, or none. Raises what the first failing operation would raise alone.
 
-        After a lost reply it is recognised by the nodes it creates and puts, as with `create` and `put`. With
-        `session_id`, or an ephemeral create in it, it happens within one session or not at all (SessionExpiredError).
+        After a lost reply the transaction is recognised by the nodes that it creates and puts, as with `create` and `put`.
+        With `session_id`, or an ephemeral create in it, it happens within one session or not at all (SessionExpiredError).
         """
 
     @abstractmethod
     async def sync(self, path: str = "/") -> None:
-        """Return when later reads see everything that was written anywhere before this call (rule 46)."""
+        """Return when later reads see everything that any client wrote before this call (rule 46)."""
 
     @abstractmethod
     def watch(self) -> Watch:
@@ -254,20 +254,20 @@ class MetadataStore(ABC):
     @property
     @abstractmethod
     def session(self) -> Session:
-        """The session as it is now; its `alive_until` moves on with every answer of the server."""
+        """The present session; its `alive_until` rises with every answer of the server."""
 
     @abstractmethod
     async def session_changed(self, seen: Session) -> None:
-        """Return when the session's id or connection differs from `seen` (not when only `alive_until` moved)."""
+        """Return when the session's id or connection differs from `seen` (not when only `alive_until` rose)."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End the session: its ephemeral nodes go. Calls that still wait raise MetadataUnavailableError."""
+        """End the session, which deletes its ephemeral nodes. Waiting calls raise MetadataUnavailableError."""
 
-    # What follows from the above, the same in every store.
+    # These follow from the methods above, equally in every store.
 
     async def session_events(self) -> AsyncIterator[Session]:
-        """The session now, and again whenever its id or its connection changes."""
+        """Yield the session now, and again whenever its id or its connection changes."""
         while True:
             seen = self.session
             yield seen
@@ -288,7 +288,7 @@ class MetadataStore(ABC):
                 return
 
     async def watch_node(self, path: str) -> AsyncIterator[Versioned[bytes] | None]:
-        """The node now (None: not there), and each time it has changed. States in between may be skipped."""
+        """Yield the node now (None: it does not exist), and again after each change. Intermediate states may be skipped."""
         watch = self.watch()
         try:
             last = await watch.get(path)
@@ -303,7 +303,7 @@ class MetadataStore(ABC):
             watch.close()
 
     async def watch_children(self, path: str) -> AsyncIterator[tuple[str, ...] | None]:
-        """The children now (None: no such node), and each time one was made or deleted."""
+        """Yield the children now (None: no such node), and again after each creation or deletion of one."""
         watch = self.watch()
         try:
             last = await watch.children(path)

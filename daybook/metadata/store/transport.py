@@ -1,8 +1,8 @@
-"""One attempt at a time: what a server must offer so that `ResolvingStore` can make a dependable store of it.
+"""The interface of a single attempt, on which `ResolvingStore` builds a dependable store.
 
-An attempt either answers or ends in ConnectionLostError, after which nobody knows whether it was applied. The line is
-drawn here so that the resolution of unknown outcomes (rule 42) is written once, and tested with faults that a real
-server cannot be made to produce on demand.
+An attempt either returns an answer or raises ConnectionLostError, after which nobody knows whether it was applied. This
+interface separates the two, so that the resolution of unknown outcomes (rule 42) is written once, and tested with faults
+that no test can cause in a real server.
 """
 
 from abc import ABC, abstractmethod
@@ -13,13 +13,13 @@ from daybook.metadata.store.store import Operation, Session, Versioned
 
 
 class ConnectionLostError(Exception):
-    """The connection or the session ended before the answer: the attempt was applied, or not, or will be."""
+    """The connection or the session ended before the answer: the attempt was applied, was not, or will be."""
 
 
 class Node(NamedTuple):
-    """A node as the server has it; `owner` is the session id of an ephemeral node, else 0.
+    """A node on the server; `owner` is the session id of an ephemeral node, else 0.
 
-    `created_at_ms` is wall-clock time of the servers.
+    `created_at_ms` is the servers' wall-clock time.
     """
 
     data: bytes
@@ -29,7 +29,7 @@ class Node(NamedTuple):
 
 
 class Transport(ABC):
-    """Attempts raise StoreErrors and ConnectionLostError. `pinned` names the session they must happen in, or not at all.
+    """Attempts raise StoreErrors and ConnectionLostError. `pinned` is the only session in which an attempt may happen.
 
     An attempt that is pinned to another session than the present one raises SessionExpiredError and does nothing.
     """
@@ -39,11 +39,11 @@ class Transport(ABC):
 
     @abstractmethod
     async def get(self, path: str, *, watched: bool = False) -> Node:
-        """The node. A watched read of a node that is not there watches for it to appear."""
+        """The node. A watched read of a missing node watches for its creation."""
 
     @abstractmethod
     async def children(self, path: str, *, watched: bool = False) -> Versioned[tuple[str, ...]]:
-        """The children's names in order, and a version that rises with each child made or deleted."""
+        """The children's names in order, and a version that rises with each created or deleted child."""
 
     @abstractmethod
     async def create(
@@ -74,8 +74,8 @@ class Transport(ABC):
 
     @abstractmethod
     async def session_changed(self, seen: Session) -> None:
-        """Return when id or connection differ from `seen`. Raises StoreClosedError once closed."""
+        """Return when the id or the connection differs from `seen`. Raises StoreClosedError once closed."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End the session and fail all attempts that wait."""
+        """End the session and fail all waiting attempts."""

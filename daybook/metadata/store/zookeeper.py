@@ -1,8 +1,8 @@
 """The store over ZooKeeper, by way of kazoo.
 
-kazoo answers in threads of its own; every answer and event is handed to the event loop here and nowhere else. What an
-attempt that lost its connection may have done is for `ResolvingStore` to find out (rule 42); how long the session
-certainly lives is told by `kazoo_session` (rule 46).
+kazoo answers in its own threads; this module passes every answer and event to the event loop. `ResolvingStore` finds out
+what an attempt that lost its connection has done (rule 42); `kazoo_session` knows until when the session certainly lives
+(rule 46).
 """
 
 import asyncio
@@ -68,8 +68,8 @@ log = get_logger(__name__)
 class ZooKeeperOptions:
     """How to reach and use ZooKeeper; times in seconds.
 
-    `auth` are (scheme, credential) pairs, `sasl` the options of the pure-sasl library, `acl` what new nodes get (kazoo's
-    ACL objects; None: open to all). TLS is used as soon as `tls` is true; empty file names mean "none".
+    `auth` are (scheme, credential) pairs, `sasl` the options of the pure-sasl library, `acl` the access rights of new nodes
+    (kazoo's ACL objects; None: open to all). The connection uses TLS if `tls` is true; an empty file name means "none".
     """
 
     session_timeout_s: float = SESSION_TIMEOUT_S
@@ -86,15 +86,15 @@ class ZooKeeperOptions:
     acl: Sequence[ACL] | None = None
 
     def anonymous(self) -> "ZooKeeperOptions":
-        """The same without anything that says who asks: for servers that the credentials are not for."""
+        """The same without credentials, for servers that must not receive them."""
         return replace(self, cert_file="", key_file="", key_password="", sasl=None, auth=(), acl=None)
 
 
 class ZooKeeperTransport(Transport):
-    """Attempts through a kazoo client. Made by `connect`, on the event loop that uses it."""
+    """Attempts through a kazoo client; `connect` it on the event loop that uses it."""
 
     def __init__(self, hosts: str, options: ZooKeeperOptions) -> None:
-        """Prepare; nothing is sent before `connect`. Raises MetadataError if SASL is asked for and not installed."""
+        """Prepare; `connect` sends the first request. Raises MetadataError if SASL is configured and not installed."""
         if options.sasl is not None and not PURESASL_AVAILABLE:
             msg = "SASL needs the pure-sasl package: install it, or leave the SASL options out"
             raise MetadataError(msg)
@@ -122,7 +122,7 @@ class ZooKeeperTransport(Transport):
         self._client.add_listener(self._on_state)
 
     async def connect(self, timeout_s: float) -> None:
-        """Begin, and wait for the first session. Raises MetadataUnavailableError."""
+        """Connect, and wait for the first session. Raises MetadataUnavailableError."""
         self._client.start_async()
         try:
             async with asyncio.timeout(timeout_s):
@@ -256,9 +256,9 @@ class ZooKeeperTransport(Transport):
                 raise
 
     def _on_watch(self, event: WatchedEvent) -> None:
-        self._to_loop(self._tell_change, event.path)
+        self._to_loop(self._notify, event.path)
 
-    def _tell_change(self, path: str | None) -> None:
+    def _notify(self, path: str | None) -> None:
         self.on_change(path)
 
     def _on_state(self, state: KazooState) -> None:
@@ -271,7 +271,7 @@ class ZooKeeperTransport(Transport):
         self._to_loop(self._see, seen, failed)
 
     def _see(self, seen: tuple[int, bool], failed: str) -> None:
-        """Take over the session's id and connection as kazoo had them."""
+        """Copy the session's id and connection from kazoo."""
         if not self._closed:
             log.info("zookeeper session", session=f"{seen[0]:#x}", connected=seen[1], hosts=self._hosts)
             self._seen = seen
@@ -300,7 +300,7 @@ class ZooKeeperTransport(Transport):
             self._refuse_closed()
 
     async def close(self) -> None:
-        """See Transport. Waits for kazoo's threads, which may take a few seconds while no server answers."""
+        """See Transport. Waits for kazoo's threads, for up to a few seconds while no server answers."""
         if self._closed == _CLOSED:
             return
         self._closed = _CLOSED
@@ -323,7 +323,7 @@ _CLOSED: Final = "the metadata store is closed"
 
 
 class ZooKeeperStore(ResolvingStore):
-    """The store over ZooKeeper; made by `open`."""
+    """The store over ZooKeeper; `open` creates it."""
 
     @classmethod
     async def open(cls, hosts: str, options: ZooKeeperOptions | None = None) -> Self:

@@ -203,7 +203,7 @@ class PretendBookies:
         cookie = await self._directory.cookie(bookie)
         assert cookie is not None
         claim.incarnation = cookie.value.incarnation
-        await claim.disks.look(claim.incarnation)
+        await claim.disks.read(claim.incarnation)
         self.registered[ordinal] = await Registration.register(
             self._store, self._layout, info, claim, on_superseded=lambda error: _LOG.error(str(error))
         )

@@ -1,10 +1,11 @@
-"""The register of mutants, so that a rule without a switch is noticed.
+"""The registry of mutants, so that a test fails for a rule without one.
 
 A mutant is a function of a `pytest.MonkeyPatch` that takes one rule of docs/protocol.md out of the code. Modules of
 `tests.model.mutants.catalog` declare them with `@mutant(...)`; `load_catalog` imports them all.
 
-Two nets have to catch it: a test that is named after the rule, and a seed of the simulator (`tests.model.mutants.seeds` keeps
-the known ones). A mutant of what the simulator does not contain says so in `not_simulated`, and has the test alone.
+Two nets must catch it: a test that is named after the rule, and a seed of the simulator (`tests.model.mutants.seeds` keeps
+the known ones). A mutant of code that the simulator does not contain states this in `not_simulated`, and only the test must
+catch it.
 """
 
 import importlib
@@ -34,7 +35,7 @@ WAITING: Final[dict[int, str]] = {
     51: f"nothing is trimmed yet: {_BROKER}",
     52: f"nothing is replicated to another cluster or compacted yet: {_BROKER}",
 }
-"""The rules that have no object yet, each with what it waits for."""
+"""The rules whose part of the project does not exist yet, each with that part."""
 
 LISTED: Final = tuple(
     int(number) for number in re.findall(r"^(\d+)\. \*\*", _PAGE.read_text("utf-8"), re.MULTILINE)
@@ -42,12 +43,12 @@ LISTED: Final = tuple(
 """The rules of docs/protocol.md, in the order of the page."""
 
 RULES: Final = frozenset(LISTED) - WAITING.keys()
-"""The rules that the ledger store answers for."""
+"""The rules that need a test and a mutant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One way to break a rule, and the test that has to notice."""
+    """One way to break a rule, and the test that must fail."""
 
     name: str
     """`<catalog module>.<function>`"""
@@ -57,11 +58,11 @@ class Mutant:
     why: str
     apply: Patch
     slow: bool
-    """Its test starts processes or takes over a second, so only the full run includes it."""
+    """Its test starts processes or takes over a second, so only the full run includes the mutant."""
     not_simulated: str = ""
-    """Why no seed can catch it: what it changes is not in the simulator."""
+    """Why no seed can catch it: the simulator does not contain the changed code."""
     swarm: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the swarm that are fixed rather than drawn, where what the rule is about is rare otherwise."""
+    """Fields of the swarm that are fixed instead of random, where the rule matters too rarely otherwise."""
 
 
 _REGISTER: dict[str, Mutant] = {}
@@ -76,9 +77,9 @@ def mutant(
     not_simulated: str = "",
     swarm: Mapping[str, Any] | None = None,
 ) -> Callable[[Patch], Patch]:
-    """Register the decorated function as a mutant of `rule` that the test `caught_by` notices, and some seed.
+    """Register the decorated function as a mutant of `rule` that the test `caught_by` and some seed must catch.
 
-    `why` says in a sentence what is taken out; the function's docstring does as well. Raises ValueError for a rule
+    `why` is a sentence about what is taken out; by default it is the function's docstring. Raises ValueError for a rule
     that does not exist, a node id that names no test, a missing reason, a name that is taken, and for a mutant that
     has neither a test nor a seed.
     """

@@ -1,4 +1,4 @@
-"""What tests of the command share."""
+"""Fixtures of the tests of the command."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ from daybook.local.cluster import LocalCluster
 
 @pytest.fixture(autouse=True)
 def logs_as_they_were() -> Iterator[None]:
-    """The command takes the logs of its process over; this process goes on after it."""
+    """Restore logging: the command configures the logs of this process, which continues after it."""
     root = logging.getLogger()
     handlers, level, hooks = root.handlers[:], root.level, (sys.excepthook, threading.excepthook)
     configuration = structlog.get_config()

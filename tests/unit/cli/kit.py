@@ -24,7 +24,7 @@ COMMAND: Final = (
 is called between fork and exec (`preexec_fn`) wakes gRPC's threads of this process in its child, which may end by that.
 """
 WAIT_S: Final = 60.0
-"""Longer than anything takes on a busy machine."""
+"""Longer than any step takes on a busy machine."""
 WIDTH: Final = {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"}
 
 
@@ -67,7 +67,7 @@ class Process:
 
     @property
     def errors(self) -> str:
-        """What it said on standard error so far."""
+        """Its standard error so far."""
         return "".join(self._errors)
 
     def _read_errors(self) -> None:
@@ -77,7 +77,7 @@ class Process:
                 self._said.notify_all()
 
     def wait_for_error(self, text: str) -> None:
-        """Wait until it said `text` on standard error."""
+        """Wait until `text` is on standard error."""
         with self._said:
             assert self._said.wait_for(lambda: text in self.errors, WAIT_S), self.errors
 

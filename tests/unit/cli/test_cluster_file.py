@@ -1,4 +1,4 @@
-"""`cluster.json`: what it says, and that those who change it at once do not undo each other."""
+"""`cluster.json`: its content, and that simultaneous changes do not undo each other."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ def entry(number: int, pid: int = 1) -> BookieEntry:
     return BookieEntry(f"bookie-{number}", "127.0.0.1:1", pid, "r", "/d", "127.0.0.1:2", "127.0.0.1:3")
 
 
-def test_bookies_that_start_at_once_are_all_noted(tmp_path: Path) -> None:
+def test_bookies_that_start_at_once_are_all_recorded(tmp_path: Path) -> None:
     ClusterFile("127.0.0.1:1", "local", tuple(entry(number) for number in range(32))).write(tmp_path)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: ClusterFile.note(tmp_path, entry(number, pid=7)), range(32)))
@@ -23,7 +23,7 @@ def test_bookies_that_start_at_once_are_all_noted(tmp_path: Path) -> None:
     ] * 32
 
 
-def test_a_bookie_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+def test_the_error_about_an_unknown_bookie_lists_the_known_ones(tmp_path: Path) -> None:
     file = ClusterFile("127.0.0.1:1", "local", (entry(0), entry(1)))
     with pytest.raises(
         ClusterError, match=r"no bookie 'x' in this cluster \(there are: bookie-0, bookie-1\)"

@@ -1,4 +1,4 @@
-"""`daybook ledger …` on a real cluster: what it prints, and what it says when it cannot."""
+"""`daybook ledger …` on a real cluster: its output and its errors."""
 
 import asyncio
 import json
@@ -23,17 +23,17 @@ pytestmark = pytest.mark.integration
 
 def the_json(*arguments: object) -> Any:
     """What the command prints with --json."""
-    told = run(*arguments, "--json")
-    assert told.exit_code in (0, 1), told.stderr
-    return json.loads(told.stdout)
+    result = run(*arguments, "--json")
+    assert result.exit_code in (0, 1), result.stderr
+    return json.loads(result.stdout)
 
 
 def one_line_error(*arguments: object, env: dict[str, str] | None = None) -> str:
-    """The one line that the command fails with."""
-    told = run(*arguments, env=env)
-    assert told.exit_code == 1, told.output
-    assert told.stdout == ""
-    (line,) = [line for line in told.stderr.splitlines() if not line.startswith("{")]
+    """The one line of error of a failing command."""
+    result = run(*arguments, env=env)
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    (line,) = [line for line in result.stderr.splitlines() if not line.startswith("{")]
     assert line.startswith("error: ")
     return line.removeprefix("error: ")
 
@@ -60,9 +60,9 @@ def test_lines_are_written_read_shown_verified_and_deleted(directory: Path) -> N
 def test_a_deletion_without_recovery_asks_first(directory: Path) -> None:
     ledger = write(directory, b"x\n", "--keep-open")
     words = ("ledger", "delete", ledger, "--without-recovery", "--dir", directory)
-    told = run(*words, stdin="n\n")
-    assert told.exit_code == 1
-    assert f"ledger {ledger} is OPEN, has at least 0 entries, on bookie-" in told.stdout
+    result = run(*words, stdin="n\n")
+    assert result.exit_code == 1
+    assert f"ledger {ledger} is OPEN, has at least 0 entries, on bookie-" in result.stdout
     assert run("ledger", "show", ledger, "--dir", directory).exit_code == 0
     assert run(*words, "--yes").exit_code == 0
     assert "does not exist" in one_line_error("ledger", "show", ledger, "--dir", directory)
@@ -73,9 +73,9 @@ def test_tables_fit_the_terminal(directory: Path) -> None:
     for width in (80, 120):
         for command in (("ledger", "list"), ("bookie", "list"), ("bookie", "info", "bookie-0"), ("--help",)):
             where = () if command == ("--help",) else ("--dir", directory)
-            told = run(*command, *where, env={"COLUMNS": str(width)}).stdout
-            assert told
-            assert max(map(len, told.splitlines())) <= width, command
+            result = run(*command, *where, env={"COLUMNS": str(width)}).stdout
+            assert result
+            assert max(map(len, result.splitlines())) <= width, command
 
 
 def test_a_ledger_is_created_attached_once_recovered_and_closed(directory: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_reader_that_stops_early_ends_the_command_quietly(directory: Path) -> 
         assert (code, process.errors) == (141, "")
 
 
-def test_an_interrupted_write_says_what_is_acknowledged_and_how_to_close(directory: Path) -> None:
+def test_an_interrupted_write_reports_what_is_acknowledged_and_how_to_close(directory: Path) -> None:
     with Process("ledger", "write", "--dir", directory) as writer:
         ledger = int(writer.stdout.readline())
         writer.stdin.write(b"kept\n")
@@ -158,27 +158,25 @@ def test_a_line_that_is_too_long_is_refused_by_number(directory: Path, tmp_path:
         (("ledger", "create", "--ensemble-size", 5), "start more bookies"),
         (
             ("bookie", "info", "nobody"),
-            "is not registered (there are: bookie-0, bookie-1, bookie-2, bookie-3)",
+            "is not registered (registered are: bookie-0, bookie-1, bookie-2, bookie-3)",
         ),
         (("bookie", "start", "nobody"), "there is no bookie 'nobody'"),
         (("bookie", "start", "bookie-0"), "runs already, as process"),
         (("bookie", "replace", "bookie-0", "--yes"), "stop it first"),
         (
             ("bookie", "replace", "nobody", "--yes"),
-            "these have one: bookie-0, bookie-1, bookie-2, bookie-3) and no ledger names it; check the id",
+            "bookies with a cookie: bookie-0, bookie-1, bookie-2, bookie-3) and no ledger names it; check the id",
         ),
     ],
 )
-def test_what_cannot_be_done_is_one_line(
-    directory: Path, arguments: tuple[object, ...], expected: str
-) -> None:
+def test_an_expected_error_is_one_line(directory: Path, arguments: tuple[object, ...], expected: str) -> None:
     assert expected in one_line_error(*arguments, "--dir", directory)
 
 
 def test_a_bookie_that_only_a_ledger_names_may_be_replaced_and_any_other_by_force(
     cluster: LocalCluster,
 ) -> None:
-    """As when its cookie was deleted: who knows the id may go on, and nobody gets a leave for a name by mistake."""
+    """For a bookie whose cookie was deleted; a mistyped id gets no authorisation."""
     write(cluster.directory, b"x\n", "--ensemble-size", 4, "--write-quorum", 4)
     left: list[bool] = []
 
@@ -191,10 +189,10 @@ def test_a_bookie_that_only_a_ledger_names_may_be_replaced_and_any_other_by_forc
         cluster.stop_bookies("bookie-3")
         try:
             for words in (("bookie-3",), ("nobody", "--force")):
-                told = await asyncio.to_thread(
+                result = await asyncio.to_thread(
                     run, "bookie", "replace", *words, "--yes", "--dir", cluster.directory
                 )
-                assert told.exit_code == 0, told.stderr
+                assert result.exit_code == 0, result.stderr
                 left.append(await directory.replacement(words[0]) is not None)
                 await store.delete(layout.replacement(words[0]))
         finally:
@@ -207,10 +205,10 @@ def test_a_bookie_that_only_a_ledger_names_may_be_replaced_and_any_other_by_forc
     assert left == [True, True]
 
 
-def test_a_bookie_that_noticed_a_roll_back_is_told_by_name_that_it_is_accepted(tmp_path: Path) -> None:
+def test_a_bookie_that_detected_a_roll_back_accepts_it_by_name(tmp_path: Path) -> None:
     with make_cluster(
         tmp_path, bookies=1
-    ) as cluster:  # of its own: every bookie that holds the ledger notices
+    ) as cluster:  # a separate cluster: every bookie that holds the ledger detects it
         _accept_a_roll_back(cluster)
 
 
@@ -218,8 +216,8 @@ def _accept_a_roll_back(cluster: LocalCluster) -> None:
     here = ("--dir", cluster.directory)
     write(cluster.directory, b"x\n", "--ensemble-size", 1, "--write-quorum", 1, "--ack-quorum", 1)
     highest = the_json("bookie", "info", "bookie-0", *here)["highest_ledger"]
-    told = run("bookie", "accept-rollback", "bookie-0", *here)
-    assert (told.exit_code, "nothing to accept" in told.stdout) == (0, True)
+    result = run("bookie", "accept-rollback", "bookie-0", *here)
+    assert (result.exit_code, "nothing to accept" in result.stdout) == (0, True)
 
     async def counter(below: int | None = None) -> int:
         store = await ZooKeeperStore.open(cluster.zookeeper.connect_string)
@@ -238,46 +236,46 @@ def _accept_a_roll_back(cluster: LocalCluster) -> None:
     refused = run("bookie", "accept-rollback", "bookie-0", *here, stdin="n\n")
     assert (refused.exit_code, "went back in time" in refused.stderr) == (1, True)
     assert asyncio.run(counter()) == highest
-    told = run("bookie", "accept-rollback", "bookie-0", "--yes", *here)
-    assert (told.exit_code, "trusts ZooKeeper again" in told.stdout) == (0, True), told.stderr
+    result = run("bookie", "accept-rollback", "bookie-0", "--yes", *here)
+    assert (result.exit_code, "accepts ZooKeeper again" in result.stdout) == (0, True), result.stderr
     assert asyncio.run(counter()) == highest + 1
     assert the_json("bookie", "info", "bookie-0", *here)["collection_refused"] == ""
 
 
-def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_the_error_about_a_missing_cluster_is_one_line(tmp_path: Path) -> None:
     nowhere = one_line_error("ledger", "list", "--dir", tmp_path)
     assert nowhere == f"no cluster runs in {tmp_path}: start one with `daybook up --dir {tmp_path}`"
     file = tmp_path / "cluster.json"
     assert "no cluster runs in" in one_line_error("ledger", "list", "--dir", file)
     file.write_text("{}")
-    assert "is no cluster file" in one_line_error("ledger", "list", "--dir", tmp_path)
+    assert "is not a cluster file" in one_line_error("ledger", "list", "--dir", tmp_path)
     env = {name: "" for name in ("DAYBOOK_DIR", "DAYBOOK_ZOOKEEPER") if name in os.environ}
     assert "--zookeeper HOST:PORT" in one_line_error("ledger", "list", env=env)
 
 
-def test_an_absent_zookeeper_is_waited_for_within_bounds() -> None:
+def test_a_command_waits_for_an_absent_zookeeper_within_bounds() -> None:
     env = {"DAYBOOK_ZOOKEEPER_CONNECT_TIMEOUT_MS": "300", "DAYBOOK_LOG_LEVEL": "ERROR"}
-    told = one_line_error("ledger", "list", "--zookeeper", "127.0.0.1:1", env=env)
-    assert "no ZooKeeper answers at 127.0.0.1:1 within 0.3 s" in told
+    result = one_line_error("ledger", "list", "--zookeeper", "127.0.0.1:1", env=env)
+    assert "no ZooKeeper answers at 127.0.0.1:1 within 0.3 s" in result
 
 
 def test_settings_of_zookeeper_come_from_the_environment() -> None:
     env = {"DAYBOOK_ZOOKEEPER_TLS_CERTIFICATE": "/there.pem"}
-    told = one_line_error("ledger", "list", "--zookeeper", "127.0.0.1:1", env=env)
-    assert "tls_certificate and tls_key go together" in told
+    result = one_line_error("ledger", "list", "--zookeeper", "127.0.0.1:1", env=env)
+    assert "tls_certificate and tls_key go together" in result
 
 
-def test_metadata_that_is_no_pair_is_wrong_usage(directory: Path) -> None:
-    told = run("ledger", "create", "--metadata", "colour", "--dir", directory)
-    assert told.exit_code == 2
-    assert "'colour' is no KEY=VALUE" in told.stderr
+def test_metadata_without_a_value_is_wrong_usage(directory: Path) -> None:
+    result = run("ledger", "create", "--metadata", "colour", "--dir", directory)
+    assert result.exit_code == 2
+    assert "'colour' is not KEY=VALUE" in result.stderr
 
 
-def test_tls_against_bookies_without_it_says_so(directory: Path, tmp_path: Path) -> None:
+def test_tls_against_bookies_without_it_is_explained(directory: Path, tmp_path: Path) -> None:
     ca = new_authority().issue(tmp_path, "client").ca
-    told = run("--tls-ca", ca, "bookie", "info", "bookie-0", "--dir", directory)
-    assert told.exit_code == 1
-    assert "TLS failed: the bookie speaks no TLS" in told.stderr
+    result = run("--tls-ca", ca, "bookie", "info", "bookie-0", "--dir", directory)
+    assert result.exit_code == 1
+    assert "TLS failed: the bookie does not use TLS" in result.stderr
 
 
 def test_bookies_are_listed_described_and_scrubbed(directory: Path) -> None:

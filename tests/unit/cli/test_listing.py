@@ -1,4 +1,4 @@
-"""Lists are printed as they come, whatever their length; see `daybook.cli.listing`."""
+"""Lists of any length are printed while they are read; see `daybook.cli.listing`."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from daybook.cli.listing import TABLE_ROWS_MAX, print_json_array, print_tables
 
 
 class Counting(TextIOBase):
-    """An output that keeps nothing but how much it was given."""
+    """An output that counts its bytes and keeps none."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -43,7 +43,7 @@ def test_a_json_array_has_a_record_on_each_line(count: int, capsys: pytest.Captu
     assert len(told.splitlines()) == (count + 2 if count else 1)
 
 
-def test_a_record_is_printed_before_the_next_but_one_is_asked_for() -> None:
+def test_a_record_is_printed_before_the_next_but_one_is_read() -> None:
     sink = StringIO()
 
     async def watched() -> AsyncIterator[int]:
@@ -56,7 +56,7 @@ def test_a_record_is_printed_before_the_next_but_one_is_asked_for() -> None:
     assert json.loads(sink.getvalue()) == list(range(100))
 
 
-def test_a_list_that_ends_in_an_error_is_no_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_that_ends_in_an_error_is_invalid_json(capsys: pytest.CaptureFixture[str]) -> None:
     async def broken() -> AsyncIterator[int]:
         yield 7
         raise OSError("gone")

@@ -1,4 +1,4 @@
-"""The command itself: help that comes at once, completion, and usage errors."""
+"""The command itself: fast help, completion, and usage errors."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def test_every_command_has_help_with_its_line(name: str) -> None:
     assert name in listed
 
 
-def test_the_fixed_commands_are_there() -> None:
+def test_the_fixed_commands_exist() -> None:
     for group, names in {
         "ledger": ("create", "write", "read", "show", "list", "delete", "recover", "verify"),
         "bookie": ("list", "info", "start", "decommission", "replace", "scrub", "accept-rollback"),

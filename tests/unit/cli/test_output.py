@@ -1,4 +1,4 @@
-"""A table keeps every name whole, wherever it goes; see `daybook.cli.output`."""
+"""A table never cuts a name, on a terminal or in a file; see `daybook.cli.output`."""
 
 import io
 import json
@@ -17,7 +17,7 @@ NAMES = [f"test-12345-{number:02}.bookies-of-a-long-name-{number}" for number in
 
 
 class Terminal(io.StringIO):
-    """A file that says it is a terminal."""
+    """A file that reports itself as a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -96,7 +96,7 @@ def test_a_log_line_at_a_terminal_is_for_people_and_does_not_stick_to_a_progress
     assert json.loads(piped.stderr.splitlines()[-1])["bookie"] == "b1"
 
 
-def test_the_width_is_asked_for_at_each_print(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_width_is_read_at_each_print(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     output = Output(file=io.StringIO())
     assert output.width == 40

@@ -1,4 +1,4 @@
-"""Commands and repair Jobs place copies by the policy that the environment names."""
+"""Commands and recovery Jobs place copies by the policy in the environment."""
 
 import pytest
 
@@ -15,12 +15,12 @@ BOOKIES = {
 
 
 @pytest.mark.parametrize(("policy", "is_fine"), [("rack", True), ("zone", False), ("random", True)])
-def test_the_policy_is_the_environments(policy: str, is_fine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_the_policy(policy: str, is_fine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAYBOOK_PLACEMENT_POLICY", policy)
     assert (placement_policy().problems(TWO, ("a", "b"), BOOKIES) == []) is is_fine
 
 
-def test_a_policy_that_is_not_known_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_an_unknown_policy_lists_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAYBOOK_PLACEMENT_POLICY", "shelf")
     with pytest.raises(
         SettingsError, match=r"DAYBOOK_PLACEMENT_POLICY.*'random', 'rack', 'zone' or 'region'"

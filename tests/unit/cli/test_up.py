@@ -1,4 +1,4 @@
-"""`daybook up` as users run it: what it writes down, what it survives, and what it leaves behind."""
+"""`daybook up` as users run it: its cluster file, the failures that it survives, the processes that it leaves."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def file_of(directory: Path) -> Any:
 def start(directory: Path, *arguments: object) -> Process:
     """`daybook up`, once it serves."""
     process = Process("up", "--dir", directory, *arguments)
-    process.wait_for_line("It serves")
+    process.wait_for_line("The cluster serves")
     return process
 
 
@@ -88,7 +88,7 @@ def _written(directory: Path, env: dict[str, str]) -> int:
     return int(told)
 
 
-def test_data_outlives_the_cluster_its_death_and_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_data_survives_a_restart_a_kill_and_a_port_in_use(tmp_path: Path) -> None:
     with start(tmp_path, "--bookies", 2, "--restart") as up:
         ledger = write(tmp_path, b"kept\n", *TWO)
         before = ClusterFile.read(tmp_path).bookie("bookie-0")
@@ -96,17 +96,17 @@ def test_data_outlives_the_cluster_its_death_and_a_port_that_is_taken(tmp_path: 
         wanted = parse_address(before.metrics_address).port
         with HeldPort(wanted=wanted) as other:
             assert other.port != wanted, "it is kept for the bookie"
-        up.wait_for_error("and is started again")
+        up.wait_for_error("it is restarted")
         address = ClusterFile.read(tmp_path).bookie("bookie-0").address
         assert address == before.address
         up.send(signal.SIGKILL)
         up.end()
     left = still_there(tmp_path)
-    assert left, "who kills it cannot expect it to clean up"
+    assert left, "after SIGKILL it cannot clean up"
     assert old not in left
 
     with start(tmp_path, "--bookies", 1) as up:
-        assert not set(left) & set(still_there(tmp_path)), "what was left is ended first"
+        assert not set(left) & set(still_there(tmp_path)), "remaining processes are ended first"
         assert len(file_of(tmp_path)["bookies"]) == 2, "the bookies that have data all start"
         assert run("ledger", "read", ledger, "--dir", tmp_path).stdout == "kept\n"
         up.send(signal.SIGINT)
@@ -120,11 +120,11 @@ def test_data_outlives_the_cluster_its_death_and_a_port_that_is_taken(tmp_path: 
     assert still_there(tmp_path) == []
 
 
-def test_wrong_uses_are_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_wrong_usage_is_refused_before_anything_starts(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     told = run("up", "--dir", file)
-    assert (told.exit_code, "is no directory" in told.stderr) == (1, True)
+    assert (told.exit_code, "is not a directory" in told.stderr) == (1, True)
     assert run("up", "--dir", tmp_path / "new", "--tls-key", file).exit_code == 2
     assert "no brokers yet" in run("up", "--dir", tmp_path / "new", "--brokers", 1).stderr
     assert run("up", "--dir", tmp_path / "new", "--bookies", 0).exit_code == 2

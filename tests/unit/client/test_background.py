@@ -57,7 +57,7 @@ def test_a_client_that_cannot_learn_the_bookies_says_why() -> None:
     async def work() -> None:
         server, store = await cluster()
         await store.create(NODE, b"no record")
-        with pytest.raises(MetadataError, match="b0 is registered with something else"):
+        with pytest.raises(MetadataError, match="the registration of bookie b0 is not a valid record"):
             async with make_client(server):
                 pass
 

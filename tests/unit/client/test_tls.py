@@ -21,7 +21,7 @@ from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.runtime import tls
 from daybook.runtime.tls import TlsFiles, client_credentials
 from daybook.wire import bookie_pb2 as pb
-from daybook.wire.trouble import why_unreachable
+from daybook.wire.connection_failure import why_unreachable
 from tests.fixtures.cluster import SETTINGS
 from tests.unit.runtime.certificates import Authority, new_authority
 
@@ -94,18 +94,21 @@ def test_mutual_tls_carries_writes_recovery_and_reads(secure: LocalCluster, fold
         ),
         (
             lambda folder: STRANGER.issue(folder, "stranger", trusts=AUTHORITY),
-            "may want a client certificate",
+            "may require a client certificate",
         ),
-        (lambda folder: AUTHORITY.issue(folder, "old", days_left=-1), "refuse this one as expired"),
+        (
+            lambda folder: AUTHORITY.issue(folder, "old", days_left=-1),
+            "refuse this one because it is expired",
+        ),
         (
             lambda folder: TlsFiles(ca=AUTHORITY.issue(folder, "anonymous").ca),
-            "may want a client certificate",
+            "may require a client certificate",
         ),
         (lambda _: None, "may serve TLS only"),
     ],
     ids=["wrong CA", "certificate of a stranger", "expired", "no certificate", "no TLS"],
 )
-def test_a_write_that_tls_refuses_says_so(
+def test_the_error_of_a_write_that_tls_refuses_explains_it(
     secure: LocalCluster, folder: Path, wrong: Callable[[Path], TlsFiles | None], explanation: str
 ) -> None:
     files = wrong(folder)
@@ -118,7 +121,9 @@ def test_a_write_that_tls_refuses_says_so(
         asyncio.run(work())
 
 
-def test_a_read_and_a_recovery_that_tls_refuses_say_so(secure: LocalCluster, folder: Path) -> None:
+def test_the_errors_of_a_read_and_a_recovery_that_tls_refuses_explain_it(
+    secure: LocalCluster, folder: Path
+) -> None:
     async def work() -> None:
         async with connect(secure, client_credentials(AUTHORITY.issue(folder, "client"))) as client:
             ledger = await write(client, [b"a"])
@@ -163,7 +168,7 @@ def test_a_new_authority_takes_over_under_a_client_that_goes_on(
     secure: LocalCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Server and client take new certificates of a new CA; open streams and calls go on, new ones use the new CA."""
-    monkeypatch.setattr(tls, "RENEWAL_LOOK_S", 0.0)
+    monkeypatch.setattr(tls, "RENEWAL_CHECK_INTERVAL_S", 0.0)
     monkeypatch.setattr(channels, "RENEWAL_PAUSE_S", 0.0)
     old, new = AUTHORITY, new_authority("the next CA")
 
@@ -195,7 +200,7 @@ def test_calls_under_way_survive_a_renewal(
     secure: LocalCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that waits for the next entry on a channel of the old certificate gets it."""
-    monkeypatch.setattr(tls, "RENEWAL_LOOK_S", 0.0)
+    monkeypatch.setattr(tls, "RENEWAL_CHECK_INTERVAL_S", 0.0)
     monkeypatch.setattr(channels, "RENEWAL_PAUSE_S", 0.0)
 
     polling = asyncio.Event()
@@ -234,7 +239,7 @@ def test_calls_under_way_survive_a_renewal(
 def test_files_that_cannot_be_used_leave_the_old_credentials_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "RENEWAL_LOOK_S", 0.0)
+    monkeypatch.setattr(tls, "RENEWAL_CHECK_INTERVAL_S", 0.0)
     files = AUTHORITY.issue(tmp_path, "client")
     current = client_credentials(files)
     first = current()

@@ -1,4 +1,4 @@
-"""What the tests of the metadata share."""
+"""Parts that the tests of the metadata share."""
 
 import asyncio
 import contextlib
@@ -80,7 +80,7 @@ async def claim_of(store: MetadataStore, info: BookieInfo, incarnation: str = "i
         await store.multi(directory.stamping(cookie, over=None, leave=None))
     claim = Claim(store, LAYOUT, info.bookie, info.boot_id)
     claim.incarnation = incarnation
-    await claim.disks.look(incarnation)
+    await claim.disks.read(incarnation)
     return claim
 
 

@@ -1,4 +1,4 @@
-"""The claim of a bookie's id: who has it, what it keeps others from, and how its loss is noticed (rule 57)."""
+"""The claim of a bookie's id: its holder, what it prevents, and how its loss is noticed (rule 57)."""
 
 import asyncio
 from dataclasses import replace
@@ -136,7 +136,9 @@ async def test_rule_57_what_is_committed_needs_the_claim_without_a_break() -> No
         assert await store.exists("/second") is None
 
 
-async def test_rule_57_a_look_at_the_claim_tells_the_bookie_from_what_was_the_bookie(opener: Opener) -> None:
+async def test_rule_57_a_read_of_the_claim_distinguishes_the_bookie_from_its_predecessor(
+    opener: Opener,
+) -> None:
     async with stores(opener, 2) as (one, two):
         await formatted(one)
         old, new = await claim_of(one, OLD), await claim_of(two, NEW)
@@ -157,7 +159,7 @@ async def test_rule_57_a_look_at_the_claim_tells_the_bookie_from_what_was_the_bo
             await old.check()
 
 
-async def test_rule_57_a_leave_to_replace_a_bookie_ends_when_it_registers(opener: Opener) -> None:
+async def test_rule_57_an_authorised_replacement_ends_when_the_bookie_registers(opener: Opener) -> None:
     async with stores(opener, 2) as (one, two):
         await formatted(one)
         directory = BookieDirectory(two, LAYOUT)
@@ -168,7 +170,7 @@ async def test_rule_57_a_leave_to_replace_a_bookie_ends_when_it_registers(opener
         await registration.close()
 
 
-async def test_rule_57_a_leave_to_replace_a_bookie_ends_by_the_clock_of_the_servers() -> None:
+async def test_rule_57_an_authorised_replacement_ends_by_the_clock_of_the_servers() -> None:
     server, opener = memory_opener()
     async with stores(opener, 1) as (store,):
         await formatted(store)

@@ -1,4 +1,4 @@
-"""What every store promises, over a real ZooKeeper and in memory."""
+"""The contract of every store, over a real ZooKeeper and in memory."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -51,7 +51,7 @@ async def test_a_node_is_created_read_changed_and_deleted_by_version(opener: Ope
         assert await two.exists("/a") is None
 
 
-async def test_what_is_not_there_and_what_is_there_already_are_errors_that_name_the_node(
+async def test_missing_and_existing_nodes_are_errors_that_name_the_node(
     opener: Opener,
 ) -> None:
     async with stores(opener, 1) as (store,):
@@ -86,7 +86,7 @@ async def test_sequence_nodes_are_numbered_in_the_order_of_their_creation(opener
         assert set(await one.children("/q")) == {path.removeprefix("/q/") for path in made}
 
 
-async def test_ephemeral_nodes_go_with_their_session(opener: Opener) -> None:
+async def test_ephemeral_nodes_end_with_their_session(opener: Opener) -> None:
     async with stores(opener, 2) as (one, two):
         await one.create("/mine", b"", ephemeral=True)
         assert await two.exists("/mine") == 0
@@ -148,7 +148,7 @@ async def test_a_watched_node_delivers_its_latest_state(opener: Opener) -> None:
         await soon(gone)
 
 
-async def test_watched_children_tell_of_one_that_went_and_came_back(opener: Opener) -> None:
+async def test_watched_children_report_one_that_was_deleted_and_created_again(opener: Opener) -> None:
     async with stores(opener, 2) as (one, two):
         await one.create("/d")
         await one.create("/d/a")
@@ -226,7 +226,7 @@ async def test_a_withdrawn_candidate_leaves_no_node(opener: Opener) -> None:
 @pytest.mark.parametrize(
     "begin", [lambda s: Election(s, "/e", "me").campaign(), lambda s: acquire(s, "/e/l", "me")]
 )
-async def test_who_is_cancelled_while_he_asks_leaves_no_node(
+async def test_a_cancelled_request_leaves_no_node(
     opener: Opener, begin: Callable[[MetadataStore], Coroutine[Any, Any, Lease | None]]
 ) -> None:
     async with stores(opener, 1) as (store,):
@@ -275,7 +275,7 @@ async def test_a_multi_bound_to_another_session_does_nothing(opener: Opener) -> 
         assert await store.exists("/a") == 0
 
 
-async def test_the_servers_clock_tells_when_a_node_was_made(opener: Opener) -> None:
+async def test_the_creation_time_of_a_node_is_by_the_servers_clock(opener: Opener) -> None:
     async with stores(opener, 2) as (one, two):
         with pytest.raises(NoNodeError):
             await one.created_at_ms("/a")

@@ -1,4 +1,4 @@
-"""A living bookie registers again, whatever became of the node of its epoch meanwhile (rule 57, rule 58)."""
+"""A running bookie registers again, whatever happened to the node of its epoch meanwhile (rule 57, rule 58)."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -20,24 +20,24 @@ Change: TypeAlias = Callable[[MetadataStore], Awaitable[None]]
 
 
 def written(boot_id: str, epoch: int) -> bytes:
-    """What a process of the same directories writes there."""
+    """The record that a process of the same directories writes."""
     record = {"formatVersion": 1, "incarnation": "incarnation-1", "epoch": epoch, "bootId": boot_id}
     return json.dumps(record).encode()
 
 
 async def is_gone(store: MetadataStore) -> None:
-    """ZooKeeper is of before the release that made such nodes."""
+    """ZooKeeper is restored to a time before the release with such nodes."""
     await store.delete(PATH)
 
 
 async def is_of_an_earlier_process(store: MetadataStore) -> None:
-    """ZooKeeper is of before this process's start."""
+    """ZooKeeper is restored to a time before this process's start."""
     await store.delete(PATH)
     await store.create(PATH, written("of-before", 3))
 
 
 async def is_an_earlier_one_of_its_own(store: MetadataStore) -> None:
-    """ZooKeeper is of after this process's start, and a while ago."""
+    """ZooKeeper is restored to a time after this process's start."""
     await store.delete(PATH)
     await store.create(PATH, written("own", 6))
 
@@ -65,7 +65,7 @@ async def test_rule_58_a_zookeeper_that_went_back_under_a_living_bookie_does_no_
 
 
 async def test_rule_57_a_registration_whose_answer_was_lost_is_not_the_last_one() -> None:
-    """Its session ended as well, so of all that it wrote the epoch alone is left."""
+    """Its session ended as well, so only the epoch is left of what it wrote."""
     _, opener = memory_opener()
     async with stores(opener, 2) as (one, two):
         await formatted(one)

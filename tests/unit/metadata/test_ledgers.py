@@ -53,14 +53,14 @@ def test_a_ledgers_path_is_its_id_in_directories_of_at_most_ten_thousand(ledger_
 @pytest.mark.parametrize(
     "path", ["", "7", "000/0000/0000/0000/000x", "000/0000/0000/0000", "999/9999/9999/9999/9999"]
 )
-def test_other_paths_are_no_ledgers(path: str) -> None:
+def test_other_paths_are_not_ledgers(path: str) -> None:
     with pytest.raises(ValueError, match="ledger"):
         join_id(path)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "-a", "a" * 64, "ä"])
 def test_a_cluster_name_that_cannot_be_a_node_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="cannot name a cluster"):
+    with pytest.raises(ValueError, match="is not a valid cluster name"):
         Layout(name)
 
 
@@ -87,7 +87,7 @@ async def test_ledgers_get_ids_in_turn_also_from_several_processes(opener: Opene
         assert [ledger_id async for ledger_id in managers[1].ids()] == list(range(10))
 
 
-async def test_a_request_gets_one_ledger_however_often_it_is_asked_for(opener: Opener) -> None:
+async def test_a_repeated_request_gets_one_ledger(opener: Opener) -> None:
     async with stores(opener, 2) as (one, two):
         layout = await formatted(one)
         managers = [LedgerManager(store, layout) for store in (one, two)]
@@ -102,7 +102,7 @@ async def test_a_request_gets_one_ledger_however_often_it_is_asked_for(opener: O
         assert await managers[1].ledger_of_request("uid-1") is None
 
 
-async def test_a_ledger_that_exists_is_adopted_once_and_as_it_was_read(opener: Opener) -> None:
+async def test_an_existing_ledger_is_adopted_once_and_at_the_read_version(opener: Opener) -> None:
     async with stores(opener, 1) as (store,):
         layout = await formatted(store)
         manager = LedgerManager(store, layout)
@@ -232,7 +232,7 @@ async def test_rule_28_a_directory_that_vanished_or_a_foreign_node_is_an_error()
     server, opener = memory_opener()
     async with stores(opener, 1) as (store,):
         manager = LedgerManager(store, LAYOUT)
-        with pytest.raises(IncompleteListingError, match="is the cluster formatted"):
+        with pytest.raises(IncompleteListingError, match="check that the cluster is formatted"):
             _ = [page async for page in manager.pages()]
         await formatted(store)
         await put_ledgers(store, [0])
@@ -242,7 +242,7 @@ async def test_rule_28_a_directory_that_vanished_or_a_foreign_node_is_an_error()
         assert server.in_flight == 0
 
 
-async def test_rule_28_a_ledger_that_cannot_be_read_ends_the_walk_and_a_deleted_one_does_not() -> None:
+async def test_rule_28_an_unreadable_ledger_ends_the_listing_and_a_deleted_one_does_not() -> None:
     server, opener = memory_opener(operation_timeout_s=0.05)
     async with stores(opener, 1) as (store,):
         manager = LedgerManager(store, await formatted(store))
@@ -285,5 +285,5 @@ async def test_a_ledgers_metadata_that_is_not_its_own_is_refused() -> None:
     async with stores(opener, 1) as (store,):
         manager = LedgerManager(store, await formatted(store))
         await store.create(LAYOUT.ledger(3), ledger(4).to_json(), parents=True)
-        with pytest.raises(MetadataError, match="says it is ledger 4"):
+        with pytest.raises(MetadataError, match="names ledger 4"):
             await manager.read(3)

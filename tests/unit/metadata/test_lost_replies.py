@@ -23,7 +23,7 @@ from daybook.metadata.store.store import (
 from tests.unit.metadata.harness import formatted, ledger, memory_opener, soon, stores
 
 STRANGER = 999
-"""A session that is none of the test's."""
+"""A session of another client."""
 
 
 def lost_reply(operation: str, **more: object) -> Fault:
@@ -43,7 +43,7 @@ async def test_rule_42_a_create_whose_reply_was_lost_is_recognised_as_own() -> N
         assert await store.create("/kept", b"token-2") == "/kept"
 
 
-async def test_rule_42_another_ones_node_is_not_taken_for_own() -> None:
+async def test_rule_42_another_clients_node_is_not_taken_for_own() -> None:
     server, opener = memory_opener()
     async with stores(opener, 1) as (store,):
 
@@ -90,7 +90,7 @@ async def test_rule_42_a_put_whose_reply_was_lost_is_recognised_as_own() -> None
         assert await store.get("/n") == Versioned(b"1", 1)
 
 
-async def test_rule_42_another_ones_put_is_not_taken_for_own() -> None:
+async def test_rule_42_another_clients_put_is_not_taken_for_own() -> None:
     server, opener = memory_opener()
     async with stores(opener, 1) as (store,):
         await store.create("/n", b"0")

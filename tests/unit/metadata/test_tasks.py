@@ -9,7 +9,7 @@ from daybook.core.repair.task import RepairTask
 from daybook.metadata.store.memory import Fault, FaultKind
 from daybook.metadata.store.store import Versioned
 from daybook.metadata.tasks import RepairTasks
-from daybook.runtime.clock import LOOK_EVERY_S, monotonic_s
+from daybook.runtime.clock import CHECK_INTERVAL_S, monotonic_s
 from tests.unit.metadata.harness import LAYOUT, Opener, following, formatted, memory_opener, soon, stores
 from tests.unit.runtime.suspension import Suspension
 
@@ -43,7 +43,7 @@ async def test_tasks_are_marked_merged_listed_and_done(opener: Opener) -> None:
         assert [ledger_id async for ledger_id in tasks.ids()] == [12_345_678]
 
 
-async def test_rule_35_a_ledger_set_aside_keeps_its_task_until_there_is_something_new() -> None:
+async def test_rule_35_a_ledger_set_aside_keeps_its_task_until_a_new_reason() -> None:
     _, opener = memory_opener()
     async with stores(opener, 1) as (store,):
         tasks = RepairTasks(store, await formatted(store))
@@ -113,7 +113,7 @@ async def test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be() -> None:
         assert not lease.is_certain, "once in doubt, over for good"
 
 
-async def test_workers_hear_of_new_tasks(opener: Opener) -> None:
+async def test_workers_are_notified_of_new_tasks(opener: Opener) -> None:
     async with stores(opener, 2) as (one, two):
         layout = await formatted(one)
         auditor, worker = RepairTasks(one, layout), RepairTasks(two, layout)
@@ -158,10 +158,10 @@ async def test_a_task_whose_creation_lost_its_reply_is_marked_once() -> None:
         assert [page async for page in tasks.pages()] == [(7,)]
 
 
-async def test_rule_46_a_lease_is_over_when_the_machine_slept_past_its_session(
+async def test_rule_46_a_lease_is_over_when_the_machine_was_suspended_past_its_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Python's own monotonic clock and asyncio's timers stood still meanwhile; ZooKeeper's did not."""
+    """Python's own monotonic clock and asyncio's timers exclude the suspension; ZooKeeper's clock does not."""
     server, opener = memory_opener(session_timeout_s=10)
     async with stores(opener, 1) as (store,):
         lease = await RepairTasks(store, await formatted(store)).lock(7, "worker")
@@ -173,4 +173,4 @@ async def test_rule_46_a_lease_is_over_when_the_machine_slept_past_its_session(
         assert lease.is_certain
         suspension.lasts(11)
         assert not lease.is_certain
-        await soon(losing, LOOK_EVERY_S + 5)
+        await soon(losing, CHECK_INTERVAL_S + 5)

@@ -14,13 +14,12 @@ from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.placement.policy import BookieInfo
 from daybook.local import zookeeper as embedded
 from daybook.local.zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
-from daybook.metadata.blocking import BlockingStore
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.lease import acquire
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store import kazoo_session
 from daybook.metadata.store.kazoo_session import SessionClient
-from daybook.metadata.store.store import NoNodeError, Session, StoreClosedError, StoreError, Versioned
+from daybook.metadata.store.store import Session, StoreError, Versioned
 from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.clock import monotonic_s
 from daybook.runtime.ports import HeldPort
@@ -260,7 +259,7 @@ async def test_rule_42_an_expired_session_is_not_a_crash(zookeeper: str) -> None
 
 
 @pytest.mark.integration
-async def test_an_address_where_nothing_answers_is_a_clear_error() -> None:
+async def test_an_address_without_a_server_is_a_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         hosts = f"127.0.0.1:{deaf.getsockname()[1]}"
         options = ZooKeeperOptions(connect_timeout_s=0.2, session_timeout_s=1.0)
@@ -274,7 +273,7 @@ async def test_sasl_without_its_package_is_a_clear_error() -> None:
 
 
 @pytest.mark.integration
-async def test_acls_keep_strangers_out(zookeeper: str) -> None:
+async def test_acls_exclude_other_users(zookeeper: str) -> None:
     acl = [make_digest_acl("daybook", "secret", all=True)]
     credentials = [("digest", "daybook:secret")]
     owner = await ZooKeeperStore.open(zookeeper, ZooKeeperOptions(acl=acl, auth=credentials))
@@ -290,7 +289,7 @@ async def test_acls_keep_strangers_out(zookeeper: str) -> None:
 
 
 @pytest.mark.integration
-async def test_rule_37_a_walk_over_many_ledgers_does_not_starve_the_session(zookeeper: str) -> None:
+async def test_rule_37_a_listing_of_many_ledgers_does_not_starve_the_session(zookeeper: str) -> None:
     async with stores(zookeeper_opener(zookeeper), 1) as (store,):
         manager = LedgerManager(store, await formatted(store))
         await store.create(LAYOUT.ledger(0), ledger(0).to_json(), parents=True)
@@ -313,48 +312,6 @@ async def test_rule_37_a_walk_over_many_ledgers_does_not_starve_the_session(zook
 
 
 @pytest.mark.integration
-def test_threads_use_the_store_through_a_loop_of_its_own(zookeeper: str) -> None:
-    with BlockingStore(lambda: ZooKeeperStore.open(zookeeper)) as blocking:
-        blocking.run(blocking.store.create("/n", b"0"))
-        heard: list[Versioned[bytes] | None] = []
-        news = threading.Event()
-
-        def hear(node: Versioned[bytes] | None) -> None:
-            heard.append(node)
-            news.set()
-
-        stop = blocking.follow(blocking.store.watch_node("/n"), hear)
-        assert news.wait(5)
-        news.clear()
-        threads = [
-            threading.Thread(target=lambda: blocking.run(blocking.store.create("/s-", sequence=True)))
-            for _ in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(blocking.run(blocking.store.children("/"))) == 9
-        blocking.run(blocking.store.put("/n", b"1", 0))
-        assert news.wait(5)
-        assert heard == [(b"0", 0), (b"1", 1)]
-        stop()
-        with pytest.raises(NoNodeError):
-            blocking.run(blocking.store.get("/no"))
-    with pytest.raises(StoreClosedError):
-        blocking.run(blocking.store.get("/n"))
-
-
-def test_a_store_that_cannot_be_opened_leaves_no_thread() -> None:
-    async def fail() -> ZooKeeperStore:
-        raise MetadataUnavailableError("nobody there")
-
-    with pytest.raises(MetadataUnavailableError, match="nobody there"):
-        BlockingStore(fail)
-    assert "metadata" not in {thread.name for thread in threading.enumerate()}
-
-
-@pytest.mark.integration
 def test_a_stopped_server_keeps_its_port_and_data_and_a_paused_one_can_be_stopped(
     own_zookeeper: EmbeddedZooKeeper,
 ) -> None:
@@ -374,7 +331,7 @@ def test_a_stopped_server_keeps_its_port_and_data_and_a_paused_one_can_be_stoppe
 
 
 @pytest.mark.integration
-def test_nobody_gets_the_port_of_a_server_that_is_down_for_a_moment(
+def test_no_process_gets_the_port_of_a_stopped_server(
     own_zookeeper: EmbeddedZooKeeper,
 ) -> None:
     own_zookeeper.kill()
@@ -384,7 +341,9 @@ def test_nobody_gets_the_port_of_a_server_that_is_down_for_a_moment(
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "java"])
-def test_what_the_embedded_server_lacks_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_what_the_embedded_server_lacks(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda _name: None)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -17,25 +17,25 @@ def options(monkeypatch: pytest.MonkeyPatch, **variables: str) -> ZooKeeperOptio
     return zookeeper_options()
 
 
-def test_nothing_set_is_what_a_program_gets_without_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_variables_the_options_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options(monkeypatch) == ZooKeeperOptions()
 
 
-def test_files_of_tls_turn_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_files_enable_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     found = options(monkeypatch, TLS_CA="ca", TLS_CERTIFICATE="crt", TLS_KEY="key", TLS_KEY_PASSWORD="pw")
     assert (found.tls, found.ca_file, found.cert_file, found.key_file) == (True, "ca", "crt", "key")
     assert found.key_password == "pw"
 
 
 @pytest.mark.parametrize("certificate", [{}, {"TLS_CERTIFICATE": "crt", "TLS_KEY": "key"}])
-def test_nodes_that_a_certificate_leaves_open_are_told(
+def test_open_nodes_with_a_certificate_cause_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, certificate: dict[str, str]
 ) -> None:
     assert options(monkeypatch, **certificate).acl is None
     assert ("set a digest, or x509_owners" in caplog.text) is bool(certificate)
 
 
-def test_subjects_of_certificates_own_what_any_of_them_makes(
+def test_the_subjects_of_all_certificates_own_the_nodes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     owners = ["CN=bookie,O=x", "CN=operator"]
@@ -48,7 +48,7 @@ def test_subjects_of_certificates_own_what_any_of_them_makes(
     assert caplog.text == ""
 
 
-def test_who_authenticates_owns_what_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_authenticated_user_owns_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = options(monkeypatch, DIGEST="me:secret")
     assert (found.auth, found.acl) == ((("digest", "me:secret"),), tuple(CREATOR_ALL_ACL))
     assert "secret" not in repr(found)

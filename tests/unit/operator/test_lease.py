@@ -7,7 +7,7 @@ import pytest
 from daybook_operator.kube.api import ConflictError, Object, UnavailableError
 from daybook_operator.kube.lease import LeaderLease, LeadershipLostError, LeaseSettings
 
-from daybook.runtime.clock import LOOK_EVERY_S
+from daybook.runtime.clock import CHECK_INTERVAL_S
 from tests.unit.runtime.suspension import Suspension
 
 
@@ -130,7 +130,7 @@ def test_a_leader_notices_that_the_machine_slept(monkeypatch: pytest.MonkeyPatch
         server.down = True
         suspension.lasts(900)
         with pytest.raises(LeadershipLostError, match="was not renewed"):
-            await asyncio.wait_for(holding, LOOK_EVERY_S + 5)
+            await asyncio.wait_for(holding, CHECK_INTERVAL_S + 5)
 
     asyncio.run(scenario())
 

@@ -1,1 +1,1 @@
-"""The runtime package: what every process stands on."""
+"""The runtime package: the parts that every process needs."""

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and certificates that are right or wrong in one chosen way."""
+"""Certificates for tests: an authority, and certificates that are valid or invalid in one chosen way."""
 
 import datetime as dt
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A machine that sleeps: time goes on for the clock that counts it, and stands still for Python's and asyncio's."""
+"""A suspended machine: time advances for Daybook's clock, and stands still for Python's and asyncio's."""
 
 import time
 from typing import Final
@@ -9,7 +9,7 @@ _READ: Final = time.clock_gettime_ns
 
 
 class Suspension:
-    """From here on the clock of `daybook.runtime.clock` is ahead of the others by what `lasts` was told."""
+    """From here on the clock of `daybook.runtime.clock` is ahead of the others by the time passed to `lasts`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._slept_ns = 0
@@ -19,5 +19,5 @@ class Suspension:
         return _READ(clock) + self._slept_ns
 
     def lasts(self, seconds: float) -> None:
-        """The machine was suspended for so long."""
+        """Suspend the machine for this time."""
         self._slept_ns += round(seconds * 1e9)

@@ -1,4 +1,4 @@
-"""The clock: it goes on while the machine sleeps, and what waits for it notices."""
+"""The clock: it includes suspended time, and waiting tasks notice it."""
 
 import asyncio
 import time
@@ -6,7 +6,14 @@ import time
 import pytest
 
 from daybook.runtime import clock
-from daybook.runtime.clock import LOOK_EVERY_S, monotonic_ms, monotonic_s, sleep_until, timeout_at, unix_ms
+from daybook.runtime.clock import (
+    CHECK_INTERVAL_S,
+    monotonic_ms,
+    monotonic_s,
+    sleep_until,
+    timeout_at,
+    unix_ms,
+)
 from tests.unit.runtime.suspension import Suspension
 
 
@@ -21,7 +28,7 @@ def test_unix_time_is_in_milliseconds() -> None:
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system counts no suspended time")
-def test_the_monotonic_clock_counts_the_time_that_the_machine_slept() -> None:
+def test_the_monotonic_clock_includes_suspended_time() -> None:
     assert clock._CLOCK == time.CLOCK_BOOTTIME
 
 
@@ -38,7 +45,7 @@ def test_a_wait_ends_at_its_instant_and_not_before() -> None:
     asyncio.run(work())
 
 
-def test_what_ends_before_its_instant_is_left_alone() -> None:
+def test_a_block_that_ends_before_its_instant_is_not_cancelled() -> None:
     async def work() -> None:
         async with timeout_at(monotonic_s() + 0.01):
             pass
@@ -47,12 +54,12 @@ def test_what_ends_before_its_instant_is_left_alone() -> None:
     asyncio.run(work())
 
 
-def test_a_wait_notices_that_the_machine_slept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_notices_a_suspension_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         suspension = Suspension(monkeypatch)
         waiting = asyncio.create_task(sleep_until(monotonic_s() + 3600))
         await asyncio.sleep(0)
         suspension.lasts(3601)
-        await asyncio.wait_for(waiting, LOOK_EVERY_S + 5)
+        await asyncio.wait_for(waiting, CHECK_INTERVAL_S + 5)
 
     asyncio.run(work())

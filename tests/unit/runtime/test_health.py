@@ -1,4 +1,4 @@
-"""Probes get an answer of their own, from a port and threads of their own."""
+"""Probes get their answers from a separate port and separate threads."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Trouble:
-    """A check whose answer a test sets."""
+    """A check whose result a test sets."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -88,7 +88,7 @@ def test_a_watcher_sees_changes_and_the_end(
     assert next(changes).status == SERVING
 
 
-def test_a_readiness_check_that_hangs_is_told_and_does_not_hold_up_liveness(
+def test_a_hanging_readiness_check_is_reported_and_does_not_delay_liveness(
     liveness: Trouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "_HUNG_AFTER_MS", 10)
@@ -148,7 +148,7 @@ def test_the_port_is_free_after_close() -> None:
     HealthServer(first.address, liveness=[], readiness=[]).close()
 
 
-def test_progress_tells_a_stuck_thread_from_a_resting_one() -> None:
+def test_progress_distinguishes_a_stuck_thread_from_an_idle_one() -> None:
     now_ms = 0
     journal = Progress("journal", 5_000, lambda: now_ms)
     now_ms = 60_000

@@ -1,4 +1,4 @@
-"""Every line comes out in one form, whoever logs it."""
+"""Every log line has the same form, whichever library logs it."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from daybook.runtime.logs import LogFormat, bound_contextvars, configure_logs, g
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    """Give pytest its handlers and hooks back."""
+    """Restore pytest's handlers and hooks."""
     root = logging.getLogger()
     before = (root.handlers[:], root.level, sys.excepthook)
     levels = {name: logging.getLogger(name).level for name in ("kazoo", "asyncio")}
@@ -93,7 +93,7 @@ def test_the_level_applies_and_a_wrong_one_is_refused() -> None:
     configure_logs("error", stream=stream)
     get_logger("sample").warning("not shown")
     assert not stream.getvalue()
-    with pytest.raises(ValueError, match=r"'loud' is no log level: use one of .*WARNING"):
+    with pytest.raises(ValueError, match=r"'loud' is not a log level: use one of .*WARNING"):
         configure_logs("loud")
 
 

@@ -12,7 +12,7 @@ ANYWHERE = Address("127.0.0.1", 0)
 
 
 def scrape(address: Address) -> str:
-    """What the endpoint says."""
+    """The response of the endpoint."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
         return str(answer.read().decode())
 

@@ -13,11 +13,11 @@ from daybook.runtime.ports import Address, HeldPort, PortInUseError, check_port_
 
 
 def listen(port: int) -> socket.socket:
-    """As servers do; Python's `create_server` sets SO_REUSEADDR, too."""
+    """Listen as servers do; Python's `create_server` sets SO_REUSEADDR, too."""
     return socket.create_server(("127.0.0.1", port))
 
 
-def test_nobody_but_a_server_gets_a_port_that_is_held() -> None:
+def test_only_a_server_gets_a_held_port() -> None:
     with HeldPort() as held:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(held.address)
@@ -35,7 +35,7 @@ def test_nobody_but_a_server_gets_a_port_that_is_held() -> None:
             other.bind(held.address)
 
 
-def test_a_server_of_grpc_listens_on_a_port_that_is_held() -> None:
+def test_a_grpc_server_listens_on_a_held_port() -> None:
     with HeldPort() as held:
         server = grpc.server(ThreadPoolExecutor(1))
         assert server.add_insecure_port(str(held.address)) == held.port
@@ -45,11 +45,11 @@ def test_a_server_of_grpc_listens_on_a_port_that_is_held() -> None:
         server.stop(None).wait()
 
 
-def test_the_port_that_is_wanted_is_held_again_though_connections_of_its_server_linger() -> None:
+def test_the_wanted_port_is_held_again_despite_lingering_connections() -> None:
     with HeldPort() as held, listen(held.port) as server:
         client = socket.create_connection(held.address)
         accepted, _ = server.accept()
-        accepted.close()  # who closes first keeps the address for a minute
+        accepted.close()  # the side that closes first keeps the address for a minute
         client.close()
     with HeldPort(wanted=held.port) as again:
         assert again.port == held.port
@@ -57,7 +57,7 @@ def test_the_port_that_is_wanted_is_held_again_though_connections_of_its_server_
             assert other.port != held.port
 
 
-def test_a_held_port_is_none_that_the_kernel_gives_to_connections(
+def test_a_held_port_is_outside_the_kernels_range_for_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = tmp_path / "range"
@@ -73,9 +73,11 @@ def _hold(count: int) -> list[int]:
         return [stack.enter_context(HeldPort()).port for _ in range(count)]
 
 
-def test_more_ports_than_there_are_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lack_of_free_ports_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "_first_of_connections", lambda: 10_002)
-    with pytest.raises(OSError, match=r"no port from 10000 to 10001 of 127\.0\.0\.1 is free: stop what"):
+    with pytest.raises(
+        OSError, match=r"no port from 10000 to 10001 of 127\.0\.0\.1 is free: stop the processes"
+    ):
         _hold(3)
 
 
@@ -87,8 +89,8 @@ def test_an_address_reads_back_as_written(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "host", ":3181", "host:", "host:70000", "host:-1", "::1:3181", "[]:1", "[h]:1"]
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no address: write host:port"):
+def test_an_invalid_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not an address: write host:port"):
         parse_address(text)
 
 

@@ -1,4 +1,4 @@
-"""Where settings come from, and what a wrong one is told."""
+"""The sources of settings, and the errors about invalid ones."""
 
 from pathlib import Path
 from typing import Self
@@ -139,13 +139,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_settings(Sample, tmp_path / "nowhere.toml")
 
 
-def test_a_file_that_is_no_toml_is_named(file: Path) -> None:
+def test_a_file_with_invalid_toml_is_named(file: Path) -> None:
     file.write_text("port: 1")
-    with pytest.raises(SettingsError, match=r"sample\.toml is no valid TOML: .*line 1"):
+    with pytest.raises(SettingsError, match=r"sample\.toml is not valid TOML: .*line 1"):
         load_settings(Sample, file)
 
 
-def test_an_environment_variable_that_is_no_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_with_invalid_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAMPLE_JOURNAL", "{")
     with pytest.raises(SettingsError, match=r'"journal".*write JSON'):
         load_settings(Sample)

@@ -1,4 +1,4 @@
-"""A process is asked to stop once, and everything that waits hears it."""
+"""A process is stopped once, and every waiting thread and task notices it."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""TLS over real sockets: who is let in, and certificates that change under a running server."""
+"""TLS over real sockets: which clients are accepted, and certificates that change under a running server."""
 
 import logging
 import os
@@ -52,7 +52,7 @@ def assert_refused(port: int, files: TlsFiles, reason: str = "") -> None:
     assert reason in str(raised.value.details())
 
 
-def test_both_sides_with_certificates_of_the_ca_talk(tmp_path: Path) -> None:
+def test_both_sides_with_certificates_of_the_ca_connect(tmp_path: Path) -> None:
     with serving(CA.issue(tmp_path, "server")) as port:
         assert call(port, ClientTls(CA.issue(tmp_path, "client")).credentials) == b"hello"
 
@@ -115,7 +115,7 @@ def test_a_rotation_that_is_half_done_changes_nothing(
         assert call(port, client.credentials) == b"hello"
         assert call(port, client.credentials) == b"hello"
         complaints = [line for line in caplog.messages if "cannot be used together" in line]
-        assert len(complaints) == 1, "the same trouble is told once"
+        assert len(complaints) == 1, "the same failure is logged once"
         os.replace(tmp_path / "next.crt", files.certificate or "")
         assert call(port, client.credentials) == b"hello"
     assert "new TLS files are in use" not in caplog.text
@@ -149,5 +149,5 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
 def test_a_ca_file_without_a_certificate_is_refused(tmp_path: Path, content: bytes) -> None:
     ca = tmp_path / "ca"
     ca.write_bytes(content)
-    with pytest.raises(TlsError, match="holds no usable certificate"):
+    with pytest.raises(TlsError, match="contains no usable certificate"):
         ClientTls(TlsFiles(ca=ca))

@@ -1,4 +1,4 @@
-"""How many servers a ZooKeeper has: whoever changes the number, two majorities never decide apart."""
+"""The number of ZooKeeper's servers: however it changes, two majorities never decide independently."""
 
 import json
 import threading
@@ -33,7 +33,7 @@ def server(size: int, ordinal: int, data_dir: Path = Path("/data")) -> ServerSet
     return ServerSettings(tuple(f"zk-{n}" for n in range(size)), ordinal, data_dir)
 
 
-# What is kept.
+# The record.
 
 
 def test_the_number_of_servers_is_kept_beside_the_data(tmp_path: Path) -> None:
@@ -46,15 +46,15 @@ def test_the_number_of_servers_is_kept_beside_the_data(tmp_path: Path) -> None:
         recorded(three)
 
 
-def test_data_of_a_release_without_a_record_belongs_to_what_is_configured(tmp_path: Path) -> None:
+def test_data_without_a_record_belongs_to_the_configured_number(tmp_path: Path) -> None:
     (tmp_path / "version-2").mkdir()
     assert recorded(server(3, 1, tmp_path)) == 3
 
 
-# Who may start.
+# Which server may start.
 
 
-def test_a_server_that_comes_back_asks_nobody() -> None:
+def test_a_restarted_server_asks_no_other() -> None:
     assert whom_to_ask(server(3, 1), 3) == ()
     assert whom_to_ask(server(1, 0), None) == ()
 
@@ -67,7 +67,7 @@ def test_a_server_refuses_every_ensemble_but_its_own_and_one_server_more(before:
         whom_to_ask(server(size, 0), before)
 
 
-def test_the_new_server_comes_first_once_all_others_serve() -> None:
+def test_the_new_server_starts_first_once_all_others_serve() -> None:
     mine = server(4, 3)
     assert whom_to_ask(mine, None) == (0, 1, 2)
     serves = Answer(3, serves=True, has_data=True)
@@ -94,15 +94,15 @@ def test_the_others_follow_once_the_new_one_has_started() -> None:
 
 
 def test_an_empty_disk_waits_for_all_others() -> None:
-    """Beside one that is away it could outvote what only that one knows."""
+    """Beside an unavailable server it could outvote what only that server knows."""
     mine = server(3, 2)
     assert who_is_missing(mine, None, {0: Answer(3), 1: Answer(3, waits=True)}) == ""
     assert "zk-1 does not answer" in who_is_missing(mine, None, {0: Answer(3), 1: None})
     assert "zk-0 is one of 1" in who_is_missing(mine, None, {0: Answer(1), 1: Answer(3)}), "alone until now"
 
 
-def test_an_empty_disk_waits_until_whoever_has_data_serves() -> None:
-    """Two empty servers of three are a majority, and the third, which has what was decided, may still read its snapshot."""
+def test_an_empty_disk_waits_until_the_servers_with_data_serve() -> None:
+    """Two empty servers of three are a majority, and the third, which has the data, may still read its snapshot."""
     empty, read = Answer(3, waits=True), Answer(3, has_data=True)
     for mine, other in ((0, 1), (1, 0)):
         missing = who_is_missing(server(3, mine), None, {other: empty, 2: read})
@@ -124,7 +124,7 @@ def test_an_empty_disk_waits_until_whoever_has_data_serves() -> None:
     ],
     ids=["empty", "never in a quorum", "in a quorum", "alone until now", "restored", "unreadable"],
 )
-def test_a_server_has_data_once_something_was_decided_with_it(
+def test_a_server_has_data_once_it_took_part_in_a_decision(
     tmp_path: Path, files: dict[str, str], expected: bool
 ) -> None:
     for name, content in files.items():
@@ -134,12 +134,12 @@ def test_a_server_has_data_once_something_was_decided_with_it(
 
 
 @pytest.mark.parametrize("told", [True, False, None])
-def test_others_are_told_whether_a_server_has_data(tmp_path: Path, told: bool | None) -> None:
-    """A server of an older release tells nothing of it."""
+def test_a_server_reports_whether_it_has_data(tmp_path: Path, told: bool | None) -> None:
+    """A server of an older release does not report it."""
     found = {"servers": 3, "waits": False, "serves": True} | ({} if told is None else {"has_data": told})
 
     class Handler(BaseHTTPRequestHandler):
-        """Tells it."""
+        """Report it."""
 
         def do_GET(self) -> None:
             self.send_response(200)
@@ -199,7 +199,7 @@ def test_a_server_that_waits_lives_is_not_ready_and_tells_what_it_knows() -> Non
 
 
 def test_a_server_that_knows_one_more_than_the_others_holds_no_roll_up() -> None:
-    """It serves once a majority knows as many, and the StatefulSet goes on with the next one once it is ready."""
+    """It serves once a majority has the number, and the StatefulSet continues with the next server once it is ready."""
     answers = {"srvr": "not serving"}
     found: list[Answer | None] = [Answer(3), None, Answer(4)]
     standing = Standing(4)
@@ -209,7 +209,7 @@ def test_a_server_that_knows_one_more_than_the_others_holds_no_roll_up() -> None
 
 
 def test_a_second_pod_of_a_server_alone_is_refused() -> None:
-    """`kubectl scale` made further servers, each with metadata of its own, behind the same Service."""
+    """`kubectl scale` started further servers, each with its own metadata, behind the same Service."""
     alone = {"ZOOKEEPER_SERVERS": "zk-0.zk-servers.data.svc"}
     assert ServerSettings.from_variables({**alone, "HOSTNAME": "zk-0"}).size == 1
     assert ServerSettings.from_variables({**alone, "HOSTNAME": "laptop-7"}).size == 1
@@ -231,14 +231,14 @@ class Ensemble:
     records: dict[int, int] = field(default_factory=dict)
     running: dict[int, int] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)
-    """What a process that has not started its server yet tells."""
+    """The report of a process that has not started its server yet."""
     serving: set[int] = field(default_factory=set)
     commits: dict[int, int] = field(default_factory=dict)
     commit: int = 0
     has_lost_disks: bool = False
 
     def start(self, ordinal: int) -> None:
-        """A pod starts with what is configured now; a server that may not, waits or ends."""
+        """Start a pod with the present configuration; a server that may not start waits or ends."""
         self.stop(ordinal)
         if ordinal >= self.configured:
             return
@@ -276,11 +276,11 @@ class Ensemble:
         self.commit = max(self.commits.values(), default=0)
 
     def fewest(self) -> int:
-        """Servers that are to be configured where disks are lost: as many as anybody knows, and one to ask."""
+        """The servers to configure after the loss of disks: the largest known number, and one server to ask."""
         return max([2, *self.records.values()])
 
     def voters(self, size: int) -> set[int]:
-        """Who can vote where `size` servers are known."""
+        """The servers that can vote with `size` known servers."""
         return {ordinal for ordinal in self.running if ordinal < size}
 
     def check_majorities(self) -> None:
@@ -291,7 +291,7 @@ class Ensemble:
                 assert len(self.voters(max(one, other))) < apart, f"of {one} and of {other}: {self}"
 
     def elect(self) -> None:
-        """The majority has a leader, and everybody it knows is told what was decided."""
+        """The majority has a leader, which sends the decisions to all servers that it knows."""
         for size in set(self.running.values()):
             if len(self.voters(size)) > size / 2:
                 self.serving = self.voters(size)
@@ -300,7 +300,7 @@ class Ensemble:
                 self.commits |= dict.fromkeys(self.serving, self.commit)
 
     def decide(self) -> None:
-        """Whatever majority can, decides, and of each only those who know the least."""
+        """Each possible majority decides, and of each only its least informed servers."""
         for size in sorted(set(self.running.values())):
             by_age = sorted(self.voters(size), key=lambda each: self.commits.get(each, 0))
             if len(by_age) <= size / 2:
@@ -327,13 +327,13 @@ EVENTS = st.lists(
 
 
 GROWN_IN_HASTE = [("configure", 4), ("decide", 0), ("roll", 0), ("configure", 5), ("roll", 0), ("roll", 0)]
-"""Nobody was elected between the two steps, and two of three know what nobody told the others."""
+"""No leader was elected between the two steps, and two of three servers know what no other received."""
 
 TWO_OF_THREE_ARE_LOST = [
     *(("decide", 0), ("elect", 0), ("lose", 0), ("lose", 1)),
     *(("start", 0), ("start", 1), ("start", 0)),
 ]
-"""Two empty servers are a majority beside one that has what was decided."""
+"""Two empty servers are a majority beside one that has the data."""
 
 
 @settings(max_examples=300, deadline=None)

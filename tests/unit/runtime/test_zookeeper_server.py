@@ -1,4 +1,4 @@
-"""The entry point of the ZooKeeper image: what it makes of variables, and a real server behind it."""
+"""The entry point of the ZooKeeper image: its configuration from variables, and a real server."""
 
 import asyncio
 import os
@@ -61,7 +61,7 @@ def test_a_server_of_three_finds_itself_by_its_ordinal(tmp_path: Path) -> None:
     [
         ({**THREE, "HOSTNAME": "zk-3"}, "ordinal below 3"),
         ({**THREE, "HOSTNAME": "zk"}, "ordinal below 3"),
-        ({"ZOOKEEPER_SERVERS": "a b,c"}, "no host name"),
+        ({"ZOOKEEPER_SERVERS": "a b,c"}, "not a host name"),
         ({"ZOOKEEPER_TICK_MS": "fast"}, "ZOOKEEPER_TICK_MS='fast': give a number from 100 to 60000"),
         ({"ZOOKEEPER_CLIENT_PORT": "70000"}, "from 1 to 65535"),
     ],
@@ -83,7 +83,7 @@ def test_a_key_that_zookeeper_cannot_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lost_quorum_restarts_nobody() -> None:
-    """Liveness asks whether the server speaks, readiness whether it serves."""
+    """Liveness checks whether the server answers, readiness whether it serves."""
     answers = {"ruok": "imok", "srvr": "This ZooKeeper instance is not currently serving requests\n"}
     assert health("/livez", answers.__getitem__)[0] == 200
     assert health("/readyz", answers.__getitem__)[0] == 503
@@ -159,7 +159,7 @@ def running(folder: Path, **variables: str) -> Iterator[Server]:
         yield server
     finally:
         if server.process.poll() is None:
-            server.process.terminate()  # killed, it would leave the server that it started behind
+            server.process.terminate()  # SIGKILL would leave the server process behind
         server.process.wait(30)
         for each in held:
             each.close()
@@ -225,7 +225,7 @@ def test_clients_with_a_certificate_of_the_ca_are_served_by_tls(tmp_path: Path) 
 
 
 async def _owned_by_subjects(server: Server, authority: Authority, directory: Path) -> None:
-    """A node that one of the owners makes can be changed by the others, and by nobody else who is let in."""
+    """The other owners can change a node that one of them creates; other admitted clients cannot."""
     owners = ("CN=bookie", "CN=operator")
 
     async def opened(name: str) -> ZooKeeperStore:

@@ -1,1 +1,1 @@
-"""What travels: messages, streams and TLS between client and bookie."""
+"""The wire between client and bookie."""

@@ -1,4 +1,4 @@
-"""The raw messages survive the way there and back, and anything else is refused with a reason."""
+"""The raw messages round-trip, and anything else is refused with a reason."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def test_control_messages_round_trip() -> None:
     assert messages.decode_client_control(messages.encode_client_control(attach)) == attach
 
 
-def test_frames_and_control_messages_are_told_apart() -> None:
+def test_frames_and_control_messages_are_distinguished() -> None:
     assert messages.is_frames(encode_frame(1, 0, [b"x"], entry_crcs(1, [0], [b"x"])))
     assert not messages.is_frames(messages.encode_client_control(pb.ClientControl()))
     assert not messages.is_frames(b"")
@@ -55,7 +55,7 @@ def test_a_cut_read_answer_is_refused(cut: int) -> None:
 
 
 @pytest.mark.parametrize("message", [b"", b"GET / HTTP/1.1", b"DBC1\xff\xff\xff"])
-def test_what_no_bookie_or_client_sends_is_refused(message: bytes) -> None:
+def test_an_unknown_message_is_refused(message: bytes) -> None:
     with pytest.raises(StreamError):
         messages.decode_from_bookie(message)
     with pytest.raises(StreamError):

@@ -83,7 +83,7 @@ def registering_takes_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=57,
-    caught_by=f"{_CLAIM}::test_rule_57_a_leave_to_replace_a_bookie_ends_by_the_clock_of_the_servers",
+    caught_by=f"{_CLAIM}::test_rule_57_an_authorised_replacement_ends_by_the_clock_of_the_servers",
     not_simulated=_PROCESSES,
 )
 def leaves_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The metadata layer without its rules, one at a time."""
+"""Mutants of the metadata layer: each takes one rule out."""
 
 import math
 import time
@@ -43,7 +43,7 @@ def a_directory_that_cannot_be_listed_counts_as_empty(monkeypatch: pytest.Monkey
 
 @mutant(
     rule=28,
-    caught_by=f"{LEDGERS}::test_rule_28_a_ledger_that_cannot_be_read_ends_the_walk_and_a_deleted_one_does_not",
+    caught_by=f"{LEDGERS}::test_rule_28_an_unreadable_ledger_ends_the_listing_and_a_deleted_one_does_not",
     not_simulated=_ZOOKEEPER,
 )
 def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPat
     not_simulated=_ZOOKEEPER,
 )
 def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replacement is authorised while the old bookie is still there."""
+    """A replacement is authorised while the old bookie is still registered."""
 
     async def agree(_self: Any, _bookie: str) -> None:
         return None
@@ -81,7 +81,7 @@ def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None
     not_simulated=_ZOOKEEPER,
 )
 def the_disable_flag_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers go on although repair is switched off."""
+    """Workers continue although repair is switched off."""
 
     async def never(_self: Any) -> bool:
         return False
@@ -94,8 +94,8 @@ def the_disable_flag_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     caught_by="tests/unit/metadata/test_tasks.py::test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be",
     not_simulated=_ZOOKEEPER,
 )
-def a_lease_is_held_until_its_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An owner goes on after its session may have ended, as long as nobody told it."""
+def a_lease_is_held_until_its_loss_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner continues after its session may have ended, until the loss is reported to it."""
 
     async def until_told(self: Any, session_id: int) -> None:
         while self.session.session_id == session_id:
@@ -106,7 +106,7 @@ def a_lease_is_held_until_its_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 @mutant(
     rule=35,
-    caught_by="tests/unit/metadata/test_tasks.py::test_rule_35_a_ledger_set_aside_keeps_its_task_until_there_is_something_new",
+    caught_by="tests/unit/metadata/test_tasks.py::test_rule_35_a_ledger_set_aside_keeps_its_task_until_a_new_reason",
     not_simulated=_ZOOKEEPER,
 )
 def a_ledger_that_cannot_be_repaired_stays_due(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def a_ledger_that_cannot_be_repaired_stays_due(monkeypatch: pytest.MonkeyPatch) 
     not_simulated=_ZOOKEEPER,
 )
 def all_ledgers_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A walk reads a whole page at once."""
+    """A listing reads a whole page at once."""
     monkeypatch.setattr(read_ahead, "READS_IN_FLIGHT_MAX", math.inf)
 
 
@@ -134,7 +134,7 @@ def all_ledgers_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     swarm=LOST_ANSWERS,
 )
 def own_creates_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A retry takes its own create for somebody else's."""
+    """A retry mistakes its own create for another client's."""
 
     async def never(*_arguments: Any, **_more: Any) -> bool:
         return False
@@ -144,11 +144,11 @@ def own_creates_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=42,
-    caught_by=f"{LOST_REPLIES}::test_rule_42_another_ones_node_is_not_taken_for_own",
+    caught_by=f"{LOST_REPLIES}::test_rule_42_another_clients_node_is_not_taken_for_own",
     swarm=LOST_ANSWERS,
 )
 def any_node_found_by_a_retry_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A retry takes somebody else's create for its own."""
+    """A retry mistakes another client's create for its own."""
 
     async def always(*_arguments: Any, **_more: Any) -> bool:
         return True
@@ -170,7 +170,7 @@ def leases_carry_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_a_sequence_node_is_made_once", not_simulated=_ZOOKEEPER
 )
 def sequence_nodes_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A retry makes a second sequence node."""
+    """A retry creates a second sequence node."""
 
     async def none(*_arguments: Any) -> None:
         return None
@@ -180,11 +180,11 @@ def sequence_nodes_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=42,
-    caught_by=f"{LOST_REPLIES}::test_rule_42_another_ones_put_is_not_taken_for_own",
+    caught_by=f"{LOST_REPLIES}::test_rule_42_another_clients_put_is_not_taken_for_own",
     swarm=LOST_ANSWERS,
 )
 def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A retry takes somebody else's put for its own."""
+    """A retry mistakes another client's put for its own."""
 
     async def always(*_arguments: Any) -> bool:
         return True
@@ -195,10 +195,10 @@ def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=42,
     caught_by=f"{LOST_REPLIES}::test_rule_42_a_put_whose_reply_was_lost_is_recognised_as_own",
-    not_simulated="a machine that is told of a conflict reads again, and finds its own change",
+    not_simulated="a machine that receives a conflict reads again, and finds its own change",
 )
 def own_puts_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A retry takes its own put for somebody else's."""
+    """A retry mistakes its own put for another client's."""
 
     async def never(*_arguments: Any) -> bool:
         return False
@@ -212,7 +212,7 @@ def own_puts_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     swarm=LOST_ANSWERS,
 )
 def own_multis_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A retry takes its own multi for somebody else's."""
+    """A retry mistakes its own multi for another client's."""
 
     async def never(*_arguments: Any) -> bool:
         return False
@@ -226,7 +226,7 @@ def own_multis_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     not_simulated=_ZOOKEEPER,
 )
 def a_release_is_bound_to_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A former owner deletes whatever node is there now."""
+    """A former owner deletes the present node, whoever owns it."""
     delete = resolving.ResolvingStore.delete
 
     async def anyhow(self: Any, path: str, version: int | None = None, **_more: Any) -> None:
@@ -241,7 +241,7 @@ def a_release_is_bound_to_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     not_simulated=_ZOOKEEPER,
 )
 def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bookie whose session expired stays off the list."""
+    """A bookie whose session expired does not register again."""
 
     async def nothing(_self: Any) -> None:
         return None
@@ -251,11 +251,11 @@ def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=46,
-    caught_by="tests/unit/metadata/test_tasks.py::test_rule_46_a_lease_is_over_when_the_machine_slept_past_its_session",
+    caught_by="tests/unit/metadata/test_tasks.py::test_rule_46_a_lease_is_over_when_the_machine_was_suspended_past_its_session",
     not_simulated="no machine of the simulator sleeps",
 )
 def leases_are_judged_by_a_clock_that_sleeps_with_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a lease is certain is asked of Python's monotonic clock, which stands still in a suspension."""
+    """A lease uses Python's monotonic clock, which excludes suspended time."""
     monkeypatch.setattr(lease, "monotonic_s", time.monotonic)
 
 
@@ -265,7 +265,7 @@ def leases_are_judged_by_a_clock_that_sleeps_with_the_machine(monkeypatch: pytes
     not_simulated=_ZOOKEEPER,
 )
 def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session's life is counted from when an answer came, not from when its request was sent."""
+    """The session's life counts from the arrival of an answer, not from the sending of its request."""
     answered = kazoo_session.SessionClient.answered
 
     def late(self: Any, session_id: int, sent: float) -> None:
@@ -280,7 +280,7 @@ def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     not_simulated=_ZOOKEEPER,
 )
 def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer to an early ping is taken for that to the last one sent."""
+    """The answer to an early ping counts as the answer to the last one."""
     send = kazoo_session.SessionConnection._send_ping
 
     def overwrite(self: Any, connect_timeout: float) -> None:
@@ -299,7 +299,7 @@ def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     not_simulated=_ZOOKEEPER,
 )
 def a_session_is_counted_on_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session's certain life is taken for twice what the server grants."""
+    """The session's certain life is twice the granted time-out."""
     monkeypatch.setattr(kazoo_session, "SESSION_MARGIN", -1.0)
 
 

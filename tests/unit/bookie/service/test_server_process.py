@@ -241,7 +241,7 @@ def test_settings_that_cannot_be_used_are_said_all_at_once() -> None:
         check=False,
     )
     assert done.returncode == 1
-    for text in ("'a/b' cannot name a bookie", "'nowhere' is no address", "zookeeper", "journal_dir"):
+    for text in ("'a/b' cannot name a bookie", "'nowhere' is not an address", "zookeeper", "journal_dir"):
         assert text in done.stderr
     assert "Traceback" not in done.stderr
 

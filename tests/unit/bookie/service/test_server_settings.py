@@ -26,7 +26,7 @@ def make(**changes: Any) -> BookieSettings:
     ("changes", "reason"),
     [
         ({"bookie_id": "a/b"}, "cannot name a bookie"),
-        ({"address": "nowhere"}, "is no address"),
+        ({"address": "nowhere"}, "is not an address"),
         ({"disk_full_ratio": 0.99}, "disk_full_ratio < disk_reserve_ratio"),
         ({"disk_low_water_ratio": 0.97}, "disk_low_water_ratio"),
         ({"flush_bytes": 65 * MIB}, "is over write_cache_bytes"),
