@@ -49,7 +49,7 @@ KILL_WRITER_AT: Final = 0.8
 
 
 @dataclass(slots=True)
-class Story:
+class Results:
     """The results, for the table at the end."""
 
     total: int
@@ -116,24 +116,26 @@ def demo(
             with stage.step("start ZooKeeper and 4 bookies in 3 racks"):
                 cluster.start()
             try:
-                story = play(cluster, source, files, total, stage)
+                results = run_demo(cluster, source, files, total, stage)
             finally:
                 with stage.step("stop"):
                     cluster.stop()
-    out.print(summary(story))
-    if not story.is_good:
+    out.print(summary(results))
+    if not results.is_good:
         raise typer.Exit(1)
 
 
-def play(cluster: LocalCluster, source: Path | None, files: list[Path], total: int, stage: Stage) -> Story:
+def run_demo(
+    cluster: LocalCluster, source: Path | None, files: list[Path], total: int, stage: Stage
+) -> Results:
     """Run all steps."""
-    story = Story(total)
-    story.first = write_and_kill(cluster, source, story, stage)
-    asyncio.run(bring_back(cluster, files, story, stage))
-    return story
+    results = Results(total)
+    results.first = write_and_kill(cluster, source, results, stage)
+    asyncio.run(bring_back(cluster, files, results, stage))
+    return results
 
 
-def write_and_kill(cluster: LocalCluster, source: Path | None, story: Story, stage: Stage) -> Written:
+def write_and_kill(cluster: LocalCluster, source: Path | None, results: Results, stage: Stage) -> Written:
     """Write in a process of its own; kill a bookie half-way and the writer later. Returns what it had acknowledged."""
     command = [
         *(sys.executable, "-m", "daybook.cli.demo_writer", cluster.zookeeper.connect_string, CLUSTER_NAME),
@@ -141,18 +143,18 @@ def write_and_kill(cluster: LocalCluster, source: Path | None, story: Story, sta
     ]
     written = Written()
     with (
-        stage.step("write, E=3 Qw=3 Qa=2", story.total) as task,
+        stage.step("write, E=3 Qw=3 Qa=2", results.total) as task,
         subprocess.Popen(command, stdout=subprocess.PIPE) as writer,  # noqa: S603 - our own program
     ):
         assert writer.stdout is not None
         for line in writer.stdout:
             written = Written.from_line(line)
             stage.at(task, written.entries)
-            if not story.killed_bookie and written.entries >= KILL_BOOKIE_AT * story.total:
-                story.killed_bookie = asyncio.run(written_to(cluster, written.ledgers[-1]))
-                cluster.kill_bookie(story.killed_bookie)
-                stage.say(f"[red]SIGKILL[/] {story.killed_bookie}; the writer continues")
-            if written.entries >= KILL_WRITER_AT * story.total and writer.poll() is None:
+            if not results.killed_bookie and written.entries >= KILL_BOOKIE_AT * results.total:
+                results.killed_bookie = asyncio.run(written_to(cluster, written.ledgers[-1]))
+                cluster.kill_bookie(results.killed_bookie)
+                stage.say(f"[red]SIGKILL[/] {results.killed_bookie}; the writer continues")
+            if written.entries >= KILL_WRITER_AT * results.total and writer.poll() is None:
                 os.kill(writer.pid, signal.SIGKILL)
                 stage.say("[red]SIGKILL[/] the writer")
         if writer.wait() not in {0, -signal.SIGKILL}:
@@ -168,40 +170,40 @@ async def written_to(cluster: LocalCluster, ledger: int) -> str:
         return (await client.ledgers.read(ledger)).value.last_fragment.bookies[0]
 
 
-async def bring_back(cluster: LocalCluster, files: list[Path], story: Story, stage: Stage) -> None:
+async def bring_back(cluster: LocalCluster, files: list[Path], results: Results, stage: Stage) -> None:
     """Recover, write the rest, restore copies, read back, compare."""
     async with daybook.connect(cluster.zookeeper.connect_string, cluster=CLUSTER_NAME) as client:
         with stage.step("recover and close what the writer left open"):
-            await recover(client, story)
+            await recover(client, results)
         stage.say(
-            f"recovered {story.recovered:,} entries, {story.first.entries:,} of them known to be acknowledged"
+            f"recovered {results.recovered:,} entries, {results.first.entries:,} of them known to be acknowledged"
         )
-        with stage.step("write the rest", story.total - story.recovered) as task:
+        with stage.step("write the rest", results.total - results.recovered) as task:
             writer = LineWriter(client, lambda written: stage.at(task, written.entries))
-            story.rest = await writer.write(islice(lines(files), story.recovered, None))
+            results.rest = await writer.write(islice(lines(files), results.recovered, None))
         ledgers = [found.value.ledger_id async for found in client.list_ledgers()]
         with stage.step("wait until the killed bookie's session is over"):
-            await wait_until_gone(client, story.killed_bookie)
+            await wait_until_gone(client, results.killed_bookie)
         with stage.step("restore the copies that it held"):
-            await repair(client, ledgers, story)
-        with stage.step("read back and compare", story.total) as task:
-            await compare(client, ledgers, files, story, stage, task)
+            await repair(client, ledgers, results)
+        with stage.step("read back and compare", results.total) as task:
+            await compare(client, ledgers, files, results, stage, task)
         with stage.step("check every copy", len(ledgers)) as task:
             for number, ledger in enumerate(ledgers):
                 report = await verify_ledger(client, ledger)
-                story.copies += sum(copy.found for copy in report.copies)
-                story.broken_copies += sum(not copy.is_whole for copy in report.copies)
+                results.copies += sum(copy.found for copy in report.copies)
+                results.broken_copies += sum(not copy.is_whole for copy in report.copies)
                 stage.at(task, number + 1)
 
 
-async def recover(client: daybook.Client, story: Story) -> None:
+async def recover(client: daybook.Client, results: Results) -> None:
     """Open every ledger, which recovers those that are not closed."""
     begin = time.perf_counter()
     async for found in client.list_ledgers():
         reader = await client.open_ledger(found.value.ledger_id)
-        story.recovered += reader.last_add_confirmed + 1
-    story.recovery_ms = 1e3 * (time.perf_counter() - begin)
-    story.lost = max(0, story.first.entries - story.recovered)
+        results.recovered += reader.last_add_confirmed + 1
+    results.recovery_ms = 1e3 * (time.perf_counter() - begin)
+    results.lost = max(0, results.first.entries - results.recovered)
 
 
 async def wait_until_gone(client: daybook.Client, bookie: str) -> None:
@@ -211,17 +213,22 @@ async def wait_until_gone(client: daybook.Client, bookie: str) -> None:
             return
 
 
-async def repair(client: daybook.Client, ledgers: list[int], story: Story) -> None:
+async def repair(client: daybook.Client, ledgers: list[int], results: Results) -> None:
     """Copy the killed bookie's entries to another bookie."""
     begin = time.perf_counter()
     worker = RepairWorker(client, AutoRecoverySettings(bytes_per_second=0), name="demo")
     report = await worker.repair(ledgers, lost_delay_s=0)
-    story.repair_s = time.perf_counter() - begin
-    story.repaired_ledgers = sum(result.plans > 0 for result in report.results.values())
+    results.repair_s = time.perf_counter() - begin
+    results.repaired_ledgers = sum(result.plans > 0 for result in report.results.values())
 
 
 async def compare(
-    client: daybook.Client, ledgers: list[int], files: list[Path], story: Story, stage: Stage, task: TaskID
+    client: daybook.Client,
+    ledgers: list[int],
+    files: list[Path],
+    results: Results,
+    stage: Stage,
+    task: TaskID,
 ) -> None:
     """Read every ledger in order and compare it with the input, byte by byte."""
     wanted = lines(files)
@@ -233,35 +240,35 @@ async def compare(
                 if line is not None:
                     theirs.update(line)
                 ours.update(entry.data)
-                story.changed += entry.data != line
-            story.compared += len(batch)
-            stage.at(task, story.compared)
-    story.changed += sum(1 for _ in wanted)
-    assert (ours.digest() == theirs.digest()) is not bool(story.changed)
+                results.changed += entry.data != line
+            results.compared += len(batch)
+            stage.at(task, results.compared)
+    results.changed += sum(1 for _ in wanted)
+    assert (ours.digest() == theirs.digest()) is not bool(results.changed)
 
 
-def summary(story: Story) -> Panel:
+def summary(results: Results) -> Panel:
     """The table at the end."""
     table = Table(show_header=False, box=None, padding=(0, 2))
-    first = story.first
+    first = results.first
     rows = (
-        ("entries", f"{story.total:,}"),
+        ("entries", f"{results.total:,}"),
         ("written before the kill", f"{first.entries:,} entries, {first.payload_bytes / 1e6:,.1f} MB"),
         (
             "rate",
             f"{_rate(first.entries, first):,.0f} entries/s, {_rate(first.payload_bytes, first) / 1e6:,.1f} MB/s",
         ),
         ("write p50 / p99", f"{first.p50_ms:.1f} ms / {first.p99_ms:.1f} ms (batches of lines)"),
-        ("ensemble changes", f"{first.ensemble_changes + story.rest.ensemble_changes}"),
-        ("recovery", f"{story.recovery_ms:,.0f} ms"),
-        ("copies restored", f"{story.repaired_ledgers} ledgers in {story.repair_s:.1f} s"),
-        ("copies checked", f"{story.copies:,}, {story.broken_copies} bookies with a gap"),
-        ("compared with the input", f"{story.compared:,} entries, {story.changed} different"),
-        ("acknowledged entries lost", f"[bold {'red' if story.lost else 'green'}]{story.lost}[/]"),
+        ("ensemble changes", f"{first.ensemble_changes + results.rest.ensemble_changes}"),
+        ("recovery", f"{results.recovery_ms:,.0f} ms"),
+        ("copies restored", f"{results.repaired_ledgers} ledgers in {results.repair_s:.1f} s"),
+        ("copies checked", f"{results.copies:,}, {results.broken_copies} bookies with a gap"),
+        ("compared with the input", f"{results.compared:,} entries, {results.changed} different"),
+        ("acknowledged entries lost", f"[bold {'red' if results.lost else 'green'}]{results.lost}[/]"),
     )
     for row in rows:
         table.add_row(*row)
-    verdict = "[green]nothing lost, nothing changed[/]" if story.is_good else "[red]DATA DIFFERS[/]"
+    verdict = "[green]nothing lost, nothing changed[/]" if results.is_good else "[red]DATA DIFFERS[/]"
     return Panel(table, title=verdict, expand=False)
 
 

@@ -95,11 +95,11 @@ async def main() -> None:
     configure_logs("ERROR")
     zookeeper, cluster, *rest = sys.argv[1:]
 
-    def tell(written: Written) -> None:
+    def report(written: Written) -> None:
         print(json.dumps(asdict(written)), flush=True)
 
     async with daybook.connect(zookeeper, cluster=cluster) as client:
-        await LineWriter(client, tell).write(lines(input_files(Path(rest[0]) if rest else None)))
+        await LineWriter(client, report).write(lines(input_files(Path(rest[0]) if rest else None)))
 
 
 if __name__ == "__main__":

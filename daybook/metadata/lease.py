@@ -56,7 +56,7 @@ class Lease:
         From then on it counts as over, even if the session turns out to live.
         """
         with suppress(StoreClosedError):
-            await first_of(self._store.session_doubtful(self._session_id), self._gone())
+            await first_of(self._store.session_may_have_ended(self._session_id), self._gone())
         self._ended = True
 
     async def _gone(self) -> None:

@@ -31,7 +31,7 @@ from daybook.metadata.store.store import (
     Put,
     Versioned,
 )
-from daybook.metadata.tree import walk_ids
+from daybook.metadata.tree import list_ids
 
 CREATION_TOKEN: Final = "creationToken"  # noqa: S105 - a field's name
 """Marks a ledger's first version as one client's own, so that a retry after a lost reply recognises it (rule 42)."""
@@ -205,7 +205,7 @@ class LedgerManager:
 
     async def pages(self) -> AsyncIterator[tuple[LedgerId, ...]]:
         """The ids of all ledgers in ascending order, page by page; an error is raised, a short list never returned (rule 28)."""
-        async for page in walk_ids(self._store, self._layout.ledgers):
+        async for page in list_ids(self._store, self._layout.ledgers):
             yield page
 
     async def ids(self) -> AsyncIterator[LedgerId]:

@@ -21,7 +21,7 @@ from daybook.metadata.store.store import (
     NoNodeError,
     Versioned,
 )
-from daybook.metadata.tree import list_directory, walk_ids
+from daybook.metadata.tree import list_directory, list_ids
 
 LOST_BOOKIE_DELAY_S: Final = 60.0
 """Where none was set: longer than a restart, so that a rolling one copies nothing (rule 33)."""
@@ -68,7 +68,7 @@ class RepairTasks:
 
     async def pages(self) -> AsyncIterator[tuple[LedgerId, ...]]:
         """The ids of the ledgers that have a task, page by page; whole or an error (rule 28)."""
-        async for page in walk_ids(self._store, self._layout.tasks):
+        async for page in list_ids(self._store, self._layout.tasks):
             yield page
 
     async def ids(self) -> AsyncIterator[LedgerId]:

@@ -17,17 +17,17 @@ class IncompleteListingError(MetadataError):
     """A listing could not be completed; the ids so far do not prove that other ids do not exist (rule 28)."""
 
 
-async def walk_ids(store: MetadataStore, root: str) -> AsyncIterator[tuple[LedgerId, ...]]:
+async def list_ids(store: MetadataStore, root: str) -> AsyncIterator[tuple[LedgerId, ...]]:
     """The ids under `root` in ascending order, one directory per page; pages are never empty.
 
     An id that is created or deleted meanwhile may be in it or not. Raises IncompleteListingError, and
     MetadataUnavailableError when the store does not answer.
     """
-    async for page in _walk(store, root, "", len(ID_LEVELS) - 1):
+    async for page in _list(store, root, "", len(ID_LEVELS) - 1):
         yield page
 
 
-async def _walk(
+async def _list(
     store: MetadataStore, root: str, below: str, levels: int
 ) -> AsyncIterator[tuple[LedgerId, ...]]:
     names = await list_directory(store, f"{root}{below}")
@@ -36,7 +36,7 @@ async def _walk(
             yield tuple(_id_of(root, f"{below}/{name}") for name in names)
         return
     for name in names:
-        async for page in _walk(store, root, f"{below}/{name}", levels - 1):
+        async for page in _list(store, root, f"{below}/{name}", levels - 1):
             yield page
 
 

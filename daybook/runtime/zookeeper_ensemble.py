@@ -185,7 +185,7 @@ def has_data(settings: ServerSettings) -> bool:
     return any(any(folder.glob(pattern)) for pattern in ("log.*", "snapshot.[1-9a-f]*"))
 
 
-def whom_to_ask(settings: ServerSettings, before: int | None) -> tuple[int, ...]:
+def servers_to_ask(settings: ServerSettings, before: int | None) -> tuple[int, ...]:
     """The ordinals of the servers that must agree before this one starts. Raises OtherEnsembleError if it must not start."""
     size = settings.size
     if before == size:
@@ -199,7 +199,7 @@ def whom_to_ask(settings: ServerSettings, before: int | None) -> tuple[int, ...]
     return tuple(ordinal for ordinal in range(size) if ordinal != settings.ordinal)
 
 
-def who_is_missing(settings: ServerSettings, before: int | None, said: Mapping[int, Answer | None]) -> str:
+def missing_answers(settings: ServerSettings, before: int | None, said: Mapping[int, Answer | None]) -> str:
     """The other servers that do not agree yet, as text; "" if all do. `said`: by ordinal, None for no answer."""
     words = []
     for ordinal, answer in sorted(said.items()):
@@ -221,7 +221,7 @@ def _why_not(settings: ServerSettings, before: int | None, ordinal: int, answer:
     return "" if answer.servers in {size, before} else f"is one of {answer.servers}"
 
 
-def ask_other(host: str, port: int) -> Answer | None:
+def ask_server(host: str, port: int) -> Answer | None:
     """The report of another server; None: no answer."""
     try:
         with urllib.request.urlopen(f"http://{host}:{port}/ensemble", timeout=ANSWER_TIMEOUT_S) as reply:
@@ -247,13 +247,13 @@ def wait_for_others(
 
     A person can end the wait with the command `adopt`, which writes the record.
     """
-    ordinals = whom_to_ask(settings, before)
+    ordinals = servers_to_ask(settings, before)
     last = ""
     while ordinals and not stopping.is_set():
         if recorded(settings) == settings.size:
             return True
         said = {o: ask(settings.servers[o], settings.health_port) for o in ordinals}
-        missing = who_is_missing(settings, before, said)
+        missing = missing_answers(settings, before, said)
         if not missing:
             return True
         if missing != last:

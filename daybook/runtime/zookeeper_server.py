@@ -26,12 +26,12 @@ from daybook.runtime.zookeeper_ensemble import (
     Answer,
     ServerSettings,
     WrongSettingsError,
-    ask_other,
+    ask_server,
     has_data,
     record,
     recorded,
+    servers_to_ask,
     wait_for_others,
-    whom_to_ask,
 )
 
 HERE: Final = Path(__file__).resolve().parent
@@ -232,7 +232,7 @@ def serve_health(settings: ServerSettings, standing: Standing) -> ThreadingHTTPS
                 standing,
                 lambda word: ask(settings.client_port, word),
                 lambda: [
-                    ask_other(host, settings.health_port)
+                    ask_server(host, settings.health_port)
                     for ordinal, host in enumerate(settings.servers)
                     if ordinal != settings.ordinal
                 ],
@@ -272,7 +272,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             record(settings)
             return 0
         before = recorded(settings)
-        waits = "it starts" if whom_to_ask(settings, before) else ""
+        waits = "it starts" if servers_to_ask(settings, before) else ""
         known = settings.size if before is None else before
         standing = Standing(known, waits, lambda: has_data(settings))
         probes = serve_health(settings, standing)
@@ -293,7 +293,7 @@ def _begin(
         standing.waits = words
         print(f"zookeeper: {words}", file=sys.stderr, flush=True)
 
-    if not wait_for_others(settings, before, ask_other, stopping, said):
+    if not wait_for_others(settings, before, ask_server, stopping, said):
         return False
     record(settings)
     prepare(settings)

@@ -273,7 +273,7 @@ class MetadataStore(ABC):
             yield seen
             await self.session_changed(seen)
 
-    async def session_doubtful(self, session_id: int) -> None:
+    async def session_may_have_ended(self, session_id: int) -> None:
         """Return at the first instant at which the session may have ended (rule 34, rule 46), also by `close`."""
         while True:
             now = self.session

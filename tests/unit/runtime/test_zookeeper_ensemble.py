@@ -16,13 +16,13 @@ from daybook.runtime.zookeeper_ensemble import (
     OtherEnsembleError,
     ServerSettings,
     WrongSettingsError,
-    ask_other,
+    ask_server,
     has_data,
+    missing_answers,
     record,
     recorded,
+    servers_to_ask,
     wait_for_others,
-    who_is_missing,
-    whom_to_ask,
 )
 from daybook.runtime.zookeeper_server import Standing, answer
 
@@ -55,8 +55,8 @@ def test_data_without_a_record_belongs_to_the_configured_number(tmp_path: Path) 
 
 
 def test_a_restarted_server_asks_no_other() -> None:
-    assert whom_to_ask(server(3, 1), 3) == ()
-    assert whom_to_ask(server(1, 0), None) == ()
+    assert servers_to_ask(server(3, 1), 3) == ()
+    assert servers_to_ask(server(1, 0), None) == ()
 
 
 @pytest.mark.parametrize(("before", "size"), [(3, 5), (1, 3), (5, 4), (3, 1)])
@@ -64,31 +64,33 @@ def test_a_server_refuses_every_ensemble_but_its_own_and_one_server_more(before:
     with pytest.raises(
         OtherEnsembleError, match=f"belongs to an ensemble of {before} servers, and {size} are"
     ):
-        whom_to_ask(server(size, 0), before)
+        servers_to_ask(server(size, 0), before)
 
 
 def test_the_new_server_starts_first_once_all_others_serve() -> None:
     mine = server(4, 3)
-    assert whom_to_ask(mine, None) == (0, 1, 2)
+    assert servers_to_ask(mine, None) == (0, 1, 2)
     serves = Answer(3, serves=True, has_data=True)
-    assert who_is_missing(mine, None, {0: serves, 1: serves, 2: serves}) == ""
+    assert missing_answers(mine, None, {0: serves, 1: serves, 2: serves}) == ""
     does_not = "zk-2 has data and does not serve"
-    assert who_is_missing(mine, None, {0: serves, 1: serves, 2: Answer(3, has_data=True)}) == does_not
-    assert who_is_missing(mine, None, {0: serves, 1: serves, 2: Answer(3)}) == does_not, "an older release"
-    assert who_is_missing(mine, None, {0: serves, 1: None, 2: serves}) == "zk-1 does not answer"
-    assert who_is_missing(mine, None, {0: serves, 1: Answer(2, serves=True), 2: serves}) == "zk-1 is one of 2"
+    assert missing_answers(mine, None, {0: serves, 1: serves, 2: Answer(3, has_data=True)}) == does_not
+    assert missing_answers(mine, None, {0: serves, 1: serves, 2: Answer(3)}) == does_not, "an older release"
+    assert missing_answers(mine, None, {0: serves, 1: None, 2: serves}) == "zk-1 does not answer"
+    assert (
+        missing_answers(mine, None, {0: serves, 1: Answer(2, serves=True), 2: serves}) == "zk-1 is one of 2"
+    )
 
 
 def test_the_others_follow_once_the_new_one_has_started() -> None:
     mine = server(4, 2)
-    assert whom_to_ask(mine, 3) == (0, 1, 3)
-    assert who_is_missing(mine, 3, {0: Answer(3), 1: Answer(4), 3: Answer(4)}) == ""
+    assert servers_to_ask(mine, 3) == (0, 1, 3)
+    assert missing_answers(mine, 3, {0: Answer(3), 1: Answer(4), 3: Answer(4)}) == ""
     assert (
-        who_is_missing(mine, 3, {0: Answer(3), 1: Answer(3), 3: Answer(4, waits=True)})
+        missing_answers(mine, 3, {0: Answer(3), 1: Answer(3), 3: Answer(4, waits=True)})
         == "zk-3 has not started"
     )
     assert (
-        who_is_missing(mine, 3, {0: Answer(2), 1: None, 3: Answer(4)})
+        missing_answers(mine, 3, {0: Answer(2), 1: None, 3: Answer(4)})
         == "zk-0 is one of 2; zk-1 does not answer"
     )
 
@@ -96,20 +98,20 @@ def test_the_others_follow_once_the_new_one_has_started() -> None:
 def test_an_empty_disk_waits_for_all_others() -> None:
     """Beside an unavailable server it could outvote what only that server knows."""
     mine = server(3, 2)
-    assert who_is_missing(mine, None, {0: Answer(3), 1: Answer(3, waits=True)}) == ""
-    assert "zk-1 does not answer" in who_is_missing(mine, None, {0: Answer(3), 1: None})
-    assert "zk-0 is one of 1" in who_is_missing(mine, None, {0: Answer(1), 1: Answer(3)}), "alone until now"
+    assert missing_answers(mine, None, {0: Answer(3), 1: Answer(3, waits=True)}) == ""
+    assert "zk-1 does not answer" in missing_answers(mine, None, {0: Answer(3), 1: None})
+    assert "zk-0 is one of 1" in missing_answers(mine, None, {0: Answer(1), 1: Answer(3)}), "alone until now"
 
 
 def test_an_empty_disk_waits_until_the_servers_with_data_serve() -> None:
     """Two empty servers of three are a majority, and the third, which has the data, may still read its snapshot."""
     empty, read = Answer(3, waits=True), Answer(3, has_data=True)
     for mine, other in ((0, 1), (1, 0)):
-        missing = who_is_missing(server(3, mine), None, {other: empty, 2: read})
+        missing = missing_answers(server(3, mine), None, {other: empty, 2: read})
         assert missing == "zk-2 has data and does not serve"
     serves = Answer(3, serves=True, has_data=True)
-    assert who_is_missing(server(3, 0), None, {1: read, 2: serves}) == "zk-1 has data and does not serve"
-    assert who_is_missing(server(3, 0), None, {1: serves, 2: serves}) == ""
+    assert missing_answers(server(3, 0), None, {1: read, 2: serves}) == "zk-1 has data and does not serve"
+    assert missing_answers(server(3, 0), None, {1: serves, 2: serves}) == ""
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_a_server_reports_whether_it_has_data(tmp_path: Path, told: bool | None)
     with HTTPServer(("127.0.0.1", 0), Handler) as one:
         thread = threading.Thread(target=one.handle_request)
         thread.start()
-        assert ask_other("127.0.0.1", one.server_port) == Answer(3, serves=True, has_data=bool(told))
+        assert ask_server("127.0.0.1", one.server_port) == Answer(3, serves=True, has_data=bool(told))
         thread.join()
 
 
@@ -244,10 +246,10 @@ class Ensemble:
             return
         mine, before = server(self.configured, ordinal), self.records.get(ordinal)
         try:
-            ordinals = whom_to_ask(mine, before)
+            ordinals = servers_to_ask(mine, before)
         except OtherEnsembleError:
             return
-        if who_is_missing(mine, before, {o: self.says(o) for o in ordinals}):
+        if missing_answers(mine, before, {o: self.says(o) for o in ordinals}):
             self.waiting[ordinal] = before or self.configured
             return
         self.records[ordinal] = self.running[ordinal] = self.configured

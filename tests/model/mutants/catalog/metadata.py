@@ -101,7 +101,7 @@ def a_lease_is_held_until_its_loss_is_reported(monkeypatch: pytest.MonkeyPatch) 
         while self.session.session_id == session_id:
             await self.session_changed(self.session)
 
-    monkeypatch.setattr(resolving.ResolvingStore, "session_doubtful", until_told)
+    monkeypatch.setattr(resolving.ResolvingStore, "session_may_have_ended", until_told)
 
 
 @mutant(

@@ -178,7 +178,7 @@ def test_a_session_that_is_not_heard_of_ends_and_its_nodes_with_it(stage: Stage)
         first = store.session
         await store.create("/daybook/sim/e", ephemeral=True)
         stage.store.expire(stage.processes[0].session_now())
-        await store.session_doubtful(first.session_id)
+        await store.session_may_have_ended(first.session_id)
         doubtful_us = stage.world.now_us
         with pytest.raises(SessionExpiredError):
             await store.create("/daybook/sim/f", ephemeral=True, session_id=first.session_id)
