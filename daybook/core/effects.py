@@ -1,7 +1,7 @@
-"""What comes out of the ledger machines: requests to bookies and to the metadata store, and news for the user.
+"""What comes out of the machines of a client: requests to bookies and to the metadata store, and results for the user.
 
-The other half of the vocabulary of events.py. An effect is carried out by the driver, which decides nothing; one that
-asks something carries the id that its answer repeats.
+The other half of the vocabulary of events.py. The driver carries out a request; its id comes back with the answer. The
+unions at the end say which machine gives which results.
 """
 
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ class ReadMetadata:
     request_id: int
 
 
-# What a writer tells its user.
+# What `LedgerWriter` reports to its user.
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class HandleEnded:
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """The bookies that the writer goes on without, for want of a spare (rule 45); empty when that ended."""
+    """The bookies that the writer continues without, for want of a spare (rule 45); empty when that ended."""
 
     missing: tuple[BookieId, ...]
 
@@ -175,7 +175,7 @@ class EnsembleChanged:
     bookies: tuple[BookieId, ...]
 
 
-# What a recovery, a reader and a repair tell theirs.
+# What recovery, deletion, readers and repair report to theirs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,9 @@ class RepairAbandoned:
     why: str
 
 
-Effect: TypeAlias = (
+# Which machine gives what: requests, which a driver carries out, and results, which it passes to the machine's user.
+
+Request: TypeAlias = (
     SendFrame
     | SendForce
     | SendFence
@@ -277,24 +279,21 @@ Effect: TypeAlias = (
     | ClearLimbo
     | CasMetadata
     | ReadMetadata
-    | Complete
-    | Fail
-    | Forced
-    | Closed
-    | HandleEnded
-    | Degraded
-    | Quarantined
-    | EnsembleChanged
-    | Recovered
-    | RecoveryFailed
-    | DeletionReady
-    | DeletionRefused
-    | Deliver
-    | MetadataKnown
-    | LacKnown
-    | ReadFinished
-    | ReadFailed
-    | RepairFinished
-    | RepairFailed
-    | RepairAbandoned
+)
+"""Of any machine."""
+
+WriterResult: TypeAlias = (
+    Complete | Fail | Forced | Closed | HandleEnded | Degraded | Quarantined | EnsembleChanged
+)
+RecoveryResult: TypeAlias = Recovered | RecoveryFailed
+"""The last effect, as of a deletion and a repair."""
+DeletionResult: TypeAlias = DeletionReady | DeletionRefused
+ReaderResult: TypeAlias = Deliver | MetadataKnown | ReadFinished | ReadFailed
+"""Of `LedgerReader`; `ReadFinished` or `ReadFailed` is the last effect."""
+LacResult: TypeAlias = LacKnown | MetadataKnown | ReadFailed
+"""Of `LacReader` and `LacTail`; the last effect is `ReadFailed`, or of a reader the LAC, or of a tail the close."""
+RepairResult: TypeAlias = RepairFinished | RepairFailed | RepairAbandoned
+
+Effect: TypeAlias = (
+    Request | WriterResult | RecoveryResult | DeletionResult | ReaderResult | LacResult | RepairResult
 )

@@ -85,7 +85,7 @@ class NotEnoughBookiesError(DaybookError):
 
 
 class NotEnoughReplicasError(DaybookError):
-    """Too few bookies of a write set answer: nothing is lost, but the operation cannot go on now."""
+    """Too few bookies of a write set answer: nothing is lost, but the operation cannot continue now."""
 
 
 class LedgerFencedError(DaybookError):
@@ -129,7 +129,7 @@ class DeletionRefusedError(DaybookError):
 
 
 class RepairError(DaybookError):
-    """A repair cannot go on now. What was copied stays, and it is safe to start the repair again."""
+    """A repair cannot continue now. What was copied stays, and it is safe to start the repair again."""
 
 
 class CorruptEntryError(DaybookError):
@@ -137,4 +137,4 @@ class CorruptEntryError(DaybookError):
 
 
 class MetadataUnavailableError(DaybookError):
-    """ZooKeeper does not answer. Open ledgers go on; what needs a metadata change waits (rule 46)."""
+    """ZooKeeper does not answer. Open ledgers can still be written; what needs a metadata change waits (rule 46)."""

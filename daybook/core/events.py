@@ -90,7 +90,7 @@ class FrameFailed:
 
 @dataclass(frozen=True, slots=True)
 class ForceAnswered:
-    """The answer to `SendForce`; `boot_id` tells whether the bookie restarted since it took the frames."""
+    """The answer to `SendForce`; `boot_id` shows whether the bookie restarted since it took the frames."""
 
     bookie: BookieId
     request_id: int
@@ -135,7 +135,7 @@ class ReadAnswered:
 class LimboRead:
     """The answer to `ReadLimbo`: the nonce of the ledger's mark on `bookie`, None if it has none (rule 29).
 
-    `boot_id` tells whether the bookie restarted since it acknowledged frames.
+    `boot_id` shows whether the bookie restarted since it acknowledged frames.
     """
 
     bookie: BookieId
@@ -177,7 +177,7 @@ class BookieFailed:
 
 @dataclass(frozen=True, slots=True)
 class BookiesChanged:
-    """The bookies that are registered now, by id; `BookieInfo.writable` tells the read-only ones apart."""
+    """The bookies that are registered now, by id; `BookieInfo.writable` distinguishes the read-only ones."""
 
     bookies: Mapping[BookieId, BookieInfo]
 

@@ -122,7 +122,7 @@ def covers_every_write_set(quorum: Quorum, answered: int) -> bool:
 
 
 def can_still_ack(quorum: Quorum, alive: int) -> bool:
-    """Whether Qa of every write set is among `alive` (a mask of positions): may a writer go on without the rest?"""
+    """Whether Qa of every write set is among `alive` (a mask of positions): may a writer continue without the rest?"""
     return all((alive & mask).bit_count() >= quorum.ack_quorum for mask in write_set_masks(quorum))
 
 

@@ -79,7 +79,7 @@ class MachineDriver(FrameSink):
     ) -> None:
         """`current` is the metadata that the machine was made with.
 
-        `after_step` runs after each event, when its effects are carried out. `crashed` is told of an error that the
+        `after_step` runs after each event, when its effects are carried out. `crashed` is given an error that the
         machine raised: a violated invariant, after which nothing it says counts.
         """
         super().__init__(ledger_id, key, recovery=recovery)
@@ -91,7 +91,7 @@ class MachineDriver(FrameSink):
         self._confirmed: set[BookieId] = set()
         """Those that were asked for a fence as who they were after the ledger was marked (rule 57)."""
         self._unregistered: set[BookieId] = set()
-        """Those that were named, and of which no process was registered when that was looked at afterwards."""
+        """Those that were named, and of which no process was registered when that was read afterwards."""
         self._after_step = after_step
         self._crashed = crashed
         self._tasks: set[asyncio.Task[None]] = set()
@@ -205,7 +205,7 @@ class MachineDriver(FrameSink):
     async def _witness(self, bookie: BookieId) -> BookieCalls | None:
         """The calls of the process that can testify for `bookie`: who it was after the ledger was marked, or later.
 
-        An older one would deny, in good faith, what its replacement has acknowledged.
+        An older one would report absent, in good faith, what its replacement has acknowledged.
         """
         if bookie not in self._confirmed:
             if not await self._channels.confirm(bookie):
@@ -267,7 +267,9 @@ class MachineDriver(FrameSink):
     async def _cas(self, request: CasMetadata) -> None:
         current = self._current
         assert current is not None
-        assert current.version == request.expected_version, "a machine only changes what it was told last"
+        assert current.version == request.expected_version, (
+            "a machine only changes what it read or wrote last"
+        )
         try:
             changed = await self._ledgers.cas(current, request.metadata)
             await self._adopt(changed)

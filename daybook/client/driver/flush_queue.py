@@ -60,7 +60,7 @@ class FlushQueue:
     def _flush(self) -> None:
         """Flush whoever waits for an idle bookie. Who is idle is asked first: the first writer's frame ends that.
 
-        Who attaches there is no longer looked at for that bookie: the fate of its frames there brings it back.
+        A writer that attaches to a bookie is skipped for that bookie: the answers to its frames there add it again.
         """
         self._is_due = False
         due: dict[Flushable, None] = {}

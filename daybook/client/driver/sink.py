@@ -8,7 +8,7 @@ from daybook.wire import bookie_pb2 as pb
 
 
 class FrameSink(ABC):
-    """Sends frames of one ledger and is told what becomes of each.
+    """Sends frames of one ledger and is notified of what becomes of each.
 
     `key` is what bookies compare with the ledger's password hash; `recovery` frames pass the fence.
     """

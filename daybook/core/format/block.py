@@ -58,7 +58,7 @@ class Block(NamedTuple):
 
 
 def decode_block(data: Buffer) -> Block:
-    """The block in `data`, which holds nothing else; raises FrameError. The body is not looked at."""
+    """The block in `data`, which holds nothing else; raises FrameError. The body is not checked."""
     header = decode_header(data)
     if header.size_bytes != len(data):
         msg = f"a block of {header.size_bytes} bytes in a value of {len(data)}"

@@ -286,7 +286,7 @@ def _check_striped(header: FrameHeader, deltas: array[int]) -> None:
 def split_message(message: Buffer) -> list[tuple[FrameHeader, int]]:
     """The frames of a message, as (header, offset); frames follow each other without anything between.
 
-    Raises FrameError, also for more than MESSAGE_FRAMES_MAX; bodies are not looked at (see `check_body`).
+    Raises FrameError, also for more than MESSAGE_FRAMES_MAX; bodies are not checked (see `check_body`).
     """
     frames: list[tuple[FrameHeader, int]] = []
     offset = 0
@@ -329,7 +329,7 @@ def is_dense(buffer: Buffer, header: FrameHeader, offset: int = 0) -> bool:
 
 
 def frame_payloads(buffer: Buffer, header: FrameHeader, offset: int = 0) -> list[bytes]:
-    """The payloads, copied out of the buffer in order; checksums are not looked at."""
+    """The payloads, copied out of the buffer in order; checksums are not checked."""
     _, lengths, _ = frame_columns(buffer, header, offset)
     data = memoryview(buffer)
     end = offset + HEADER_BYTES + ROW_BYTES * header.count

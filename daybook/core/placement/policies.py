@@ -220,7 +220,7 @@ class SpreadPolicy(PlacementPolicy):
 
 
 def _weights(infos: Sequence[BookieInfo], weight_max: float) -> list[float]:
-    """Free space in units of its median, capped; 1 where a bookie has not told its capacity."""
+    """Free space in units of its median, capped; 1 where a bookie has not reported its capacity."""
     known = sorted(info.free_bytes for info in infos if info.capacity_bytes)
     median = known[len(known) // 2] if known else 0
     if not median:

@@ -3,7 +3,8 @@
 In reading order:
 
     view        what one reader knows of its ledger, and the machines that it makes
-    lac         how it learns how far it may read a ledger that somebody else writes
+    lac         how far it may read a ledger that somebody else writes, asked once
+    tail        the same, followed to the close
     reader      the machine that reads a range
     piece       a run of entries of one fragment, being fetched
 """

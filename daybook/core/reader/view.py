@@ -1,6 +1,6 @@
 """What one reader knows of a ledger: its metadata and its LAC, neither of which goes back.
 
-The reader's parts (lac.py, reader.py) each begin with what is known here and tell what they find out, so that a new
+The reader's parts (lac.py, reader.py) each begin with what is known here and report what they find out, so that a new
 ensemble or a close that one of them meets is known to the next one (rule 59).
 """
 
@@ -67,7 +67,7 @@ class LedgerView:
         )
 
     def learn(self, effect: LacKnown | MetadataKnown) -> None:
-        """Take what a machine found out; parts that run side by side may tell it late."""
+        """Take what a machine found out; parts that run side by side may report it late."""
         if isinstance(effect, MetadataKnown):
             self._learn_metadata(effect.metadata)
             return

@@ -36,7 +36,7 @@ class _Testimony:
     """Found or damaged: not absent."""
     limbo: bool
 
-    def denies(self, entry_id: EntryId) -> bool:
+    def reports_absent(self, entry_id: EntryId) -> bool:
         """Whether this is an explicit "not found"; a bookie in limbo cannot give one (rule 29)."""
         return not self.limbo and self.speaks_for(entry_id) and entry_id not in self.present
 
@@ -103,8 +103,10 @@ class EvidenceWindow:
         if self.cursor > self.last:
             return Finding.MORE
         replicas = write_set(self.quorum, self.cursor)
-        denials = sum(p in self._testimony and self._testimony[p].denies(self.cursor) for p in replicas)
-        if denials >= self._denials_needed():
+        absent = sum(
+            p in self._testimony and self._testimony[p].reports_absent(self.cursor) for p in replicas
+        )
+        if absent >= self._reports_needed():
             return Finding.END
         cut_short = any(
             p in self._testimony and not self._testimony[p].speaks_for(self.cursor) for p in replicas
@@ -120,8 +122,8 @@ class EvidenceWindow:
         may_differ_now = self.cursor > self.first and any(p in self.failed for p in replicas)
         return Finding.MORE if may_differ_now else Finding.UNKNOWN
 
-    def _denials_needed(self) -> int:
-        """Qf, so that the denials meet every ack quorum that the entry could have had (rule 6, rule 8)."""
+    def _reports_needed(self) -> int:
+        """Qf, so that the reports of absence meet every ack quorum that the entry could have had (rule 6, rule 8)."""
         return self.quorum.coverage
 
     def unknown_because(self) -> str:
@@ -131,7 +133,7 @@ class EvidenceWindow:
             testimony = self._testimony.get(position)
             if testimony is None:
                 reason = self.failed.get(position, Code.TIMEOUT).name
-            elif testimony.denies(self.cursor):
+            elif testimony.reports_absent(self.cursor):
                 reason = "not found"
             elif testimony.limbo:
                 reason = "in limbo"

@@ -65,7 +65,7 @@ def recovery_starts_at_the_bookies_lac(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=6, caught_by=f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
 def one_denial_ends_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single "not found" is believed."""
-    monkeypatch.setattr(EvidenceWindow, "_denials_needed", lambda _: 1)
+    monkeypatch.setattr(EvidenceWindow, "_reports_needed", lambda _: 1)
 
 
 @mutant(rule=6, caught_by=f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
@@ -181,10 +181,10 @@ def the_lac_rises_for_readers_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that lost its disk proves that an entry was never written."""
 
-    def denies(self: _Testimony, entry_id: EntryId) -> bool:
+    def reports_absent(self: _Testimony, entry_id: EntryId) -> bool:
         return self.speaks_for(entry_id) and entry_id not in self.present
 
-    monkeypatch.setattr(_Testimony, "denies", denies)
+    monkeypatch.setattr(_Testimony, "reports_absent", reports_absent)
 
 
 @mutant(
