@@ -151,14 +151,7 @@ class DeletionFence:
 
     def _fencing(self, event: FenceAnswered | BookieFailed) -> None:
         fences, marked = self._fences, self._marked
-        if fences is None or marked is None:
-            return
-        match event:
-            case FenceAnswered():
-                is_news = fences.answered(event)
-            case BookieFailed(bookie, code):
-                is_news = fences.bookie_failed(bookie, code)
-        if not is_news:
+        if fences is None or marked is None or not fences.step(event):
             return
         if fences.is_complete():
             self._ready(marked, self._version, ())

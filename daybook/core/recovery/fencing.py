@@ -6,10 +6,11 @@ waits for nobody beyond that (rule 7). A fence counts from a bookie in limbo too
 """
 
 from collections.abc import Mapping
+from typing import assert_never
 
 from daybook.core.effects import SendFence
 from daybook.core.errors import Code
-from daybook.core.events import FenceAnswered
+from daybook.core.events import BookieFailed, FenceAnswered
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.machine import RequestIds
@@ -36,8 +37,17 @@ class Fencing:
         self._pending = {ask.request_id: position for position, ask in enumerate(asks)}
         return asks
 
-    def answered(self, event: FenceAnswered) -> bool:
-        """Count an answer; False if nobody waits for it (rule 18)."""
+    def step(self, event: FenceAnswered | BookieFailed) -> bool:
+        """Take an event; False if it answers nothing that was asked (rule 18)."""
+        match event:
+            case FenceAnswered():
+                return self._answered(event)
+            case BookieFailed(bookie, code):
+                return self._bookie_failed(bookie, code)
+            case _:
+                assert_never(event)
+
+    def _answered(self, event: FenceAnswered) -> bool:
         position = self._pending.pop(event.request_id, None)
         if position is None:
             return False
@@ -48,13 +58,13 @@ class Fencing:
             self.refusals[event.bookie] = event.code
         return True
 
-    def bookie_failed(self, bookie: BookieId, code: Code) -> bool:
-        """The requests that `bookie` has not answered have no answer; False if there is none."""
+    def _bookie_failed(self, bookie: BookieId, code: Code) -> bool:
+        """The requests that `bookie` has not answered get no answer."""
         unanswered = [
             r for r, position in self._pending.items() if self._fragment.bookies[position] == bookie
         ]
         for request_id in unanswered:
-            self.answered(FenceAnswered(bookie, request_id, code))
+            self._answered(FenceAnswered(bookie, request_id, code))
         return bool(unanswered)
 
     def _record_lac(self, event: FenceAnswered) -> None:

@@ -214,13 +214,8 @@ class LedgerRecovery:
 
     def _fencing(self, event: FenceAnswered | BookieFailed) -> None:
         fences = self._fences
-        if fences is None:
+        if fences is None or not fences.step(event):
             return
-        match event:
-            case FenceAnswered():
-                fences.answered(event)
-            case BookieFailed(bookie, code):
-                fences.bookie_failed(bookie, code)
         if fences.is_complete():
             self._begin_to_replay(fences)
         elif fences.is_hopeless():

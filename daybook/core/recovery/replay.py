@@ -4,7 +4,7 @@ Two halves run side by side: evidence.py decides what the answers to reads prove
 found on all of its write set. The ensemble that is read stays the one that was fenced (rule 9).
 """
 
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from daybook.core.effects import Effect, SendRead
 from daybook.core.errors import Code
@@ -92,6 +92,8 @@ class Replay:
                 self._bookie_failed(bookie, code)
             case Tick(now_ms):
                 self._tick(now_ms)
+            case _:
+                assert_never(event)
         return self._take_out()
 
     def _take_out(self) -> list[Effect]:
@@ -138,7 +140,8 @@ class Replay:
         found = window.take_found()
         if found:
             self._out += self.write_back.add(found)
-        match window.finding():
+        finding = window.finding()
+        match finding:
             case Finding.END:
                 self._end = window.cursor - 1
                 self._window = None
@@ -154,6 +157,8 @@ class Replay:
                 return
             case Finding.WAIT:
                 pass
+            case _:
+                assert_never(finding)
         self._continue()
 
     # Both halves

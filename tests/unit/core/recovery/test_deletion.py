@@ -193,3 +193,5 @@ def test_metadata_that_changes_or_cannot_be_read_is_read_again() -> None:
     assert isinstance(read, ReadMetadata)
     fences = machine.step(MetadataRead(read.request_id, cas.metadata, 2))
     assert [type(fence) for fence in fences] == [SendFence] * 3, "somebody else marked it meanwhile"
+    assert machine.step(FenceAnswered("b1", 10**6, Code.OK)) == [], "nobody asked for it"
+    assert machine.step(BookieFailed("b9")) == [], "nobody asked it"

@@ -89,6 +89,18 @@ def test_answers_after_the_end_change_nothing() -> None:
     assert machine.step(BookieFailed("b1")) == []
 
 
+def test_the_failure_of_a_bookie_that_owes_nothing_changes_nothing() -> None:
+    cluster = Cluster()
+    cluster.write_everywhere(0, 1, lac=-1)
+    machine = recovery_of(cluster)
+    run = Run(cluster, machine.step, machine.start())
+    run.until(SendFrame)
+    assert machine.phase is Phase.REPLAYING
+    assert machine.step(BookieFailed("b9")) == []
+    run.finish()
+    assert machine.is_done
+
+
 def test_a_late_answer_to_a_fence_changes_nothing() -> None:
     cluster = Cluster(3, 3, 2)
     cluster.write_everywhere(0, 2)
