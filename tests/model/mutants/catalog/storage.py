@@ -279,7 +279,7 @@ def a_checkpoint_without_room_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def what_is_owed_counts_as_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     "What a replay had no room to write again is answered for all the same."
-    monkeypatch.setattr(Journal, "_needs_rewrite", False)
+    monkeypatch.setattr(JournalReplay, "needs_rewrite", False)
 
 
 @mutant(
@@ -334,4 +334,4 @@ def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_removal_forgets_what_shares_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     "Whole blocks go, with entries that metadata still places here."
-    monkeypatch.setattr(removing, "_without", lambda *_: [])
+    monkeypatch.setattr(removing, "cut_rows", _nothing)

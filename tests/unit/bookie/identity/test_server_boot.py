@@ -1,6 +1,5 @@
 """How a bookie may start: cookies, incarnations, replacements, limbo; and what survives a restart."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,28 +12,21 @@ from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.metadata.store.memory import MemoryServer
 from daybook.wire import bookie_pb2 as pb
+from tests.unit.bookie.identity.kit import authorise, fill, limbo_of, replaceable, restore, snapshot, wipe
 from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, frame_of
 
 StartBookie = Callable[..., RunningBookie]
 
 
-def authorise(bookie: RunningBookie) -> None:
-    """Let the bookie be replaced, as an administrator does."""
-    bookie.link.run(bookie.link.bookies.authorise_replacement("b0", by="test", now_ms=0))
+@pytest.fixture
+def lost(bookie: RunningBookie) -> RunningBookie:
+    """A stopped bookie that lost its disks after two entries of ledger 1, and may be replaced."""
+    return replaceable(bookie)
 
 
-def fill(bookie: RunningBookie) -> None:
-    """Ledger 1 with two entries."""
-    stream = bookie.open_stream()
-    assert stream.attach(1) is Code.OK
-    assert stream.add(frame_of(1, 0, [b"a", b"b"], lac=-1)) == {}
-
-
-def wipe(bookie: RunningBookie) -> None:
-    """Lose the disks of a stopped bookie."""
-    for name in ("journal", "store"):
-        shutil.rmtree(bookie.directory / name)
-        (bookie.directory / name).mkdir()
+def die(*_: object, **__: object) -> None:
+    """Be killed here."""
+    raise KeyboardInterrupt
 
 
 def test_what_was_acknowledged_survives_a_restart_before_any_flush(bookie: RunningBookie) -> None:
@@ -44,21 +36,18 @@ def test_what_was_acknowledged_survives_a_restart_before_any_flush(bookie: Runni
     assert bookie.read(1, 0, 9)[1] == [(0, b"a"), (1, b"b")]
 
 
-def test_rule_29_a_wiped_bookie_does_not_start_by_itself(bookie: RunningBookie) -> None:
+@pytest.mark.parametrize(
+    ("gone", "why"),
+    [(("journal", "store"), "has served before"), (("journal",), "journal"), (("store",), "store")],
+    ids=["both", "journal", "store"],
+)
+def test_rule_29_a_bookie_that_lost_directories_does_not_start_by_itself(
+    bookie: RunningBookie, gone: tuple[str, ...], why: str
+) -> None:
     fill(bookie)
     bookie.stop()
-    wipe(bookie)
-    with pytest.raises(CookieError, match="has served before"):
-        bookie._start()
-
-
-@pytest.mark.parametrize("lost", ["journal", "store"])
-def test_rule_29_a_bookie_that_lost_one_directory_does_not_start(bookie: RunningBookie, lost: str) -> None:
-    fill(bookie)
-    bookie.stop()
-    shutil.rmtree(bookie.directory / lost)
-    (bookie.directory / lost).mkdir()
-    with pytest.raises(CookieError):
+    wipe(bookie, *gone)
+    with pytest.raises(CookieError, match=why):
         bookie._start()
 
 
@@ -81,7 +70,7 @@ def test_a_drained_bookie_that_comes_back_on_its_old_directories_takes_writes(bo
         await bookie.link.bookies.delete_cookie("b0", cookie.version)
 
     bookie.link.run(forget())
-    authorise(bookie)
+    authorise(bookie.metadata)
     bookie.restart()
     assert bookie.bookie.is_writable
     bookie.restart()
@@ -91,13 +80,8 @@ def test_a_drained_bookie_that_comes_back_on_its_old_directories_takes_writes(bo
 def test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it(bookie: RunningBookie) -> None:
     bookie.create_ledger(2, bookies=("b0", "b9"))
     bookie.create_ledger(3, bookies=("b9",))
-    fill(bookie)
-    authorise(bookie)
-    bookie.stop()
-    wipe(bookie)
-    bookie._start()
-    marks = bookie.stub.list_limbo(pb.ListLimboRequest(after_ledger=-1), timeout=WAIT_S).ledgers
-    assert [mark.ledger_id for mark in marks] == [1, 2]
+    replaceable(bookie)._start()
+    assert limbo_of(bookie) == [1, 2]
     header, entries, _ = bookie.read(1, 0, 9)
     assert (header.limbo, entries) == (True, []), "what it lacks proves nothing"
     answer = bookie.fence(1)
@@ -109,81 +93,62 @@ def test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it(boo
     assert stream.add(frame_of(2, 0, [b"x"], flags=FLAG_RECOVERY)) == {}
 
 
-def test_rule_29_limbo_ends_by_its_nonce_only_and_survives_restarts(bookie: RunningBookie) -> None:
-    fill(bookie)
-    authorise(bookie)
-    bookie.stop()
-    wipe(bookie)
-    bookie._start()
-    bookie.restart()
-    (mark,) = bookie.stub.list_limbo(pb.ListLimboRequest(after_ledger=-1), timeout=WAIT_S).ledgers
+def test_rule_29_limbo_ends_by_its_nonce_only_and_survives_restarts(lost: RunningBookie) -> None:
+    lost._start()
+    lost.restart()
+    (mark,) = lost.stub.list_limbo(pb.ListLimboRequest(after_ledger=-1), timeout=WAIT_S).ledgers
     wrong = pb.ClearLimboRequest(ledger_id=1, nonce="00" * 16)
-    assert not bookie.stub.clear_limbo(wrong, timeout=WAIT_S).cleared
+    assert not lost.stub.clear_limbo(wrong, timeout=WAIT_S).cleared
     right = pb.ClearLimboRequest(ledger_id=1, nonce=mark.nonce)
-    assert bookie.stub.clear_limbo(right, timeout=WAIT_S).cleared
-    assert not bookie.stub.clear_limbo(right, timeout=WAIT_S).cleared, "once"
-    bookie.restart()
-    assert not bookie.read(1, 0, 0)[0].limbo
-    assert bookie.metric("limbo_ledgers") == 0
+    assert lost.stub.clear_limbo(right, timeout=WAIT_S).cleared
+    assert not lost.stub.clear_limbo(right, timeout=WAIT_S).cleared, "once"
+    lost.restart()
+    assert not lost.read(1, 0, 0)[0].limbo
+    assert lost.metric("limbo_ledgers") == 0
 
 
-def test_rule_29_an_authorisation_is_used_once(bookie: RunningBookie) -> None:
-    fill(bookie)
-    authorise(bookie)
-    bookie.stop()
-    wipe(bookie)
-    bookie._start()
-    bookie.stop()
-    wipe(bookie)
+def test_rule_29_an_authorisation_is_used_once(lost: RunningBookie) -> None:
+    lost._start()
+    lost.stop()
+    wipe(lost)
     with pytest.raises(CookieError):
-        bookie._start()
+        lost._start()
 
 
 def test_rule_29_an_old_copy_of_the_directories_is_refused_after_a_replacement(
     bookie: RunningBookie, tmp_path: Path
 ) -> None:
     fill(bookie)
-    authorise(bookie)
+    authorise(bookie.metadata)
     bookie.stop()
-    shutil.copytree(bookie.directory, tmp_path / "old")
+    snapshot(bookie, tmp_path / "old")
     wipe(bookie)
     bookie._start()
     bookie.stop()
-    shutil.rmtree(bookie.directory)
-    shutil.copytree(tmp_path / "old", bookie.directory)
+    restore(bookie, tmp_path / "old")
     with pytest.raises(CookieError, match="before or after a replacement"):
         bookie._start()
 
 
 @pytest.mark.parametrize("step", ["_mark_limbo", "_stamp", "_finish"])
-def test_rule_29_a_replacement_that_is_killed_half_way_is_begun_again(
-    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch, step: str
+def test_rule_29_a_replacement_that_is_killed_half_way_begins_again(
+    lost: RunningBookie, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    fill(bookie)
-    authorise(bookie)
-    bookie.stop()
-    wipe(bookie)
-
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(boot._Boot, step, die)
         with pytest.raises(KeyboardInterrupt):
-            bookie._start()
-    bookie._start()
-    assert bookie.read(1, 0, 0)[0].limbo
-    bookie.restart()
-    assert bookie.read(1, 0, 0)[0].limbo
+            lost._start()
+    lost._start()
+    assert lost.read(1, 0, 0)[0].limbo
+    lost.restart()
+    assert lost.read(1, 0, 0)[0].limbo
 
 
 @pytest.mark.parametrize("step", ["_open_disks", "_stamp", "_finish"])
-def test_a_first_start_that_is_killed_half_way_is_begun_again(
+def test_a_first_start_that_is_killed_half_way_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, start_bookie: StartBookie
 ) -> None:
-    def die(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     server = MemoryServer()
     with monkeypatch.context() as patch:
         patch.setattr(boot._Boot, step, die)

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import json
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,25 +20,10 @@ from daybook.core.errors import Code, MetadataUnavailableError
 from daybook.metadata.layout import Layout
 from daybook.metadata.store.memory import MemoryServer, MemoryStore
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.identity.test_server_boot import fill
-from tests.unit.bookie.identity.test_server_incarnations import cut_off, let_back, limbo_of
+from tests.unit.bookie.identity.kit import DIRECTORIES, cut_off, fill, let_back, limbo_of, restore, snapshot
 from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, frame_of
 
 StartBookie = Callable[..., RunningBookie]
-DIRECTORIES = ("journal", "store")
-
-
-def snapshot(bookie: RunningBookie, into: Path) -> None:
-    """Copy the directories of a bookie as they are."""
-    for name in DIRECTORIES:
-        shutil.copytree(bookie.directory / name, into / name)
-
-
-def restore(bookie: RunningBookie, source: Path, *names: str) -> None:
-    """Put the copies back in the place of what is there."""
-    for name in names or DIRECTORIES:
-        shutil.rmtree(bookie.directory / name)
-        shutil.copytree(source / name, bookie.directory / name)
 
 
 def stored_epoch(server: MemoryServer) -> dict[str, object]:
@@ -108,7 +92,7 @@ def test_rule_58_a_copy_that_was_made_while_the_bookie_ran_is_found_after_its_or
 def test_rule_58_a_journal_older_than_its_store_is_found_where_the_journal_alone_tells_nothing(
     served: RunningBookie, tmp_path: Path
 ) -> None:
-    """The store's mark is beyond what the old journal holds, in the same file: to a replay that is a torn tail."""
+    """The checkpoint is beyond what the old journal holds, in the same file: a replay takes that for a torn tail."""
     snapshot(served, tmp_path / "old")
     add(served, 2)
     assert served.flush()

@@ -1,6 +1,5 @@
 """Two processes of one bookie id: an old one that is cut off from ZooKeeper and lives, and its replacement (rule 57)."""
 
-import asyncio
 import shutil
 from collections.abc import Callable
 
@@ -13,57 +12,22 @@ from daybook_bookie.store.storage import Storage
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
-from daybook.metadata.bookies import REPLACEMENT_VALID_MS, BookieDirectory, Cookie
-from daybook.metadata.layout import Layout
-from daybook.metadata.store.memory import MemoryServer, MemoryStore, MemoryTransport
-from daybook.wire import bookie_pb2 as pb
+from daybook.metadata.bookies import REPLACEMENT_VALID_MS, Cookie
+from daybook.metadata.store.memory import MemoryServer
+from tests.unit.bookie.identity.kit import authorise, cut_off, let_back, limbo_of, wipe
 from tests.unit.bookie.server_kit import KEY, WAIT_S, RunningBookie, frame_of
 
 StartBookie = Callable[..., RunningBookie]
 
 
-def transport_of(bookie: RunningBookie) -> MemoryTransport:
-    """Its connection to the metadata server."""
-    transport = bookie.link.store._transport  # type: ignore[attr-defined]  # a ResolvingStore's
-    assert isinstance(transport, MemoryTransport)
-    return transport
-
-
-def cut_off(bookie: RunningBookie) -> None:
-    """The bookie no longer reaches the metadata server, which gives up its session."""
-
-    async def cut() -> None:
-        transport_of(bookie).connection_changed(connected=False)
-        bookie.metadata.end_session(transport_of(bookie).session.session_id)
-
-    bookie.link.run(cut())
-
-
-def let_back(bookie: RunningBookie) -> None:
-    """It reaches the metadata server again, and is told that its session expired."""
-
-    async def back() -> None:
-        transport_of(bookie).session_expired()
-        transport_of(bookie).connection_changed(connected=True)
-
-    bookie.link.run(back())
-
-
-def authorise(server: MemoryServer) -> None:
-    """What an administrator does who takes the old process for dead."""
-
-    async def work() -> None:
-        store = MemoryStore(server)
-        await BookieDirectory(store, Layout("test")).authorise_replacement("b0", by="test", now_ms=0)
-        await store.close()
-
-    asyncio.run(work())
-
-
-def limbo_of(bookie: RunningBookie) -> list[int]:
-    """The ledgers that it does not vouch for."""
-    marks = bookie.stub.list_limbo(pb.ListLimboRequest(after_ledger=-1), timeout=WAIT_S).ledgers
-    return [mark.ledger_id for mark in marks]
+@pytest.fixture
+def old(start_bookie: StartBookie) -> RunningBookie:
+    """A registered bookie that lost its connection, and that an administrator takes for dead."""
+    bookie = start_bookie("old")
+    bookie.register()
+    cut_off(bookie)
+    authorise(bookie.metadata)
+    return bookie
 
 
 def acknowledges(bookie: RunningBookie, ledger_id: int) -> bool:
@@ -72,12 +36,10 @@ def acknowledges(bookie: RunningBookie, ledger_id: int) -> bool:
     return stream.attach(ledger_id) is Code.OK and not stream.add(frame_of(ledger_id, 0, [b"x"]))
 
 
-def test_rule_57_a_process_that_registers_again_keeps_its_replacement_out(start_bookie: StartBookie) -> None:
+def test_rule_57_a_process_that_registers_again_keeps_its_replacement_out(
+    old: RunningBookie, start_bookie: StartBookie
+) -> None:
     """It would boot empty and be in limbo for nothing that is written to the old one meanwhile."""
-    old = start_bookie("old")
-    old.register()
-    cut_off(old)
-    authorise(old.metadata)
     let_back(old)
     old.register()
     with pytest.raises(DaybookError):
@@ -87,22 +49,18 @@ def test_rule_57_a_process_that_registers_again_keeps_its_replacement_out(start_
     shutil.rmtree(old.directory.with_name("new"))
 
 
-def test_rule_57_what_an_old_process_acknowledges_is_never_denied(start_bookie: StartBookie) -> None:
-    old = start_bookie("old")
-    old.register()
-    cut_off(old)
-    authorise(old.metadata)
+def test_rule_57_what_an_old_process_acknowledges_is_never_denied(
+    old: RunningBookie, start_bookie: StartBookie
+) -> None:
     new = start_bookie("new", server=old.metadata)
     new.create_ledger(1)
     let_back(old)
     assert not acknowledges(old, 1) or limbo_of(new) == [1]
 
 
-def test_rule_57_an_old_process_stops_when_it_finds_its_cookie_replaced(start_bookie: StartBookie) -> None:
-    old = start_bookie("old")
-    old.register()
-    cut_off(old)
-    authorise(old.metadata)
+def test_rule_57_an_old_process_stops_when_it_finds_its_cookie_replaced(
+    old: RunningBookie, start_bookie: StartBookie
+) -> None:
     new = start_bookie("new", server=old.metadata)
     let_back(old)
     assert old.failed.wait(WAIT_S)
@@ -112,13 +70,9 @@ def test_rule_57_an_old_process_stops_when_it_finds_its_cookie_replaced(start_bo
 
 
 def test_rule_57_an_old_process_takes_no_first_frame_while_another_boots(
-    start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
+    old: RunningBookie, start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that has not heard yet names the bookie right after its replacement has listed its ledgers."""
-    old = start_bookie("old")
-    old.register()
-    cut_off(old)
-    authorise(old.metadata)
     mark = boot._Boot._mark_limbo
     attached: list[bool] = []
 
@@ -136,13 +90,9 @@ def test_rule_57_an_old_process_takes_no_first_frame_while_another_boots(
 
 
 def test_rule_57_a_cookie_is_stamped_only_under_the_claim_that_limbo_was_listed_under(
-    start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
+    old: RunningBookie, start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it the old process may have been the bookie in between."""
-    old = start_bookie("old")
-    old.register()
-    cut_off(old)
-    authorise(old.metadata)
     stamp = boot._Boot._stamp
     rounds: list[int] = []
 
@@ -175,9 +125,7 @@ async def expire(server: MemoryServer, session_id: int) -> None:
 def test_rule_57_a_leave_that_was_not_used_in_time_lets_nobody_start(bookie: RunningBookie) -> None:
     authorise(bookie.metadata)
     bookie.stop()
-    for name in ("journal", "store"):
-        shutil.rmtree(bookie.directory / name)
-        (bookie.directory / name).mkdir()
+    wipe(bookie)
     bookie.metadata.clock_ms += REPLACEMENT_VALID_MS + 1
     with pytest.raises(DiskLostError):
         bookie._start()
