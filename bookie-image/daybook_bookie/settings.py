@@ -52,12 +52,12 @@ class BookieSettings(Settings):
     store_dir: Path = Field(description="directory of the entry store")
 
     address: str = Field("127.0.0.1:0", description="host:port to serve on; port 0 takes a free one")
-    advertised_address: str = Field("", description="host:port that clients use, if it is another one")
+    advertised_address: str = Field("", description="host:port that clients use, if it differs")
     plain_address: str = Field(
         "", description="host:port to serve on without TLS as well, while clients move to TLS or away from it"
     )
     advertised_plain_address: str = Field(
-        "", description="host:port that clients without TLS use, if it is another one"
+        "", description="host:port that clients without TLS use, if it differs"
     )
     health_address: str = Field("127.0.0.1:0", description="host:port of grpc.health.v1, without TLS")
     metrics_address: str = Field("127.0.0.1:0", description="host:port of the Prometheus endpoint")
@@ -122,7 +122,7 @@ class BookieSettings(Settings):
     )
     attach_workers: int = Field(8, ge=1, description="metadata reads for new writers at once")
     attaches_waiting_max: int = Field(
-        10_000, ge=0, description="new writers that wait for those; more are told to try again"
+        10_000, ge=0, description="new writers that wait for those; more get an answer to try again"
     )
     long_polls_max: int = Field(10_000, ge=0, description="long polls that wait; more are answered at once")
     long_poll_ms_max: int = Field(60_000, ge=1, description="longest wait of a long poll")
@@ -135,13 +135,15 @@ class BookieSettings(Settings):
         0.90, gt=0, lt=1, description="usage below which it is writable again"
     )
     disk_reserve_ratio: float = Field(0.98, gt=0, lt=1, description="usage up to which recovery may write")
-    disk_check_ms: int = Field(5_000, ge=10, description="how often usage is looked at")
+    disk_check_ms: int = Field(5_000, ge=10, description="pause between polls of the usage")
 
-    gc_interval_ms: int = Field(60_000, ge=10, description="pause between rounds of garbage collection")
+    gc_interval_ms: int = Field(60_000, ge=10, description="pause between cycles of garbage collection")
     gc_surplus_interval_ms: int = Field(
-        3_600_000, ge=10, description="pause between looks for replicas that metadata no longer places here"
+        3_600_000,
+        ge=10,
+        description="pause between searches for replicas that metadata no longer places here",
     )
-    scrub_interval_ms: int = Field(86_400_000, ge=10, description="pause between rounds of the scrubber")
+    scrub_interval_ms: int = Field(86_400_000, ge=10, description="pause between cycles of the scrubber")
     scrub_bytes_per_second: int = Field(4 * MIB, ge=1, description="how fast the scrubber reads")
 
     connect_timeout_ms: int = Field(10_000, ge=100, description="how long a start waits for ZooKeeper")

@@ -1,7 +1,7 @@
 """Flips every single bit of a few pages of a store and of a small journal, in forked workers, and says what each did.
 
 Usage: python -m tools.bit_flips [--workers N] [--sample N --seed S]. A worker that LMDB takes down with it has
-noticed, too (a bookie that dies answers nothing); another one goes on after the bit. The exit code is 1 if any flip
+noticed, too (a bookie that dies answers nothing); another process continues after the bit. The exit code is 1 if any flip
 made an entry vanish or change, or ended in an error that is not a documented one.
 """
 

@@ -91,7 +91,7 @@ class Environment:
             if error.errno in FULL:
                 msg = f"no room to write the store's newest page again ({error}): the bookie is read-only until there is"
                 raise StorageFullError(msg) from error
-            msg = f"the store's newest page could not be written again ({error}): look at the disk"
+            msg = f"the store's newest page could not be written again ({error}): check the disk"
             raise BookieMustStopError(msg) from error
 
     def is_full(self, error: lmdb.Error) -> bool:
@@ -134,7 +134,7 @@ class Environment:
             cure = "the file system cannot map files into memory: put the store on a local one, ext4 or XFS"
         elif code == errno.EIO:
             cure = (
-                "the disk does not read: look at the kernel's log; if the disk is broken, replace the bookie "
+                "the disk does not read: check the kernel's log; if the disk is broken, replace the bookie "
                 "(`daybook bookie replace`)"
             )
         elif isinstance(error, lmdb.VersionMismatchError):

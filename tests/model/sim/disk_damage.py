@@ -1,4 +1,4 @@
-"""Damage to the bytes of a disk at rest: to a journal's wherever it can be told from a torn tail, to a store's blocks."""
+"""Damage to the bytes of a disk at rest: to a journal's wherever a replay can tell it from a torn tail, to a store's blocks."""
 
 from random import Random
 from typing import Final

@@ -87,7 +87,7 @@ class DiskFaults:
         self._cluster.checkers.disks_changed()
 
     def _flip_store(self, bookie: SimBookie) -> None:
-        """Found by a reader or, at the latest, by the scrubber; mended by a repair (rule 26)."""
+        """Found by a reader or, at the latest, by the scrubber; repaired by a worker (rule 26)."""
         disk = self._went_down(bookie)
         if disk is None or not flip_store(disk, self._rng):
             return
@@ -97,7 +97,7 @@ class DiskFaults:
         self._world.at(self._world.now_us + self._some_us(_SCRUB_MS), None, self._scrub, bookie, disk)
 
     def _scrub(self, bookie: SimBookie, disk: JournalledDisk) -> None:
-        """Until the damage is mended, or the disk gone."""
+        """Until the damage is repaired, or the disk is gone."""
         if bookie.alive and bookie.serving:
             bookie.scrub()
         if bookie.journalled is disk and disk.scrubbed():

@@ -58,11 +58,11 @@ class FailingDisk(Disk):
                 self.storage.journal.make_spare()
 
     def draws_power_loss(self) -> None:
-        """The process stops because its disk failed: whether the machine goes on."""
+        """The process stops because its disk failed: whether the machine keeps running."""
         self.keeps_power = self._failures.random() < self._swarm.keeps_power
 
     def has_room(self) -> bool:
-        """Whether the journal could go on, and no flush would wait."""
+        """Whether the journal could continue, and no flush would wait."""
         with self._failing():
             return self.storage.journal.has_room() and not self.store_is_full
 

@@ -21,7 +21,7 @@ _SEEN_MS = 1
 
 
 def changed_records(known: LedgerRecord, record: LedgerRecord) -> Iterator[Record]:
-    """What must be journalled of a ledger's `record` after `known` was. A fence is told again whoever asks again."""
+    """What must be journalled of a ledger's `record` after `known` was. A fence is journalled again for each request."""
     ledger_id = record.ledger_id
     if known.fenced and not record.fenced:
         yield fence_dropped_record(ledger_id)

@@ -129,7 +129,7 @@ class JournalledDisk(FailingDisk):
             return [self.storage.decide(deletion_record(written.ledger_id))]
         assert isinstance(written, RecordWritten)
         if written.ledger_id < 0:
-            return []  # a bookie's mark for itself: it waits for what was written before it
+            return []  # a marker of the bookie's own: it waits for what was written before it
         ledger_id = written.ledger_id
         changes = list(changed_records(self._known.get(ledger_id, LedgerRecord(ledger_id)), written.record))
         self._known[ledger_id] = written.record
@@ -249,7 +249,7 @@ class JournalledDisk(FailingDisk):
                 del stored.entries[entry]
 
     def held(self, ledger_id: LedgerId) -> IntervalSet:
-        """The entries in cache and store, as a listing tells them."""
+        """The entries in cache and store, as a listing returns them."""
         if self.storage.ledger(ledger_id) is None:
             return IntervalSet()  # unknown, or its deletion waits for the flush
         held = self.stored(ledger_id).copy()

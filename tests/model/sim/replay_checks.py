@@ -25,7 +25,7 @@ def look_at_replay(
     """`before`: what was durable, without what was deleted; `waiting`: what may have become so; `accepted`: all there ever was."""
     for ledger_id, was in before.items():
         if ledger_id < 0:
-            continue  # a bookie's mark for itself
+            continue  # a marker of the bookie's own
         now = after.get(ledger_id, Stored(LedgerRecord(ledger_id)))
         lost = sorted(was.entries.keys() - now.entries.keys())
         if lost:

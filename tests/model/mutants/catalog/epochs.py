@@ -26,7 +26,7 @@ def old_disks_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     not_simulated=_DISKS,
 )
 def zookeeper_is_told_before_the_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The epoch is raised in ZooKeeper before it is durable, so that a crash looks like an old disk."""
+    """The epoch is raised in ZooKeeper before it is durable, so that disks after a crash count as old."""
 
     def step(self: epoch.DiskEpoch) -> int:
         self.age = epoch.Age(self.age.store + 1, self.age.store + 1)
@@ -66,7 +66,7 @@ def old_disks_are_marked_without_the_claim(monkeypatch: pytest.MonkeyPatch) -> N
     not_simulated=_DISKS,
 )
 def copies_of_the_directories_are_the_bookie_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who registers does not look whether another process has started on the same cookie since."""
+    """A process that registers does not check whether another one has started on the same cookie since."""
 
     async def never(self: object) -> bool:
         return False

@@ -64,7 +64,7 @@ def syncs_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     swarm=DAMAGE,
 )
 def replays_believe_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    "The checksums of frames are not looked at when the journal is read back."
+    "A replay does not check the checksums of frames."
     monkeypatch.setattr(daybook_bookie.journal.format, "_check_frame", _nothing)
 
 

@@ -1,4 +1,4 @@
-"""Mutants of the bookie: what the journal refused for want of space counts as durable."""
+"""Mutants of the journal thread: what it refused for want of space counts as durable."""
 
 import pytest
 from daybook_bookie.journal.thread import JournalThread
@@ -26,5 +26,5 @@ def a_force_answers_for_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     not_simulated=_SERVER,
 )
 def refused_frames_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A repair is told that entries are there which a power cut would take away."""
+    """A listing reports entries to a repair that a power cut would take away."""
     monkeypatch.setattr(JournalThread, "has_unstored_refusals", property(lambda _: False))

@@ -36,7 +36,7 @@ def test_rule_23_what_was_acknowledged_survives_power_cuts_of_all_bookies(campai
 
 
 def test_disks_that_only_say_that_they_synced_are_found_out(campaign: Campaign) -> None:
-    """The last one: what it leaves cannot be mended."""
+    """The last one: what it leaves cannot be repaired."""
     campaign.disks_lie = True
     asyncio.run(campaign.run(campaign.counts["cuts"] + 3))
     assert campaign.violations

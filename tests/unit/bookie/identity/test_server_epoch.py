@@ -68,8 +68,8 @@ def test_rule_58_a_disk_that_went_back_vouches_for_nothing(served: RunningBookie
     assert limbo_of(served) == [1]
     header, _, _ = served.read(1, 2, 2)
     assert header.limbo, "what it lacks proves nothing"
-    told = served.stub.get_info(pb.GetInfoRequest(), timeout=WAIT_S).disk_notice
-    assert "went back in time" in told
+    notice = served.stub.get_info(pb.GetInfoRequest(), timeout=WAIT_S).disk_notice
+    assert "went back in time" in notice
     assert served.metric("disk_went_back") == 1
     served.register()
     served.restart()
@@ -180,12 +180,12 @@ def test_rule_58_marks_and_epoch_are_of_one_claim(
     served.stop()
     restore(served, tmp_path / "old")
     mark = boot._Boot._mark_limbo
-    rounds: list[int] = []
+    listings: list[int] = []
 
     def lose_the_session(self: boot._Boot, storage: Storage, ledgers: list[int]) -> None:
         mark(self, storage, ledgers)
-        rounds.append(len(ledgers))
-        if len(rounds) == 1:
+        listings.append(len(ledgers))
+        if len(listings) == 1:
 
             async def expire() -> None:
                 served.metadata.expire(self._link.store.session.session_id)
@@ -194,7 +194,7 @@ def test_rule_58_marks_and_epoch_are_of_one_claim(
 
     monkeypatch.setattr(boot._Boot, "_mark_limbo", lose_the_session)
     served._start()
-    assert rounds == [1, 1]
+    assert listings == [1, 1]
 
 
 def test_rule_57_a_process_whose_directories_were_copied_and_started_elsewhere_stops(
@@ -240,7 +240,7 @@ def test_rule_58_a_damaged_epoch_is_of_no_age(tmp_path: Path) -> None:
     assert DiskEpoch(disks, "i").age.is_behind(0)
 
 
-class Told:
+class Keeping:
     """ZooKeeper as the keeper meets it, and the clock."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ class Told:
         self.disks = DiskEpoch(self.directories, "i")
         self.at = Position(1, 4096)
         self.now_ms = 0
-        self.told: list[tuple[int, Age]] = []
+        self.published: list[tuple[int, Age]] = []
         self.answers = self.connected = True
         monkeypatch.setattr(epoch, "monotonic_ms", lambda: self.now_ms)
         self.keeper = EpochKeeper(self.disks, lambda: self.at, self._publish, lambda: self.connected)
@@ -259,7 +259,7 @@ class Told:
         if not self.answers:
             msg = "away"
             raise MetadataUnavailableError(msg)
-        self.told.append((number, DiskEpoch(self.directories, "i").age))
+        self.published.append((number, DiskEpoch(self.directories, "i").age))
 
     def write(self, *, roll: bool = False) -> None:
         """Something is journalled."""
@@ -269,42 +269,42 @@ class Told:
 def test_rule_58_the_epoch_rises_with_what_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = Told(tmp_path, monkeypatch)
-    told.now_ms = 10 * epoch.RAISE_MS
-    told.keeper.poll()
-    assert told.told == [], "nothing was written"
-    told.write()
-    told.keeper.poll()
-    assert told.told == [(1, (1, 1))], "at once after a pause, and durable on both disks by then"
-    told.write()
-    told.keeper.poll()
-    told.now_ms += epoch.RAISE_MS
-    told.keeper.poll()
-    told.write(roll=True)
-    told.keeper.poll()
-    told.write()
-    told.keeper.poll(at_last=True)
-    assert [number for number, _ in told.told] == [1, 2, 3, 4]
+    keeping = Keeping(tmp_path, monkeypatch)
+    keeping.now_ms = 10 * epoch.RAISE_MS
+    keeping.keeper.poll()
+    assert keeping.published == [], "nothing was written"
+    keeping.write()
+    keeping.keeper.poll()
+    assert keeping.published == [(1, (1, 1))], "at once after a pause, and durable on both disks by then"
+    keeping.write()
+    keeping.keeper.poll()
+    keeping.now_ms += epoch.RAISE_MS
+    keeping.keeper.poll()
+    keeping.write(roll=True)
+    keeping.keeper.poll()
+    keeping.write()
+    keeping.keeper.poll(at_last=True)
+    assert [number for number, _ in keeping.published] == [1, 2, 3, 4]
 
 
 def test_rule_58_without_zookeeper_the_epoch_waits_and_nobody_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = Told(tmp_path, monkeypatch)
-    told.now_ms = epoch.RAISE_MS
-    told.connected = False
-    told.write()
-    told.keeper.poll()
-    told.connected, told.answers = True, False
-    told.keeper.poll()
-    assert told.told == []
-    told.answers = True
-    told.keeper.poll()
-    assert told.told == [(2, (2, 2))], "raised on the disks anew, and only then there"
+    keeping = Keeping(tmp_path, monkeypatch)
+    keeping.now_ms = epoch.RAISE_MS
+    keeping.connected = False
+    keeping.write()
+    keeping.keeper.poll()
+    keeping.connected, keeping.answers = True, False
+    keeping.keeper.poll()
+    assert keeping.published == []
+    keeping.answers = True
+    keeping.keeper.poll()
+    assert keeping.published == [(2, (2, 2))], "raised on the disks again, and only then there"
 
 
 def test_rule_58_a_full_disk_raises_nothing_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told(tmp_path, monkeypatch)
+    keeping = Keeping(tmp_path, monkeypatch)
     write = write_durably
     failed = threading.Event()
 
@@ -315,5 +315,5 @@ def test_rule_58_a_full_disk_raises_nothing_anywhere(tmp_path: Path, monkeypatch
         write(disk, name, data)
 
     monkeypatch.setattr(epoch, "write_durably", full)
-    assert told.disks.step() == 0
+    assert keeping.disks.step() == 0
     assert not DiskEpoch({n: RealDisk(tmp_path / n) for n in DIRECTORIES}, "i").age.is_behind(0)

@@ -72,7 +72,7 @@ def test_rule_57_an_old_process_stops_when_it_finds_its_cookie_replaced(
 def test_rule_57_an_old_process_takes_no_first_frame_while_another_boots(
     old: RunningBookie, start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that has not heard yet names the bookie right after its replacement has listed its ledgers."""
+    """A client with old metadata names the bookie right after its replacement has listed its ledgers."""
     mark = boot._Boot._mark_limbo
     attached: list[bool] = []
 
@@ -94,11 +94,11 @@ def test_rule_57_a_cookie_is_stamped_only_under_the_claim_that_limbo_was_listed_
 ) -> None:
     """Without it the old process may have been the bookie in between."""
     stamp = boot._Boot._stamp
-    rounds: list[int] = []
+    listings: list[int] = []
 
     def lose_the_session_first(self: boot._Boot, cookie: Cookie, judged: boot._Judged) -> None:
-        rounds.append(len(judged.ledgers))
-        if len(rounds) == 1:
+        listings.append(len(judged.ledgers))
+        if len(listings) == 1:
             session_id = self._link.store.session.session_id
             self._link.run(expire(old.metadata, session_id))
             self._link.run(create_ledger(self._link))
@@ -106,7 +106,7 @@ def test_rule_57_a_cookie_is_stamped_only_under_the_claim_that_limbo_was_listed_
 
     monkeypatch.setattr(boot._Boot, "_stamp", lose_the_session_first)
     new = start_bookie("new", server=old.metadata)
-    assert rounds == [0, 1]
+    assert listings == [0, 1]
     assert limbo_of(new) == [0]
 
 

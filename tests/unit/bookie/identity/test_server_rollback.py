@@ -75,8 +75,10 @@ def test_rule_62_new_ledgers_that_lift_the_counter_and_a_restart_change_nothing(
         bookie.restart()
 
 
-def test_rule_62_a_writer_that_comes_before_the_next_round_has_it_noticed(bookie: RunningBookie) -> None:
-    """By that round new ledgers may have lifted the counter past what is here."""
+def test_rule_62_a_writer_that_comes_before_the_next_cycle_makes_the_bookie_notice(
+    bookie: RunningBookie,
+) -> None:
+    """By that cycle new ledgers may have raised the counter past what the bookie holds."""
     restore = bookie.metadata.backup()
     bookie.create_ledger(5)
     fill(bookie, 1, 5)

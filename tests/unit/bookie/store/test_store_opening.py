@@ -86,7 +86,7 @@ def test_rule_23_the_newest_page_is_written_again_before_the_checkpoint_says_tha
     with open_store(tmp_path) as store:
         assert decoded(store.read_blocks(7, 0, 9, 100)) == entries([0]), "with the bytes that it had"
     disk.error = errno.EIO
-    with pytest.raises(BookieMustStopError, match="look at the disk"):
+    with pytest.raises(BookieMustStopError, match="check the disk"):
         open_on(disk, tmp_path)
 
 

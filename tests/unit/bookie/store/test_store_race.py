@@ -50,7 +50,7 @@ def test_a_read_between_a_commit_and_its_index_finds_what_was_there(
 
 
 def test_a_read_whose_ledger_goes_meanwhile_finds_nothing_or_what_was_there(tmp_path: Path) -> None:
-    """Readers go on while blocks are made anew and taken out; what is there all the time is never missed."""
+    """Readers continue while blocks are rewritten and removed; they always find what exists all the time."""
     storage = open_storage(tmp_path, SimDisk(), new=True)
     store = storage.store
     add(storage, frame(1, list(range(0, 40, 2))))

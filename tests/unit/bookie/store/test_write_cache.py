@@ -97,25 +97,25 @@ def test_the_blocks_that_overlap_a_range_are_all_counted(
 
 
 @pytest.mark.parametrize("resent", [False, True])
-def test_a_look_does_not_touch_every_block(monkeypatch: pytest.MonkeyPatch, resent: bool) -> None:
+def test_a_search_does_not_visit_every_block(monkeypatch: pytest.MonkeyPatch, resent: bool) -> None:
     """The lock that appends need is held meanwhile; one resent frame is enough to put blocks out of order."""
     cache = WriteCache()
     for n in range(0, 3000, 3):
         put(cache, 1, [n, n + 2])
     if resent:
         put(cache, 1, [30, 32])
-    looked = 0
+    visited = 0
     keep = generation.next_in
 
     def count(block: Block, entry: int) -> int:
-        nonlocal looked
-        looked += 1
+        nonlocal visited
+        visited += 1
         return keep(block, entry)
 
     monkeypatch.setattr(generation, "next_in", count)
     for entry in range(3000):
         assert cache.next_from(1, entry) is not None
-    assert looked < 5 * 3000
+    assert visited < 5 * 3000
     (pending,) = cache.pending(1)
     begin, end = pending.begin_within(1500, 1500)
     assert end - begin <= 2

@@ -1,4 +1,4 @@
-"""A bookie that gets TLS while its clients go on: plain, then both ways, then with TLS alone; and nobody speaks plain by mistake."""
+"""A bookie that gets TLS while its clients continue: plain, then both, then TLS alone; and no client with TLS connects without it by mistake."""
 
 import asyncio
 from collections.abc import Callable
