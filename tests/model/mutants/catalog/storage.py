@@ -134,7 +134,7 @@ def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch)
 
 
 @mutant(rule=24, caught_by=STORE + "test_rule_24_what_comes_after_the_swap_is_replayed", swarm=JOURNALS)
-def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+def checkpoint_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     "The flush claims the journal up to where it is now, not to where it was at the swap."
 
     def flush(storage: Storage, generation: Any) -> None:
@@ -149,7 +149,7 @@ def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     caught_by=STORE + "test_rule_24_a_crash_between_any_two_commits_of_a_flush_loses_nothing",
     swarm=BROKEN_FLUSHES,
 )
-def mark_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def checkpoint_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     "Every commit of a flush carries the checkpoint that only the last one may."
     flush = flushing.flush
 
