@@ -1,15 +1,19 @@
 """Rule 25 and rule 26: a sample of what `make bit-flips` does to every bit."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from daybook_bookie.journal.format import PAGE_BYTES
 
 from tests.unit.bookie.store.kit import memory_directory
 from tools.bit_flips.campaign import Flips, flip
-from tools.bit_flips.flipping import Image, journal_image, store_image
+from tools.bit_flips.flipping import DATA, Image, Place, journal_image, store_image
 
-STORE_FLIPS = 900
+META_HEADER = 160
+"""Bytes of a meta page that LMDB uses."""
+FILE = 1 << 30
 JOURNAL_FLIPS = 3000
 
 
@@ -21,14 +25,24 @@ def sample(image: Image, count: int) -> Flips:
     return flip([image], random.sample(written, count // 2) + random.sample(bits, count - count // 2))
 
 
-def test_rule_26_a_flipped_bit_of_a_store_is_noticed_or_harmless() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "count", "io_errors", "refused"),
+    [({}, 900, 100, 5), ({0: FILE}, 600, 10, 0), ({0: META_HEADER, PAGE_BYTES: META_HEADER}, 100, -1, 10)],
+    ids=["a page of each kind", "the whole file", "the headers of the meta pages"],
+)
+def test_rule_26_a_flipped_bit_of_a_store_is_noticed_or_harmless(
+    sizes: dict[int, int], count: int, io_errors: int, refused: int
+) -> None:
     with memory_directory() as name:
-        flips = sample(store_image(Path(name)), STORE_FLIPS)
+        image = store_image(Path(name))
+        whole = len(image.files[DATA])
+        places = [Place("data", DATA, offset, min(size, whole)) for offset, size in sizes.items()]
+        flips = sample(replace(image, places=places or image.places), count)
     assert flips.violations == []
-    assert flips.total == STORE_FLIPS
-    assert flips.count("io-error") > 100, flips.counts
-    assert flips.count("refused") > 5, flips.counts
-    assert flips.count("died") + flips.count("hung") < STORE_FLIPS / 10, flips.counts
+    assert flips.total == count
+    assert flips.count("io-error") > io_errors, flips.counts
+    assert flips.count("refused") > refused, flips.counts
+    assert flips.count("died") + flips.count("hung") < count / 10, flips.counts
 
 
 @pytest.mark.parametrize("closed", [True, False])
