@@ -121,14 +121,6 @@ def test_more_records_than_one_write_takes(tmp_path: Path) -> None:
     assert journal.written.file_id > 1
 
 
-def test_replay_from_a_checkpoint_leaves_out_what_came_before() -> None:
-    disk, journal = created()
-    journal.append([fence_record(1)])
-    checkpoint = journal.sync()
-    append_each(journal, [2])
-    assert reopen(disk, checkpoint)[1] == [fence_record(2)]
-
-
 @pytest.mark.parametrize("operation", ["fdatasync", "pwritev", "rename", "sync_directory"])
 def test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good(operation: str) -> None:
     disk, journal = created()
