@@ -107,8 +107,8 @@ class _Boot:
         ledgers = [] if is_one else link.ledgers_of(bookie_id)
         start = check_cookies(
             self._identity,
-            {role: _without_incarnation(each) for role, each in found.items()},
-            None if registered is None else replace(registered, incarnation=""),
+            found,
+            registered,
             authorised_replacement=authorisation is not None,
             named_by_ledgers=bool(ledgers),
         )
@@ -235,11 +235,3 @@ class _Boot:
     def _finish(self) -> None:
         for disk in self._disks.values():
             finish_creation(disk)
-
-
-def _without_incarnation(found: Found) -> Found:
-    """Incarnations are compared once it is clear that the bookie is the same."""
-    return found._replace(
-        cookie=None if found.cookie is None else replace(found.cookie, incarnation=""),
-        creating=None if found.creating is None else replace(found.creating, incarnation=""),
-    )

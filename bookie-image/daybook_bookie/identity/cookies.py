@@ -121,7 +121,7 @@ def check_cookies(
     authorised_replacement: bool,
     named_by_ledgers: bool,
 ) -> Start:
-    """How the bookie may start, given what each directory (by role) and ZooKeeper hold.
+    """How the bookie may start, given what each directory (by role) and ZooKeeper hold, whatever their incarnations.
 
     `named_by_ledgers`: some ledger's metadata names the bookie, read after a sync. Raises CookieError, with what to do,
     if it may not start. A replacement is accepted over directories that are all empty or all this bookie's; a mixture
@@ -166,9 +166,10 @@ def _check_replaceable(
 
 
 def _check_same(expected: Cookie, cookie: Cookie, where: str) -> None:
+    """Raise CookieError if the cookie is another bookie's; its incarnation says nothing about that."""
     actual = _fields(cookie)
     for name, wanted in _fields(expected).items():
-        if actual[name] != wanted:
+        if name != "incarnation" and actual[name] != wanted:
             msg = (
                 f"{where} belongs to another bookie: its {name} is {actual[name]!r}, this one's is {wanted!r}; "
                 "check the settings and what is mounted"

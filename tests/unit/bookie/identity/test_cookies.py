@@ -41,6 +41,9 @@ def check(
 def test_a_new_bookie_and_one_that_comes_back() -> None:
     assert check(EMPTY, EMPTY, None) is Start.FIRST
     assert check(STAMPED, STAMPED, MINE) is Start.NORMAL
+    assert check(STAMPED, STAMPED, replace(MINE, incarnation="2")) is Start.NORMAL, (
+        "the caller compares these"
+    )
     assert check(STAMPED, STAMPED, MINE, authorised=True, named=True) is Start.NORMAL
 
 
