@@ -1,8 +1,8 @@
 """/healthz and /readyz over HTTP, on a port and in threads of their own.
 
-Alive: the event loop turns, and a leader has heard of the API server lately, by an event or a resync, because a watch
-can die without an error. Ready: leading, or waiting to. Nothing else is asked: an API server or ZooKeeper that is away
-is not mended by a restart.
+Alive: the event loop makes progress, and a leader has received something of the API server lately, by an event or a
+resync, because a watch can die without an error. Ready: leading, or waiting to. Nothing else is checked: a restart does not
+repair an API server or ZooKeeper that is unavailable.
 """
 
 import threading
@@ -65,6 +65,6 @@ def _handler(answer: Callable[[str], tuple[HTTPStatus, str]]) -> type[BaseHTTPRe
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Probes are no news."""
+            """Probes are not logged."""
 
     return Handler

@@ -39,7 +39,7 @@ class WatchesEndedError(DaybookError):
 
 
 class Leading:
-    """Everything that one term of leadership needs. `heard_ms`: when the API server last answered or sent an event."""
+    """Everything that one term of leadership needs. `last_received_ms`: when the API server last answered or sent an event."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Leading:
         registries: LabelledRegistries,
     ) -> None:
         """Nothing runs yet."""
-        self.heard_ms = monotonic_ms()
+        self.last_received_ms = monotonic_ms()
         self.waits_for = ""
         """What the leader cannot begin without; "" once it works."""
         self._kube = kube
@@ -112,7 +112,7 @@ class Leading:
     # Events.
 
     def _on_event(self, event: WatchEvent) -> None:
-        self.heard_ms = monotonic_ms()
+        self.last_received_ms = monotonic_ms()
         self._queue.add_all(self._router.keys(event))
 
     def _cluster_changed(self, ref: ClusterRef) -> None:
@@ -160,7 +160,7 @@ class Leading:
         except KubeError as error:
             _LOG.warning("nothing could be listed", why=str(error))
             return
-        self.heard_ms = monotonic_ms()
+        self.last_received_ms = monotonic_ms()
         self._metrics.last_resync.set(unix_ms() / 1000)
         self._take_in(found)
         clusters = self._inventory.clusters()

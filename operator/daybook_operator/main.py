@@ -50,7 +50,7 @@ def show_version() -> None:
 def run(
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="How to reach the API server.")] = None,
-    namespaces: Annotated[str | None, typer.Option(help="Namespaces to look after; default: all.")] = None,
+    namespaces: Annotated[str | None, typer.Option(help="Namespaces to manage; default: all.")] = None,
     zookeeper: Annotated[str | None, typer.Option(help="ZooKeeper of pools whose spec names none.")] = None,
     bookie_image: Annotated[str | None, typer.Option(help="Image where the spec names none.")] = None,
     health_address: Annotated[str | None, typer.Option(help="host:port of /healthz and /readyz.")] = None,
@@ -72,7 +72,7 @@ def run(
 
 
 class Standing:
-    """What the probes ask: how far this process is."""
+    """What the probes ask for: the state of this process."""
 
     def __init__(self, settings: OperatorSettings) -> None:
         """Starting."""
@@ -82,16 +82,16 @@ class Standing:
         self._silent_after_ms = settings.silent_after_ms
 
     def lease_answered(self) -> None:
-        """The API server answered a look at the Lease."""
+        """The API server answered a request for the Lease."""
         self.reached = True
 
     def why_not_alive(self) -> str | None:
-        """A leader that hears nothing for long has watches that are dead."""
+        """A leader that receives nothing for long has dead watches."""
         if self.leading is None:
             return None
-        silent_ms = monotonic_ms() - self.leading.heard_ms
+        silent_ms = monotonic_ms() - self.leading.last_received_ms
         return (
-            f"nothing was heard of the API server for {silent_ms} ms"
+            f"nothing was received from the API server for {silent_ms} ms"
             if silent_ms > self._silent_after_ms
             else None
         )
@@ -180,7 +180,7 @@ async def _work(
 
 
 def _first_of(errors: BaseExceptionGroup[DaybookError]) -> DaybookError:
-    """One error in words is worth more than a tree of them."""
+    """The first error of a tree of them: its message is the last line of the process."""
     first = errors.exceptions[0]
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 

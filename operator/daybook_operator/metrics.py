@@ -18,15 +18,13 @@ class OperatorMetrics:
         """Register them; in a registry of their own, if none is given."""
         self.registry = CollectorRegistry() if registry is None else registry
         self.leading = self._gauge("leading", "1 while this process leads and reconciles.")
-        self.queue_depth = self._gauge("queue_depth", "Objects that wait to be looked at.")
-        self.objects = self._gauge("objects", "Objects that the operator looks after, by kind.", "kind")
+        self.queue_depth = self._gauge("queue_depth", "Objects that wait for a reconcile.")
+        self.objects = self._gauge("objects", "Objects that the operator manages, by kind.", "kind")
         self.last_resync = self._gauge("last_resync_timestamp_seconds", "When everything was listed last.")
-        self.reconciles = self._counter(
-            "reconciles", "Looks at an object, by kind and result.", "kind", "result"
-        )
+        self.reconciles = self._counter("reconciles", "Reconciles, by kind and result.", "kind", "result")
         self.reconcile_seconds = Histogram(
             "daybook_operator_reconcile_seconds",
-            "One look at an object, with all that it led to.",
+            "One reconcile of an object, with all its effects.",
             ["kind"],
             buckets=_SECONDS,
             registry=self.registry,
@@ -39,7 +37,7 @@ class OperatorMetrics:
         )
         self.watch_failures = self._counter(
             "watch_failures",
-            "How often a namespace's watches ended and began anew, by namespace.",
+            "How often a namespace's watches ended and restarted, by namespace.",
             "namespace",
         )
         self.api_requests = self._counter(
@@ -53,21 +51,21 @@ class OperatorMetrics:
         )
         self.unrecoverable = self._gauge(
             "unrecoverable_ledgers",
-            "Ledgers with an entry that nobody has any more, as disks are gone, by cluster.",
+            "Ledgers with an entry that no bookie has any more, since disks are lost, by cluster.",
             "cluster",
         )
         self._of_clusters = (self.recovery_jobs, self.under_replicated, self.unrecoverable)
         self._clusters: set[str] = set()
 
     def repair_of(self, cluster: str, *, under_replicated: int, unrecoverable: int, jobs: int) -> None:
-        """How the repair of a cluster stands."""
+        """The state of the repair of a cluster."""
         self._clusters.add(cluster)
         self.under_replicated.labels(cluster).set(under_replicated)
         self.unrecoverable.labels(cluster).set(unrecoverable)
         self.recovery_jobs.labels(cluster).set(jobs)
 
     def keep_only(self, clusters: Iterable[str]) -> None:
-        """Say nothing more of clusters that are not looked after any more: what was said last would stand for ever."""
+        """Remove the series of clusters that are not managed any more, which would keep their last value for ever."""
         for cluster in self._clusters - set(clusters):
             self._clusters.remove(cluster)
             for gauge in self._of_clusters:
@@ -81,7 +79,7 @@ class OperatorMetrics:
 
 
 class LabelledRegistries(Collector):
-    """Registries whose metrics have the same names, told apart by a label."""
+    """Registries whose metrics have the same names, distinguished by a label."""
 
     def __init__(self, label: str) -> None:
         """None yet."""

@@ -1,6 +1,6 @@
-"""What the operator is told when it starts: DAYBOOK_OPERATOR_* variables, a TOML file, defaults.
+"""The operator's settings: DAYBOOK_OPERATOR_* variables, a TOML file, defaults.
 
-How auditors audit is DAYBOOK_AUTORECOVERY_*, how ZooKeeper is reached DAYBOOK_ZOOKEEPER_*: the same names as everywhere.
+Auditors have DAYBOOK_AUTORECOVERY_*, the connection to ZooKeeper DAYBOOK_ZOOKEEPER_*: the same names as everywhere.
 """
 
 import os
@@ -23,7 +23,7 @@ class OperatorSettings(Settings):
         **{**Settings.model_config, "env_prefix": "DAYBOOK_OPERATOR_"}
     )
 
-    namespaces: str = Field("", description="namespaces to look after, separated by commas; empty: all")
+    namespaces: str = Field("", description="namespaces to manage, separated by commas; empty: all")
     kubeconfig: Path | None = Field(
         None, description="how to reach the API server; default: the pod's own account, else KUBECONFIG"
     )
@@ -42,7 +42,7 @@ class OperatorSettings(Settings):
         15_000, ge=1_000, description="a leader that is silent for so long has lost"
     )
     lease_renew_ms: int = Field(
-        3_000, ge=100, description="pause between renewals, and between looks of a standby"
+        3_000, ge=100, description="pause between renewals, and between reads by a standby"
     )
 
     health_address: str = Field("127.0.0.1:0", description="host:port of /healthz and /readyz")
@@ -57,13 +57,13 @@ class OperatorSettings(Settings):
         600_000, ge=1_000, description="a leader without any event or resync for so long is dead"
     )
 
-    workers: int = Field(4, ge=1, description="objects looked at at once")
-    reconcile_timeout_ms: int = Field(300_000, ge=1_000, description="longest look at one object")
-    resync_ms: int = Field(180_000, ge=100, description="pause between looks at everything")
+    workers: int = Field(4, ge=1, description="objects reconciled at once")
+    reconcile_timeout_ms: int = Field(300_000, ge=1_000, description="longest reconcile of one object")
+    resync_ms: int = Field(180_000, ge=100, description="pause between resyncs of everything")
     api_threads: int = Field(8, ge=1, description="requests to the API server at once")
     api_timeout_ms: int = Field(15_000, ge=100, description="longest request to the API server")
     zookeeper_timeout_ms: int = Field(
-        5_000, ge=100, description="how long a look waits for a ZooKeeper that was not reached yet"
+        5_000, ge=100, description="how long a reconcile waits for a ZooKeeper that has not answered yet"
     )
 
     tls_certificate: Path | None = Field(
@@ -80,10 +80,10 @@ class OperatorSettings(Settings):
         60_000, ge=0, description="how long a finalizer may hold an object of a namespace that terminates"
     )
 
-    ledgers_per_job: int = Field(100, ge=1, le=100, description="ledgers that one recovery Job mends")
-    recovery_look_ms: int = Field(5_000, ge=100, description="how often a repair under way is looked at")
+    ledgers_per_job: int = Field(100, ge=1, le=100, description="ledgers that one recovery Job repairs")
+    recovery_look_ms: int = Field(5_000, ge=100, description="how often a repair under way is reconciled")
     needless_job_ms: int = Field(
-        10_000, ge=0, description="how long a recovery Job may go on whose ledgers have no task any more"
+        10_000, ge=0, description="how long a recovery Job may run whose ledgers have no task any more"
     )
     full_audit_pause_ms: int = Field(
         10_000, ge=100, description="pause between full audits while one is owed because bookies returned"
@@ -110,7 +110,7 @@ class OperatorSettings(Settings):
 
     @property
     def namespace_list(self) -> tuple[str, ...]:
-        """The namespaces to look after; empty: all."""
+        """The namespaces to manage; empty: all."""
         return tuple(sorted({name.strip() for name in self.namespaces.split(",") if name.strip()}))
 
     @property

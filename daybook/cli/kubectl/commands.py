@@ -46,7 +46,7 @@ def _pools(world: World, name: str) -> list[Object]:
     found = [pool for pool in world.pools if name in ("", place(pool)[1])]
     if name and not found:
         known = ", ".join(place(pool)[1] for pool in world.pools) or "none"
-        msg = f"there is no BookiePool {name!r} here (there are: {known}); look elsewhere with -n NAMESPACE or -A"
+        msg = f"there is no BookiePool {name!r} here (there are: {known}); try another namespace with -n NAMESPACE or -A"
         raise ApiError(msg)
     return found
 
@@ -195,7 +195,7 @@ def recover_plan(
     context: Context = None,
     as_json: Json = False,
 ) -> None:
-    """What lacks replicas, which Jobs mend it, and what the rest waits for."""
+    """What lacks replicas, which Jobs repair it, and what the rest waits for."""
     from rich.table import Table
 
     from daybook.cli.kubectl.recovery import recovery_plan
@@ -254,7 +254,7 @@ def explain(
     api, where = _connect(namespace, kubeconfig, context, everywhere=everywhere)
     world = observe(api.listing, where)
     if name and not any(place(each)[1] == name for each in (*world.pools, *world.ledgers)):
-        msg = f"there is no BookiePool and no Ledger {name!r} here; look elsewhere with -n NAMESPACE or -A"
+        msg = f"there is no BookiePool and no Ledger {name!r} here; try another namespace with -n NAMESPACE or -A"
         raise ApiError(msg)
     findings = explaining.explain(world, name)
     if as_json:
@@ -296,7 +296,7 @@ def report(
     about = {"daybook": version("daybook"), "namespace": where or "all"}
     files = bundle(world, find(world), logs, about)
     to.write_bytes(pack(files, to.name.partition(".")[0], unix_ms() // 1000))
-    out.print(f"{to}: {len(files)} files; look through it before you send it")
+    out.print(f"{to}: {len(files)} files; read it before you send it")
 
 
 def _logs(api: Api, world: World, namespace: str, lines: int) -> Iterator[tuple[str, str]]:

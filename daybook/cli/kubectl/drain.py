@@ -90,9 +90,9 @@ def drain_line(pool: Object) -> tuple[str, bool]:
         message = f": {drain['message']}" if drain.get("message") else ""
         return f"{drain.get('bookie', '')}: {drain.get('stage', '')}{ledgers}{message}", False
     if status.get("observedGeneration", 0) < pool["metadata"].get("generation", 0):
-        return "the operator has not looked yet", False
+        return "the operator has not reconciled yet", False
     now = status.get("replicas", 0)
     if now > wanted:
-        told = condition(pool, "Draining")
-        return told.get("message") or f"{now} bookies, {wanted} wanted", False
+        found = condition(pool, "Draining")
+        return found.get("message") or f"{now} bookies, {wanted} wanted", False
     return f"{now} bookies, all that are wanted", True

@@ -55,19 +55,17 @@ class Finding:
 def explain(world: World, name: str = "") -> list[Finding]:
     """What is wrong with all pools and ledgers, or with those of one name; empty if nothing is."""
     found: list[Finding] = []
-    troubled = set()
+    explained = set()
     for pool in world.pools:
-        told = explain_pool(world, pool)
-        if told:
-            troubled.add(place(pool))
+        of_pool = explain_pool(world, pool)
+        if of_pool:
+            explained.add(place(pool))
         if name in ("", place(pool)[1]):
-            found += told
+            found += of_pool
     for ledger in world.ledgers:
         namespace, ledger_name = place(ledger)
-        of_troubled_pool = (namespace, ledger["spec"]["poolRef"]["name"]) in troubled
-        if name == ledger_name or (
-            not name and not of_troubled_pool
-        ):  # a pool's findings tell of its ledgers
+        of_explained_pool = (namespace, ledger["spec"]["poolRef"]["name"]) in explained
+        if name == ledger_name or (not name and not of_explained_pool):  # a pool's findings cover its ledgers
             found += explain_ledger(world, ledger)
     return found
 
@@ -75,7 +73,7 @@ def explain(world: World, name: str = "") -> list[Finding]:
 def explain_pool(world: World, pool: Object) -> list[Finding]:
     """What is wrong with a pool."""
     namespace, name = place(pool)
-    look = f"kubectl describe bookiepool -n {namespace} {name}"
+    next_step = f"kubectl describe bookiepool -n {namespace} {name}"
     if is_paused(pool):
         unpause = f"kubectl annotate bookiepool -n {namespace} {name} daybook.dev/pause-"
         return [Finding(title(pool), "it is paused: the operator leaves it alone", (), unpause)]
@@ -92,10 +90,10 @@ def explain_pool(world: World, pool: Object) -> list[Finding]:
     ]
     what = ", ".join(f"{each['type']} is {each['status']} ({each['reason']})" for each in wrong)
     if stale:
-        unseen = "the operator has not looked at its last change yet"
+        unseen = "the operator has not reconciled its last change yet"
         what = f"{what}; {unseen}" if what else unseen
     evidence = tuple(each["message"] for each in wrong if each.get("message"))
-    return [Finding(title(pool), what, evidence[:EVIDENCE_MAX], look, tuple(causes))]
+    return [Finding(title(pool), what, evidence[:EVIDENCE_MAX], next_step, tuple(causes))]
 
 
 def explain_ledger(world: World, ledger: Object) -> list[Finding]:
@@ -103,7 +101,7 @@ def explain_ledger(world: World, ledger: Object) -> list[Finding]:
     namespace, name = place(ledger)
     wrong = wrong_conditions(ledger)
     stale = is_stale(ledger) or not status_of(ledger)
-    if not wrong and not stale and not _is_troubled(ledger):
+    if not wrong and not stale and not _is_degraded(ledger):
         return []
     pool_name = ledger["spec"]["poolRef"]["name"]
     pool = next((each for each in world.pools if place(each) == (namespace, pool_name)), None)
@@ -116,7 +114,7 @@ def explain_ledger(world: World, ledger: Object) -> list[Finding]:
         causes += _operator(world) if stale and not causes else ()
     parts = [f"{each['type']} is {each['status']} ({each['reason']})" for each in wrong]
     if stale:
-        parts.append("the operator has not looked at its last change yet")
+        parts.append("the operator has not reconciled its last change yet")
     evidence = [each["message"] for each in wrong if each.get("message")]
     for first, missing in _missing(ledger):
         parts.append(f"entries from {first} on lack a replica on {', '.join(missing)}")
@@ -128,10 +126,10 @@ def explain_ledger(world: World, ledger: Object) -> list[Finding]:
 
 
 def _operator(world: World) -> list[Finding]:
-    """Whether somebody reconciles at all."""
+    """Whether an operator reconciles at all."""
     pods = world.component("operator")
     if "Pod" in world.unread:
-        return [Finding("operator", "its pods cannot be looked at", (world.unread["Pod"],))]
+        return [Finding("operator", "its pods cannot be read", (world.unread["Pod"],))]
     if not pods:
         return [
             Finding(
@@ -146,7 +144,7 @@ def _operator(world: World) -> list[Finding]:
         return [
             Finding(
                 "operator",
-                "it runs; it may be about to look, or fail to",
+                "it runs; it may be about to reconcile, or fail to",
                 (),
                 f"kubectl logs -n {namespace} -l app.kubernetes.io/component=operator --tail 100",
             )
@@ -230,12 +228,12 @@ def _progress(pool: Object) -> Iterator[Finding]:
         state = status_of(pool).get(what)
         if state and state.get("message"):
             left = f", {state['ledgersRemaining']} ledgers to go" if state.get("ledgersRemaining") else ""
-            told = f"{what} of {state.get('bookie', 'the bookies')} is at {state.get('stage', 'its start')}{left}"
-            yield Finding(title(pool), told, (state["message"],), command)
+            progress = f"{what} of {state.get('bookie', 'the bookies')} is at {state.get('stage', 'its start')}{left}"
+            yield Finding(title(pool), progress, (state["message"],), command)
 
 
 def _ledgers(pool: Object) -> list[Finding]:
-    """Entries that nobody can give back, and repair that does not get on."""
+    """Entries that no bookie has any more, and repair that makes no progress."""
     namespace, name = place(pool)
     recovery = status_of(pool).get("recovery") or {}
     found = []
@@ -243,7 +241,7 @@ def _ledgers(pool: Object) -> list[Finding]:
         found.append(
             Finding(
                 f"ledgers {', '.join(map(str, lost[:LEDGERS_MAX]))}",
-                f"{recovery['unrecoverable']} have an entry that nobody has any more: disks that had it are gone",
+                f"{recovery['unrecoverable']} have an entry that no bookie has any more: disks that had it are lost",
                 (),
                 f"what is left can be read; to give one up: daybook ledger delete {lost[0]} --without-recovery",
             )
@@ -253,10 +251,10 @@ def _ledgers(pool: Object) -> list[Finding]:
         found.append(
             Finding(
                 f"ledgers {', '.join(map(str, awaited[:LEDGERS_MAX]))}",
-                f"{recovery['unreachable']} have an entry that no bookie gave when it was last looked for; nothing is "
+                f"{recovery['unreachable']} have an entry that no bookie returned at the last repair; nothing is "
                 "known to be lost",
                 tuple(f"bookie {each} is away" for each in away),
-                f"bring back who is away: kubectl daybook bookies -n {namespace} {name}",
+                f"restore the bookies that are away: kubectl daybook bookies -n {namespace} {name}",
             )
         )
     waiting = recovery.get("underReplicated", 0)
@@ -292,9 +290,9 @@ def explain_pod(world: World, pod: Object) -> list[Finding]:
         if each["type"] == "PodScheduled" and each["status"] == "False":
             what, evidence = "no node takes it", [each.get("message", "")]
     for container in status.get("containerStatuses", ()):
-        told = _container(container)
-        if told:
-            what, more = told
+        problem = _container(container)
+        if problem:
+            what, more = problem
             evidence += more
             if "pulled" not in what:
                 previous = " --previous" if container.get("restartCount") else ""
@@ -309,7 +307,7 @@ def explain_pod(world: World, pod: Object) -> list[Finding]:
 
 
 def _container(container: dict[str, Any]) -> tuple[str, list[str]] | None:
-    """What a container does instead of serving, and what it left as its last words."""
+    """What a container does instead of serving, and its last message."""
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason = waiting.get("reason", "")
     if reason in PULL_REASONS:
@@ -371,7 +369,7 @@ def _missing(ledger: Object) -> list[tuple[int, Sequence[str]]]:
     ]
 
 
-def _is_troubled(ledger: Object) -> bool:
+def _is_degraded(ledger: Object) -> bool:
     return bool(wrong_conditions(ledger) or _missing(ledger) or status_of(ledger).get("underReplicated"))
 
 

@@ -1,4 +1,4 @@
-"""What lacks replicas, who mends it, and what it waits for, from the pool's status and its Jobs."""
+"""What lacks replicas, which Jobs repair it, and what it waits for, from the pool's status and its Jobs."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def recovery_plan(world: World, pool: Object) -> dict[str, Any]:
 
 
 def job_record(job: Object) -> dict[str, Any]:
-    """A recovery Job: which ledgers it mends, how often it failed, since when it runs."""
+    """A recovery Job: which ledgers it repairs, how often it failed, since when it runs."""
     status = status_of(job)
     containers = job["spec"]["template"]["spec"]["containers"]
     words = [*(containers[0].get("command") or ()), *(containers[0].get("args") or ())]
@@ -52,7 +52,7 @@ def job_record(job: Object) -> dict[str, Any]:
 
 
 def recovery_line(pool: Object) -> tuple[str, bool]:
-    """How far the repair of a pool is, and whether nothing is left to mend."""
+    """How far the repair of a pool is, and whether nothing is left to repair."""
     recovery = status_of(pool).get("recovery") or {}
     replicated = condition(pool, "FullyReplicated")
     parts = [
@@ -61,9 +61,9 @@ def recovery_line(pool: Object) -> tuple[str, bool]:
     ]
     if recovery.get("unrecoverable"):
         parts.append(f"{recovery['unrecoverable']} unrecoverable")
-    told = replicated.get("message") or replicated["reason"]
+    message = replicated.get("message") or replicated["reason"]
     done = replicated["status"] == "True"
-    return f"FullyReplicated {replicated['status']}: {', '.join(parts)}; {told}", done
+    return f"FullyReplicated {replicated['status']}: {', '.join(parts)}; {message}", done
 
 
 def _missing(ledger: Object) -> list[str]:

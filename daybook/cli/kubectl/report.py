@@ -1,4 +1,4 @@
-"""A bundle for an issue: resources, events, the ends of logs, and the explanation, without what is nobody's business.
+"""A bundle for an issue: resources, events, the ends of logs, and the explanation, without what is private.
 
 Redacted are values that look like secrets, users' own metadata and annotations, IP addresses, and names of nodes; the
 same name gets the same stand-in everywhere, so that the story can still be read. Secrets are never asked for.
@@ -86,7 +86,7 @@ class Redactor:
 
 
 def node_names(world: World) -> set[str]:
-    """All names of machines that any object tells."""
+    """All names of machines that any object contains."""
     named = {place(node)[1] for node in world.nodes}
     hosts = {labels_of(node).get("kubernetes.io/hostname", "") for node in world.nodes}
     bound = {pod["spec"].get("nodeName", "") for pod in world.pods}

@@ -32,7 +32,7 @@ TROUBLES: Final = (
     "TooFewBookies",
     "ZooKeeperUnreachable",
 )
-"""Reasons that make any other condition wrong: Progressing, Draining, Sealed … only say what goes on otherwise."""
+"""Reasons that make any other condition wrong: Progressing, Draining, Sealed … otherwise only describe progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class World:
         ]
 
     def events_of(self, thing: Object) -> list[str]:
-        """What warnings tell about an object, the last one first."""
+        """The warnings about an object, the last one first."""
         namespace, name = place(thing)
         found = [
             event
@@ -171,18 +171,18 @@ def _is_wrong(each: Mapping[str, str]) -> bool:
 
 
 def is_stale(thing: Object) -> bool:
-    """Whether the operator has not looked at the last change yet."""
+    """Whether the operator has not reconciled the last change yet."""
     seen = status_of(thing).get("observedGeneration", 0)
     return bool(seen < thing["metadata"].get("generation", 0))
 
 
 def is_paused(thing: Object) -> bool:
-    """Whether the operator was told to leave it alone."""
+    """Whether the object is paused."""
     return (thing["metadata"].get("annotations") or {}).get(PAUSE) == "true"
 
 
 def bookies_of(pool: Object) -> list[dict[str, Any]]:
-    """The pool's bookies as its status tells, by ordinal."""
+    """The pool's bookies by ordinal, as its status has them."""
     return sorted(status_of(pool).get("bookies", ()), key=lambda bookie: bookie.get("ordinal", 0))
 
 

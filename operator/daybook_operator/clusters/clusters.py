@@ -1,6 +1,6 @@
 """All links to Daybook clusters: opened when an object first needs one, and closed when none does any more.
 
-Opening a link goes on by itself, so that a ZooKeeper that does not answer costs its own objects a short wait and others
+Opening a link continues in the background, so that a ZooKeeper that does not answer costs its own objects a short wait and others
 nothing.
 """
 
@@ -41,9 +41,9 @@ class Clusters:
         self._opening: dict[ClusterRef, asyncio.Task[ClusterLink]] = {}
 
     async def link(self, ref: ClusterRef) -> ClusterLink:
-        """The link to `ref`, which is formatted if nobody has. Raises MetadataUnavailableError, MetadataError.
+        """The link to `ref`, which is formatted if it is new. Raises MetadataUnavailableError, MetadataError.
 
-        Waits a bounded time for ZooKeeper; the attempt goes on, so that a later call finds it done.
+        Waits a bounded time for ZooKeeper; the attempt continues, so that a later call finds it done.
         """
         opening = self._opening.get(ref)
         if opening is None or (opening.done() and not _is_open(opening)):

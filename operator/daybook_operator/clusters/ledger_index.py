@@ -1,13 +1,13 @@
-"""What all ledgers of a cluster say of its bookies, kept up to date by what changes, so that no look lists everything.
+"""Which ledgers of a cluster name which bookies, kept up to date by what changes, so that no reconcile lists everything.
 
-Reading the metadata of every ledger takes longer than a look may, once there are many. So it is read once, in the
-background and for as long as it takes; looks go on meanwhile and say so. After that a pass reads the directories, which
-tell of new and of deleted ledgers, and then only what may have changed: ledgers that are not closed, those that had a
+Reading the metadata of every ledger takes longer than a reconcile may, once there are many. So it is read once, in the
+background and for as long as it takes; reconciles continue meanwhile and say so. After that a pass reads the directories,
+which show new and deleted ledgers, and then only what may have changed: ledgers that are not closed, those that had a
 task at this pass or the one before (whoever changes a closed ledger has a task for it), and a slice of all others in
-turn, for whatever else somebody did by hand. A pass begins after a `sync`; reads are pipelined in bounded numbers
+turn, for changes that were made by hand. A pass begins after a `sync`; reads are pipelined in bounded numbers
 (rule 37), and a directory that cannot be read ends the pass and leaves what is known as it was (rule 28).
 
-What a mistake would cost something (a cookie is deleted, rule 29) is not decided by the index alone.
+What must not be wrong (the deletion of a cookie, rule 29) is not decided by the index alone.
 """
 
 import asyncio
@@ -92,10 +92,10 @@ class LedgerIndex:
         self._doubted.add(ledger_id)
 
     async def fresh(self, *, age_ms: int, wait_ms: int) -> bool:
-        """Whether a pass that began at most `age_ms` ago has ended; waits at most `wait_ms` for one, which goes on by itself.
+        """Whether a pass that began at most `age_ms` ago has ended; waits at most `wait_ms` for one, which continues afterwards.
 
-        Does not wait while there is `read_error`: a person has to act, and passes are tried all the while.
-        Where a pass takes longer than that, it counts for who asks again as well.
+        Does not wait while there is a `read_error`: a person must act, and passes are tried meanwhile.
+        Where a pass takes longer than that, it counts for the next caller as well.
         """
         asked_ms = monotonic_ms()
         if self._took_ms > wait_ms // 2:

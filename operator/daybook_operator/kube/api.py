@@ -1,4 +1,4 @@
-"""The API server as the operator uses it: read, server-side apply, delete, patch metadata, tell events.
+"""The API server as the operator uses it: read, server-side apply, delete, patch metadata, create events.
 
 One small client over the `kubernetes` package's connections and login, because the generated methods know nothing of
 server-side apply and have no types. Requests block, so they run in a bounded pool of threads. Every failure is a typed
@@ -55,7 +55,7 @@ class InvalidError(KubeError):
 
 
 class NotNowError(KubeError):
-    """A pod must not go now: a disruption budget forbids it, or the cluster is not as it was when that was decided."""
+    """A pod must not be evicted now: a disruption budget forbids it, or the cluster changed since that was decided."""
 
 
 class UnavailableError(KubeError):
@@ -131,7 +131,7 @@ class Kube:
         self._metrics = metrics
 
     def close(self) -> None:
-        """Let requests under way end, and begin no more."""
+        """Let requests under way end, and start no more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._api.close()
 
@@ -236,7 +236,7 @@ class Kube:
                 raise
 
     async def evict(self, ref: Ref) -> None:
-        """Have a pod go as far as PodDisruptionBudgets let it; one that is gone, or has another UID than `ref`, is done.
+        """Evict a pod, as far as PodDisruptionBudgets allow it; one that is gone, or has another UID than `ref`, is no error.
 
         Raises NotNowError when a budget forbids it now, and while more than one is over the pod, which evictions do not know.
         """
@@ -263,7 +263,7 @@ class Kube:
     async def patch_meta(self, patch: PatchMeta) -> None:
         """Change finalizers, labels and annotations, on the version that was read.
 
-        Raises NotFoundError, ConflictError: look again, and decide again.
+        Raises NotFoundError, ConflictError: observe and decide again.
         """
         ref = patch.ref
         changes: Object = {}

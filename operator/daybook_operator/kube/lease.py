@@ -1,8 +1,8 @@
 """Which of several operators leads: a Lease of coordination.k8s.io, as client-go's leader election keeps it.
 
 A standby trusts no clock but its own: it takes the Lease over once the record has not changed for the whole duration
-that it names. A leader that cannot renew gives up a whole renewal before that, and its process ends, since nobody can
-tell which of its requests still are under way. Writes to ZooKeeper are compare-and-set by version all the same, so that
+that it names. A leader that cannot renew gives up a whole renewal before that, and its process ends, since it is not
+known which of its requests are still under way. Writes to ZooKeeper are compare-and-set by version all the same, so that
 even a leader that lives too long does no harm.
 """
 
@@ -45,7 +45,7 @@ class LeaderLease:
         now_ms: Callable[[], int] = monotonic_ms,
         on_answer: Callable[[], None] = lambda: None,
     ) -> None:
-        """Nothing happens yet. `on_answer` is called after each look at the Lease that was answered."""
+        """Nothing happens yet. `on_answer` is called after each read of the Lease that was answered."""
         self._on_answer = on_answer
         self._kube = kube
         self._settings = settings
@@ -62,9 +62,9 @@ class LeaderLease:
                     _LOG.info("leading", identity=self._settings.identity)
                     return
             except ConflictError:
-                continue  # somebody else was faster: look at once who
+                continue  # another process was faster: read at once which
             except KubeError as error:
-                _LOG.warning("the Lease cannot be had", why=str(error))
+                _LOG.warning("the Lease cannot be read or taken", why=str(error))
             await asyncio.sleep(self._settings.renew_ms / 1000)
 
     async def hold(self) -> None:
@@ -79,7 +79,7 @@ class LeaderLease:
             except ConflictError as error:
                 now = await self._find_or_none()
                 if now is None or _holder(now) != self._settings.identity:
-                    msg = f"the Lease belongs to {_holder(now) if now else 'nobody'}: {error}"
+                    msg = f"the Lease belongs to {_holder(now) if now else 'no process'}: {error}"
                     raise LeadershipLostError(msg) from error
                 self._mine = now
             except KubeError as error:
@@ -100,14 +100,14 @@ class LeaderLease:
                 free = {**now["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._kube.replace({**now, "spec": free})
         except KubeError as error:
-            _LOG.info("the Lease runs out by itself", why=str(error))
+            _LOG.info("the Lease was not released and expires", why=str(error))
 
     def _left_ms(self) -> int:
         """How long this process certainly leads: a renewal less than the duration, for what clocks and requests take."""
         return self._renewed_ms + self._settings.duration_ms - self._settings.renew_ms - self._now_ms()
 
     async def _try(self) -> bool:
-        """Look once; take the Lease if it is free."""
+        """Read the Lease once; take it if it is free."""
         settings = self._settings
         now = await self._kube.find("Lease", settings.namespace, settings.name)
         began_ms = self._now_ms()

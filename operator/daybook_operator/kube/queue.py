@@ -1,8 +1,8 @@
-"""The work queue: which object is to be reconciled, when, and never by two at once.
+"""The work queue: which key is reconciled, when, and never twice at once.
 
-Level-triggered: an event says only "look at this one", so that any number of events about an object are one look, and
-what happened while it was being looked at is one more. Failures come again after a pause that doubles; everything comes
-again at each resync, so that a lost event costs minutes and not correctness. The schedule is pure, with time as an
+Level-triggered: an event only enqueues a key, so that any number of events about an object lead to one reconcile, and
+events that come during a reconcile lead to one more. Failures are retried after a pause that doubles. Everything is
+enqueued at each resync, so that a lost event costs minutes and not correctness. The schedule is pure, with time as an
 argument; the queue runs it.
 """
 
@@ -22,7 +22,7 @@ _LOG: Final = get_logger(__name__)
 
 
 class Key(NamedTuple):
-    """What to look at: an object of the cluster, or "Recovery" with a pool's name."""
+    """What to reconcile: an object of Kubernetes, or "Recovery" with a pool's name."""
 
     kind: str
     namespace: str
@@ -77,7 +77,7 @@ class Schedule:
         return self._failures.get(key, 0)
 
     def add(self, key: Key) -> None:
-        """Have the key looked at soon; once more after the present look, if there is one."""
+        """Have the key reconciled soon; once more after the present reconcile, if there is one."""
         self._due_ms.pop(key, None)
         if key in self._working:
             self._again.add(key)
@@ -85,7 +85,7 @@ class Schedule:
             self._ready[key] = None
 
     def add_at(self, key: Key, at_ms: int) -> None:
-        """Have the key looked at then, unless it is before."""
+        """Have the key reconciled then, unless it is before."""
         if key in self._ready or key in self._again:
             return
         if key not in self._due_ms or at_ms < self._due_ms[key]:
@@ -117,7 +117,7 @@ class Schedule:
         return pause_ms
 
     def next_ms(self, now_ms: int) -> int | None:
-        """When the next key is ready; now, if one is; None if none will be by itself."""
+        """When the next key is ready; now, if one is; None if none will be without an event."""
         self._wake(now_ms)
         if self._ready:
             return now_ms
@@ -139,7 +139,7 @@ class Schedule:
 
 
 Reconcile = Callable[[Key], Awaitable[float | None]]
-"""Looks at an object and does what is to do; returns after how many seconds to look again, if nothing happens."""
+"""Reconciles a key; returns after how many seconds to reconcile it again, unless an event comes before; None: never."""
 
 
 class WorkQueue:
@@ -155,7 +155,7 @@ class WorkQueue:
         metrics: OperatorMetrics,
         back_off: BackOff | None = None,
     ) -> None:
-        """`timeout_s` ends a look that hangs, as a failure."""
+        """`timeout_s`: a reconcile that takes longer is cancelled, as a failure."""
         self.schedule = Schedule(back_off or BackOff(), rng)
         self._reconcile = reconcile
         self._workers = workers
@@ -164,12 +164,12 @@ class WorkQueue:
         self._news = asyncio.Event()
 
     def add(self, key: Key) -> None:
-        """Have the key looked at soon. From the event loop only."""
+        """Have the key reconciled soon. From the event loop only."""
         self.schedule.add(key)
         self._changed()
 
     def add_all(self, keys: Iterable[Key]) -> None:
-        """Have all of them looked at soon."""
+        """Have all of them reconciled soon."""
         for key in keys:
             self.schedule.add(key)
         self._changed()
@@ -210,11 +210,14 @@ class WorkQueue:
         except DaybookError as error:
             pause_ms = self.schedule.failed(key, monotonic_ms())
             _LOG.warning(
-                "not done yet", why=str(error), failures=self.schedule.failures(key), again_in_ms=pause_ms
+                "a reconcile failed",
+                why=str(error),
+                failures=self.schedule.failures(key),
+                again_in_ms=pause_ms,
             )
         except TimeoutError:
             self.schedule.failed(key, monotonic_ms())
-            _LOG.error("took too long and was given up", timeout_s=self._timeout_s)
+            _LOG.error("a reconcile took too long and was cancelled", timeout_s=self._timeout_s)
         except Exception:  # noqa: BLE001 - a defect in one object's plan must not end the work on all others
             self.schedule.failed(key, monotonic_ms())
             _LOG.exception("a reconcile failed for an unforeseen reason")

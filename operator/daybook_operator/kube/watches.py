@@ -1,11 +1,11 @@
-"""The watches: kopf as the reflector, which lists, watches and begins again, and hands each event on.
+"""The watches: kopf as the reflector, which lists, watches and restarts, and passes each event on.
 
 kopf runs in threads with event loops of their own, because at its end it cancels every task of its loop. Its handlers
 are of one kind, `on.event`: edge-triggered ones keep their progress on the object and lose updates, daemons and timers
 put finalizers on it. Pods and the like are watched by label, on the server's side.
 
 Each namespace that is named has a kopf of its own, and so have the nodes: one refusal ends a whole kopf, and a namespace
-whose role is gone (it was deleted, or the role was not made yet) must not blind the operator to the others.
+whose role is gone (it was deleted, or the role was not made yet) must not keep the operator from watching the others.
 """
 
 import asyncio
@@ -117,18 +117,18 @@ class Watches:
         await asyncio.gather(*(asyncio.to_thread(thread.join, _JOIN_S) for thread in running))
 
     def _run(self, namespace: str, kinds: tuple[str, ...]) -> None:
-        """Watch until all ends. What ends the watches of one namespace has them begin anew, after a pause that doubles."""
+        """Watch until `stop`. When the watches of one namespace end, they restart after a pause that doubles."""
         pause_s = _PAUSE_S
         while not self._stop.is_set():
             began_ms, why = monotonic_ms(), "they ended by themselves"
             try:
                 self._check_access(namespace)
                 if self._watch(namespace, kinds):
-                    _LOG.info("the watches begin anew", namespace=namespace)
+                    _LOG.info("the watches restart", namespace=namespace)
                     continue
             except KubeError as error:
                 why = str(error)
-            except Exception as error:  # noqa: BLE001 - whatever ends watches is told: there, or by the process' last line
+            except Exception as error:  # noqa: BLE001 - whatever ends watches is reported: in the log, or by the process' last line
                 why = f"{type(error).__name__}: {error}"
             if self._stop.is_set():
                 return
@@ -147,18 +147,18 @@ class Watches:
     def _check_access(self, namespace: str) -> None:
         """Raise KubeError where nothing may be listed: kopf tries that eight times for each kind, and logs each."""
         if namespace:
-            looking = self._kube.is_served(BOOKIE_POOL, namespace)
-            asyncio.run_coroutine_threadsafe(looking, self._loop).result()
+            request = self._kube.is_served(BOOKIE_POOL, namespace)
+            asyncio.run_coroutine_threadsafe(request, self._loop).result()
 
     def _watch(self, namespace: str, kinds: tuple[str, ...]) -> bool:
-        """Watch until all ends; True: it has to begin anew, because not every kind was found."""
-        listed, ended, is_deaf = (
+        """Watch until the end; True: the watches must restart, because kopf did not find every kind."""
+        listed, ended, misses_kinds = (
             ListingProgress(kinds, self._watched.by_label),
             threading.Event(),
             threading.Event(),
         )
         threading.Thread(
-            target=self._oversee, args=(listed, ended, is_deaf), name="overseer of watches", daemon=True
+            target=self._oversee, args=(listed, ended, misses_kinds), name="overseer of watches", daemon=True
         ).start()
         try:
             kopf.run(
@@ -171,17 +171,19 @@ class Watches:
             )
         finally:
             ended.set()
-        return is_deaf.is_set()
+        return misses_kinds.is_set()
 
-    def _oversee(self, listed: "ListingProgress", ended: threading.Event, is_deaf: threading.Event) -> None:
-        """End the watches when all is to end, or when kopf, which looks for kinds once, did not find each of them.
+    def _oversee(
+        self, listed: "ListingProgress", ended: threading.Event, misses_kinds: threading.Event
+    ) -> None:
+        """End the watches at `stop`, or when kopf, which discovers kinds once, did not find each of them.
 
-        An API server that starts does not serve all of them at once.
+        An API server that is starting does not serve all of them at once.
         """
         while not self._stop.wait(_POLL_S) and not ended.is_set():
             if missing := listed.overdue(monotonic_ms()):
                 _LOG.warning("the API server does not serve all kinds yet", missing=missing)
-                is_deaf.set()
+                misses_kinds.set()
                 break
         ended.set()
 
@@ -282,7 +284,7 @@ def kopf_settings(settings: OperatorSettings, listed: ListingProgress) -> kopf.O
     """kopf as it is to behave: short timeouts, nothing of its own on objects."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
-    chosen.scanning.disabled = True  # the kinds are known, and CRDs are nobody's to list
+    chosen.scanning.disabled = True  # the kinds are known, and no role may list CRDs
     chosen.watching.server_timeout = 300
     chosen.watching.client_timeout = 310
     chosen.watching.connect_timeout = 30

@@ -1,1 +1,12 @@
-"""Observes the world for a plan and carries out what the plan asks for."""
+"""Observe, plan, perform: what a key of the queue leads to.
+
+In reading order:
+
+    services       what every reconcile works with
+    inventory      which object belongs to which cluster and ledger; turns changes into keys
+    listing        what there is in the namespaces, each asked for itself
+    performer      carries out effects: the one place that writes
+    pool           a BookiePool: pool_observer with pool_objects, cluster_pods, pool_survey
+    ledger         a Ledger; lost_ledgers asks about entries that no repair found
+    recovery       the repair of a cluster; job_problems says why Jobs do not start
+"""

@@ -1,6 +1,6 @@
-"""What the operator looks after, as far as it was seen: which object belongs to which cluster and which ledger.
+"""The objects that the operator manages, as far as they are known: which belongs to which cluster and which ledger.
 
-Only a directory for turning "something changed there" into keys; nothing is decided by it. A resync brings it up to date.
+It only turns changes into keys; nothing is decided by it. A resync brings it up to date.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ def keys_of_pool(namespace: str, pool: str) -> tuple[Key, Key]:
 
 
 class Inventory:
-    """Filled by reconciles, asked by whatever hears of changes."""
+    """Filled by reconciles, events and resyncs; asked by whatever receives a change."""
 
     def __init__(self) -> None:
         """Empty."""
@@ -102,7 +102,7 @@ class Inventory:
     # Recovery Jobs.
 
     def note_jobs(self, cluster: ClusterRef, jobs: Iterable[ObservedJob]) -> list[Key]:
-        """These are the Jobs of the cluster now; the Ledger resources for which that is news."""
+        """Record the Jobs of the cluster; return the Ledger resources for which something changed."""
         before = self._jobs.get(cluster, {})
         after = {ledger: job.name for job in jobs if job.is_active for ledger in job.ledgers}
         self._jobs[cluster] = after
@@ -111,17 +111,17 @@ class Inventory:
         return [key for key in keys if key is not None]
 
     def note_refusal(self, cluster: ClusterRef, why: str) -> bool:
-        """Why the cluster's Jobs cannot be made or cancelled; "" if they can. True: that is news."""
+        """Why the cluster's Jobs cannot be made or cancelled; "" if they can. True: that is new."""
         before = self._refusals.get(cluster, "")
         self._refusals[cluster] = why
         return why != before
 
     def refusal_of(self, cluster: ClusterRef) -> str:
-        """Why the cluster's Jobs cannot be made or cancelled; "" if nothing is known against it."""
+        """Why the cluster's Jobs cannot be made or cancelled; "" if no refusal is known."""
         return self._refusals.get(cluster, "")
 
     def job_of(self, cluster: ClusterRef, ledger_id: LedgerId) -> str:
-        """The Job that mends the ledger now; "" if none does."""
+        """The Job that repairs the ledger now; "" if none does."""
         return self._jobs.get(cluster, {}).get(ledger_id, "")
 
     def clusters(self) -> set[ClusterRef]:

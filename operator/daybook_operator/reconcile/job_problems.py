@@ -1,7 +1,7 @@
 """Why recovery Jobs that were made do not start, in Kubernetes' own words.
 
-A Job that was taken may still never run: a quota, a policy or a missing account keeps its pod from being made, which
-only the Job's events tell; or no node takes the pod, or its image cannot be pulled, which the pod tells.
+A Job that the API server accepted may still never run: a quota, a policy or a missing account keeps its pod from being
+made, which only the Job's events report; or no node takes the pod, or its image cannot be pulled, which the pod reports.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from daybook_operator.reconcile.listing import if_allowed
 from daybook_operator.reconcile.pool_objects import waits_for
 
 START_MS: Final = 15_000
-"""What a pod may take to be scheduled and to have its image: nothing is said of a Job that is younger."""
+"""How long a pod may take to be scheduled and to pull its image: a younger Job is no problem."""
 _REPORTED_MAX: Final = 3
-"""One Job tells what all of them wait for, mostly."""
+"""Mostly all Jobs wait for the same."""
 _OVER: Final = {"Complete", "Failed"}
 
 
@@ -46,8 +46,8 @@ async def _problem(kube: Kube, job: Object, now_ms: int) -> str:
 
 async def _last_warning(kube: Kube, namespace: str, uid: str) -> str:
     selector = f"involvedObject.uid={uid},type=Warning"
-    told = await if_allowed(kube.listing("Event", namespace, fields=selector), [])
+    events = await if_allowed(kube.listing("Event", namespace, fields=selector), [])
     last = max(
-        told, key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""), default={}
+        events, key=lambda each: str(each.get("lastTimestamp") or each.get("eventTime") or ""), default={}
     )
     return str(last.get("message", ""))

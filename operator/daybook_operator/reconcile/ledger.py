@@ -28,14 +28,14 @@ from daybook_operator.reconcile.services import Services
 
 
 class LedgerReconciler:
-    """Looks at "Ledger" keys."""
+    """Reconciles "Ledger" keys."""
 
     def __init__(self, services: Services) -> None:
-        """Nothing seen yet."""
+        """Nothing is observed yet."""
         self._services = services
 
     async def reconcile(self, key: Key) -> float | None:
-        """One look; see `queue.Reconcile`."""
+        """Observe the resource and carry out its plan; see `queue.Reconcile`."""
         services = self._services
         manifest = await services.kube.find("Ledger", key.namespace, key.name)
         if manifest is None:
@@ -46,14 +46,14 @@ class LedgerReconciler:
         try:
             return await services.performer.carry_out(decision)
         except EffectError as error:
-            await self._tell(seen, error)
+            await self._report(seen, error)
             raise
 
-    async def _tell(self, seen: ObservedLedger, error: EffectError) -> None:
-        """Say in the status what could not be done."""
+    async def _report(self, seen: ObservedLedger, error: EffectError) -> None:
+        """Write into the status what failed."""
         failure = Failure(type(error.effect).__name__, str(error.cause))
-        told = decide(replace(seen, failure=failure), self._services.now_ms())
-        await self._services.performer.perform_all(told.effects)
+        report = decide(replace(seen, failure=failure), self._services.now_ms())
+        await self._services.performer.perform_all(report.effects)
 
     def _forget(self, key: Key) -> None:
         bound = self._services.inventory.remove(key)
@@ -109,7 +109,7 @@ class LedgerReconciler:
         return (base64.b64decode(text), "") if text else (None, f"Secret {ref.name} has no key {ref.key!r}")
 
     def _cluster_ref(self, manifest: Object, pool: Object | None) -> ClusterRef | None:
-        """Where the ledger is, or is to be: what was noted when it was claimed, else the pool's word."""
+        """The ledger's cluster: by the annotation, else by the pool; by the pool as well after that moved to another address."""
         noted = (manifest["metadata"].get("annotations") or {}).get(CLUSTER_ANNOTATION, "")
         ref = ClusterRef.from_text(noted)
         if pool is not None:
@@ -120,7 +120,7 @@ class LedgerReconciler:
 
     async def _namespace_terminates(self, manifest: Object) -> bool:
         if not is_terminating(manifest):
-            return False  # only a deletion asks
+            return False  # it matters for a deletion alone
         namespace = await self._services.kube.find("Namespace", "", manifest["metadata"]["namespace"])
         return namespace is None or is_terminating(namespace)
 

@@ -1,4 +1,4 @@
-"""What there is in the namespaces that the operator looks after, each asked for itself.
+"""What there is in the namespaces that the operator manages, each asked for itself.
 
 A namespace may refuse: it was deleted with the role in it, or its role is not made yet. That is a fact about this namespace
 alone. What was known of one that refuses stays known, unless the namespace is gone.
@@ -39,7 +39,7 @@ class Listed:
 
 
 async def list_all(kube: Lister, namespaces: Sequence[str], kinds: Sequence[str]) -> Listed:
-    """List `kinds` in every one of `namespaces`; none: in all there are, at once. Raises KubeError if nobody answered."""
+    """List `kinds` in every one of `namespaces`; none: in all there are, at once. Raises KubeError if none answered."""
     asked = tuple(namespaces) or ("",)
     answers = await asyncio.gather(*(_list(kube, each, kinds) for each in asked), return_exceptions=True)
     found: list[Mapping[str, list[Object]]] = []
@@ -63,7 +63,7 @@ async def list_all(kube: Lister, namespaces: Sequence[str], kinds: Sequence[str]
 
 
 async def if_allowed(request: Awaitable[T], otherwise: T) -> T:
-    """What a namespace says that is asked for the sake of another; `otherwise` where it refuses."""
+    """The result of a request to another namespace; `otherwise` where that refuses."""
     try:
         return await request
     except ForbiddenError as error:

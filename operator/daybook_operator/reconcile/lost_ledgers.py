@@ -1,4 +1,4 @@
-"""What is known of ledgers with an entry that the last repair found nowhere; `plan.lost_ledgers` judges it."""
+"""Observes ledgers with an entry that the last repair found on no bookie; `plan.lost_ledgers` judges them."""
 
 import asyncio
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ JUDGED_MAX: Final = 100
 
 
 async def verdicts(link: ClusterLink, tasks: Iterable[Versioned[RepairTask]]) -> tuple[Verdict, ...]:
-    """One for each ledger, by its id, whose task says that an entry is nowhere. Raises MetadataUnavailableError."""
+    """One for each ledger, by its id, whose task says that an entry is on no bookie. Raises MetadataUnavailableError."""
     hopeless = [task.value for task in tasks if task.value.is_unrecoverable]
     if not hopeless:
         return ()

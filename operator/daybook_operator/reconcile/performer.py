@@ -1,8 +1,8 @@
 """Carries out effects: the one place that writes, to the API server, to ZooKeeper and to bookies.
 
-Effects are done in order and end at the first that fails; the next reconcile starts from what is true then. Nothing
-here decides: whether an effect is right was decided from what was observed, and where that may have changed meanwhile,
-versions, UIDs and the cluster's own rules refuse it.
+Effects are done in order, up to the first that fails; the next reconcile starts from what is true then. Nothing here
+decides: a plan decided from what was observed, and where that may have changed meanwhile, versions, UIDs and the
+cluster's own rules refuse the effect.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class Performer:
         self._one_at_a_time = asyncio.Lock()
 
     async def carry_out(self, decision: Decision) -> float | None:
-        """Perform the effects of `decision` in order; return when to look again. Raises EffectError."""
+        """Perform the effects of `decision` in order; return after how many seconds to reconcile again. Raises EffectError."""
         await self.perform_all(decision.effects)
         return decision.requeue_after_s
 
@@ -128,7 +128,7 @@ class Performer:
                 await self._about_a_bookie(effect)
 
     async def _evict(self, effect: Evict) -> None:
-        """Have a pod go, if the whole cluster lets it at this moment. One at a time, so that no two go by the same facts."""
+        """Evict a pod, if the whole cluster allows it at this moment. One at a time, so that no two rely on the same facts."""
         async with self._one_at_a_time:
             link = await self._clusters.link(effect.cluster)
             await link.client.store.sync(link.client.layout.root)
@@ -167,7 +167,7 @@ class Performer:
         try:
             await self._kube.apply(manifest, subresource="status")
         except NotFoundError:
-            _LOG.debug("its status has nobody to tell any more", what=str(ref))
+            _LOG.debug("the object of a status is gone", what=str(ref))
 
     async def _patch_meta(self, effect: PatchMeta) -> None:
         try:
@@ -177,21 +177,25 @@ class Performer:
                 raise
 
     async def _report(self, effect: Report) -> None:
-        """Tell an event. One that cannot be told is logged: it must not keep back what it is about."""
+        """Create an event. A failure is only logged: it must not hold up what the event is about."""
         about = effect.ref
         try:
             try:
-                await self._tell(effect, about, about.namespace or "default")
+                await self._create_event(effect, about, about.namespace or "default")
             except (ForbiddenError, NotFoundError):
                 if not about.namespace:
                     raise
-                # A namespace that terminates takes no new events: it is told of the namespace itself.
+                # A namespace that terminates takes no new events: the event is about the namespace instead.
                 namespace = Ref("v1", "Namespace", "", about.namespace)
-                await self._tell(replace(effect, message=f"{about}: {effect.message}"), namespace, "default")
+                await self._create_event(
+                    replace(effect, message=f"{about}: {effect.message}"), namespace, "default"
+                )
         except KubeError as error:
-            _LOG.warning("an event could not be told", about=str(about), said=effect.message, why=str(error))
+            _LOG.warning(
+                "an event could not be created", about=str(about), message=effect.message, why=str(error)
+            )
 
-    async def _tell(self, effect: Report, about: Ref, namespace: str) -> None:
+    async def _create_event(self, effect: Report, about: Ref, namespace: str) -> None:
         words = f"{about.uid} {effect.type} {effect.reason} {effect.message}"
         name = f"{about.name[:200]}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"
         now = iso(self._now_ms())
@@ -225,7 +229,7 @@ class Performer:
         try:
             await self._kube.create(event)
         except ConflictError:
-            return  # another look told it at the same instant
+            return  # another reconcile created it at the same instant
 
     # Ledgers.
 
@@ -301,21 +305,21 @@ class Performer:
 
 
 async def _refuse_beside_another(link: ClusterLink, bookie: str) -> None:
-    """Two pools may have found a disk lost at one time (rule 29). Raises MetadataError.
+    """Two pools may have found a lost disk at one time (rule 29). Raises MetadataError.
 
-    A replacement of a bookie without a cookie is of one that was forgotten since, and owes nothing.
+    A replacement of a bookie without a cookie does not count: the bookie was forgotten since, and owes nothing.
     """
     layout = link.client.layout
     await link.client.store.sync(layout.replacements)
     authorised = set(await list_directory(link.client.store, layout.replacements))
     others = authorised & set(await link.client.directory.cookies()) - {bookie}
     if others:
-        msg = f"the replacement of {min(others)} is authorised just now, and bookies are replaced one after the other"
+        msg = f"the replacement of {min(others)} is authorised already, and bookies are replaced one after the other"
         raise MetadataError(msg)
 
 
 async def _delete_ledger(link: ClusterLink, ledger_id: int) -> None:
-    """Delete a ledger whose password is nobody's here: who may write metadata may delete (rule 20, rule 56)."""
+    """Delete a ledger without its password: whoever may write metadata may delete (rule 20, rule 56)."""
     for _ in range(_DELETE_ATTEMPTS):
         try:
             found = await link.client.ledgers.read(ledger_id, sync=True)
@@ -328,19 +332,19 @@ async def _delete_ledger(link: ClusterLink, ledger_id: int) -> None:
         except BadVersionError:
             continue
         return
-    msg = f"ledger {ledger_id} changed {_DELETE_ATTEMPTS} times while it was to be deleted: it is tried again"
+    msg = f"ledger {ledger_id} changed {_DELETE_ATTEMPTS} times while it was being deleted: the operator tries again"
     raise MetadataError(msg)
 
 
 async def _delete_cookie(link: ClusterLink, bookie: str) -> None:
-    """Forget a bookie, unless it takes entries or a ledger names it in a listing of this moment (rule 29)."""
+    """Forget a bookie, unless it is writable or a ledger names it in a listing of this moment (rule 29)."""
     cookie = await link.client.directory.cookie(bookie)
     info = (await link.client.directory.bookies()).get(bookie)
     if info is not None and info.writable:
-        msg = f"bookie {bookie} takes entries again, since it was started anew: it is told to be read-only first"
+        msg = f"bookie {bookie} is writable again, since it was restarted: it is made read-only first"
         raise NotDrainedError(msg)
     if left := await Decommission(link.client, bookie).naming():
-        msg = f"{len(left)} ledgers name bookie {bookie}, ledger {left[0]} for one: its cookie stays until they are copied"
+        msg = f"{len(left)} ledgers name bookie {bookie}, for example ledger {left[0]}: its cookie stays until they are copied"
         raise NotDrainedError(msg)
     if cookie is not None:
         await link.client.directory.delete_cookie(bookie, cookie.version)

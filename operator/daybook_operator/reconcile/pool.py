@@ -1,7 +1,7 @@
-"""One look at a pool: observe, plan, perform.
+"""The reconcile of a pool: observe, plan, perform.
 
-What cannot be carried out (an object or a change that the API server refuses, a bookie that does not answer) is told in
-the status and holds up nothing else: the plan is made again without it.
+What cannot be carried out (an object or a change that the API server refuses, a bookie that does not answer) is reported
+in the status and holds up nothing else: the plan is made again without it.
 """
 
 from dataclasses import replace
@@ -31,11 +31,11 @@ _LOG: Final = get_logger(__name__)
 _REFUSALS: Final = (ConflictError, ForbiddenError, InvalidError)
 _AGAIN_S: Final = 10.0
 _ROUNDING_MS: Final = 999
-"""The status tells in whole seconds when an audit began, rounded down."""
+"""The status has the beginning of an audit in whole seconds, rounded down."""
 
 
 class PoolReconciler:
-    """Looks at pools, one call for each look."""
+    """Reconciles "BookiePool" keys."""
 
     def __init__(self, services: Services) -> None:
         """Nothing is read yet."""
@@ -43,7 +43,7 @@ class PoolReconciler:
         self._observer = PoolObserver(services)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Look at the pool, and do what is to be done; when to look again. Raises KubeError, EffectError."""
+        """Observe the pool and carry out its plan; see `queue.Reconcile`. Raises KubeError, EffectError."""
         manifest: Object | None = await self._services.kube.find(key.kind, key.namespace, key.name)
         if manifest is None:
             self._services.inventory.remove_pool(key.namespace, key.name)
@@ -55,7 +55,7 @@ class PoolReconciler:
         return await self._carry_out(key, seen)
 
     async def _carry_out(self, key: Key, seen: ObservedPool) -> float | None:
-        """Have the plan carried out, all but what cannot be done. Raises what was refused, for a pause that grows."""
+        """Carry out the plan, except what cannot be done. Raises what was refused, so that the next attempt comes after a pause."""
         done: list[Effect] = []
         refusal: EffectError | None = None
         while True:
@@ -90,7 +90,7 @@ class PoolReconciler:
 
 
 def without_what_failed(seen: ObservedPool, error: EffectError) -> ObservedPool | None:
-    """`seen` with the knowledge that the effect cannot be carried out; None: look again, and plan anew."""
+    """`seen` with the fact that the effect failed; None: observe and plan again."""
     effect, cause = error.effect, error.cause
     if isinstance(cause, UnavailableError):
         return None  # nor could the status be written

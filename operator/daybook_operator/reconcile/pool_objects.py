@@ -19,7 +19,7 @@ def ordinal_in(name: str, prefix: str) -> int | None:
 
 
 def observed_pods(pods: Iterable[Mapping[str, Any]], pool: str) -> dict[int, ObservedPod]:
-    """By ordinal; pods of another name are nobody's."""
+    """By ordinal; pods with other names are left out."""
     found: dict[int, ObservedPod] = {}
     for pod in pods:
         ordinal = ordinal_in(pod["metadata"]["name"], f"{pool}-")
@@ -29,7 +29,7 @@ def observed_pods(pods: Iterable[Mapping[str, Any]], pool: str) -> dict[int, Obs
 
 
 def observed_pod(pod: Mapping[str, Any], ordinal: int = -1) -> ObservedPod:
-    """One pod; without an ordinal where its pool is not looked at."""
+    """One pod; the ordinal is −1 for a pod of another pool."""
     meta, status = pod["metadata"], pod.get("status", {})
     labels = meta.get("labels") or {}
     statuses: list[Mapping[str, Any]] = status.get("containerStatuses") or []

@@ -1,6 +1,6 @@
-"""Looks at everything that a pool's plan depends on, live: objects of the API server, ZooKeeper, all ledgers' metadata.
+"""Observes everything that a pool's plan depends on: objects of the API server, ZooKeeper, all ledgers' metadata.
 
-ZooKeeper that does not answer is a fact like any other: what needs only Kubernetes goes on.
+That ZooKeeper does not answer is a fact like any other: what needs only Kubernetes continues.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class PoolObserver:
         return replace(pool, address=ObservedAddress(wanted, instance_id, boots))
 
     async def _others(self, manifest: Object) -> tuple[Object, ...]:
-        """The other pools of the pool's cluster, but for those that go."""
+        """The other pools of the pool's cluster, except those that are being deleted."""
         ref, meta = cluster_of(manifest, self._services.pool_defaults), manifest["metadata"]
         keys = [
             k for k in self._services.inventory.pools_of(ref) if k[1:] != (meta["namespace"], meta["name"])
@@ -137,7 +137,7 @@ class PoolObserver:
     # The cluster.
 
     async def _with_cluster(self, pool: ObservedPool) -> ObservedPool:
-        """`pool` with what ZooKeeper says, or with why it says nothing."""
+        """`pool` with what ZooKeeper says, or with why it does not answer."""
         if not pool.cluster_ref.zookeeper:
             return pool
         try:
@@ -196,9 +196,9 @@ class PoolObserver:
     async def _with_limbo(
         self, link: ClusterLink, pool: ObservedPool, seen: ObservedCluster
     ) -> ObservedCluster:
-        """Ask who may be in limbo: a bookie that ran at the last clean audit, and still does, is not."""
+        """Ask the bookies that may be in limbo: a bookie that ran at the last clean audit, and still does, is not."""
         channels = link.client.channels
-        channels.bookies_changed(seen.bookies)  # its own news of them may come later
+        channels.bookies_changed(seen.bookies)  # its own watch may report them later
         asked = unaudited(pool.recovery, seen)
         unreached = {bookie: "it cannot be reached yet" for bookie in asked if channels.calls(bookie) is None}
         listings = BookieListings(channels, calls_max=1)
@@ -248,5 +248,7 @@ def _found_by(report: AuditReport | None) -> str:
     parts = [f"{reason}: {len(ledgers)} ledgers" for reason, ledgers in report.by_reason.items()]
     if report.unread:
         parts.append(f"{len(report.unread)} ledgers could not be read")
-    parts += [f"{bookie} does not tell what it has ({why})" for bookie, why in report.silent_bookies.items()]
+    parts += [
+        f"{bookie} does not report what it has ({why})" for bookie, why in report.silent_bookies.items()
+    ]
     return ", ".join(parts)

@@ -1,7 +1,7 @@
-"""What concerns a pool of what all ledgers say: who is named by how many, and which lie against the placement.
+"""What all ledgers' metadata says about a pool: how many name each bookie, and which violate the placement policy.
 
-The ledgers come from the link's index. A pool's look waits only a little for it: while it is not whole, or not as young
-as a step needs, the survey says so, and what must know waits for the next look.
+The ledgers come from the link's index. A reconcile waits only briefly for it: while it is not whole, or not as recent as
+a step needs, the survey says so, and that step waits for the next reconcile.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from daybook_operator.plan.pool.observed import Survey
 
 _SAMPLES_MAX: Final = 3
 _AT_ONCE: Final = 200
-"""Kinds of ensembles that are judged before others get their turn."""
+"""Kinds of ensembles that are judged before other tasks run."""
 _GROUPS_AT_ONCE: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Whose survey it is: its own bookies, those whose ledgers are listed by name, and the placement that is wanted."""
+    """The pool: its own bookies, those whose ledgers are listed, and the placement policy."""
 
     mine: frozenset[BookieId]
     may_leave: frozenset[BookieId]
@@ -33,7 +33,7 @@ class Asker:
 
 
 class Surveys:
-    """Remembers what was judged, as long as nobody stands elsewhere."""
+    """Keeps verdicts on ensembles as long as no bookie's location changes."""
 
     def __init__(self) -> None:
         """Nothing is judged yet."""
@@ -48,7 +48,7 @@ class Surveys:
         locations: Mapping[BookieId, Location],
         is_whole: bool,
     ) -> Survey:
-        """What concerns the asker's pool. A bookie that is away still stands where it stood."""
+        """The survey of the asker's pool. A bookie that is away keeps its location."""
         judge = self._judge(index, asker.placement, _places(registered, locations))
         if not is_whole:
             return Survey(ledgers=len(index), is_whole=False, read_error=index.read_error)
@@ -96,7 +96,7 @@ class Surveys:
 def _places(
     registered: Mapping[BookieId, BookieInfo], locations: Mapping[BookieId, Location]
 ) -> dict[BookieId, BookieInfo]:
-    """Where everybody stands, without what changes all the time."""
+    """The locations of all bookies, without what changes often."""
     places = {
         bookie: BookieInfo(bookie, region=info.region, zone=info.zone, rack=info.rack, node=info.node)
         for bookie, info in registered.items()

@@ -1,6 +1,6 @@
-"""The repair of a cluster: sees to it that it is audited, observes tasks and Jobs, and has Jobs made and cancelled.
+"""The repair of a cluster: has it audited, observes tasks and Jobs, and has Jobs created and cancelled.
 
-Of several pools of one cluster one carries the Jobs (see `carrier_of`); all of them show the same figures.
+Of several pools of one cluster one carries the Jobs (see `carrier_of`); the status of each has the same figures.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _OVER: Final = {"Complete", "Failed"}
 
 
 class NeedlessJobs:
-    """Since when each Job has had no task to do, by its UID. Forgotten by a restart, which costs the Job's grace again."""
+    """Since when each Job has had no task to do, by its UID. A restart of the operator forgets it, and each starts anew."""
 
     def __init__(self) -> None:
         """None."""
@@ -49,17 +49,17 @@ class NeedlessJobs:
 
 
 class RecoveryReconciler:
-    """Looks at "Recovery" keys."""
+    """Reconciles "Recovery" keys."""
 
     def __init__(self, services: Services) -> None:
-        """Nothing seen yet."""
+        """Nothing is observed yet."""
         self._services = services
         self._needless = NeedlessJobs()
-        self._told: dict[str, object] = {}
+        self._reported: dict[str, object] = {}
         self._carriers: dict[ClusterRef, Key] = {}
 
     async def reconcile(self, key: Key) -> float | None:
-        """One look; see `queue.Reconcile`."""
+        """Observe the repair and carry out its plan, if this pool carries it; see `queue.Reconcile`."""
         services = self._services
         pool = await services.kube.find("BookiePool", key.namespace, key.name)
         if pool is None:
@@ -68,7 +68,7 @@ class RecoveryReconciler:
         if not is_terminating(pool):
             services.inventory.add_pool(key.namespace, key.name, ref)
         if not ref.zookeeper:
-            return None  # the pool's own condition says so
+            return None  # the pool's condition Ready says so
         if await self._carrier(ref, pool) != key:
             return None
         link = await services.clusters.link(ref)
@@ -96,17 +96,17 @@ class RecoveryReconciler:
             self._note_refusal(ref, "" if isinstance(error.cause, UnavailableError) else str(error.cause))
             raise
         self._note_refusal(ref, "")
-        self._refresh_pools(link, seen, is_news=bool(decision.effects))
+        self._refresh_pools(link, seen, is_new=bool(decision.effects))
         return again_s
 
     def _note_refusal(self, ref: ClusterRef, why: str) -> None:
-        """The pools' condition RecoveryBlocked tells of it."""
+        """For the pools' condition RecoveryBlocked."""
         if self._services.inventory.note_refusal(ref, why):
             for pool in self._services.inventory.pools_of(ref):
                 self._services.enqueue(pool)
 
     async def _carrier(self, ref: ClusterRef, pool: Object) -> Key | None:
-        """The key of the pool that carries the repair of the cluster of `pool`; one that is new to it is looked at."""
+        """The key of the pool that carries the repair of the cluster of `pool`; another carrier than before is enqueued."""
         others = [each for each in self._services.inventory.pools_of(ref) if _name_of(pool) != each[1:]]
         found = await asyncio.gather(
             *(
@@ -133,8 +133,8 @@ class RecoveryReconciler:
             jobs=sum(job.is_active for job in seen.jobs),
         )
 
-    def _refresh_pools(self, link: ClusterLink, seen: ObservedRecovery, *, is_news: bool) -> None:
-        """The pools' status counts tasks and Jobs: have it brought up to date when they change."""
+    def _refresh_pools(self, link: ClusterLink, seen: ObservedRecovery, *, is_new: bool) -> None:
+        """The pools' status counts tasks and Jobs: have the pools reconciled when these change."""
         facts = (
             seen.tasks,
             [(job.name, job.is_active) for job in seen.jobs],
@@ -142,8 +142,8 @@ class RecoveryReconciler:
             seen.verdicts,
             link.audits.last_full_report,
         )
-        if is_news or self._told.get(str(link.ref)) != facts:
-            self._told[str(link.ref)] = facts
+        if is_new or self._reported.get(str(link.ref)) != facts:
+            self._reported[str(link.ref)] = facts
             for pool in self._services.inventory.pools_of(link.ref):
                 self._services.enqueue(pool)
 

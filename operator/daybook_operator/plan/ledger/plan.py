@@ -215,7 +215,7 @@ def _gone(observed: ObservedLedger, now_ms: int) -> Decision:
     condition = wrong(
         READY,
         "LedgerGone",
-        f"Ledger {observed.cluster.ledger_id} was deleted in ZooKeeper by somebody else",
+        f"Ledger {observed.cluster.ledger_id} was deleted in ZooKeeper, not by this resource",
         next_step="Delete this Ledger; create another if one is needed.",
     )
     return _finish(observed, (), _kept(observed), [condition], now_ms)

@@ -71,15 +71,17 @@ def moves_to(pool: ObservedPool, now_ms: int) -> str:
 
 def _why_not_moved(pool: ObservedPool, address: ObservedAddress, now_ms: int) -> str:
     boots = {b: info.boot_id for b, info in pool.cluster.bookies.items()} if pool.cluster else None
-    told = find(pool.status.get("conditions") or (), RECOVERY_BLOCKED)
-    was_silent = boots is None and told is not None and told["status"] == "Unknown"
+    recovery = find(pool.status.get("conditions") or (), RECOVERY_BLOCKED)
+    was_silent = boots is None and recovery is not None and recovery["status"] == "Unknown"
     return why_not_moved(
         address,
         instance_id=pool.instance_id,
         was_reached=bool(pool.cluster or pool.recovery.bookies_digest),
         boots=boots,
         had_these=digest_of(address.boots) == pool.recovery.bookies_digest,
-        silent_ms=now_ms - from_iso(told["lastTransitionTime"]) if told is not None and was_silent else 0,
+        silent_ms=now_ms - from_iso(recovery["lastTransitionTime"])
+        if recovery is not None and was_silent
+        else 0,
     )
 
 

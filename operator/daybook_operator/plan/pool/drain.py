@@ -3,7 +3,7 @@
 Theory. A bookie may be forgotten once no ledger names it and every entry has all its replicas elsewhere; only a full
 audit that began after the last ledger stopped naming it proves the second (rule 29, rule 47). So a drain goes through
 stages, each of which is a fact in the cluster. A plan reads the facts, does the one thing that is next, and remembers
-the stage only for what no fact tells: since when no ledger has named the bookie. A drain that was interrupted goes on.
+the stage only for what no fact shows: since when no ledger has named the bookie. A drain that was interrupted continues.
 
     stage          what is true                         what the plan does             what the drain waits for
     ReadOnly       the bookie may get new ledgers       makes it read-only             its registration says read-only
@@ -306,7 +306,7 @@ def _at(
     now_ms: int,
     condition: Condition | None = None,
 ) -> Draining:
-    """The drain at `stage`. The next reconcile is soon, and sooner still where the next step depends on nobody else."""
+    """The drain at `stage`. The next reconcile is soon, and sooner still where the next step depends on this operator alone."""
     assert stage is drain.stage or stage in NEXT[drain.stage], (
         f"{drain.stage} → {stage} is no step of a drain"
     )

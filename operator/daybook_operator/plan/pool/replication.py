@@ -106,7 +106,7 @@ def _judge(pool: ObservedPool, cluster: ObservedCluster, recovery: Recovery) -> 
             FULLY_REPLICATED,
             "AuditPending",
             f"No full audit that began after {iso(recovery.changed_ms)}, when the list of bookies last changed, has ended clean{found}",
-            next_step="No action is needed: the auditor begins one by itself.",
+            next_step="No action is needed: the auditor begins one soon.",
         )
     return fine(
         FULLY_REPLICATED,

@@ -55,7 +55,7 @@ def test_racks_space_and_replication_are_warned_about() -> None:
 def test_a_drain_is_followed_to_its_end() -> None:
     unseen = pool(*FIVE, spec={"replicas": 4})
     unseen["metadata"]["generation"] = 4
-    assert drain_line(unseen) == ("the operator has not looked yet", False)
+    assert drain_line(unseen) == ("the operator has not reconciled yet", False)
     drain = {"bookie": "data.bk-4", "stage": "Replicating", "ledgersRemaining": 0, "message": "an audit"}
     under_way = pool(*FIVE, spec={"replicas": 4}, drain=drain)
     assert drain_line(under_way) == ("data.bk-4: Replicating, 0 ledgers still name it: an audit", False)
