@@ -39,15 +39,23 @@ from daybook_operator.plan.pool.parts import Part
 from daybook_operator.plan.pool.replication import Replication, clean_audit_began_ms
 from daybook_operator.plan.pool.state import Drain, Stage
 
-NEXT: Final[Mapping[Stage, frozenset[Stage]]] = {
-    Stage.READ_ONLY: frozenset({Stage.REPLICATING, Stage.VERIFYING, Stage.CANCELLING}),
-    Stage.REPLICATING: frozenset({Stage.READ_ONLY, Stage.VERIFYING, Stage.CANCELLING}),
-    Stage.VERIFYING: frozenset({Stage.READ_ONLY, Stage.REPLICATING, Stage.COOKIE_REMOVED, Stage.CANCELLING}),
-    Stage.COOKIE_REMOVED: frozenset({Stage.LOWERED, Stage.READ_ONLY}),
-    Stage.LOWERED: frozenset({Stage.COOKIE_REMOVED, Stage.READ_ONLY}),
-    Stage.CANCELLING: frozenset(),
+TRANSITIONS: Final[Mapping[tuple[Stage, Stage], str]] = {
+    (Stage.READ_ONLY, Stage.REPLICATING): "it is read-only, and ledgers name it",
+    (Stage.READ_ONLY, Stage.VERIFYING): "it is read-only, and no ledger names it",
+    (Stage.REPLICATING, Stage.VERIFYING): "no ledger names it any more",
+    (Stage.REPLICATING, Stage.READ_ONLY): "it restarted and is writable",
+    (Stage.VERIFYING, Stage.REPLICATING): "a ledger names it after all",
+    (Stage.VERIFYING, Stage.READ_ONLY): "it restarted and is writable",
+    (Stage.VERIFYING, Stage.COOKIE_REMOVED): "a full audit that began since is clean (rule 29)",
+    (Stage.COOKIE_REMOVED, Stage.LOWERED): "the StatefulSet is lowered",
+    (Stage.COOKIE_REMOVED, Stage.READ_ONLY): "it has a cookie again",
+    (Stage.LOWERED, Stage.COOKIE_REMOVED): "the StatefulSet was raised by hand",
+    (Stage.LOWERED, Stage.READ_ONLY): "it has a cookie again",
+    (Stage.READ_ONLY, Stage.CANCELLING): "replicas is raised",
+    (Stage.REPLICATING, Stage.CANCELLING): "replicas is raised",
+    (Stage.VERIFYING, Stage.CANCELLING): "replicas is raised",
 }
-"""Where a drain may go from each stage. Back to ReadOnly: the bookie takes entries again, or has a cookie again."""
+"""A drain ends once its bookie is Lowered and its pod is gone, or once it is cancelled."""
 
 DRAINING: Final = "Draining"
 UNREADABLE: Final = "LedgersUnreadable"
@@ -307,7 +315,7 @@ def _at(
     condition: Condition | None = None,
 ) -> Draining:
     """The drain at `stage`. The next reconcile is soon, and sooner still where the next step depends on this operator alone."""
-    assert stage is drain.stage or stage in NEXT[drain.stage], (
+    assert stage is drain.stage or (drain.stage, stage) in TRANSITIONS, (
         f"{drain.stage} → {stage} is no step of a drain"
     )
     is_new = stage is not drain.stage
