@@ -69,10 +69,6 @@ SLEEPS: dict[str, str] = {
 SHIPPED_FOLDERS = ("daybook", "bookie-image", "operator")
 
 TESTED_ALONE: dict[str, str] = {
-    "bookie/ledger.py: BookieLedger.deferred_is_synced": "the simulator's bookie calls it, the shipped one uses barriers",
-    "bookie/ledger.py: BookieLedger.enter_limbo": "the simulator's bookie calls it, the shipped one uses its table of ledgers",
-    "bookie/ledger.py: BookieLedger.has_news": "the simulator's bookie calls it, the shipped one decides for itself",
-    "bookie/ledger.py: compose_range": "the simulator's bookie calls it, the shipped one scans ranges of its own",
     "format/frame.py: entry_crc": "the definition of an entry's checksum, against which the fast entry_crcs is tested",
     "writer/state.py: WriterState.has_ended": "the scripts print it",
 }

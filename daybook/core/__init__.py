@@ -62,5 +62,5 @@ What a machine owes a driver:
     reader/                 a ledger open for reading
     repair/                 one ledger's replicas brought back
     audit/                  what is under-replicated, in which order it is repaired
-    bookie/                 one ledger on one bookie
+    bookie/                 a bookie: what it accepts, refuses, journals and answers
 """

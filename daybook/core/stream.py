@@ -39,7 +39,7 @@ class FrameFailure(NamedTuple):
 
 
 class StreamAnswer(NamedTuple):
-    """What a bookie tells a client: errors first, then the number up to which every message is decided."""
+    """A bookie's answer to a client: errors first, then the number up to which every message is decided."""
 
     through: int
     failures: tuple[FrameFailure, ...] = ()
@@ -81,6 +81,14 @@ class StreamAnswers:
         self._failures.append(FrameFailure(message, frame, code))
         self.succeed(message)
 
+    def decide(self, message: int, frames: Sequence[int], code: Code) -> None:
+        """The frames with these indexes have reached what their sender asked for, or are refused with `code`."""
+        if code is not Code.OK:
+            for frame in frames:
+                self.fail(message, frame, code)
+        elif frames:
+            self.succeed(message, len(frames))
+
     def refuse(self, code: Code) -> int:
         """A message arrived whose frames cannot be told apart: all of it is refused; returns its number."""
         message = self.receive(1)
@@ -88,7 +96,7 @@ class StreamAnswers:
         return message
 
     def take_answer(self) -> StreamAnswer | None:
-        """What the client has not been told yet; None if there is nothing.
+        """What was not sent to the client yet; None if there is nothing.
 
         Failures go out at once, even of messages that are not decided as a whole.
         """

@@ -13,6 +13,7 @@ import uuid
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from daybook.core.bookie.machine import BookieMachine
 from daybook.core.ids import LedgerId
 from daybook.metadata.bookies import Cookie
 from daybook.metadata.instance import read_instance
@@ -40,8 +41,9 @@ from daybook_bookie.identity.epoch import DiskEpoch
 from daybook_bookie.identity.kept_mode import KeptMode
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.identity.rollback import forget_roll_back
-from daybook_bookie.journal.format import NONCE_BYTES, limbo_record
+from daybook_bookie.journal.format import NONCE_BYTES
 from daybook_bookie.settings import BookieSettings, StorageSettings, map_bytes_for
+from daybook_bookie.store.machine_storage import MachineStorage
 from daybook_bookie.store.storage import Storage
 
 _LOG: Final = get_logger(__name__)
@@ -220,10 +222,12 @@ class _Boot:
 
     def _mark_limbo(self, storage: Storage, ledgers: list[LedgerId]) -> None:
         """Before cookies are stamped, durably: the bookie must not report absent what it may have lost (rule 29)."""
+        machine = BookieMachine(MachineStorage(storage))
         for begin in range(0, len(ledgers), _MARKS_AT_ONCE):
             part = ledgers[begin : begin + _MARKS_AT_ONCE]
-            marks = [limbo_record(ledger_id, secrets.token_bytes(NONCE_BYTES)) for ledger_id in part]
-            storage.journal.append([storage.decide(mark) for mark in marks])
+            storage.journal.append(
+                [machine.mark_limbo(ledger_id, secrets.token_hex(NONCE_BYTES)) for ledger_id in part]
+            )
             storage.journal.sync()
         _LOG.warning("this bookie cannot vouch for these ledgers yet", limbo_ledgers=len(ledgers))
 

@@ -1,9 +1,9 @@
 """The append stream of one client: from a message's bytes to the answer that it is durable.
 
 A reader thread takes messages as they come; the handler's own thread gives answers as they are ready. In between, all
-work is for each message or frame, never for each entry: check the checksums, then under the one lock decide every frame
-(fence, limbo, attachment), put it into the write cache (rule 43) and queue it for the journal, in this order. What is
-refused is answered at once, a deferred frame when it is accepted, everything else when its group is durable.
+work is for each message or frame, never for each entry: check the checksums, then under the one lock have the core's
+machine decide every frame and put it into the write cache (rule 43), and queue it for the journal. What is refused is
+answered at once, a deferred frame when it is accepted, everything else when its group is durable.
 """
 
 import threading
@@ -13,9 +13,9 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Final
 
-from daybook.core.bookie.ledger import BookieLedger, LacAnswer
+from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.errors import Code, FrameError
-from daybook.core.format.frame import Buffer, FrameHeader, check_body, split_message
+from daybook.core.format.frame import FrameHeader, check_body, split_message
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers, StreamError
 from daybook.runtime.clock import monotonic_ms
@@ -42,9 +42,6 @@ _TOO_MUCH: Final = (
     "more messages wait in the bookie than it has memory for: send again later, or raise received_bytes_max"
 )
 
-_Accepted = tuple[int, BookieLedger, FrameHeader, int]
-"""An accepted frame: its index in the message, its ledger, its header, and where it begins."""
-
 
 class AppendContext:
     """What all streams of a bookie share."""
@@ -69,9 +66,9 @@ class AppendContext:
 
 
 class MessageItem:
-    """The accepted frames of one message on their way through the journal."""
+    """The accepted frames of one message on their way through the journal; see MessageDecided for its lists."""
 
-    __slots__ = ("_started", "_stream", "deferred", "frames", "message", "news", "records", "size_bytes")
+    __slots__ = ("_started", "_stream", "early", "frames", "message", "news", "records", "size_bytes")
 
     def __init__(self, stream: "AppendStream", message: int, size_bytes: int, started: float) -> None:
         """Message number `message` of `stream`; `size_bytes` were taken from the budget for it."""
@@ -81,17 +78,13 @@ class MessageItem:
         self.size_bytes = size_bytes
         self.records: list[Record] = []
         self.frames: list[int] = []
-        """The indexes of the frames that are answered when they are durable."""
-        self.deferred: list[tuple[BookieLedger, int]] = []
+        self.early: list[int] = []
         self.news: list[tuple[LedgerId, LacAnswer]] = []
-        """What tailing readers wait to hear once it is durable."""
 
     def settle(self, code: Code) -> "AppendStream":
         """See JournalItem."""
         stream = self._stream
-        if code is Code.OK:
-            for ledger, number in self.deferred:
-                ledger.deferred_synced(number)
+        if self.news and code is Code.OK:
             is_durable = (
                 not stream.shared.journal.has_unstored_refusals
             )  # a LAC may have come with a frame that was refused
@@ -115,13 +108,13 @@ class AppendStream:
         self._lock = threading.Lock()
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._closed = False
-        self.heard_ms = monotonic_ms()
+        self.received_ms = monotonic_ms()
         """When the last message came."""
         self.attaching = 0
         """Attachments that were asked for and not answered; changed under the table's lock."""
-        self.crowded_out = ""
+        self.evicted = ""
         """Why the bookie ended the stream for want of room, if it did."""
-        self.on_crowded_out: Callable[[], object] = lambda: None
+        self.on_evicted: Callable[[], object] = lambda: None
 
     # The handler's side
 
@@ -136,7 +129,7 @@ class AppendStream:
             for message in incoming:
                 with self.shared.budget.received(len(message)) as fits:
                     if not fits:
-                        self.crowd_out(_TOO_MUCH)
+                        self.evict(_TOO_MUCH)
                     else:
                         self._take(message)
                 if self._closed:
@@ -153,10 +146,10 @@ class AppendStream:
             self.shared.table.detach(self.stream_id)
         self._outgoing.put(None)
 
-    def crowd_out(self, why: str) -> None:
+    def evict(self, why: str) -> None:
         """End the stream, through no fault of its client."""
-        self.crowded_out = why
-        self.on_crowded_out()
+        self.evicted = why
+        self.on_evicted()
         self.close()
 
     # Answers
@@ -164,12 +157,7 @@ class AppendStream:
     def decide(self, message: int, frames: list[int], code: Code) -> None:
         """The frames with these indexes of `message` are durable, or refused with `code`."""
         with self._lock:
-            if code is Code.OK:
-                if frames:
-                    self._answers.succeed(message, len(frames))
-            else:
-                for frame in frames:
-                    self._answers.fail(message, frame, code)
+            self._answers.decide(message, frames, code)
 
     def send_answers(self) -> None:
         """Send what is decided, if the stream still lives."""
@@ -192,7 +180,7 @@ class AppendStream:
     # Messages
 
     def _take(self, message: bytes) -> None:
-        self.heard_ms = monotonic_ms()
+        self.received_ms = monotonic_ms()
         if self._outgoing.qsize() > ANSWERS_WAITING_MAX:
             text = (
                 f"{ANSWERS_WAITING_MAX} answers wait for a client that does not read them: read, or ask less"
@@ -252,48 +240,22 @@ class AppendStream:
         frames: list[tuple[FrameHeader, int]],
         refused: dict[int, Code],
     ) -> None:
-        """Decide every frame, cache the accepted ones and queue them, all under one lock; answer what is decided.
+        """Have every frame decided and cached, and queue what was accepted, under one lock; answer what is decided.
 
         Whatever fails on the way, what was cached is journalled, and the item gives its bytes back when it is settled.
         """
         table = self.shared.table
-        early: list[int] = []
         with table.lock:
             try:
-                accepted = self._judge(frames, refused)
-                cut = _cutter(message, accepted)
-                for index, ledger, header, offset in accepted:
-                    if ledger.record_changed:
-                        item.records += table.changed_records(ledger)
-                    item.records.append(table.cache_frame(header, cut(offset, header.size_bytes)))
-                    if ledger.may_ack_before_sync(header):
-                        early.append(index)
-                        item.deferred.append((ledger, ledger.deferred_accepted))
-                    else:
-                        item.frames.append(index)
-                    if self.shared.long_polls.has_waiters(header.ledger_id):
-                        item.news.append((header.ledger_id, ledger.last_add_confirmed()))
+                table.machine.append(self.stream_id, message, frames, refused, item)
+                table.flush_if_due()
             finally:
                 self.shared.journal.put(item)
-        if early or refused:
-            self.decide(item.message, early, Code.OK)
+        if item.early or refused:
+            self.decide(item.message, item.early, Code.OK)
             for index, code in refused.items():
                 self.decide(item.message, [index], code)
             self.send_answers()
-
-    def _judge(self, frames: list[tuple[FrameHeader, int]], refused: dict[int, Code]) -> list[_Accepted]:
-        """Decide over every frame that is sound; what is refused goes into `refused`."""
-        accepted: list[_Accepted] = []
-        for index, (header, offset) in enumerate(frames):
-            if index in refused:
-                continue
-            ledger, code = self.shared.table.accept(self.stream_id, header)
-            if code is not Code.OK:
-                refused[index] = code
-                continue
-            assert ledger is not None
-            accepted.append((index, ledger, header, offset))
-        return accepted
 
     def _count(self, frames: list[tuple[FrameHeader, int]], refused: dict[int, Code]) -> None:
         metrics = self.shared.metrics
@@ -303,18 +265,6 @@ class AppendStream:
         metrics.add_frames.inc(len(accepted))
         metrics.add_entries.inc(sum(header.count for header, _ in accepted))
         metrics.add_bytes.inc(sum(header.size_bytes for header, _ in accepted))
-
-
-def _cutter(message: bytes, accepted: list[_Accepted]) -> Callable[[int, int], Buffer]:
-    """Cuts the frame of so many bytes at an offset out of `message`, without a copy where most of it is accepted.
-
-    A view keeps the whole message in memory, and the cache counts only the frames: where most was refused they are
-    copied, or a client could fill the memory with what was refused.
-    """
-    view = memoryview(message)
-    if 2 * sum(header.size_bytes for _, _, header, _ in accepted) < len(message):
-        return lambda offset, size_bytes: bytes(view[offset : offset + size_bytes])
-    return lambda offset, size_bytes: view[offset : offset + size_bytes]
 
 
 def _damaged(message: bytes, frames: list[tuple[FrameHeader, int]]) -> dict[int, Code]:

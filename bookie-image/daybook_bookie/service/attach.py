@@ -1,9 +1,9 @@
-"""Attaching a stream to a ledger: the password, and for a writer the proof that the ledger may be written to.
+"""Attaching streams to ledgers: the core decides (`daybook.core.bookie.attachment`), workers here read metadata for it.
 
 The first normal frame of a ledger that this bookie does not know needs a synced read of its metadata (rule 20). That
-waits for ZooKeeper, so it has workers of its own and never holds up the frames of other ledgers on the stream. While
-ZooKeeper is away such an attachment is answered with UNAVAILABLE, and everything that is attached goes on (rule 46).
-So many may wait for the workers and no more: the next one is told at once to come again.
+waits for ZooKeeper, so it has workers of its own and never delays the frames of other ledgers on the stream. While
+ZooKeeper is unavailable such an attachment is answered with UNAVAILABLE, and everything that is attached continues (rule 46).
+A bounded number may wait for the workers; the next one is refused at once, to come again.
 """
 
 import threading
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from daybook.core.bookie.attachment import Attachment
 from daybook.core.bookie.ledger import AttachVerdict, Purpose
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import LedgerId
@@ -24,9 +25,6 @@ from daybook_bookie.service.ledgers import LedgerTable
 from daybook_bookie.service.passwords import refuse_impossible
 
 _LOG: Final = get_logger(__name__)
-_ATTEMPTS_MAX: Final = 3
-"""A ledger that is collected between question and answer is asked about again, but not for ever."""
-
 _TOO_MANY: Final = (
     "as many attachments wait for ZooKeeper as may (attaches_waiting_max): try again a little later"
 )
@@ -69,13 +67,17 @@ class Attacher:
         if impossible is not Code.OK:
             self._send(stream, request, impossible, "no ledger has this id or key: is the request damaged?")
             return
-        verdict = self._try(stream, request)
-        if verdict is not AttachVerdict.NEEDS_METADATA:
-            self._answer(stream, request, verdict)
+        attachment = Attachment(
+            self._table.machine, stream.stream_id, request.ledger_id, request.key, _purpose(request)
+        )
+        with self._table.lock:
+            attachment.begin(stream_ended=stream.is_closed)
+        if attachment.is_done:
+            self._answer(stream, request, attachment.verdict)
         elif self._places.acquire(blocking=False):
             with self._table.lock:
                 stream.attaching += 1
-            self._workers.submit(self._attach_later, stream, request)
+            self._workers.submit(self._attach_later, stream, request, attachment)
         else:
             self._send(stream, request, Code.TOO_MANY_REQUESTS, _TOO_MANY)
 
@@ -91,53 +93,34 @@ class Attacher:
         """Let the workers end."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    def _try(self, stream: AppendStream, request: pb.Attach) -> AttachVerdict:
-        with self._table.lock:
-            ledger = self._table.obtain(request.ledger_id)
-            verdict = ledger.attach(stream.stream_id, request.key, _purpose(request))
-            self._keep_or_release(stream, request.ledger_id, verdict)
-            return verdict
-
-    def _attach_later(self, stream: AppendStream, request: pb.Attach) -> None:
+    def _attach_later(self, stream: AppendStream, request: pb.Attach, attachment: Attachment) -> None:
         why_not = ""
         try:
             why_not = self._guard.why_not_begin(request.ledger_id)
-            verdict = AttachVerdict.NEEDS_METADATA if why_not else self._with_metadata(stream, request)
+            if not why_not:
+                self._with_metadata(stream, request.ledger_id, attachment)
         except DaybookError as error:
             _LOG.warning("a ledger's metadata cannot be read", ledger_id=request.ledger_id, reason=str(error))
-            verdict = AttachVerdict.NEEDS_METADATA
         except Exception:  # noqa: BLE001 - a worker must answer, whatever happened
             _LOG.exception("an attachment failed", ledger_id=request.ledger_id)
-            verdict = AttachVerdict.NEEDS_METADATA
         finally:
             self._places.release()
             with self._table.lock:
                 stream.attaching -= 1
-        self._send(stream, request, verdict.code, why_not or _DETAILS[verdict])
+        self._send(stream, request, attachment.verdict.code, why_not or _DETAILS[attachment.verdict])
 
-    def _with_metadata(self, stream: AppendStream, request: pb.Attach) -> AttachVerdict:
-        verdict = AttachVerdict.NEEDS_METADATA
-        for _ in range(_ATTEMPTS_MAX):
-            with self._table.pinned(request.ledger_id) as ledger:
-                metadata = self._read_metadata(request.ledger_id)
+    def _with_metadata(self, stream: AppendStream, ledger_id: LedgerId, attachment: Attachment) -> None:
+        while not attachment.is_done:
+            with self._table.lock:
+                attachment.ask()
+            try:
+                metadata = self._read_metadata(ledger_id)
+            except Exception:
                 with self._table.lock:
-                    verdict = ledger.attach_with_metadata(
-                        stream.stream_id, request.key, _purpose(request), metadata
-                    )
-                    self._table.touched(request.ledger_id)
-                    self._keep_or_release(stream, request.ledger_id, verdict)
-            if verdict is not AttachVerdict.NEEDS_METADATA:
-                break
-        return verdict
-
-    def _keep_or_release(self, stream: AppendStream, ledger_id: LedgerId, verdict: AttachVerdict) -> None:
-        """Under the table's lock. A stream that closed meanwhile must not stay attached."""
-        if verdict is AttachVerdict.OK:
-            self._table.attached(stream.stream_id, ledger_id)
-            if stream.is_closed:
-                self._table.detach_locked(stream.stream_id)
-        else:
-            self._table.release(ledger_id)
+                    attachment.give_up()
+                raise
+            with self._table.lock:
+                attachment.metadata_read(metadata, stream_ended=stream.is_closed)
 
     def _answer(self, stream: AppendStream, request: pb.Attach, verdict: AttachVerdict) -> None:
         self._send(stream, request, verdict.code, _DETAILS[verdict])

@@ -1,30 +1,41 @@
 """The control calls: small questions with workers of their own, so that slow readers never pin them.
 
-What ReadLac tells is durable first: such an answer waits for the journal to pass what was queued before it, which costs
-no sync of its own, and while the journal owes something nothing is vouched for. Limbo marks are cleared only by the nonce that a repair read (rule 29).
+What ReadLac answers is durable first: such an answer waits for the journal to pass what was queued before it, which costs
+no sync of its own, and while the journal owes something the bookie vouches for nothing. Limbo marks are cleared only by the
+nonce that a repair read (rule 29).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import grpc
 
 from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.bookie.polls import Poll
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import LedgerId
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
+from daybook_bookie.disk.watch import DiskWatch
 from daybook_bookie.identity.kept_mode import NO_REASON
-from daybook_bookie.journal.format import limbo_clear_record
-from daybook_bookie.journal.thread import Barrier
-from daybook_bookie.service.long_poll import Poll
-
-if TYPE_CHECKING:
-    from daybook_bookie.bookie import Bookie
+from daybook_bookie.identity.metadata_link import MetadataLink
+from daybook_bookie.identity.rollback import RollBackGuard
+from daybook_bookie.journal.thread import Barrier, JournalThread
+from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.service.availability import Availability
+from daybook_bookie.service.fencing import Fencer
+from daybook_bookie.service.ledgers import LedgerTable
+from daybook_bookie.service.long_poll import LongPolls
+from daybook_bookie.service.passwords import Passwords
+from daybook_bookie.service.streams import AppendStreams
+from daybook_bookie.settings import BookieSettings
+from daybook_bookie.upkeep.gc import Collector
+from daybook_bookie.upkeep.scrubber import Scrubber
 
 _LOG: Final = get_logger(__name__)
 _PAGE_MAX: Final = 10_000
@@ -39,16 +50,31 @@ class Send(Protocol):
         """Send it."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Control:
-    """Answers the control calls of one bookie."""
+    """Answers the control calls of one bookie, from its parts."""
 
-    def __init__(self, bookie: "Bookie", *, timeout_s: float) -> None:
-        """`timeout_s`: how long an answer waits for the journal."""
-        self._bookie = bookie
-        self._fencer = bookie.fencer
-        self._passwords = bookie.passwords
-        self._table = bookie.table
-        self._timeout_s = timeout_s
+    settings: BookieSettings
+    boot_id: str
+    metrics: BookieMetrics
+    table: LedgerTable
+    journal: JournalThread
+    long_polls: LongPolls
+    passwords: Passwords
+    fencer: Fencer
+    streams: AppendStreams
+    availability: Availability
+    disk_watch: DiskWatch
+    link: MetadataLink
+    roll_back: RollBackGuard
+    scrubber: Scrubber
+    collector: Collector
+    make_durable: Callable[[], bool]
+    """Waits until everything accepted so far is durable; False if it is not."""
+    journal_bytes: Callable[[], int]
+    """What the journal's files take."""
+    timeout_s: float
+    """How long an answer waits for the journal."""
 
     # LAC
 
@@ -63,12 +89,12 @@ class Control:
                 send(_lac_response(lac))
                 send(None)
 
-        code = self._passwords.check(request.ledger_id, request.key)
+        code = self.passwords.check(request.ledger_id, request.key)
         if code is not Code.OK:
             send(pb.ReadLacResponse(code=code, last_add_confirmed=-1))
             send(None)
             return
-        wait_ms = min(request.timeout_ms, self._bookie.settings.long_poll_ms_max)
+        wait_ms = min(request.timeout_ms, self.settings.long_poll_ms_max)
         poll = Poll(
             request.ledger_id,
             request.known_lac,
@@ -77,24 +103,21 @@ class Control:
             look=lambda: self._look(request.ledger_id),
             answer=answer,
         )
-        if wait_ms <= 0 or not self._bookie.long_polls.park(poll):
+        if wait_ms <= 0 or not self.long_polls.park(poll):
             lac = poll.look()
-            answer(lac if self._bookie.make_durable(self._timeout_s) else None)
-        elif not context.add_callback(partial(self._bookie.long_polls.forget, poll)):
-            self._bookie.long_polls.forget(poll)  # the call has ended already
+            answer(lac if self.make_durable() else None)
+        elif not context.add_callback(partial(self.long_polls.forget, poll)):
+            self.long_polls.forget(poll)  # the call has ended already
 
     def _look(self, ledger_id: LedgerId) -> LacAnswer:
-        with self._table.lock:
-            ledger = self._table.find(ledger_id)
-            return (
-                LacAnswer(-1, 0, limbo=False, fenced=False) if ledger is None else ledger.last_add_confirmed()
-            )
+        with self.table.lock:
+            return self.table.machine.lac(ledger_id)
 
     # Fence and force
 
     def fence(self, request: pb.FenceRequest, _: grpc.ServicerContext) -> pb.FenceResponse:
         """Fence a ledger, known or not (rule 3, rule 4)."""
-        code, lac = self._fencer.fence(request.ledger_id, request.key)
+        code, lac = self.fencer.fence(request.ledger_id, request.key)
         return pb.FenceResponse(
             code=code,
             last_add_confirmed=lac.last_add_confirmed,
@@ -104,59 +127,57 @@ class Control:
 
     def force(self, request: pb.ForceRequest, _: grpc.ServicerContext) -> pb.ForceResponse:
         """Answer once everything that was accepted deferred is durable; with the boot id (rule 22)."""
-        with self._table.lock:
-            ledger = self._table.find(request.ledger_id)
-            code = Code.OK if ledger is None else ledger.force().code  # unknown: no entry is striped here yet
+        with self.table.lock:
+            code = self.table.machine.force(request.ledger_id)
             barrier = Barrier([])
-            self._bookie.journal.put(barrier)
+            self.journal.put(barrier)
         if code is Code.OK:
-            code = barrier.wait(self._timeout_s)
-        if code is Code.OK and self._bookie.journal.has_unstored_refusals:
+            code = barrier.wait(self.timeout_s)
+        if code is Code.OK and self.journal.has_unstored_refusals:
             code = Code.READ_ONLY
-        self._bookie.metrics.forces.labels(code.name).inc()
-        return pb.ForceResponse(code=code, boot_id=self._bookie.boot_id)
+        self.metrics.forces.labels(code.name).inc()
+        return pb.ForceResponse(code=code, boot_id=self.boot_id)
 
     # What is here
 
     def get_info(self, _: pb.GetInfoRequest, __: grpc.ServicerContext) -> pb.GetInfoResponse:
         """The bookie as a whole."""
-        bookie = self._bookie
-        fullest = bookie.disk_watch.fullest
-        known, guard = self._table.known(), bookie.roll_back
+        fullest = self.disk_watch.fullest
+        known, guard = self.table.known(), self.roll_back
         return pb.GetInfoResponse(
-            bookie_id=bookie.settings.bookie_id,
-            boot_id=bookie.boot_id,
+            bookie_id=self.settings.bookie_id,
+            boot_id=self.boot_id,
             version=version("daybook-bookie"),
-            writable=bookie.is_writable,
-            read_only_reason=bookie.read_only_reason,
+            writable=self.availability.is_writable,
+            read_only_reason=self.availability.reason,
             capacity_bytes=fullest.capacity_bytes,
             free_bytes=fullest.free_bytes,
             ledgers=len(known.ledger_ids),
-            write_cache_bytes=self._table.storage.cache.size_bytes,
-            journal_bytes=bookie.journal_bytes(),
-            streams=bookie.open_streams,
-            limbo_ledgers=len(self._table.limbo_marks()),
+            write_cache_bytes=self.table.storage.cache.size_bytes,
+            journal_bytes=self.journal_bytes(),
+            streams=self.streams.count,
+            limbo_ledgers=len(self.table.limbo_marks()),
             collection_refused=guard.reason,
-            disk_notice=bookie.link.disk_notice,
+            disk_notice=self.link.disk_notice,
             highest_ledger=max(known.highest_proved, guard.highest_held),
         )
 
     def list_ledgers(self, request: pb.ListLedgersRequest, _: grpc.ServicerContext) -> pb.ListLedgersResponse:
         """A page of the ledgers known here."""
-        page, more = _page((i for i in self._table.known_ids() if i > request.after_ledger), request.limit)
+        page, more = _page((i for i in self.table.known_ids() if i > request.after_ledger), request.limit)
         return pb.ListLedgersResponse(ledger_ids=page, more=more)
 
     def entry_intervals(
         self, request: pb.EntryIntervalsRequest, _: grpc.ServicerContext
     ) -> pb.EntryIntervalsResponse:
         """Which entries are here, cache included, and which of them are damaged (rule 47)."""
-        with self._table.lock:
-            ledger = self._table.find(request.ledger_id)
+        with self.table.lock:
+            ledger = self.table.machine.ledgers.find(request.ledger_id)
             if ledger is None:
                 return pb.EntryIntervalsResponse(code=Code.OK, last_add_confirmed=-1)
             lac = ledger.last_add_confirmed()
-        held = self._table.intervals(request.ledger_id)
-        if not self._bookie.make_durable(self._timeout_s):
+        held = self.table.intervals(request.ledger_id)
+        if not self.make_durable():
             return pb.EntryIntervalsResponse(code=Code.UNAVAILABLE)
         page, more = _page((i for i in held if i.last >= request.from_entry), request.limit)
         return pb.EntryIntervalsResponse(
@@ -169,7 +190,7 @@ class Control:
             ],
             more=more,
             limbo=lac.limbo,
-            damaged=self._bookie.scrubber.damaged_of(request.ledger_id),
+            damaged=self.scrubber.damaged_of(request.ledger_id),
             last_add_confirmed=lac.last_add_confirmed,
             length_at_lac=lac.length_at_lac,
         )
@@ -182,17 +203,17 @@ class Control:
         """Refuse or allow normal writes, over restarts as well; answered once that is durable."""
         reason = (request.reason or NO_REASON) if request.read_only else ""
         try:
-            self._bookie.set_read_only(reason)
+            self.availability.set_read_only(reason)
         except OSError as error:
             why = f"the bookie is read-only, but that cannot be kept or ended on its disk: {error}; make room, try again"
             context.abort(grpc.StatusCode.INTERNAL, why)
         return pb.SetReadOnlyResponse(
-            writable=self._bookie.is_writable, read_only_reason=self._bookie.read_only_reason
+            writable=self.availability.is_writable, read_only_reason=self.availability.reason
         )
 
     def scrub(self, request: pb.ScrubRequest, _: grpc.ServicerContext) -> pb.ScrubResponse:
         """Check the checksums of one ledger or of all, at full speed."""
-        result = self._bookie.scrubber.scrub_now(None if request.ledger_id < 0 else request.ledger_id)
+        result = self.scrubber.scrub_now(None if request.ledger_id < 0 else request.ledger_id)
         return pb.ScrubResponse(
             code=Code.OK,
             ledgers=result.ledgers,
@@ -207,38 +228,40 @@ class Control:
         """A page of the ledgers that this bookie cannot vouch for, with their nonces, or one of them (rule 29)."""
         if request.only:
             ledger_id = request.after_ledger + 1
-            nonce = self._table.limbo_mark(ledger_id)
+            nonce = self.table.limbo_mark(ledger_id)
             marks = {} if nonce is None else {ledger_id: nonce}
         else:
-            marks = self._table.limbo_marks()
+            marks = self.table.limbo_marks()
         page, more = _page((i for i in sorted(marks) if i > request.after_ledger), request.limit)
         return pb.ListLimboResponse(
             ledgers=[pb.LimboLedger(ledger_id=ledger_id, nonce=marks[ledger_id]) for ledger_id in page],
             more=more,
-            boot_id=self._bookie.boot_id,
+            boot_id=self.boot_id,
         )
 
     def clear_limbo(self, request: pb.ClearLimboRequest, _: grpc.ServicerContext) -> pb.ClearLimboResponse:
         """End limbo if the nonce still stands; the answer waits until that is durable."""
-        with self._table.pinned(request.ledger_id) as ledger:
-            with self._table.lock:
-                if not ledger.clear_limbo(request.nonce):
-                    return pb.ClearLimboResponse(code=Code.OK, cleared=False)
-                record = limbo_clear_record(request.ledger_id, bytes.fromhex(request.nonce))
-                barrier = Barrier([self._table.storage.decide(record)])
-                self._bookie.journal.put(barrier)
-            code = barrier.wait(self._timeout_s)
+        with self.table.lock:
+            record = self.table.machine.clear_limbo(request.ledger_id, request.nonce)
+            if record is None:
+                return pb.ClearLimboResponse(code=Code.OK, cleared=False)
+            barrier = Barrier([record])
+            self.journal.put(barrier)
+        code = barrier.wait(self.timeout_s)
         _LOG.info("limbo cleared", ledger_id=request.ledger_id, code=code.name)
         return pb.ClearLimboResponse(code=code, cleared=code is Code.OK)
 
     def collect_garbage(
         self, _: pb.CollectGarbageRequest, __: grpc.ServicerContext
     ) -> pb.CollectGarbageResponse:
-        """One round of garbage collection now."""
-        result = self._bookie.collector.collect()
+        """One cycle of garbage collection now."""
+        result = self.collector.collect()
         code = Code.OK if result.complete else Code.UNAVAILABLE
         return pb.CollectGarbageResponse(
-            code=code, deleted=result.deleted, detail=result.detail, surplus_entries=result.surplus_entries
+            code=code,
+            deleted=result.deleted,
+            detail=result.detail,
+            surplus_entries=result.over_replicated_entries,
         )
 
     def accept_roll_back(
@@ -246,7 +269,7 @@ class Control:
     ) -> pb.AcceptRollBackResponse:
         """Take what ZooKeeper says now for the truth again (rule 62)."""
         try:
-            why_not = self._bookie.roll_back.accept(request.highest_ledger)
+            why_not = self.roll_back.accept(request.highest_ledger)
         except (DaybookError, OSError) as error:
             context.abort(grpc.StatusCode.UNAVAILABLE, f"the roll-back cannot be accepted now: {error}")
         return pb.AcceptRollBackResponse(accepted=not why_not, detail=why_not)

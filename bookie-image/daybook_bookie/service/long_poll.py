@@ -1,64 +1,38 @@
-"""Long polls for a ledger's LAC, without a thread for each that waits.
+"""Long polls for a ledger's LAC, answered by one thread for all that wait.
 
-A tailing reader asks to be told when the LAC moves; thousands may wait at once. Their calls are parked here with a
-deadline, and one thread answers those whose ledger has news or whose time is up. What it tells was made durable first:
-durable news comes from the journal thread, and for the others it waits for the journal once for all.
+Who waits for what is the core's (`daybook.core.bookie.polls`). Here are the lock, the clock and the thread: it answers the
+polls whose ledger has news or whose deadline has come. News that is durable comes from the journal's thread and is the
+answer; for the other polls the LAC is looked up, and then the thread waits for the journal once for all of them.
 """
 
-import heapq
 import threading
-from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import count
 from typing import Final
 
 from daybook.core.bookie.ledger import LacAnswer
-from daybook.core.ids import EntryId, LedgerId
+from daybook.core.bookie.polls import LacPolls, Poll
+from daybook.core.ids import LedgerId
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
-_STALE_DEADLINES: Final = 64
-"""So many deadlines of polls that wait no more are not worth a look."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Poll:
-    """A call that waits for a LAC above `known_lac`, or for a fence unless `known_fenced`."""
-
-    ledger_id: LedgerId
-    known_lac: EntryId
-    known_fenced: bool
-    deadline_ms: int
-    look: Callable[[], LacAnswer]
-    """What the bookie knows now, durable or not."""
-    answer: Callable[[LacAnswer | None], None]
-    """Called once, in the answering thread; None if nothing can be vouched for."""
-
-    def is_news(self, lac: LacAnswer) -> bool:
-        """Whether `lac` is what the caller waits for."""
-        return lac.last_add_confirmed > self.known_lac or (lac.fenced and not self.known_fenced)
 
 
 class LongPolls:
-    """Those who wait. `has_waiters` costs next to nothing where nobody does."""
+    """The polls that wait on a bookie. `has_waiters` takes no lock, and costs next to nothing where nobody waits."""
 
     def __init__(self, limit: int, on_count: Callable[[int], None], make_durable: Callable[[], bool]) -> None:
-        """At most `limit` at once; `on_count` is told how many wait.
+        """At most `limit` at once; `on_count` is called with how many wait.
 
         `make_durable` waits until everything accepted before the call is durable; False if that did not happen.
         """
-        self._limit = limit
         self._on_count = on_count
         self._make_durable = make_durable
         self._changed = threading.Condition()
-        self._waiting: defaultdict[LedgerId, set[Poll]] = defaultdict(set)
-        self._deadlines: list[tuple[int, int, Poll]] = []
-        """A heap, with a number between deadline and poll, since polls have no order."""
+        self._polls = LacPolls(limit)
+        self.has_waiters: Callable[[LedgerId], bool] = self._polls.has_waiters
+        """Whether `wake` would do anything for a ledger."""
         self._ready: list[tuple[Poll, LacAnswer | None]] = []
-        self._numbers = count(1)
-        self._total = 0
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="long-polls", daemon=True)
         self._thread.start()
@@ -66,70 +40,50 @@ class LongPolls:
     def park(self, poll: Poll) -> bool:
         """Let `poll` wait; False if there is news already, or too many wait: then answer it now."""
         with self._changed:
-            if self._closing or self._total >= self._limit:
+            if self._closing or not self._polls.park(poll):
                 return False
-            number = next(self._numbers)
-            self._waiting[poll.ledger_id].add(poll)
-            heapq.heappush(self._deadlines, (poll.deadline_ms, number, poll))
-            self._total += 1
-            self._on_count(self._total)
-            if self._deadlines[0][1] == number:
+            self._on_count(self._polls.count)
+            if self._polls.next_deadline_ms == poll.deadline_ms:
                 self._changed.notify()
         if not poll.is_news(poll.look()):  # looked at after parking, so that no wake-up falls between
             return True
-        with self._changed:
-            return not self._remove(poll)
+        return not self._remove(poll)
 
     def forget(self, poll: Poll) -> None:
-        """Its call ended, answered or not: a caller who went away must not keep a place until the deadline."""
-        with self._changed:
-            self._remove(poll)
+        """Its call ended, answered or not: a caller that left must not keep a place until the deadline."""
+        self._remove(poll)
 
-    def has_waiters(self, ledger_id: LedgerId) -> bool:
-        """Whether `wake` would do anything."""
-        return ledger_id in self._waiting
+    def _remove(self, poll: Poll) -> bool:
+        """End the poll's wait; whether it did wait."""
+        with self._changed:
+            was_waiting = self._polls.remove(poll)
+            self._on_count(self._polls.count)
+        return was_waiting
 
     def wake(self, ledger_id: LedgerId, news: LacAnswer, *, is_durable: bool) -> None:
-        """This is known of the ledger; unless `is_durable`, it is looked at again before anybody is told."""
+        """The bookie knows this of the ledger; unless `is_durable`, it is looked up again before anybody is answered."""
         with self._changed:
-            for poll in [poll for poll in self._waiting.get(ledger_id, ()) if poll.is_news(news)]:
-                self._remove(poll)
+            for poll in self._polls.take_news(ledger_id, news):
                 self._ready.append((poll, news if is_durable else None))
+            self._on_count(self._polls.count)
             if self._ready:
                 self._changed.notify()
 
     def close(self) -> None:
-        """Answer all who wait, then stop."""
+        """Answer all polls that wait, then stop."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join()
-
-    def _remove(self, poll: Poll) -> bool:
-        """Let it wait no more; whether it did."""
-        if not self._is_waiting(poll):
-            return False
-        polls = self._waiting[poll.ledger_id]
-        polls.remove(poll)
-        if not polls:
-            del self._waiting[poll.ledger_id]
-        self._total -= 1
-        self._on_count(self._total)
-        if len(self._deadlines) > 2 * self._total + _STALE_DEADLINES:
-            self._deadlines = [each for each in self._deadlines if self._is_waiting(each[-1])]
-            heapq.heapify(self._deadlines)
-        return True
-
-    def _is_waiting(self, poll: Poll) -> bool:
-        return poll in self._waiting.get(poll.ledger_id, ())
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 while not self._closing and not self._ready and not self._is_due():
                     self._changed.wait(self._wait_s())
-                self._expire()
-                ready, self._ready = self._ready, []
+                due = self._polls.take_due(None if self._closing else monotonic_ms())
+                self._on_count(self._polls.count)
+                ready, self._ready = self._ready + [(poll, None) for poll in due], []
                 closing = self._closing
             self._answer(ready)
             if closing and not ready:
@@ -145,25 +99,18 @@ class LongPolls:
                 _LOG.exception("a long poll could not be answered", ledger_id=poll.ledger_id)
 
     def _is_due(self) -> bool:
-        return bool(self._deadlines) and self._deadlines[0][0] <= monotonic_ms()
+        deadline_ms = self._polls.next_deadline_ms
+        return deadline_ms is not None and deadline_ms <= monotonic_ms()
 
     def _wait_s(self) -> float | None:
-        if not self._deadlines:
-            return None
-        return max(0.0, (self._deadlines[0][0] - monotonic_ms()) / 1000)
-
-    def _expire(self) -> None:
-        """Move those whose time is up, or all when closing, to the ready ones."""
-        while self._deadlines and (self._closing or self._is_due()):
-            _, _, poll = heapq.heappop(self._deadlines)
-            if self._remove(poll):
-                self._ready.append((poll, None))
+        deadline_ms = self._polls.next_deadline_ms
+        return None if deadline_ms is None else max(0.0, (deadline_ms - monotonic_ms()) / 1000)
 
 
 def _look(poll: Poll) -> LacAnswer | None:
-    """What is known now, None if that cannot be told."""
+    """What the bookie knows now; None if that fails."""
     try:
         return poll.look()
     except Exception:  # noqa: BLE001 - one ledger must not keep the others from their answer
-        _LOG.exception("a ledger's LAC could not be looked at", ledger_id=poll.ledger_id)
+        _LOG.exception("a ledger's LAC could not be looked up", ledger_id=poll.ledger_id)
         return None

@@ -1,10 +1,10 @@
 """Is this the ledger's password? Mostly the bookie knows; now and then only the metadata does.
 
-A key that a fence brought to an unknown ledger was never checked (rule 3, rule 46), so before it refuses another one
-the bookie asks. Without an answer the request is refused as unavailable, not as unauthorised.
+A key that a fence brought to an unknown ledger was never checked (rule 3, rule 46), so before the bookie refuses another
+one it reads the metadata. If that does not answer, the request is refused as unavailable, not as unauthorised.
 
 Whoever can open a connection can ask, so what could not be stored is refused here, before anything knows of it: a fence
-is taken without asking anyone, and one of an impossible ledger would stop the store at its next flush, and each start.
+is accepted without reading metadata, and one of an impossible ledger would stop the store at its next flush, and each start.
 """
 
 from collections.abc import Callable
@@ -40,27 +40,22 @@ class Passwords:
         self._read_metadata = read_metadata
 
     def check(self, ledger_id: LedgerId, key: str) -> Code:
-        """OK, UNAUTHORIZED, UNAVAILABLE, NO_SUCH_LEDGER or BAD_FRAME.
-
-        A ledger that is not known here has nothing to hide.
-        """
+        """OK, UNAUTHORIZED, UNAVAILABLE, NO_SUCH_LEDGER or BAD_FRAME."""
         impossible = refuse_impossible(ledger_id, key)
         if impossible is not Code.OK:
             return impossible
         with self._table.lock:
-            ledger = self._table.find(ledger_id)
-            verdict = AttachVerdict.OK if ledger is None else ledger.authorize(key)
+            verdict = self._table.machine.authorize(ledger_id, key)
         if verdict is AttachVerdict.NEEDS_METADATA:
             verdict = self._ask(ledger_id, key)
         return verdict.code
 
     def _ask(self, ledger_id: LedgerId, key: str) -> AttachVerdict:
-        with self._table.pinned(ledger_id) as ledger:
+        with self._table.pinned(ledger_id) as held:
             try:
                 metadata = self._read_metadata(ledger_id)
             except DaybookError as error:
                 _LOG.warning("a ledger's metadata cannot be read", ledger_id=ledger_id, reason=str(error))
                 return AttachVerdict.NEEDS_METADATA
             with self._table.lock:
-                self._table.touched(ledger_id)
-                return ledger.authorize_with_metadata(key, metadata)
+                return self._table.machine.authorize_with_metadata(held, key, metadata)

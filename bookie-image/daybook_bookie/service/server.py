@@ -91,8 +91,7 @@ class BookieServer:
     def stop(self, grace_s: float) -> None:
         """Take no more calls; wait up to `grace_s` for those under way."""
         stopped = self._server.stop(grace_s)
-        for stream in self._bookie.open_stream_list():
-            stream.close()
+        self._bookie.streams.close()
         stopped.wait()
         for pool in {*self._pools().values(), self._refusing}:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -145,7 +144,7 @@ class BookieServer:
         )
 
     def _append(self, incoming: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        stream = self._bookie.open_stream()
+        stream = self._bookie.streams.open()
         if stream is None:
             limit = self._bookie.settings.streams_max
             context.abort(
@@ -163,9 +162,9 @@ class BookieServer:
         reasons: list[str] = []
         context.add_callback(stream.close)
         # what waits for the client to take a message would not see that the stream was ended
-        stream.on_crowded_out = partial(self._deadlines.after, settings.call_timeout_ms, context.cancel)
-        if stream.crowded_out:
-            stream.on_crowded_out()
+        stream.on_evicted = partial(self._deadlines.after, settings.call_timeout_ms, context.cancel)
+        if stream.evicted:
+            stream.on_evicted()
         reader = threading.Thread(
             target=_read_stream,
             args=(stream, incoming, reasons),
@@ -177,9 +176,9 @@ class BookieServer:
             yield from stream.outgoing()
         finally:
             stream.close()
-            self._bookie.stream_ended(stream)
-        if stream.crowded_out:
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, stream.crowded_out)
+            self._bookie.streams.ended(stream)
+        if stream.evicted:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, stream.evicted)
         if reasons:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, reasons[0])
 

@@ -3,6 +3,7 @@
 In reading order:
 
     storage        journal, write cache and store together: the order in which things must happen
+    machine_storage  both as the core's machine sees them, and how its decisions are spelled in the journal
     write_cache    where an accepted frame is found until the store has it
     generation     what came for each ledger since the swap before
     entry_store    what a bookie asks of its entry store

@@ -1,13 +1,13 @@
 """Removal of replicas that metadata no longer places on this bookie: a repair put a successor in its place (rule 47).
 
-The steps are the core's (daybook.core.bookie.over_replicated): only of a CLOSED ledger, only after a compare-and-set that raises the
-version of its metadata, and not if any frame of the ledger was accepted since the metadata was read. This carries
+The steps are the core's (`daybook.core.bookie.over_replicated`): only of a CLOSED ledger, only after a compare-and-set that
+raises the version of its metadata, and not if anything happened to the ledger since the metadata was read. This carries
 them out, one ledger at a time.
 """
 
 from typing import Final, Protocol
 
-from daybook.core.bookie.over_replicated import SurplusRemoval
+from daybook.core.bookie.over_replicated import OverReplicatedRemoval
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
@@ -29,8 +29,8 @@ class VersionedSource(Protocol):
         """Write the same metadata back at its version; the new version. Raises BadVersionError."""
 
 
-class SurplusCollector:
-    """Removes what is surplus here."""
+class OverReplicatedCollector:
+    """Removes what is over-replicated here."""
 
     def __init__(
         self, table: LedgerTable, source: VersionedSource, metrics: BookieMetrics, bookie: BookieId
@@ -42,35 +42,36 @@ class SurplusCollector:
         self._bookie = bookie
 
     def collect(self, ledger_id: LedgerId) -> int:
-        """Remove what is surplus of one ledger, with the next flush; how many entries. Raises DaybookError."""
+        """Remove what is over-replicated of one ledger, with the next flush; how many entries. Raises DaybookError."""
+        watches = self._table.machine.watches
         with self._table.lock:
-            self._table.count_adds(ledger_id)
+            (watch,) = watches.begin([ledger_id])
         try:
-            return self._collect(ledger_id)
+            return self._collect(OverReplicatedRemoval(self._bookie, watch))
         except BadVersionError:
-            return 0  # somebody changed the ledger: the next round looks again
+            return 0  # somebody changed the ledger: the next cycle tries again
         finally:
             with self._table.lock:
-                self._table.stop_counting_adds(ledger_id)
+                watches.end([watch])
 
-    def _collect(self, ledger_id: LedgerId) -> int:
-        removal = SurplusRemoval(self._bookie, adds_seen=0)
+    def _collect(self, removal: OverReplicatedRemoval) -> int:
+        ledger_id = removal.watch.ledger_id
         current = self._source.read_version(ledger_id)
         if current is None:
             return 0
-        stored = self._table.storage.store.ledger(
-            ledger_id
-        )  # what is still in the cache waits for a later round
-        listed = IntervalSet() if stored is None else stored.intervals
+        stored = self._table.storage.store.ledger(ledger_id)
+        listed = (
+            IntervalSet() if stored is None else stored.intervals
+        )  # what is in the cache waits for a later cycle
         if not removal.metadata_read(current.value, current.version, listed):
             return 0
         removal.version_raised(self._source.raise_version(current))
         with self._table.lock:
-            if not removal.may_remove(self._table.adds_counted(ledger_id)):
-                _LOG.info("surplus replicas stay: the ledger was added to", ledger_id=ledger_id)
+            if not removal.may_remove():
+                _LOG.info("over-replicated entries stay: the ledger was added to", ledger_id=ledger_id)
                 return 0
             self._table.storage.remove(ledger_id, removal.entries)
         count = removal.entries.count
         self._metrics.gc_entries.inc(count)
-        _LOG.info("surplus replicas removed", ledger_id=ledger_id, entries=count)
+        _LOG.info("over-replicated entries removed", ledger_id=ledger_id, entries=count)
         return count

@@ -3,14 +3,12 @@
 A bookie's promise is small and everything rests on it: once it has answered a fence, no normal add passes any more
 (rule 2, rule 3, rule 4); what it says about its LAC and about entries it lacks is true, or it says that it cannot vouch for it
 (limbo, rule 29); and a ledger that it does not know is not written to before metadata has shown it OPEN (rule 20).
-`BookieLedger` decides; its owner (the server under the ledger's lock, the simulator, the explorer) gives durability
-and stores the entries. The owner puts an accepted frame into its write cache under the lock that covers `accept`, so
-that every later fence or read meets it there (rule 43), and journals every accepted frame, even one whose entries are
-there already (rule 54).
+`BookieLedger` decides for one ledger, `BookieMachine` (machine.py) for all of them. An accepted frame goes into the write
+cache under the lock that covers `accept`, so that every later fence or read finds it there (rule 43), and every accepted
+frame is journalled, even one whose entries are there already (rule 54).
 """
 
 import hmac
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Self
@@ -56,21 +54,12 @@ _CODES = {
 class FenceVerdict:
     """What a fence request needs before it may be answered (rule 4).
 
-    `verdict` OK: the ledger is fenced from this moment on. `journal`: this call is the one that journals `record()`;
-    when that is durable the owner calls `fence_is_durable(number)`. `wait`: answer only once `is_fence_durable`.
+    `verdict` OK: the ledger is fenced from this moment on. `wait`: the fence is not durable yet, so it is journalled
+    (again), and answered once it is; then the owner calls `fence_is_durable(number)`.
     """
 
     verdict: AttachVerdict
-    journal: bool = False
     wait: bool = False
-    number: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ForceVerdict:
-    """The answer to a force: with OK, answer once `deferred_is_synced(number)`."""
-
-    code: Code
     number: int = 0
 
 
@@ -112,16 +101,14 @@ class BookieLedger:
         self.fence_number = 0
         """Which fence it is: one that was dropped may become durable after another one was placed."""
         self.fence_dropped = False
-        """A fence that was journalled stands no more, and that was not journalled yet; `record_changed` is set."""
+        """A fence that was journalled stands no longer, and this was not journalled yet; `record_changed` is set."""
         self.limbo_nonce: str | None = None
         self.lac: EntryId = NO_ENTRY
         self.length_at_lac = 0
         self.forgotten = False
         self.record_changed = False
-        """`record()` has fields that were not journalled yet; the owner journals it before or with the next frame."""
+        """Key, introduction or a dropped fence are not journalled yet; they are journalled before the next frame."""
         self._attached: dict[Purpose, set[int]] = {purpose: set() for purpose in Purpose}
-        self._deferred_accepted = 0
-        self._deferred_synced = 0
 
     @classmethod
     def restored(cls, record: LedgerRecord) -> Self:
@@ -135,20 +122,8 @@ class BookieLedger:
         ledger.length_at_lac = record.length_at_lac
         return ledger
 
-    def record(self) -> LedgerRecord:
-        """The fields that must be durable. The LAC in it may be older than the last frame's, which carries its own."""
-        return LedgerRecord(
-            self.ledger_id,
-            self.key,
-            self.introduced,
-            self.fenced,
-            self.limbo_nonce,
-            self.lac,
-            self.length_at_lac,
-        )
-
     def record_is_journalled(self) -> None:
-        """The current `record()` was put into the journal, before any frame that is accepted from now on."""
+        """What `record_changed` speaks of was queued for the journal, before any frame that is accepted from now on."""
         self.record_changed = False
         self.fence_dropped = False
 
@@ -264,8 +239,6 @@ class BookieLedger:
         if header.last_add_confirmed > self.lac:
             self.lac = header.last_add_confirmed
             self.length_at_lac = header.length_at_lac
-        if header.is_deferred:
-            self._deferred_accepted += 1
         return Code.OK
 
     def _refuses_normal(self) -> Code:
@@ -281,26 +254,9 @@ class BookieLedger:
         """
         return header.is_deferred and not header.is_recovery
 
-    # Deferred sync (rule 22)
-
-    @property
-    def deferred_accepted(self) -> int:
-        """The number of the last deferred frame that was accepted since the bookie started; they count from 1."""
-        return self._deferred_accepted
-
-    def deferred_synced(self, number: int) -> None:
-        """The journal is durable up to the deferred frame `number`."""
-        assert number <= self._deferred_accepted
-        self._deferred_synced = max(self._deferred_synced, number)
-
-    def deferred_is_synced(self, number: int) -> bool:
-        """Whether a force that was given `number` may be answered."""
-        return self._deferred_synced >= number
-
-    def force(self) -> ForceVerdict:
-        """Answer for everything accepted so far, once it is synced. The owner has authorised the request."""
-        code = self._refuses_normal()
-        return ForceVerdict(code, self._deferred_accepted if code is Code.OK else 0)
+    def force(self) -> Code:
+        """Whether everything accepted so far counts, once it is synced (rule 22). The owner has authorised the request."""
+        return self._refuses_normal()
 
     # The fence (rule 2, rule 3, rule 4)
 
@@ -313,13 +269,10 @@ class BookieLedger:
         if verdict is not AttachVerdict.OK:
             return FenceVerdict(verdict)
         self._adopt_key(key)
-        first = not self.fenced
-        if first:
+        if not self.fenced:
             self.fence_number += 1
         self.fenced = True
-        return FenceVerdict(
-            AttachVerdict.OK, journal=first, wait=self._fence_must_wait(), number=self.fence_number
-        )
+        return FenceVerdict(AttachVerdict.OK, wait=self._fence_must_wait(), number=self.fence_number)
 
     def _fence_must_wait(self) -> bool:
         """Also for a second fencer while the first one's sync is under way."""
@@ -350,14 +303,12 @@ class BookieLedger:
     def enter_limbo(self, nonce: str) -> None:
         """The bookie lost its disk; `nonce` is new each time, so that a repair of an earlier loss cannot clear this."""
         self.limbo_nonce = nonce
-        self.record_changed = True
 
     def clear_limbo(self, nonce: str) -> bool:
         """End limbo if `nonce` still stands; the fence stays. The caller has copied back everything owed."""
         if self.limbo_nonce is None or self.limbo_nonce != nonce:
             return False
         self.limbo_nonce = None
-        self.record_changed = True
         return True
 
     # Reads
@@ -366,40 +317,7 @@ class BookieLedger:
         """The highest LAC that a frame brought here."""
         return LacAnswer(self.lac, self.length_at_lac, self.in_limbo, self.fenced)
 
-    def has_news(self, known_lac: EntryId, *, known_fenced: bool) -> bool:
-        """Whether a long poll of someone who knows this much is answered now; else at the next accept or fence."""
-        return self.lac > known_lac or (self.fenced and not known_fenced) or self.forgotten
-
 
 def _is_same_key(ours: str, presented: str) -> bool:
     """In constant time. As bytes, since a key that a fence brought may hold characters that no real key has."""
     return hmac.compare_digest(ours.encode(), presented.encode())
-
-
-@dataclass(frozen=True, slots=True)
-class RangeAnswer:
-    """What a range read says beside the entries it found: see `ReadAnswered`."""
-
-    damaged: tuple[EntryId, ...]
-    through: EntryId
-
-
-def compose_range(
-    last: EntryId,
-    stored: Sequence[EntryId],
-    found: Sequence[EntryId],
-    *,
-    complete: bool,
-) -> RangeAnswer:
-    """Tell found, damaged and explicitly absent apart for a read that ends at `last`.
-
-    `stored`: the ids in the range that the index says are here, rising, as far as the owner tried to read them;
-    `found`: those of them it could read. `complete`: it tried all; otherwise it stopped at the byte limit after the last
-    of `stored` and speaks only up to there. What is stored but not found is damaged, never absent (rule 26).
-    """
-    assert complete or stored, "a read that stops early has tried at least one entry"
-    through = last if complete else stored[-1]
-    if len(found) == len(stored):
-        return RangeAnswer((), through)
-    readable = frozenset(found)
-    return RangeAnswer(tuple(entry for entry in stored if entry not in readable), through)

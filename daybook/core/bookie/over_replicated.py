@@ -1,20 +1,21 @@
-"""When a bookie may remove replicas that metadata no longer places on it (rule 47).
+"""When a bookie may remove over-replicated entries: those that metadata no longer places on it (rule 47).
 
 A repair puts a successor in a bookie's place and never touches what that bookie has; only the bookie removes it. The
 danger is a repair that names the bookie again while it removes. So it may remove only from a CLOSED ledger (nothing
 else can still need the entries), only after a compare-and-set that raises the version without changing anything (a
-repair that planned before it has to look, and copies again), and only if no add to the ledger arrived since the
-metadata was read (a repair that plans after it has not copied yet).
+repair that planned before it has to read the metadata again, and copies again), and only if nothing happened to the ledger
+since the metadata was read (a repair that plans after it has not copied yet).
 """
 
 from dataclasses import dataclass, field
 
+from daybook.core.bookie.watch import Watch
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 
 
-def surplus(metadata: LedgerMetadata, bookie: BookieId, listed: IntervalSet) -> IntervalSet:
+def over_replicated(metadata: LedgerMetadata, bookie: BookieId, listed: IntervalSet) -> IntervalSet:
     """The entries that `bookie` has of a CLOSED ledger and does not owe; nothing of a ledger that is not CLOSED."""
     found = IntervalSet()
     if not metadata.is_closed:
@@ -30,23 +31,23 @@ def surplus(metadata: LedgerMetadata, bookie: BookieId, listed: IntervalSet) -> 
 
 
 @dataclass(slots=True)
-class SurplusRemoval:
+class OverReplicatedRemoval:
     """One attempt of one bookie on one ledger.
 
-    `adds_seen` is the bookie's count of frames accepted for the ledger, taken before the metadata is read. Call
-    `metadata_read` with a synced read; if it says so, write the same metadata back at that version; if that succeeded,
-    ask `may_remove` under the lock that covers accepting frames, and remove under it.
+    `watch` began before the metadata is read. Call `metadata_read` with a synced read; if it returns true, write the same
+    metadata back at that version; if that succeeded, ask `may_remove` under the lock that covers accepting frames, and
+    remove under it.
     """
 
     bookie: BookieId
-    adds_seen: int
+    watch: Watch
     entries: IntervalSet = field(default_factory=IntervalSet)
     _version: int | None = None
     _raised: bool = False
 
     def metadata_read(self, metadata: LedgerMetadata, version: int, listed: IntervalSet) -> bool:
         """Whether there is anything to remove: then raise the version by writing `metadata` back at `version`."""
-        self.entries = surplus(metadata, self.bookie, listed)
+        self.entries = over_replicated(metadata, self.bookie, listed)
         self._version = version if self.entries else None
         return bool(self.entries)
 
@@ -56,9 +57,9 @@ class SurplusRemoval:
         assert version > self._version
         self._raised = True
 
-    def may_remove(self, adds_now: int) -> bool:
-        """Whether `entries` may go; `adds_now` is the count of accepted frames at this moment."""
-        return self._raised and not self._was_added_to(adds_now)
+    def may_remove(self) -> bool:
+        """Whether `entries` may go now."""
+        return self._raised and not self._was_added_to()
 
-    def _was_added_to(self, adds_now: int) -> bool:
-        return adds_now != self.adds_seen
+    def _was_added_to(self) -> bool:
+        return self.watch.changes > 0

@@ -1,9 +1,9 @@
 """A deterministic simulator of the core: the same machines that run in production, under every fault that we know.
 
     world.py, network.py, metadata_model.py, disk.py     time, messages, ZooKeeper, what a crash keeps
-    journalled.py, failing_disk.py, journal_records.py, replay_checks.py  the real journal and flush on a disk with bytes, and what comes back
+    journalled.py, failing_disk.py, replay_checks.py  the real journal and flush on a disk with bytes, and what comes back
     disk_swarm.py, disk_errors.py, disk_damage.py, disk_faults.py   what such a disk is made of, and what goes wrong with it
-    bookie_*.py                                          a bookie around the real `BookieLedger`
+    bookie_*.py                                          a bookie around the real `BookieMachine`
     streams.py, clients.py                               a client process that drives one machine
     writers.py, readers.py, actors.py, auditing.py       what clients do: write, read, recover, delete, audit, repair
     swarm.py, faults.py                                  what a seed consists of, and what goes wrong in it

@@ -5,18 +5,18 @@ and the sync, so that a crash comes between them, and a flush has two as well, s
 """
 
 import logging
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError
-from daybook_bookie.service.reads import Walk
 from daybook_bookie.store.generation import Generation
-from daybook_bookie.store.storage import Storage
 
-from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.bookie.range_scan import RangeScan, RangeSource
+from daybook.core.errors import Code
 from daybook.core.format.frame import decode_entries
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
-from tests.model.sim.disk import Disk, FrameWritten, Written, nothing
+from tests.model.sim.disk import Barrier, Disk, FrameWritten, Written, nothing
 from tests.model.sim.journalled import JournalledDisk
 from tests.model.sim.world import MS, Process
 
@@ -63,7 +63,6 @@ class BookieDisk(Process):
         self.disk: Disk = self.journalled or Disk()
         is_slow = swarm.journalled and len(cluster.bookies) < swarm.slow_bookies
         self._slowness = _SLOW_FACTOR if is_slow else 1
-        self.ledgers: dict[LedgerId, BookieLedger] = {}
         self._reset_disk()
 
     def _reset_disk(self) -> None:
@@ -93,10 +92,20 @@ class BookieDisk(Process):
 
     # Syncs
 
-    def journal(self, written: Written) -> None:
-        """Write what no one waits for."""
-        self.disk.write(written, nothing)
+    def queue(self, records: Sequence[Written], settle: Callable[[Code], None] = lambda _code: None) -> None:
+        """Queue what the machine decided, as the server does; without records `settle` waits for what is queued already.
+
+        `settle` is called with OK once all of it is durable, or READ_ONLY if the journal had no room for it.
+        """
+        *before, last = records or [Barrier()]
+        for written in before:
+            self.disk.queue(written, nothing)
+        self.disk.queue(last, partial(settle, Code.OK), partial(settle, Code.READ_ONLY))
         self._sync_soon()
+
+    def when_durable(self, settle: Callable[[Code], None]) -> None:
+        """Call `settle` when everything accepted so far is durable; not with OK while something refused is not stored."""
+        self.queue([], lambda code: settle(Code.READ_ONLY if code is Code.OK and self.owes else code))
 
     def _sync_soon(self) -> None:
         """Sync what waits, unless a sync is under way; the next one takes what came meanwhile."""
@@ -226,30 +235,30 @@ class BookieDisk(Process):
 
     # Reads
 
-    def walk(
-        self, disk: JournalledDisk, ledger_id: LedgerId, first: EntryId, last: EntryId, bytes_max: int
-    ) -> tuple[Walk, dict[EntryId, bytes], list[EntryId]]:
-        """Read as the server does, cache and store; what was found, and what is there and damaged."""
-        walk = Walk(_Table(disk.storage, self.ledgers), ledger_id, first, last)
+    def scan(
+        self, source: RangeSource, ledger_id: LedgerId, first: EntryId, last: EntryId, bytes_max: int
+    ) -> tuple[RangeScan, dict[EntryId, bytes], list[EntryId]]:
+        """Read a range; what was found, and what is there and damaged."""
+        scan = RangeScan(source, ledger_id, first, last, store_bytes=bytes_max)
         found: dict[EntryId, bytes] = {}
         damaged: list[EntryId] = []
         room = bytes_max
-        while not walk.done and room > 0:
-            block = walk.step(room)
+        while not scan.done and room > 0:
+            block = scan.step(room)
             if block is not None:
                 good, bad = decode_entries(block.data, block.header)
                 found |= {entry.entry_id: entry.data for entry in good if first <= entry.entry_id <= last}
                 damaged += [entry for entry in bad if first <= entry <= last]
                 room -= block.header.payload_bytes
-            elif walk.damaged != NO_ENTRY:
-                damaged.append(walk.damaged)
+            elif scan.damaged != NO_ENTRY:
+                damaged.append(scan.damaged)
         if damaged:
             self.world.tally.state("damaged entry")
             self._damaged.setdefault(ledger_id, set()).update(damaged)
-        return walk, found, damaged
+        return scan, found, damaged
 
     def known_damage(self, ledger_id: LedgerId) -> frozenset[EntryId]:
-        """What a read or a scrub met, and is not mended by now: as good as missing for an auditor."""
+        """What a read or a scrub met, and is not repaired by now: as good as missing for an auditor."""
         known, disk = self._damaged.get(ledger_id), self.journalled
         if not known or disk is None:
             return frozenset()
@@ -262,16 +271,3 @@ class BookieDisk(Process):
             for ledger_id, damaged in self.journalled.scrubbed().items():
                 self.world.tally.state("damaged entry")
                 self._damaged.setdefault(ledger_id, set()).update(damaged)
-
-
-class _Table:
-    """What a walk asks of a ledger table."""
-
-    lock = nullcontext()
-
-    def __init__(self, storage: Storage, ledgers: dict[LedgerId, BookieLedger]) -> None:
-        self.storage = storage
-        self._ledgers = ledgers
-
-    def find(self, ledger_id: LedgerId) -> BookieLedger | None:
-        return self._ledgers.get(ledger_id)

@@ -1,13 +1,15 @@
-"""What a simulated bookie throws away: deleted ledgers (rule 28), and replicas that metadata no longer places (rule 47)."""
+"""What a simulated bookie throws away: deleted ledgers (rule 28), and over-replicated entries (rule 47).
+
+The core decides both (`daybook.core.bookie.deletion`, `daybook.core.bookie.over_replicated`); this carries it out.
+"""
 
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from daybook.core.bookie.ledger import BookieLedger
-from daybook.core.bookie.over_replicated import SurplusRemoval, surplus
+from daybook.core.bookie.deletion import DeletionCycle
+from daybook.core.bookie.over_replicated import OverReplicatedRemoval, over_replicated
 from daybook.core.events import CasOutcome
 from daybook.core.ids import EntryId, LedgerId
-from tests.model.sim.disk import LedgerDropped
 from tests.model.sim.metadata_model import LOST, Versioned
 from tests.model.sim.transitions import Party
 from tests.model.sim.world import MS
@@ -25,68 +27,87 @@ class Collector:
         self._bookie = bookie
 
     def start(self) -> None:
-        """Look now and then, from a while after the start on."""
+        """Begin a cycle now and then, from a while after the start on."""
         self._bookie.later(_EVERY_US, self._list)
 
     def _list(self) -> None:
         bookie = self._bookie
         bookie.later(_EVERY_US, self._list)
-        if bookie.serving and bookie.ledgers and not (bookie.session.expired or bookie.was_replaced):
+        known = bookie.known_ids()
+        if bookie.serving and known and not (bookie.session.expired or bookie.was_replaced):
             store = bookie.cluster.store
-            store.request(bookie.session, self._listed, store.list_ledgers)
+            store.request(
+                bookie.session, partial(self._listed, known, store.next_ledger_id), store.list_ledgers
+            )
 
-    def _listed(self, answer: object) -> None:
+    def _listed(self, known: list[LedgerId], next_id: LedgerId, answer: object) -> None:
         """What is missing in the listing may be deleted, or the listing may be short; it may also be old."""
         if answer is LOST or not isinstance(answer, dict):
             return
-        store = self._bookie.cluster.store
-        for ledger_id, ledger in sorted(self._bookie.ledgers.items()):
-            found = answer.get(ledger_id)
-            if found is None:
-                store.request(self._bookie.session, partial(self._confirmed, ledger), store.read, ledger_id)
-            elif surplus(found.metadata, self._bookie.name, self._bookie.removable(ledger_id)):
-                removal = SurplusRemoval(self._bookie.name, self._bookie.adds[ledger_id])
-                answered = partial(self._read, ledger, removal)
-                store.request(self._bookie.session, answered, store.read, ledger_id)
+        bookie, store = self._bookie, self._bookie.cluster.store
+        cycle = DeletionCycle(known, next_id, answer)
+        for ledger_id in known:
+            if ledger_id in cycle.missing:
+                store.request(
+                    bookie.session, partial(self._confirmed, cycle, ledger_id), store.read, ledger_id
+                )
+            elif ledger_id in answer:
+                metadata = answer[ledger_id].metadata
+                if over_replicated(metadata, bookie.name, bookie.removable(ledger_id)):
+                    self._begin_removal(ledger_id)
 
     # Deleted ledgers
 
-    def _confirmed(self, ledger: BookieLedger, answer: object) -> None:
-        bookie, ledger_id = self._bookie, ledger.ledger_id
-        if answer is not None or bookie.ledgers.get(ledger_id) is not ledger:
+    def _confirmed(self, cycle: DeletionCycle, ledger_id: LedgerId, answer: object) -> None:
+        if answer is LOST:
             return
-        ledger.forget()
-        bookie.polls.wake(ledger)
-        bookie.drop(ledger_id)
-        bookie.note(f"collects ledger {ledger_id}")
-        bookie.cluster.checkers.collected(bookie.name, ledger_id)
-        bookie.journal(LedgerDropped(ledger_id))
+        cycle.metadata_read(ledger_id, answer.metadata if isinstance(answer, Versioned) else None)
+        for batch in cycle.take_certain():
+            self._delete(batch)
 
-    # Surplus replicas
-
-    def _read(self, ledger: BookieLedger, removal: SurplusRemoval, answer: object) -> None:
+    def _delete(self, ledger_ids: list[LedgerId]) -> None:
         bookie = self._bookie
-        if not isinstance(answer, Versioned) or bookie.ledgers.get(ledger.ledger_id) is not ledger:
-            return
-        if removal.metadata_read(answer.metadata, answer.version, bookie.removable(ledger.ledger_id)):
-            store = bookie.cluster.store
-            raised = partial(self._raised, ledger, removal)
+        for ledger_id in ledger_ids:
+            bookie.note(f"deletes ledger {ledger_id}")
+            bookie.looked.discard(ledger_id)
+            bookie.cluster.checkers.collected(bookie.name, ledger_id)
+        bookie.queue(bookie.machine.delete(ledger_ids))
+
+    # Over-replicated entries
+
+    def _begin_removal(self, ledger_id: LedgerId) -> None:
+        bookie = self._bookie
+        (watch,) = bookie.machine.watches.begin([ledger_id])
+        removal = OverReplicatedRemoval(bookie.name, watch)
+        bookie.cluster.store.request(
+            bookie.session, partial(self._read, removal), bookie.cluster.store.read, ledger_id
+        )
+
+    def _end(self, removal: OverReplicatedRemoval) -> None:
+        self._bookie.machine.watches.end([removal.watch])
+
+    def _read(self, removal: OverReplicatedRemoval, answer: object) -> None:
+        bookie, store = self._bookie, self._bookie.cluster.store
+        ledger_id = removal.watch.ledger_id
+        if isinstance(answer, Versioned) and removal.metadata_read(
+            answer.metadata, answer.version, bookie.removable(ledger_id)
+        ):
+            raised = partial(self._raised, removal)
             store.request(bookie.session, raised, store.cas, answer.metadata, answer.version, Party.COLLECTOR)
+        else:
+            self._end(removal)
 
-    def _raised(self, ledger: BookieLedger, removal: SurplusRemoval, answer: object) -> None:
-        bookie, ledger_id = self._bookie, ledger.ledger_id
-        if not isinstance(answer, tuple) or bookie.ledgers.get(ledger_id) is not ledger:
-            return
-        outcome, version = answer
-        if outcome is not CasOutcome.DONE:
-            return
-        removal.version_raised(version)
-        if removal.may_remove(bookie.adds[ledger_id]):
-            self._remove(ledger_id, removal, version - 1)
+    def _raised(self, removal: OverReplicatedRemoval, answer: object) -> None:
+        if isinstance(answer, tuple) and answer[0] is CasOutcome.DONE:
+            removal.version_raised(answer[1])
+            if removal.may_remove():
+                self._remove(removal, answer[1] - 1)
+        self._end(removal)
 
-    def _remove(self, ledger_id: LedgerId, removal: SurplusRemoval, read_version: int) -> None:
-        bookie, entries = self._bookie, removal.entries
-        gone: list[EntryId] = [entry for entry in bookie.caches[ledger_id] if entries.contains(entry)]
+    def _remove(self, removal: OverReplicatedRemoval, read_version: int) -> None:
+        bookie, entries, ledger_id = self._bookie, removal.entries, removal.watch.ledger_id
+        cache = bookie.storage.caches.get(ledger_id, {})
+        gone: list[EntryId] = [entry for entry in cache if entries.contains(entry)]
         bookie.note(f"removes {gone} of ledger {ledger_id}, which others hold now")
         now = bookie.cluster.store.ledgers.get(ledger_id)
         bookie.cluster.checkers.removed(
@@ -94,7 +115,7 @@ class Collector:
             ledger_id,
             gone,
             raised=now is None or now.version > read_version,
-            added_to=bookie.adds[ledger_id] != removal.adds_seen,
+            added_to=removal.watch.changes > 0,
         )
         bookie.remove(ledger_id, gone)
         bookie.world.tally.state("surplus removed")

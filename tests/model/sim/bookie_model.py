@@ -1,27 +1,27 @@
-"""A simulated bookie: the real ledger machine, stream bookkeeping and frames, over a disk that tells what a crash keeps.
+"""A simulated bookie: the real machine, stream bookkeeping and frames, over a disk that tells what a crash keeps.
 
-It does what the server does and in the same order: check and cache under one lock (here: in one event, rule 43), journal,
-one sync for all that waits, then answers; nothing is answered before its sync returned (rule 23). What differs from the
-server is only that threads, sockets and files are events.
+The core's `BookieMachine` decides, as on the server, and in the same order: check and cache under one lock (here: in one
+event, rule 43), journal, one sync for all that waits, then answers; nothing is answered before its sync returned (rule 23).
+What differs from the server is only that threads, sockets and files are events.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Final
 
-from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, Purpose
+from daybook_bookie.journal.format import NONCE_BYTES
+
+from daybook.core.bookie.attachment import Attachment
+from daybook.core.bookie.ledger import AttachVerdict, LacAnswer, Purpose
 from daybook.core.errors import Code
-from daybook.core.format.frame import FrameHeader, decode_entries, split_message
+from daybook.core.format.frame import split_message
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers
 from tests.model.sim.bookie_calls import BookieCalls
-from tests.model.sim.disk import Entries, FrameWritten, RecordWritten
+from tests.model.sim.disk import Written
 from tests.model.sim.metadata_model import LOST, SUPERSEDED, Session, Versioned
 from tests.model.sim.network import Stream
 from tests.model.sim.twin_boot import RETRY_US, TwinBoot
-
-_SENTINEL: Final = -1
 
 
 class SimBookie(BookieCalls):
@@ -49,16 +49,16 @@ class SimBookie(BookieCalls):
         self.was_the_bookie = False
         self._reset()
         for ledger_id, stored in self.disk.ledgers.items():
-            self.caches[ledger_id] = self.disk.readable(ledger_id)
             record = replace(
                 stored.record,
                 last_add_confirmed=stored.last_add_confirmed,
                 length_at_lac=stored.length_at_lac,
             )
-            self.ledgers[ledger_id] = BookieLedger.restored(record)
+            self.storage.restored(record, self.disk.readable(ledger_id))
             if record.introduced:
                 self.looked.add(ledger_id)
-        self.note(f"starts with {len(self.ledgers)} ledgers")
+        self.note(f"starts with {len(self.known_ids())} ledgers")
+        self._space_changed()
         self.session = self.cluster.store.connect(self)
         if self._boots_beside_another:
             self._twin_boot.begin()
@@ -128,25 +128,25 @@ class SimBookie(BookieCalls):
             again = self._twin_boot.begin if self._boots_beside_another else self._ask_what_it_owed
             self.later(RETRY_US, again)
             return
+        records = []
         for ledger_id, found in answer.items():
             if self._must_mark(found):
                 self._nonces += 1
-                ledger = self._ledger(ledger_id)
-                ledger.enter_limbo(f"{self.boot_id}/{self._nonces}")
-                self._journal_record(ledger)
+                nonce = f"{self.boot_id}/{self._nonces}".encode().ljust(NONCE_BYTES, b"\0").hex()
+                records.append(self.machine.mark_limbo(ledger_id, nonce))
                 self.world.tally.state("limbo")
                 self.cluster.checkers.audits.in_limbo(self.name, ledger_id, self.world.now_ms)
                 self.note(f"is in limbo for ledger {ledger_id}")
-        mark = RecordWritten(self._ledger(_SENTINEL).record())
-        self.disk.write(mark, self._limbo_is_durable, self.fail)
-        self._sync_soon()
+        self.queue(records, self._limbo_is_journalled)
 
     def _must_mark(self, found: Versioned) -> bool:
         return self.name in found.metadata.bookies()
 
-    def _limbo_is_durable(self) -> None:
+    def _limbo_is_journalled(self, code: Code) -> None:
         """Stamp the cookie and serve: from here on it is an ordinary bookie."""
-        del self.ledgers[_SENTINEL], self.caches[_SENTINEL], self.disk.ledgers[_SENTINEL]
+        if code is not Code.OK:
+            self.fail()
+            return
         self.replaced = False
         if self._boots_beside_another:
             self._twin_boot.marked()
@@ -180,8 +180,12 @@ class SimBookie(BookieCalls):
     def set_read_only(self, *, read_only: bool) -> None:
         """Run out of space, or have it back (rule 30)."""
         self.read_only = read_only
+        self._space_changed()
         if self.serving:
             self._register()
+
+    def _space_changed(self) -> None:
+        self.machine.set_space(takes_all=not (self.read_only or self.retired), keeps_reserve=True)
 
     def leave(self) -> None:
         """Stop for good."""
@@ -196,6 +200,7 @@ class SimBookie(BookieCalls):
     def retire(self, *, retired: bool) -> None:
         """Refuse normal writes at the word of an operator, or take them again."""
         self.retired = retired
+        self._space_changed()
         self._register()
 
     def _reconnect_if_expired(self) -> None:
@@ -216,39 +221,49 @@ class SimBookie(BookieCalls):
         if not self.serving:
             self._attached(stream, ledger_id, purpose, Code.UNAVAILABLE)
             return
-        ledger = self._ledger(ledger_id)
-        verdict = ledger.attach(stream.number, key, purpose)
-        if verdict is AttachVerdict.NEEDS_METADATA:
-            answer = partial(self._attach_with, ledger, stream, key, purpose)
-            store, session = self.cluster.store, self.live_session()
-            read: Callable[..., object] = store.read
-            if self.name in self.cluster.twins.split:
-                read = partial(store.read_as, session, self.name, self.place)
-            store.request(session, answer, read, ledger_id)
-        else:
-            self._attached(stream, ledger_id, purpose, verdict.code)
+        attachment = Attachment(self.machine, stream.number, ledger_id, key, purpose)
+        attachment.begin()
+        self._attach_on(attachment, stream, ledger_id, purpose)
+
+    def _attach_on(
+        self, attachment: Attachment, stream: Stream, ledger_id: LedgerId, purpose: Purpose
+    ) -> None:
+        """Answer, or ask for the ledger's metadata."""
+        if attachment.is_done:
+            self._attached(stream, ledger_id, purpose, attachment.verdict.code)
+            return
+        attachment.ask()
+        answer = partial(self._attach_with, attachment, stream, ledger_id, purpose)
+        store, session = self.cluster.store, self.live_session()
+        read: Callable[..., object] = store.read
+        if self.name in self.cluster.twins.split:
+            read = partial(store.read_as, session, self.name, self.place)
+        store.request(session, answer, read, ledger_id)
 
     def _attach_with(
-        self, ledger: BookieLedger, stream: Stream, key: str, purpose: Purpose, answer: object
+        self, attachment: Attachment, stream: Stream, ledger_id: LedgerId, purpose: Purpose, answer: object
     ) -> None:
-        if answer is LOST:
-            self._attached(stream, ledger.ledger_id, purpose, Code.UNAVAILABLE)
+        if answer is SUPERSEDED and self.was_the_bookie:
+            self.superseded()
             return
-        if answer is SUPERSEDED:
-            if self.was_the_bookie:
-                self.superseded()
-            else:  # the session of the process before it has not ended yet
-                self._attached(stream, ledger.ledger_id, purpose, Code.UNAVAILABLE)
-            return
-        metadata = answer.metadata if isinstance(answer, Versioned) else None
-        self.looked.add(ledger.ledger_id)
-        if stream.ended:
-            return
-        verdict = ledger.attach_with_metadata(stream.number, key, purpose, metadata)
-        if verdict is AttachVerdict.OK and self.ledgers.get(ledger.ledger_id) is not ledger:
-            what = f"{self.name}, ledger {ledger.ledger_id}, which it has collected (rule 20)"
-            self.cluster.checkers.fail("an old read of metadata lets no one in", what)
-        self._attached(stream, ledger.ledger_id, purpose, verdict.code)
+        if (
+            answer is LOST or answer is SUPERSEDED
+        ):  # the session of the process before it may not have ended yet
+            attachment.give_up()
+        else:
+            self.looked.add(ledger_id)
+            asked = attachment.held
+            attachment.metadata_read(
+                answer.metadata if isinstance(answer, Versioned) else None, stream_ended=stream.ended
+            )
+            is_in = attachment.verdict is AttachVerdict.OK and not stream.ended
+            if is_in and self.machine.ledgers.get(ledger_id) is not asked:
+                what = f"{self.name}, ledger {ledger_id}, which it has deleted (rule 20)"
+                self.cluster.checkers.fail("an old read of metadata lets no one in", what)
+        if not stream.ended:
+            self._attach_on(attachment, stream, ledger_id, purpose)
+        elif not attachment.is_done:
+            attachment.give_up()
 
     def _attached(self, stream: Stream, ledger_id: LedgerId, purpose: Purpose, code: Code) -> None:
         self._send(stream, self.cluster.client_of(stream).attached, stream, ledger_id, purpose, code)
@@ -263,65 +278,22 @@ class SimBookie(BookieCalls):
             return
         _, answers = self.streams.setdefault(stream.number, (stream, StreamAnswers()))
         frames = split_message(data)
-        number = answers.receive(len(frames))
-        for index, (header, offset) in enumerate(frames):
-            code = self._take(stream, (number, index), data, header, offset)
-            if code is not Code.OK:
-                answers.fail(number, index, code)
-        self._sync_soon()
-        self._answer(stream)
-
-    def _take(
-        self, stream: Stream, place: tuple[int, int], data: bytes, header: FrameHeader, offset: int
-    ) -> Code:
-        """Check and cache in one step (rule 43), then journal."""
-        if not self.serving:
-            return Code.UNAVAILABLE
-        if self._refuses_for_space(header):
-            return Code.READ_ONLY
-        if self._draws_refusal():
-            return Code.BAD_FRAME
-        ledger = self._ledger(header.ledger_id)
-        code = ledger.accept(stream.number, header)
-        if code is not Code.OK:
+        item = _Message(self, stream, answers.receive(len(frames)))
+        refused: dict[int, Code] = {}
+        for index in range(len(frames)):
+            if not self.serving:
+                refused[index] = Code.UNAVAILABLE
+            elif self._draws_refusal():
+                refused[index] = Code.BAD_FRAME
+        self.machine.append(stream.number, data, frames, refused, item)
+        if item.records:
+            self.queue(item.records, item.settle)
+        answers.decide(item.number, item.early, Code.OK)
+        for index, code in refused.items():
             if code is Code.FENCED:
                 self.world.tally.state("fence race")
-            return code
-        lac = header.last_add_confirmed
-        self.cluster.checkers.accepted(
-            self.name,
-            ledger.ledger_id,
-            recovery=header.is_recovery,
-            lac=lac,
-            fenced=ledger.fenced,
-            looked=ledger.ledger_id in self.looked,
-        )
-        found, damaged = decode_entries(data, header, offset)
-        assert not damaged, "the simulator damages no bytes on the way"
-        entries: Entries = {entry.entry_id: entry.data for entry in found}
-        self._cache_frame(ledger.ledger_id, entries)
-        self.adds[ledger.ledger_id] += 1
-        self.polls.wake(ledger)
-        if ledger.record_changed:
-            self._journal_record(ledger)
-        early = ledger.may_ack_before_sync(header)
-        deferred = ledger.deferred_accepted
-        frame = data[offset : offset + header.size_bytes] if self.journalled is not None else b""
-        self.disk.write(
-            FrameWritten(ledger.ledger_id, entries, lac, header.length_at_lac, frame),
-            partial(self._frame_is_durable, stream, place[0], ledger, deferred, early),
-            partial(self._frame_is_refused, stream, place, early),
-        )
-        if early:
-            self.streams[stream.number][1].succeed(place[0])
-        return Code.OK
-
-    def _refuses_for_space(self, header: FrameHeader) -> bool:
-        """A reserve is kept for recovery (rule 30)."""
-        return (self.read_only or self.retired) and not header.is_recovery
-
-    def _cache_frame(self, ledger_id: LedgerId, entries: Entries) -> None:
-        self.caches[ledger_id].update(entries)
+            answers.decide(item.number, [index], code)
+        self._answer(stream)
 
     def _draws_refusal(self) -> bool:
         """A frame may be damaged on its way to one bookie, which refuses it as every bookie would (rule 21)."""
@@ -331,20 +303,11 @@ class SimBookie(BookieCalls):
         self.world.tally.fault("frame refused")
         return True
 
-    def _frame_is_durable(
-        self, stream: Stream, number: int, ledger: BookieLedger, deferred: int, early: bool
-    ) -> None:
-        ledger.deferred_synced(deferred)
-        self._answer_forcers()
+    def decide(self, stream: Stream, message: int, frames: list[int], code: Code) -> None:
+        """Frames of a message are durable, or refused."""
         entry = self.streams.get(stream.number)
-        if entry is not None and not early:
-            entry[1].succeed(number)
-            self._answer(stream)
-
-    def _frame_is_refused(self, stream: Stream, place: tuple[int, int], early: bool) -> None:
-        entry = self.streams.get(stream.number)
-        if entry is not None and not early:
-            entry[1].fail(*place, Code.READ_ONLY)
+        if entry is not None:
+            entry[1].decide(message, frames, code)
             self._answer(stream)
 
     def _answer(self, stream: Stream) -> None:
@@ -356,5 +319,24 @@ class SimBookie(BookieCalls):
         """The stream ended."""
         stream.ended = stream.broken = True
         self.streams.pop(stream.number, None)
-        for ledger in self.ledgers.values():
-            ledger.detach(stream.number)
+        self.machine.ledgers.detach(stream.number)
+
+
+class _Message:
+    """The accepted frames of one message on their way through the journal; see MessageDecided."""
+
+    def __init__(self, bookie: SimBookie, stream: Stream, number: int) -> None:
+        self._bookie = bookie
+        self._stream = stream
+        self.number = number
+        self.records: list[Written] = []
+        self.frames: list[int] = []
+        self.early: list[int] = []
+        self.news: list[tuple[LedgerId, LacAnswer]] = []
+
+    def settle(self, code: Code) -> None:
+        """The journal has the records, or had no room for them."""
+        if code is Code.OK:
+            for ledger_id, lac in self.news:
+                self._bookie.polls.wake(ledger_id, lac)
+        self._bookie.decide(self._stream, self.number, self.frames, code)

@@ -1,53 +1,69 @@
-"""Long polls of the LAC on a simulated bookie: they wait for a higher LAC or for the fence, or until they are over."""
+"""Long polls of the LAC on a simulated bookie: the core's polls, driven by the world's clock and the bookie's journal."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.bookie.polls import LacPolls, Poll
 from daybook.core.effects import SendLacRead
 from daybook.core.errors import Code
 from daybook.core.events import LacAnswered
 from daybook.core.ids import LedgerId
-from tests.model.sim.world import MS, Process
+from tests.model.sim.world import MS
+
+if TYPE_CHECKING:
+    from tests.model.sim.bookie_calls import BookieCalls
+
+_LIMIT: Final = 10_000
 
 
-class LacPolls:
+class SimPolls:
     """The polls that wait on one bookie."""
 
-    def __init__(self, bookie: Process) -> None:
+    def __init__(self, bookie: "BookieCalls") -> None:
         self._bookie = bookie
-        self._waiting: dict[LedgerId, list[tuple[SendLacRead, Callable[..., None]]]] = {}
+        self._polls = LacPolls(_LIMIT)
+        self.has_waiters = self._polls.has_waiters
 
-    def ask(self, ledger: BookieLedger, request: SendLacRead, reply: Callable[..., None]) -> None:
+    def ask(self, ledger_id: LedgerId, request: SendLacRead, reply: Callable[..., None]) -> None:
         """Answer now if there is news or no time to wait."""
-        if not request.wait_ms or ledger.has_news(request.known_lac, known_fenced=request.known_fenced):
-            self._answer(ledger, request, reply)
-            return
-        self._waiting.setdefault(ledger.ledger_id, []).append((request, reply))
-        self._bookie.later(request.wait_ms * MS, self._over, ledger, request)
-
-    def wake(self, ledger: BookieLedger) -> None:
-        """Something changed: answer those for whom it is news."""
-        waiting = self._waiting.get(ledger.ledger_id)
-        if not waiting:
-            return
-        left = []
-        for request, reply in waiting:
-            if ledger.has_news(request.known_lac, known_fenced=request.known_fenced):
-                self._answer(ledger, request, reply)
-            else:
-                left.append((request, reply))
-        self._waiting[ledger.ledger_id] = left
-
-    def _over(self, ledger: BookieLedger, request: SendLacRead) -> None:
-        waiting = self._waiting.get(ledger.ledger_id, [])
-        for item in [item for item in waiting if item[0] is request]:
-            waiting.remove(item)
-            self._answer(ledger, *item)
-
-    def _answer(self, ledger: BookieLedger, request: SendLacRead, reply: Callable[..., None]) -> None:
-        lac = ledger.last_add_confirmed()
-        reply(
-            LacAnswered(
-                self._bookie.name, request.request_id, Code.OK, lac.last_add_confirmed, lac.limbo, lac.fenced
-            )
+        bookie = self._bookie
+        poll = Poll(
+            ledger_id,
+            request.known_lac,
+            request.known_fenced,
+            bookie.world.now_ms + request.wait_ms,
+            look=partial(bookie.machine.lac, ledger_id),
+            answer=partial(self._answer, request.request_id, reply),
         )
+        if not request.wait_ms or poll.is_news(poll.look()) or not self._polls.park(poll):
+            self._look_up(poll)
+        else:
+            bookie.later(request.wait_ms * MS, self._due)
+
+    def wake(self, ledger_id: LedgerId, news: LacAnswer) -> None:
+        """The bookie knows this of the ledger, durably unless its journal had no room for something."""
+        for poll in self._polls.take_news(ledger_id, news):
+            if self._bookie.owes:
+                self._look_up(poll)
+            else:
+                poll.answer(news)
+
+    def _due(self) -> None:
+        for poll in self._polls.take_due(self._bookie.world.now_ms):
+            self._look_up(poll)
+
+    def _look_up(self, poll: Poll) -> None:
+        """Look first, then wait until what was found is durable."""
+        self._bookie.when_durable(partial(self._looked_up, poll, poll.look()))
+
+    def _looked_up(self, poll: Poll, lac: LacAnswer, code: Code) -> None:
+        poll.answer(lac if code is Code.OK else None)
+
+    def _answer(self, request_id: int, reply: Callable[..., None], lac: LacAnswer | None) -> None:
+        name = self._bookie.name
+        if lac is None:
+            reply(LacAnswered(name, request_id, Code.UNAVAILABLE))
+        else:
+            reply(LacAnswered(name, request_id, Code.OK, lac.last_add_confirmed, lac.limbo, lac.fenced))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, TypeAlias
 
+from daybook.core.bookie.decisions import Decision
 from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.ids import EntryId, LedgerId
 
@@ -43,6 +44,8 @@ class RecordWritten:
     """The other durable fields of a ledger: key, fence, limbo."""
 
     record: LedgerRecord
+    """All of them, after the decision."""
+    decision: Decision
 
     @property
     def ledger_id(self) -> LedgerId:
@@ -65,7 +68,14 @@ class EntriesRemoved:
     entries: tuple[EntryId, ...]
 
 
-Written: TypeAlias = FrameWritten | RecordWritten | LedgerDropped | EntriesRemoved
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Nothing: somebody waits for what was written before it."""
+
+    ledger_id: LedgerId = -1
+
+
+Written: TypeAlias = FrameWritten | RecordWritten | LedgerDropped | EntriesRemoved | Barrier
 
 
 def nothing() -> None:
@@ -94,7 +104,20 @@ class Disk:
         when_durable: Callable[[], None],
         when_refused: Callable[[], None] = nothing,
     ) -> None:
-        """Append to the journal; `when_durable` is called after the sync that covers it."""
+        """`take` and `queue` at once."""
+        self.take(written)
+        self.queue(written, when_durable, when_refused)
+
+    def take(self, written: Written) -> None:
+        """From now on a read and a restart of the process may find it (rule 43); it is queued next."""
+
+    def queue(
+        self,
+        written: Written,
+        when_durable: Callable[[], None],
+        when_refused: Callable[[], None] = nothing,
+    ) -> None:
+        """Wait for the journal; `when_durable` is called after the sync that covers what was taken."""
         self.unsynced.append(Waiting(written, when_durable, when_refused))
 
     def sync(self, count: int) -> list[Waiting]:
@@ -106,8 +129,11 @@ class Disk:
 
     def crash(self, rng: Random, keep: float) -> tuple[list[Written], int]:
         """Power is lost: each unsynced record survives with probability `keep`. Returns those, and how many did not."""
-        kept = [waiting.written for waiting in self.unsynced if rng.random() < keep]
-        lost = len(self.unsynced) - len(kept)
+        unsynced: list[Written] = [
+            each.written for each in self.unsynced if not isinstance(each.written, Barrier)
+        ]
+        kept = [written for written in unsynced if rng.random() < keep]
+        lost = len(unsynced) - len(kept)
         self.unsynced = []
         for written in kept:
             self._apply(written)
@@ -123,6 +149,8 @@ class Disk:
         self.unsynced = []
 
     def _apply(self, written: Written) -> None:
+        if isinstance(written, Barrier):
+            return
         if isinstance(written, LedgerDropped):
             self.ledgers.pop(written.ledger_id, None)
             return

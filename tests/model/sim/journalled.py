@@ -15,6 +15,7 @@ from daybook_bookie.disk.errors import CorruptStoreError, JournalCorruptError
 from daybook_bookie.journal.format import PAGE_BYTES, START, Record, deletion_record
 from daybook_bookie.settings import StorageSettings
 from daybook_bookie.store.generation import Generation, PendingLedger
+from daybook_bookie.store.machine_storage import core_record, record_of
 from daybook_bookie.store.reading import add_block
 from daybook_bookie.store.removing import delete_some
 from daybook_bookie.store.storage import Storage
@@ -37,7 +38,6 @@ from tests.model.sim.disk import (
 from tests.model.sim.disk_errors import failing_commits
 from tests.model.sim.disk_swarm import DiskSwarm
 from tests.model.sim.failing_disk import FailingDisk
-from tests.model.sim.journal_records import changed_records, restored
 from tests.model.sim.replay_checks import Fail, look_at_replay
 from tests.unit.bookie.sim_disk import SimDisk
 from tests.unit.bookie.store.store_model import StoreModel, StorePlatter
@@ -62,6 +62,7 @@ _SETTINGS: Final = replace(
     read_overshoot_bytes=50,
 )
 _READ_BYTES: Final = 10_000
+_SEEN_MS: Final = 1
 
 
 class JournalledDisk(FailingDisk):
@@ -103,38 +104,37 @@ class JournalledDisk(FailingDisk):
 
     # Writing
 
-    def write(
+    def take(self, written: Written) -> None:
+        """Take it into the write cache at once (rule 43); it is journalled with the next group."""
+        if isinstance(written, EntriesRemoved):
+            removed = IntervalSet()
+            removed.add_ids(sorted(written.entries))
+            self.storage.remove(written.ledger_id, removed)
+            self._removing.setdefault(written.ledger_id, set()).update(written.entries)
+        else:
+            self._records += self._taken(written)
+
+    def queue(
         self,
         written: Written,
         when_durable: Callable[[], None],
         when_refused: Callable[[], None] = nothing,
     ) -> None:
-        """Take it into the write cache at once (rule 43); it is journalled with the next group."""
-        if isinstance(written, EntriesRemoved):  # not journalled: see `WriteCache.remove`
-            removed = IntervalSet()
-            removed.add_ids(sorted(written.entries))
-            self.storage.remove(written.ledger_id, removed)
-            self._removing.setdefault(written.ledger_id, set()).update(written.entries)
-            return
-        self._records += self._taken(written)
-        super().write(written, when_durable, when_refused)
+        """See Disk. A removal is not journalled: see `WriteCache.remove`."""
+        if not isinstance(written, EntriesRemoved):
+            super().queue(written, when_durable, when_refused)
 
     def _taken(self, written: Written) -> list[Record]:
         if isinstance(written, FrameWritten):
             self._accepted.setdefault(written.ledger_id, {}).update(written.entries)
             return [self.storage.accept(written.frame, decode_header(written.frame))]
         if isinstance(written, LedgerDropped):
-            self._known.pop(written.ledger_id, None)
             self._dropped.add(written.ledger_id)
             return [self.storage.decide(deletion_record(written.ledger_id))]
-        assert isinstance(written, RecordWritten)
-        if written.ledger_id < 0:
-            return []  # a marker of the bookie's own: it waits for what was written before it
-        ledger_id = written.ledger_id
-        changes = list(changed_records(self._known.get(ledger_id, LedgerRecord(ledger_id)), written.record))
-        self._known[ledger_id] = written.record
-        self._decided.add(ledger_id)
-        return [self.storage.decide(record) for record in changes]
+        if not isinstance(written, RecordWritten):
+            return []
+        self._decided.add(written.ledger_id)
+        return [self.storage.decide(record_of(written.decision, _SEEN_MS))]
 
     def append(self) -> int:
         """Write all that waits as the journal thread does; how many that is. Raises StorageError."""
@@ -171,7 +171,8 @@ class JournalledDisk(FailingDisk):
         elif written.ledger_id in self._outlived:
             return
         if isinstance(written, RecordWritten):
-            written = RecordWritten(replace(written.record, last_add_confirmed=NO_ENTRY, length_at_lac=0))
+            record = replace(written.record, last_add_confirmed=NO_ENTRY, length_at_lac=0)
+            written = RecordWritten(record, written.decision)
         super()._apply(written)
 
     # The store
@@ -226,7 +227,7 @@ class JournalledDisk(FailingDisk):
         if ledger_id in self._decided:  # and what was decided since is newer
             stored.record = replace(stored.record, fenced=stored.record.fenced or found.fenced)
         else:
-            stored.record = restored(ledger_id, found)
+            stored.record = core_record(ledger_id, found)
         if found.last_add_confirmed > stored.last_add_confirmed:
             stored.last_add_confirmed, stored.length_at_lac = found.last_add_confirmed, found.length_at_lac
         accepted = self._accepted.get(ledger_id, {})
@@ -394,14 +395,15 @@ class JournalledDisk(FailingDisk):
         for generation in self.storage.cache.generations:
             ids |= generation.ledgers.keys()
         self.ledgers = {}
-        self._known: dict[LedgerId, LedgerRecord] = {}
         for ledger_id in sorted(ids):
             record = self.storage.ledger(ledger_id)
             if record is None:
                 continue
-            core = self._known[ledger_id] = restored(ledger_id, record)
             self.ledgers[ledger_id] = Stored(
-                core, self.readable(ledger_id), record.last_add_confirmed, record.length_at_lac
+                core_record(ledger_id, record),
+                self.readable(ledger_id),
+                record.last_add_confirmed,
+                record.length_at_lac,
             )
             if self._was_damaged:
                 self._forget_lost(ledger_id)

@@ -217,6 +217,11 @@ class MetadataStore:
         self._next_ledger += 1
         return self._next_ledger - 1
 
+    @property
+    def next_ledger_id(self) -> LedgerId:
+        """The id that the next ledger gets."""
+        return max(self._next_ledger, 1 + max(self.ledgers.keys() | self.deleted, default=-1))
+
     def create(self, metadata: LedgerMetadata) -> int:
         """Create a ledger."""
         assert metadata.ledger_id not in self.ledgers

@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError
+from daybook_bookie.journal.format import NONCE_BYTES
 from daybook_bookie.journal.journal import Journal
 
+from daybook.core.bookie.decisions import FencePlaced, KeyLearned, LimboCleared, LimboMarked
 from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.errors import Code
 from daybook.core.events import FenceAnswered
@@ -23,6 +25,7 @@ from tests.model.sim.swarm import draw
 from tests.model.sim.test_models import QUIET, ledger
 from tests.model.sim.world import MS, ViolationError, World
 from tests.unit.bookie.store.kit import frame, payload
+from tests.unit.core.bookie.memory_storage import after_decision
 
 DISKS = DiskSwarm(journalled=True, file_pages=4, sector_bytes=64)
 
@@ -79,10 +82,21 @@ def test_a_power_cut_keeps_what_was_synced_and_whole_groups_of_the_rest() -> Non
 
 def test_fences_limbo_marks_and_deletions_come_back_from_journal_and_store() -> None:
     disk = new_disk()
-    record = LedgerRecord(7, "key", introduced=True, fenced=True, limbo_nonce="b0/1/1")
+    nonce = bytes(range(NONCE_BYTES)).hex()
+    record = LedgerRecord(7, "key", introduced=True, fenced=True, limbo_nonce=nonce)
     for flushed in (False, True):
-        disk.write(RecordWritten(record), lambda: None)
-        disk.write(RecordWritten(replace(record, ledger_id=8)), lambda: None)
+        for ledger_id in (7, 8):
+            known = LedgerRecord(ledger_id)
+            for decision in (
+                KeyLearned(ledger_id, "key", introduced=True),
+                FencePlaced(ledger_id),
+                LimboMarked(ledger_id, nonce),
+            ):
+                after = after_decision(known, decision)
+                assert after is not None
+                disk.write(RecordWritten(after, decision), lambda: None)
+                known = after
+            assert known == replace(record, ledger_id=ledger_id)
         disk.write(LedgerDropped(8), lambda: None)
         disk.sync(disk.append())
         if flushed:
@@ -90,7 +104,7 @@ def test_fences_limbo_marks_and_deletions_come_back_from_journal_and_store() -> 
         disk.crash(Random(0), 0.0)
         assert disk.ledgers[7].record == record
         assert 8 not in disk.ledgers
-    disk.write(RecordWritten(replace(record, limbo_nonce=None)), lambda: None)
+    disk.write(RecordWritten(replace(record, limbo_nonce=None), LimboCleared(7, nonce)), lambda: None)
     disk.sync(disk.append())
     disk.crash(Random(0), 0.0)
     assert disk.ledgers[7].record == replace(record, limbo_nonce=None)
@@ -208,7 +222,7 @@ def test_a_refused_journal_is_a_lost_disk_and_its_ledgers_are_in_limbo() -> None
     bookie.start()
     cluster.world.run(cluster.world.now_us + 1000 * MS)
     assert bookie.serving
-    assert bookie.ledgers[0].in_limbo
+    assert bookie.limbo_nonce(0) is not None
 
 
 def test_a_fence_without_room_is_refused_and_asked_again_when_there_is_some() -> None:

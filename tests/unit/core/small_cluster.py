@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, Purpose, compose_range
+from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, Purpose
 from daybook.core.effects import CasMetadata, Effect, ReadMetadata, SendFence, SendFrame, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import (
@@ -73,7 +73,7 @@ class Bookie:
 
     def fence(self) -> FenceAnswered:
         verdict = self.ledger.fence(KEY)
-        if verdict.journal:
+        if verdict.wait:
             self.ledger.fence_is_durable(verdict.number)
         lac = self.ledger.last_add_confirmed()
         return FenceAnswered(
@@ -96,16 +96,15 @@ class Bookie:
                 break
             tried.append(entry_id)
             size_bytes += len(self.entries[entry_id])
-        found = [i for i in tried if i not in self.damaged]
-        answer = compose_range(last, tried, found, complete=len(tried) == len(in_range))
+        through = last if len(tried) == len(in_range) else tried[-1]
         lac = self.ledger.last_add_confirmed()
         return ReadAnswered(
             self.name,
             0,
             Code.OK,
-            tuple(Entry(i, self.entries[i]) for i in found),
-            answer.damaged,
-            answer.through,
+            tuple(Entry(i, self.entries[i]) for i in tried if i not in self.damaged),
+            tuple(i for i in tried if i in self.damaged),
+            through,
             lac.limbo,
             lac.last_add_confirmed,
             lac.length_at_lac,

@@ -6,8 +6,7 @@ import pytest
 
 from daybook.core.audit.lost_bookies import GracePeriods, LostBookies
 from daybook.core.audit.pace import PacedReads
-from daybook.core.bookie.ledger import BookieLedger
-from daybook.core.bookie.over_replicated import SurplusRemoval
+from daybook.core.bookie.over_replicated import OverReplicatedRemoval
 from daybook.core.events import CasOutcome
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
@@ -23,7 +22,7 @@ from tests.model.sim.metadata_model import Versioned
 _AUDITOR = "tests/unit/core/audit/test_auditor.py::"
 _LOST = "tests/unit/core/audit/test_lost_bookies.py::"
 _LEDGER = "tests/unit/core/repair/test_judgement.py::"
-_SURPLUS = "tests/unit/core/bookie/test_surplus.py::"
+_OVER_REPLICATED = "tests/unit/core/bookie/test_over_replicated.py::"
 _PACE = "tests/unit/core/audit/test_pace.py::"
 _TASK = "tests/unit/core/repair/test_task.py::"
 _WORK = "tests/unit/core/repair/test_work.py::"
@@ -173,28 +172,29 @@ def gap_checks_look_at_first_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=47,
-    caught_by=f"{_SURPLUS}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
+    caught_by=f"{_OVER_REPLICATED}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
     swarm=REPAIRS,
 )
 def removal_overlooks_new_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie removes replicas that a repair has just copied to it."""
-    monkeypatch.setattr(SurplusRemoval, "_was_added_to", lambda self, adds_now: False)
+    monkeypatch.setattr(OverReplicatedRemoval, "_was_added_to", lambda self: False)
 
 
 @mutant(
     rule=47,
-    caught_by=f"{_SURPLUS}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
+    caught_by=f"{_OVER_REPLICATED}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
 )
 def removal_raises_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie removes replicas without the compare-and-set that a repair would notice."""
-    monkeypatch.setattr(SurplusRemoval, "may_remove", lambda self, adds_now: not self._was_added_to(adds_now))
+    monkeypatch.setattr(OverReplicatedRemoval, "may_remove", lambda self: not self._was_added_to())
     read = Collector._read
 
-    def without_raise(self: Collector, ledger: BookieLedger, removal: SurplusRemoval, answer: object) -> None:
+    def without_raise(self: Collector, removal: OverReplicatedRemoval, answer: object) -> None:
         if isinstance(answer, Versioned):
-            removal.metadata_read(answer.metadata, answer.version, self._bookie.removable(ledger.ledger_id))
-            self._raised(ledger, removal, (CasOutcome.DONE, answer.version + 1))
+            listed = self._bookie.removable(removal.watch.ledger_id)
+            removal.metadata_read(answer.metadata, answer.version, listed)
+            self._raised(removal, (CasOutcome.DONE, answer.version + 1))
         else:
-            read(self, ledger, removal, answer)
+            read(self, removal, answer)
 
     monkeypatch.setattr(Collector, "_read", without_raise)

@@ -14,14 +14,18 @@ from daybook_bookie.service.append import AppendStream, MessageItem
 from daybook_bookie.service.fencing import Fencer
 from daybook_bookie.service.ledgers import Known, LedgerTable
 from daybook_bookie.service.reads import Reads
-from daybook_bookie.upkeep import gc
 
+from daybook.core.bookie.deletion import DeletionCycle
 from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.bookie.machine import BookieMachine
+from daybook.core.bookie.open_ledgers import OpenLedgers
+from daybook.core.bookie.over_replicated import OverReplicatedRemoval
 from daybook.core.errors import Code
 from daybook.core.format.frame import Buffer, FrameHeader, decode_header
+from tests.model.mutants.catalog.swarms import DELETIONS, REPAIRS
 from tests.model.mutants.registry import mutant
 
-_SERVER = "it is in the bookie's server; the simulator has a bookie of its own around the core"
+_SERVER = "it is in the server's threads, sockets and boot, which the simulator models"
 _NEVER_BACK = "the simulator's metadata store never goes back in time"
 
 APPEND = "tests/unit/bookie/service/test_server_append.py::"
@@ -57,7 +61,7 @@ def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def only_known(self: Fencer, ledger_id: int, key: str) -> Any:
         with self._table.lock:
-            known = self._table.find(ledger_id)
+            known = self._table.machine.ledgers.find(ledger_id)
         if known is None:
             return Code.OK, LacAnswer(-1, 0, limbo=False, fenced=True)
         return fence(self, ledger_id, key)
@@ -80,11 +84,11 @@ def fences_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     rule=20,
     caught_by=GC + "test_rule_20_a_writer_of_a_deleted_and_collected_ledger_writes_no_more",
     slow=True,
-    not_simulated=_SERVER,
+    swarm=DELETIONS,
 )
 def writers_stay_attached_to_deleted_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Collection leaves the ledger's object, and with it the attachments, in place."""
-    monkeypatch.setattr(LedgerTable, "forget", lambda self, ledger_id: None)
+    monkeypatch.setattr(OpenLedgers, "forget", lambda self, ledger_id: None)
 
 
 @mutant(
@@ -144,11 +148,10 @@ def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     rule=28,
     caught_by=GC + "test_rule_28_a_listing_that_leaves_a_ledger_out_deletes_nothing",
     slow=True,
-    not_simulated=_SERVER,
 )
 def listings_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a listing leaves out is deleted without a direct read."""
-    monkeypatch.setattr(gc.Collector, "_is_certainly_gone", lambda self, ledger_id: True)
+    monkeypatch.setattr(DeletionCycle, "_is_certainly_gone", lambda self, metadata: True)
 
 
 @mutant(
@@ -197,8 +200,8 @@ def a_mere_fence_proves_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     not_simulated=_SERVER,
 )
 def what_happened_since_the_counter_was_read_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The collector drops the fence of a ledger that was created, and recovered, after it looked."""
-    monkeypatch.setattr(LedgerTable, "adds_counted", lambda self, ledger_id: 0)
+    """The collector drops the fence of a ledger that was created, and recovered, after the counter was read."""
+    monkeypatch.setattr(BookieMachine, "_was_touched", lambda self, watch: False)
 
 
 @mutant(
@@ -233,11 +236,10 @@ def space_has_no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
     rule=30,
     caught_by=SPACE + "test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions",
     slow=True,
-    not_simulated=_SERVER,
 )
 def space_keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read-only bookie refuses recovery's frames, too."""
-    monkeypatch.setattr(LedgerTable, "_refuses_for_space", lambda self, header: Code.READ_ONLY)
+    monkeypatch.setattr(BookieMachine, "_refuses_for_space", lambda self, header: True)
 
 
 @mutant(
@@ -248,10 +250,10 @@ def space_keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """An accepted frame becomes readable only after its sync."""
-    cache: Callable[[LedgerTable, FrameHeader, Buffer], Record] = LedgerTable.cache_frame
+    cache: Callable[[BookieMachine[Record], FrameHeader, Buffer], Record] = BookieMachine._cache_frame
     settle = MessageItem.settle
 
-    def later(self: LedgerTable, header: FrameHeader, frame: Buffer) -> Record:
+    def later(self: BookieMachine[Record], header: FrameHeader, frame: Buffer) -> Record:
         return frame_record(frame)
 
     def settle_and_cache(self: MessageItem, code: Code) -> AppendStream:
@@ -259,10 +261,10 @@ def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> 
         with table.lock:
             for record in self.records:
                 if record.kind is RecordKind.FRAME:
-                    cache(table, decode_header(record.body), record.body)
+                    cache(table.machine, decode_header(record.body), record.body)
         return settle(self, code)
 
-    monkeypatch.setattr(LedgerTable, "cache_frame", later)
+    monkeypatch.setattr(BookieMachine, "_cache_frame", later)
     monkeypatch.setattr(MessageItem, "settle", settle_and_cache)
 
 
@@ -270,11 +272,11 @@ def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> 
     rule=47,
     caught_by=GC + "test_rule_47_an_add_since_the_metadata_was_read_keeps_everything",
     slow=True,
-    not_simulated=_SERVER,
+    swarm=REPAIRS,
 )
 def removals_do_not_look_for_adds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Surplus replicas go even if the ledger was added to since its metadata was read."""
-    monkeypatch.setattr(LedgerTable, "adds_counted", lambda self, ledger_id: 0)
+    """Over-replicated entries go even if the ledger was added to since its metadata was read."""
+    monkeypatch.setattr(OverReplicatedRemoval, "_was_added_to", lambda self: False)
 
 
 @mutant(

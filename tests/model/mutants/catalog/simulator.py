@@ -13,8 +13,8 @@ from tests.model.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, RESTARTS, T
 from tests.model.mutants.registry import mutant
 from tests.model.sim.auditing import Inspector, WorkerClient
 from tests.model.sim.bookie_calls import BookieCalls
-from tests.model.sim.bookie_gc import Collector
 from tests.model.sim.bookie_model import SimBookie
+from tests.model.sim.bookie_storage import SimStorage
 from tests.model.sim.metadata_model import MetadataStore
 
 
@@ -41,23 +41,10 @@ def bookies_answer_before_they_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BookieLedger, "may_ack_before_sync", lambda self, header: True)
 
 
-@mutant(rule=28)
-def listings_decide_what_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ledger that a listing lacks is collected without a second look."""
-    confirmed = Collector._confirmed
-    monkeypatch.setattr(Collector, "_confirmed", lambda self, ledger, answer: confirmed(self, ledger, None))
-
-
 @mutant(rule=29, swarm=LOST_DISKS)
 def replaced_disks_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that lost its disk vouches for every ledger."""
     monkeypatch.setattr(SimBookie, "_must_mark", lambda self, found: False)
-
-
-@mutant(rule=30)
-def full_bookies_keep_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read-only bookie refuses recovery's frames, too."""
-    monkeypatch.setattr(SimBookie, "_refuses_for_space", lambda self, header: self.read_only)
 
 
 @mutant(rule=34, swarm=EXPIRIES)
@@ -75,13 +62,13 @@ def registrations_do_not_compare_incarnations(monkeypatch: pytest.MonkeyPatch) -
 @mutant(rule=43)
 def frames_are_found_only_after_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame that waits for its sync is met by no fence and no read."""
-    monkeypatch.setattr(SimBookie, "_cache_frame", lambda self, ledger_id, entries: None)
+    monkeypatch.setattr(SimStorage, "_cache_entries", lambda self, ledger_id, entries: None)
     durable = SimBookie._tell_durable
 
     def cache_late(self: SimBookie, written: object) -> None:
         entries = getattr(written, "entries", None)
         if isinstance(entries, dict):
-            self.caches[written.ledger_id].update(entries)  # type: ignore[attr-defined]  # it is a FrameWritten
+            self.storage.caches.setdefault(written.ledger_id, {}).update(entries)  # type: ignore[attr-defined]  # it is a FrameWritten
         durable(self, written)  # type: ignore[arg-type]  # passed through
 
     monkeypatch.setattr(SimBookie, "_tell_durable", cache_late)

@@ -14,7 +14,6 @@ from daybook_bookie.identity.cookies import Start
 from daybook_bookie.journal.format import Position, Record, fence_record, file_name
 from daybook_bookie.journal.journal import Journal
 from daybook_bookie.journal.replay import JournalReplay
-from daybook_bookie.service.reads import Walk
 from daybook_bookie.store import flushing, removing
 from daybook_bookie.store.entry_store import EntryStore, Space
 from daybook_bookie.store.environment import Environment
@@ -24,6 +23,7 @@ from daybook_bookie.store.storage import Storage
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
+from daybook.core.bookie.range_scan import RangeScan
 from daybook.core.format.frame import FrameHeader
 from daybook.core.ids import NO_ENTRY
 from tests.model.mutants.catalog.swarms import BROKEN_FLUSHES, DAMAGE, FAILED_SYNCS, FULL_JOURNALS, JOURNALS
@@ -76,14 +76,14 @@ def replays_believe_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     "A read passes over what it cannot read, as if it had never been there."
-    from_store = Walk._from_store
+    from_store = RangeScan._from_store
 
-    def without_a_word(walk: Walk, first: int, end: int, room_bytes: int) -> Any:
-        blocks = from_store(walk, first, end, room_bytes)
-        walk.damaged = NO_ENTRY
+    def without_a_word(scan: RangeScan, first: int, end: int, room_bytes: int) -> Any:
+        blocks = from_store(scan, first, end, room_bytes)
+        scan.damaged = NO_ENTRY
         return blocks
 
-    monkeypatch.setattr(Walk, "_from_store", without_a_word)
+    monkeypatch.setattr(RangeScan, "_from_store", without_a_word)
 
 
 @mutant(

@@ -181,18 +181,16 @@ def _entry_intervals(bookie: SimBookie, data: bytes, respond: Respond) -> None:
             ),
         )
 
-    if bookie.owes:
-        _told(respond, pb.EntryIntervalsResponse(code=Code.UNAVAILABLE))
-    else:
-        bookie.listing(request.ledger_id, reply)
+    unavailable = pb.EntryIntervalsResponse(code=Code.UNAVAILABLE)
+    bookie.listing(request.ledger_id, reply, partial(_told, respond, unavailable))
 
 
 def _list_limbo(bookie: SimBookie, data: bytes, respond: Respond) -> None:
     request = pb.ListLimboRequest.FromString(data)
     marks = [
-        pb.LimboLedger(ledger_id=ledger_id, nonce=ledger.limbo_nonce)
-        for ledger_id, ledger in sorted(bookie.ledgers.items())
-        if ledger_id > request.after_ledger and ledger.limbo_nonce is not None
+        pb.LimboLedger(ledger_id=ledger_id, nonce=nonce)
+        for ledger_id in bookie.known_ids()
+        if ledger_id > request.after_ledger and (nonce := bookie.limbo_nonce(ledger_id)) is not None
     ]
     page = marks[: request.limit]
     _told(respond, pb.ListLimboResponse(ledgers=page, more=len(page) < len(marks)))

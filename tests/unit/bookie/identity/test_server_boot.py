@@ -72,9 +72,9 @@ def test_a_drained_bookie_that_comes_back_on_its_old_directories_takes_writes(bo
     bookie.link.run(forget())
     authorise(bookie.metadata)
     bookie.restart()
-    assert bookie.bookie.is_writable
+    assert bookie.bookie.availability.is_writable
     bookie.restart()
-    assert bookie.bookie.is_writable
+    assert bookie.bookie.availability.is_writable
 
 
 def test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it(bookie: RunningBookie) -> None:

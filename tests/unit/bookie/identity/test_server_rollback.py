@@ -106,15 +106,15 @@ def test_rule_62_without_a_counter_nothing_is_collected(start_bookie: StartBooki
     assert held(bookie) == [0]
 
 
-def test_rule_62_no_replica_is_surplus_by_metadata_that_went_back(
+def test_rule_62_nothing_is_over_replicated_by_metadata_that_went_back(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Repairs that ZooKeeper has forgotten placed replicas here."""
     rolled_back(bookie)
-    surplus = bookie.bookie.collector._surplus
-    assert surplus is not None
+    over_replicated = bookie.bookie.collector._over_replicated
+    assert over_replicated is not None
     asked: list[int] = []
-    monkeypatch.setattr(surplus, "collect", asked.append)
+    monkeypatch.setattr(over_replicated, "collect", asked.append)
     collect(bookie)
     assert asked == []
 

@@ -93,7 +93,7 @@ def test_a_bookie_without_descriptors_goes_on_to_write(start_bookie: StartBookie
             assert stream.add(frame_of(1, n, [bytes(7 << 20)])) == {}
     assert journal.written.file_id > 2
     assert bookie.failures == []
-    assert bookie.bookie.is_writable
+    assert bookie.bookie.availability.is_writable
 
 
 def test_the_next_file_is_made_off_the_journal_thread(

@@ -8,8 +8,8 @@ import pytest
 from daybook_bookie.journal.format import Record
 from daybook_bookie.journal.thread import JournalThread
 from daybook_bookie.service.append import MessageItem
-from daybook_bookie.service.ledgers import LedgerTable
 
+from daybook.core.bookie.machine import BookieMachine
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, HEADER_BYTES, Buffer, FrameHeader
 from daybook.core.ids import ENTRY_BYTES_MAX, MESSAGE_BYTES_MAX
@@ -219,7 +219,7 @@ def test_a_stream_that_ends_leaves_no_attachment(bookie: RunningBookie) -> None:
     stream.attach(1)
     stream.add(frame_of(1, 0, [b"a"]))
     stream.close()
-    assert bookie.bookie.open_streams == 0
+    assert bookie.bookie.streams.count == 0
     assert bookie.metric("streams") == 0
 
 
@@ -322,7 +322,7 @@ def test_a_force_of_a_ledger_that_brought_nothing_here_is_answered(bookie: Runni
 
 
 @pytest.mark.parametrize(
-    "where", ["daybook_bookie.service.append._damaged", "daybook_bookie.service.ledgers.LedgerTable.accept"]
+    "where", ["daybook_bookie.service.append._damaged", "daybook.core.bookie.machine.BookieMachine._judge"]
 )
 def test_an_error_on_the_way_to_the_journal_gives_back_what_the_message_took(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch, where: str
@@ -336,7 +336,7 @@ def test_an_error_on_the_way_to_the_journal_gives_back_what_the_message_took(
     with monkeypatch.context() as patch:
         patch.setattr(where, fail)
         stream.send(frame_of(1, 0, [b"a"]))
-        assert eventually(lambda: not bookie.bookie.open_streams)
+        assert eventually(lambda: not bookie.bookie.streams.count)
     assert eventually(lambda: bookie.bookie.budget.taken_bytes == 0)
 
 
@@ -346,12 +346,12 @@ def test_what_was_cached_when_an_error_came_is_journalled(
     """A key that counts as journalled, or a frame that a read finds, must not be in memory alone."""
     stream = bookie.open_stream()
     stream.attach(1)
-    cache_frame = LedgerTable.cache_frame
+    cache_frame = BookieMachine._cache_frame
 
-    def cache_and_fail(table: LedgerTable, header: FrameHeader, data: Buffer) -> Record:
+    def cache_and_fail(machine: BookieMachine[Record], header: FrameHeader, data: Buffer) -> Record:
         if header.first_entry:
             raise MemoryError
-        return cache_frame(table, header, data)
+        return cache_frame(machine, header, data)
 
     journalled: list[int] = []
     put = JournalThread.put
@@ -360,9 +360,9 @@ def test_what_was_cached_when_an_error_came_is_journalled(
         journalled.append(len(item.records))
         put(journal, item)
 
-    monkeypatch.setattr(LedgerTable, "cache_frame", cache_and_fail)
+    monkeypatch.setattr(BookieMachine, "_cache_frame", cache_and_fail)
     monkeypatch.setattr(JournalThread, "put", watch)
     stream.send(frame_of(1, 0, [b"a"]) + frame_of(1, 1, [b"b"]))
-    assert eventually(lambda: not bookie.bookie.open_streams)
+    assert eventually(lambda: not bookie.bookie.streams.count)
     assert journalled == [2], "the ledger's key and its first frame"
     assert eventually(lambda: bookie.bookie.budget.taken_bytes == 0)

@@ -217,7 +217,8 @@ def test_rule_04_a_forged_fence_that_becomes_durable_does_not_answer_for_the_tru
             forged = callers.submit(bookie.fence, 1, FORGED)
             assert stalled.reached.wait(WAIT_S)
             true = callers.submit(bookie.fence, 1)
-            assert eventually(lambda: bookie.bookie.table._ledgers[1].key == KEY)
+            ledgers = bookie.bookie.table.machine.ledgers
+            assert eventually(lambda: getattr(ledgers.get(1), "key", None) == KEY)
             assert not true.done()
         assert Code(forged.result(WAIT_S).code) is Code.OK
         assert Code(true.result(WAIT_S).code) is Code.OK

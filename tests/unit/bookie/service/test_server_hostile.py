@@ -2,7 +2,7 @@
 
 import grpc
 import pytest
-from daybook_bookie.service.ledgers import intro_of
+from daybook_bookie.journal.format import LedgerIntro, intro_record
 
 from daybook.core.errors import Code
 from daybook.core.quorum import Stripe
@@ -35,7 +35,7 @@ def test_a_key_on_disk_that_no_password_has_gives_way_to_the_one_in_the_metadata
 ) -> None:
     table = bookie.bookie.table
     with table.lock:
-        table.storage.decide(intro_of(1, "é", 0, introduced=False))
+        table.storage.decide(intro_record(LedgerIntro(1, 0, "é".encode())))
     bookie.restart()
     stream = bookie.open_stream()
     assert stream.attach(1) is Code.OK

@@ -129,7 +129,7 @@ def test_a_bookie_that_was_told_to_be_read_only_starts_so(
     bookie.start()
     info = bookie.stub.get_info(pb.GetInfoRequest(), timeout=WAIT_S)
     assert (info.writable, info.read_only_reason) == (False, "decommission")
-    (said,) = bookie.logged("read-only, as it was told before it stopped")
+    (said,) = bookie.logged("read-only, as before the restart")
     assert said["reason"] == "decommission"
 
 

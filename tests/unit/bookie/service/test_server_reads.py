@@ -7,7 +7,7 @@ from time import monotonic
 
 import grpc
 import pytest
-from daybook_bookie.journal.format import NONCE_BYTES, limbo_record
+from daybook_bookie.journal.format import NONCE_BYTES
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY, Entry
@@ -300,8 +300,7 @@ def test_rule_29_limbo_that_ends_during_a_read_still_holds_for_all_of_it(bookie:
         assert stream.add(frame_of(1, entry, [big], flags=FLAG_RECOVERY)) == {}
     table, nonce = bookie.bookie.table, bytes(NONCE_BYTES)
     with table.lock:
-        table.obtain(1).enter_limbo(nonce.hex())
-        table.storage.decide(limbo_record(1, nonce))
+        table.machine.mark_limbo(1, nonce.hex())
     request = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=3, bytes_max=MIB, key=KEY)
     messages = bookie.bookie.reads.read(request)
     assert decode_read(next(messages))[0].limbo

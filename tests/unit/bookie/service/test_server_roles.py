@@ -100,7 +100,7 @@ def test_what_changes_a_bookie_takes_a_role(secured: Secured, call: str) -> None
         assert is_refused(secured.stub(role.value), call) is (role not in wanted), role
     assert is_refused(secured.stub(), call)
     assert is_refused(secured.stub("operator", "repair", cluster="other"), call), "another cluster's"
-    assert secured.bookie.bookie.is_writable is (call != "set_read_only")
+    assert secured.bookie.bookie.availability.is_writable is (call != "set_read_only")
 
 
 def test_a_client_without_a_role_writes_reads_and_recovers(secured: Secured) -> None:

@@ -173,7 +173,7 @@ def test_a_stream_that_waits_for_its_attachment_gives_no_way(start_bookie: Start
     try:
         waits = bookie.open_stream()
         waits.say(pb.ClientControl(attach=pb.Attach(ledger_id=1, key=KEY)))
-        (stream,) = bookie.bookie.open_stream_list()
+        (stream,) = bookie.bookie.streams.all()
         assert eventually(lambda: stream.attaching == 1)
         with pytest.raises(grpc.RpcError, match="1 append streams are open"):
             bookie.open_stream()
@@ -192,8 +192,8 @@ def test_a_stream_that_takes_nothing_is_ended_all_the_same(start_bookie: StartBo
         yield from ()
 
     stuck = service.BookieStub(open_channel(bookie.address)).append(messages())
-    assert eventually(lambda: bookie.bookie.open_streams == 1)
-    (stream,) = bookie.bookie.open_stream_list()
+    assert eventually(lambda: bookie.bookie.streams.count == 1)
+    (stream,) = bookie.bookie.streams.all()
     for _ in range(200):
         stream._outgoing.put(bytes(100_000))  # never taken, so the worker waits for flow control
     newcomer = bookie.open_stream()
@@ -218,7 +218,7 @@ def test_messages_count_from_their_arrival_and_not_without_bound(bookie: Running
         for stream in streams[1:]:
             stream.send(frame_of(1, 0, [bytes(900_000)], flags=1))
         assert eventually(lambda: bookie.metric("received_bytes") > 2 * MIB)
-        assert eventually(lambda: bookie.bookie.open_streams == 4), "two of them were too many"
+        assert eventually(lambda: bookie.bookie.streams.count == 4), "two of them were too many"
         assert bookie.metric("received_bytes") <= 3 * MIB
     assert streams[0].settle(number) == {}
     assert eventually(lambda: bookie.metric("received_bytes") == 0)

@@ -6,9 +6,10 @@ from queue import SimpleQueue
 
 import pytest
 from daybook_bookie.disk.watch import SpaceState, Usage
-from daybook_bookie.service.long_poll import LongPolls, Poll
+from daybook_bookie.service.long_poll import LongPolls
 
 from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.bookie.polls import Poll
 from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.clock import monotonic_ms
 from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, eventually
@@ -78,7 +79,7 @@ def test_polls_that_wait_no_more_leave_nothing_behind() -> None:
         parked(3)
         polls.wake(3, news, is_durable=True)
         assert answers.get(timeout=WAIT_S) is news
-    assert len(polls._deadlines) < 100
+    assert len(polls._polls._deadlines) < 100
     polls.wake(2, news, is_durable=True)
     polls.forget(stays)
     polls.close()

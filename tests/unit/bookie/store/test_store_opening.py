@@ -136,10 +136,10 @@ def test_rule_30_a_bookie_starts_on_a_full_disk_that_copies_on_write_and_serves_
 
         patch.setattr(real_disk._RealFile, "_write_all", full)
         bookie.restart()
-        assert eventually(lambda: not bookie.bookie.is_writable)
+        assert eventually(lambda: not bookie.bookie.availability.is_writable)
         assert not bookie.bookie.make_durable(WAIT_S), "what was replayed could not be written again"
         assert bookie.bookie.table.known_ids() == [1]
-    assert eventually(lambda: bookie.bookie.is_writable)
+    assert eventually(lambda: bookie.bookie.availability.is_writable)
     assert bookie.bookie.make_durable(WAIT_S)
     assert bookie.read(1, 0, 0)[1] == [(0, b"a")]
     assert bookie.failures == []

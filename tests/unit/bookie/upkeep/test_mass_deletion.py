@@ -139,5 +139,5 @@ def test_ledgers_that_are_gone_share_a_sync_of_the_journal(
         bookie.bookie.collector._source, "read_ledger", lambda each: object() if each in existing else None
     )
     monkeypatch.setattr(JournalThread, "put", watch)
-    assert bookie.bookie.collector.collect(surplus=False).deleted == list(range(2, 502))
+    assert bookie.bookie.collector.collect(over_replicated=False).deleted == list(range(2, 502))
     assert deletions == [200, 200, 100]

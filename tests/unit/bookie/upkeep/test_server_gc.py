@@ -190,8 +190,8 @@ def test_a_ledger_that_was_deleted_while_a_stream_held_it_leaves_nothing_in_memo
     bookie.delete_ledger(1)
     assert list(collect(bookie).deleted) == [1]
     stream.close()
-    table = bookie.bookie.table
-    assert eventually(lambda: not (table._ledgers or table._holds or table._ledgers_of_stream))
+    held = bookie.bookie.table.machine.ledgers
+    assert eventually(lambda: not (held._ledgers or held._holds or held._ledgers_of_stream))
 
 
 def test_rule_47_the_raise_of_another_bookie_is_not_taken_for_the_own(bookie: RunningBookie) -> None:

@@ -173,7 +173,7 @@ def test_a_given_map_binds_and_is_named_when_it_is_what_is_full(
     assert (store.capacity_bytes, store.capped_by) == (GIB, "store_map_bytes")
     bookie.usages = [used(0)[0], store._replace(free_bytes=0)]
     bookie.bookie.disk_watch.check()
-    assert "raise the setting store_map_bytes" in bookie.bookie.read_only_reason
+    assert "raise the setting store_map_bytes" in bookie.bookie.availability.reason
 
 
 def test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions(
@@ -239,7 +239,7 @@ def test_rule_30_no_space_for_the_journal_is_an_answer_and_no_failure(
     with monkeypatch.context() as patch:
         patch.setattr(real_disk._RealFile, "preallocate", no_space)
         assert bookie.bookie.disk_watch.check() is SpaceState.READ_ONLY, "no file of the journal finds room"
-    assert bookie.bookie.read_only_reason.startswith("journal is full")
+    assert bookie.bookie.availability.reason.startswith("journal is full")
     assert stream.add(frame_of(1, 1, [b"b"])) == {0: Code.READ_ONLY}
     bookie.usages = used(5)
     assert bookie.bookie.disk_watch.check() is SpaceState.WRITABLE
@@ -338,7 +338,7 @@ def test_a_bookie_that_was_told_to_be_read_only_is_so_until_it_is_told_otherwise
     )
     assert bookie.stub.set_read_only(pb.SetReadOnlyRequest(), timeout=WAIT_S).writable
     bookie.restart()
-    assert bookie.bookie.is_writable
+    assert bookie.bookie.availability.is_writable
     assert bookie.stub.set_read_only(pb.SetReadOnlyRequest(), timeout=WAIT_S).writable, (
         "once more is no error"
     )
@@ -358,12 +358,12 @@ def test_a_mode_that_cannot_be_kept_is_read_only_and_an_error(
     monkeypatch.setattr(RealDisk, "sync_directory", fails)
     with pytest.raises(grpc.RpcError, match="no such luck"):
         bookie.stub.set_read_only(pb.SetReadOnlyRequest(read_only=read_only), timeout=WAIT_S)
-    assert not bookie.bookie.is_writable
+    assert not bookie.bookie.availability.is_writable
     monkeypatch.undo()
     answer = bookie.stub.set_read_only(pb.SetReadOnlyRequest(read_only=read_only), timeout=WAIT_S)
     assert answer.writable is not read_only
     bookie.restart()
-    assert bookie.bookie.is_writable is not read_only
+    assert bookie.bookie.availability.is_writable is not read_only
 
 
 def test_registration_tells_how_much_is_free(start_bookie: StartBookie) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, LedgerRecord, Purpose, compose_range
+from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, LedgerRecord, Purpose
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, FrameHeader
 from daybook.core.ids import EntryId
@@ -24,6 +24,19 @@ def frame(first: EntryId = 0, *, flags: int = 0, lac: EntryId = -1, length: int 
     return FrameHeader(flags, DENSE, LEDGER, first, 1, 1, lac, length, 0)
 
 
+def record_of(ledger: BookieLedger) -> LedgerRecord:
+    """What storage knows of the ledger once everything is journalled."""
+    return LedgerRecord(
+        ledger.ledger_id,
+        ledger.key,
+        ledger.introduced,
+        ledger.fenced,
+        ledger.limbo_nonce,
+        ledger.lac,
+        ledger.length_at_lac,
+    )
+
+
 def ledger_with_writer() -> BookieLedger:
     """A ledger that was introduced, with its writer attached."""
     ledger = BookieLedger(LEDGER)
@@ -34,7 +47,7 @@ def ledger_with_writer() -> BookieLedger:
 def fence(ledger: BookieLedger) -> None:
     verdict = ledger.fence(KEY)
     assert verdict.verdict is AttachVerdict.OK
-    if verdict.journal:
+    if verdict.wait:
         ledger.fence_is_durable(verdict.number)
 
 
@@ -56,7 +69,7 @@ def test_rule_03_a_fence_creates_the_ledger_where_it_was_never_seen() -> None:
     """An empty bookie of the ensemble must refuse the writer that reaches it after the fence."""
     ledger = BookieLedger(LEDGER)
     fence(ledger)
-    restarted = BookieLedger.restored(ledger.record())
+    restarted = BookieLedger.restored(record_of(ledger))
     assert restarted.attach_with_metadata(WRITER, KEY, Purpose.WRITE, OPEN) is AttachVerdict.OK
     assert add(restarted, 0) is Code.FENCED
     assert not restarted.last_add_confirmed().limbo  # a healthy bookie vouches for what it never had
@@ -65,18 +78,17 @@ def test_rule_03_a_fence_creates_the_ledger_where_it_was_never_seen() -> None:
 def test_rule_04_every_fencer_waits_until_the_fence_is_durable() -> None:
     ledger = ledger_with_writer()
     first, second = ledger.fence(KEY), ledger.fence(KEY)
-    assert (first.journal, first.wait) == (True, True)
-    assert (second.journal, second.wait) == (False, True)
+    assert (first.wait, second.wait) == (True, True)
     assert add(ledger, 0) is Code.FENCED  # in memory it holds at once
     ledger.fence_is_durable(first.number)
     third = ledger.fence(KEY)
-    assert (third.journal, third.wait) == (False, False)
+    assert not third.wait
 
 
 def test_rule_04_a_fence_that_is_durable_holds_after_a_restart() -> None:
     ledger = ledger_with_writer()
     fence(ledger)
-    restarted = BookieLedger.restored(ledger.record())
+    restarted = BookieLedger.restored(record_of(ledger))
     assert restarted.attach(WRITER, KEY, Purpose.WRITE) is AttachVerdict.OK
     assert add(restarted, 0) is Code.FENCED
     assert not restarted.fence(KEY).wait
@@ -186,7 +198,7 @@ def test_write_back_to_an_unknown_ledger_needs_the_key_that_metadata_has() -> No
 def test_a_guessed_key_is_replaced_by_the_one_in_the_metadata(guess: str) -> None:
     ledger = BookieLedger(LEDGER)
     fence_with_guess = ledger.fence(guess)
-    assert fence_with_guess.journal
+    assert fence_with_guess.wait
     assert ledger.fence(KEY).verdict is AttachVerdict.NEEDS_METADATA
     assert ledger.authorize_with_metadata(KEY, OPEN.in_recovery()) is AttachVerdict.OK
     assert ledger.fence(KEY).verdict is AttachVerdict.OK
@@ -225,24 +237,11 @@ def test_a_refused_frame_brings_no_lac() -> None:
 def test_rule_44_lac_and_length_are_one_record() -> None:
     ledger = ledger_with_writer()
     ledger.accept(WRITER, frame(4, lac=3, length=300))
-    record = ledger.record()
+    record = record_of(ledger)
     assert (record.last_add_confirmed, record.length_at_lac) == (3, 300)
     restored = BookieLedger.restored(record)
-    assert restored.record() == record
+    assert record_of(restored) == record
     assert restored.last_add_confirmed().length_at_lac == 300
-
-
-def test_a_long_poll_is_answered_by_a_new_lac_and_once_by_a_fence() -> None:
-    ledger = ledger_with_writer()
-    assert not ledger.has_news(-1, known_fenced=False)
-    ledger.accept(WRITER, frame(1, lac=0))
-    assert ledger.has_news(-1, known_fenced=False)
-    assert not ledger.has_news(0, known_fenced=False)
-    fence(ledger)
-    assert ledger.has_news(0, known_fenced=False)
-    assert not ledger.has_news(0, known_fenced=True)
-    ledger.forget()
-    assert ledger.has_news(0, known_fenced=True)
 
 
 # Limbo
@@ -263,7 +262,7 @@ def test_rule_29_limbo_is_cleared_only_with_the_nonce_that_still_stands() -> Non
     """Wiped a second time during a repair: what the repair copied before that is gone."""
     ledger = BookieLedger(LEDGER)
     ledger.enter_limbo("first")
-    ledger = BookieLedger.restored(replace(ledger.record(), limbo_nonce="second"))
+    ledger = BookieLedger.restored(replace(record_of(ledger), limbo_nonce="second"))
     assert not ledger.clear_limbo("first")
     assert ledger.in_limbo
     assert ledger.clear_limbo("second")
@@ -283,8 +282,7 @@ def test_rule_29_a_fence_accepted_in_limbo_survives_its_end() -> None:
 def test_rule_29_limbo_survives_a_restart() -> None:
     ledger = BookieLedger(LEDGER)
     ledger.enter_limbo("n1")
-    assert ledger.record_changed
-    restored = BookieLedger.restored(ledger.record())
+    restored = BookieLedger.restored(record_of(ledger))
     assert restored.last_add_confirmed().limbo
 
 
@@ -293,7 +291,7 @@ def test_a_changed_record_asks_to_be_journalled_until_it_is() -> None:
     assert not ledger.record_changed
     ledger.attach_with_metadata(WRITER, KEY, Purpose.WRITE, OPEN)
     assert ledger.record_changed
-    assert ledger.record() == LedgerRecord(LEDGER, KEY, introduced=True)
+    assert record_of(ledger) == LedgerRecord(LEDGER, KEY, introduced=True)
     ledger.record_is_journalled()
     assert not ledger.record_changed
 
@@ -341,52 +339,14 @@ def test_rule_54_an_entry_that_is_there_already_is_acked_only_once_it_is_synced(
         assert disk.durable == {0}
 
 
-def test_rule_22_a_force_waits_for_the_sync_of_everything_that_was_deferred() -> None:
-    ledger = ledger_with_writer()
-    header = frame(0, flags=FLAG_DEFERRED_SYNC)
-    assert ledger.may_ack_before_sync(header)
-    assert ledger.force().number == 0
-    for _ in range(3):
-        ledger.accept(WRITER, header)
-    forced = ledger.force()
-    assert (forced.code, ledger.deferred_is_synced(forced.number)) == (Code.OK, False)
-    ledger.deferred_synced(2)
-    assert not ledger.deferred_is_synced(forced.number)
-    ledger.accept(WRITER, header)
-    ledger.deferred_synced(3)
-    assert ledger.deferred_is_synced(forced.number)
-
-
 def test_a_force_is_refused_where_an_add_would_be() -> None:
     ledger = ledger_with_writer()
+    assert ledger.force() is Code.OK
     fence(ledger)
-    assert ledger.force().code is Code.FENCED
+    assert ledger.force() is Code.FENCED
     lost = BookieLedger(LEDGER)
     lost.enter_limbo("n1")
-    assert lost.force().code is Code.LIMBO
-
-
-# Range reads
-
-
-def test_a_range_answer_tells_damaged_and_absent_apart() -> None:
-    answer = compose_range(9, [2, 3, 5, 6], [2, 5, 6], complete=True)
-    assert (answer.damaged, answer.through) == ((3,), 9)
-    assert compose_range(9, [], [], complete=True).through == 9
-
-
-def test_a_range_answer_that_was_cut_short_speaks_only_for_what_was_tried() -> None:
-    answer = compose_range(9, range(2, 5), [2, 3, 4], complete=False)
-    assert (answer.damaged, answer.through) == ((), 4)
-    assert compose_range(9, [2, 3], [], complete=False).damaged == (2, 3)
-
-
-def test_deferred_frames_are_counted_from_one() -> None:
-    ledger = ledger_with_writer()
-    header = frame(0, flags=FLAG_DEFERRED_SYNC)
-    assert ledger.deferred_accepted == 0
-    ledger.accept(WRITER, header)
-    assert ledger.deferred_accepted == 1
+    assert lost.force() is Code.LIMBO
 
 
 def test_a_key_is_not_judged_by_what_was_collected() -> None:

@@ -35,6 +35,17 @@ def test_a_message_without_frames_is_decided_by_arriving() -> None:
     assert answers.take_answer() == StreamAnswer(1)
 
 
+def test_frames_of_a_message_are_decided_together_and_refused_one_by_one() -> None:
+    answers = StreamAnswers()
+    answers.receive(5)
+    answers.decide(1, [], Code.OK)
+    answers.decide(1, [0, 3], Code.OK)
+    answers.decide(1, [1, 4], Code.FENCED)
+    answers.decide(1, [2], Code.OK)
+    failures = (FrameFailure(1, 1, Code.FENCED), FrameFailure(1, 4, Code.FENCED))
+    assert answers.take_answer() == StreamAnswer(1, failures)
+
+
 def test_rule_49_a_message_is_covered_only_when_each_of_its_frames_is_decided() -> None:
     answers = StreamAnswers()
     answers.receive(2)

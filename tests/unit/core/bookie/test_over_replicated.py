@@ -1,4 +1,4 @@
-"""Surplus replicas: what a bookie holds and metadata no longer places there, and when it may go (rule 47)."""
+"""Over-replicated entries: what a bookie holds and metadata no longer places there, and when it may go (rule 47)."""
 
 import itertools
 from collections.abc import Callable
@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 import pytest
 
-from daybook.core.bookie.over_replicated import SurplusRemoval, surplus
+from daybook.core.bookie.over_replicated import OverReplicatedRemoval, over_replicated
+from daybook.core.bookie.watch import Watch
 from daybook.core.effects import Effect, RepairFinished
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
@@ -17,34 +18,36 @@ from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_led
 Todo: TypeAlias = list[Callable[[], None]]
 
 
-def test_surplus_is_what_a_closed_ledger_does_not_place_here() -> None:
+def test_over_replicated_is_what_a_closed_ledger_does_not_place_here() -> None:
     cluster = Cluster(closed_ledger(4, 3, 2, [(0, "abcd"), (20, "bcde")], 40))
     assert cluster.metadata is not None
     listed = listing(cluster)
     for name in "abcde":
-        assert not surplus(cluster.metadata, name, listed[name])
+        assert not over_replicated(cluster.metadata, name, listed[name])
     listed["a"].add(25, 27)
-    extra = surplus(cluster.metadata, "a", listed["a"])
+    extra = over_replicated(cluster.metadata, "a", listed["a"])
     assert [tuple(interval[:2]) for interval in extra] == [(25, 27)]
     opened = open_ledger(4, 3, 2, [(0, "bcde")])
-    assert not surplus(opened, "a", listed["a"]), "an open ledger's entries stay"
+    assert not over_replicated(opened, "a", listed["a"]), "an open ledger's entries stay"
     behind = closed_ledger(3, 3, 2, [(0, "abc"), (10, "bcd")], 9)
     written = IntervalSet()
     written.add(0, 9)
-    assert surplus(behind, "d", written) == written, "a fragment without entries owes nothing"
+    assert over_replicated(behind, "d", written) == written, "a fragment without entries owes nothing"
 
 
-def test_rule_47_surplus_goes_only_after_the_version_was_raised_and_no_add_came() -> None:
+def test_rule_47_over_replicated_entries_go_only_after_the_version_was_raised_and_no_add_came() -> None:
     metadata = closed_ledger(3, 3, 2, [(0, "abc")], 9)
     listed = IntervalSet()
     listed.add(0, 9)
-    removal = SurplusRemoval("z", adds_seen=5)
+    watch = Watch(metadata.ledger_id)
+    removal = OverReplicatedRemoval("z", watch)
     assert removal.metadata_read(metadata, 3, listed)
-    assert not removal.may_remove(5), "nothing goes before the compare-and-set"
+    assert not removal.may_remove(), "nothing goes before the compare-and-set"
     removal.version_raised(4)
-    assert removal.may_remove(5)
-    assert not removal.may_remove(6), "a repair has begun to copy again"
-    assert not SurplusRemoval("a", 5).metadata_read(metadata, 3, listed), "what it owes stays"
+    assert removal.may_remove()
+    watch.changes += 1
+    assert not removal.may_remove(), "a repair has begun to copy again"
+    assert not OverReplicatedRemoval("a", watch).metadata_read(metadata, 3, listed), "what it owes stays"
 
 
 class Remover:
@@ -56,7 +59,9 @@ class Remover:
         self.read_at: int | None = None
 
     def begin(self) -> None:
-        self.removal = SurplusRemoval("z", len(self.z.headers))
+        self.frames_seen = len(self.z.headers)
+        self.watch = Watch(0)
+        self.removal = OverReplicatedRemoval("z", self.watch)
 
     def read_metadata(self) -> None:
         assert self.cluster.metadata is not None
@@ -71,7 +76,8 @@ class Remover:
             self.removal.version_raised(self.cluster.version)
 
     def remove(self) -> None:
-        if self.removal.may_remove(len(self.z.headers)):
+        self.watch.changes = len(self.z.headers) - self.frames_seen
+        if self.removal.may_remove():
             for interval in self.removal.entries:
                 for entry in interval.entry_ids():
                     self.z.entries.pop(entry, None)
