@@ -70,7 +70,6 @@ SHIPPED_FOLDERS = ("daybook", "bookie-image", "operator")
 
 TESTED_ALONE: dict[str, str] = {
     "format/frame.py: entry_crc": "the definition of an entry's checksum, against which the fast entry_crcs is tested",
-    "writer/state.py: WriterState.has_ended": "the scripts print it",
 }
 """Public names of daybook/core that nothing shipped uses, by file below daybook/core, with the reason why they are there."""
 

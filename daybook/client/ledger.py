@@ -205,7 +205,7 @@ class Ledger:
         if self._ended is not None and self.metadata.is_closed:
             return self.metadata
         if self._closing is None:
-            if self._ended is not None and not self._writer.is_closing:
+            if self._is_over and self._ended is not None:
                 raise self._ended
             self._admit(all_at_once=True)
             self._closing = self._ask(CloseRequested)
@@ -329,7 +329,7 @@ class Ledger:
         return waiter
 
     def _after_step(self) -> None:
-        if self._ended is not None and not self._writer.is_closing:
+        if self._ended is not None and self._writer.is_done:
             self._end(self._ended)
         if self._writer.has_unsealed:
             self._channels.unsealed.add(self)

@@ -1,18 +1,35 @@
 """The writer of an open ledger: what may be acknowledged, in which order, and through which bookies.
 
-In reading order:
+# How an append leaves
 
-    writer       the machine: events in, effects out
+1. *Queue.* `AppendRequested` checks the payloads and gives them entry ids. They gather in the queue, and the append waits in a heap
+   by its last entry.
+2. *Flush.* The driver sends `FlushRequested` when a bookie of the ensemble has nothing under way. A queue that holds a whole
+   frame does not wait for it.
+3. *Seal.* What gathered becomes batches: contiguous entries, encoded once, with their checksums and the LAC of this moment
+   (rule 44). With striping each position of the ensemble gets a frame of its own.
+4. *Send.* The window owes a frame to every live member of the ensemble: one `SendFrame` each.
+5. *Answer.* `FrameAcked` sets the bit of the member's position in the batch. `FrameFailed` is an error of the table of rule 21: the
+   handle ends, the append fails, or the bookie failed and the ensemble changes.
+6. *Acknowledge.* When the oldest batch has its ack quorum, and no metadata change is undecided, it completes (rule 14, rule 15):
+   the LAC moves, and each append whose last entry is complete is answered with `Complete`. With deferred sync the LAC
+   waits for a force (rule 22).
+7. *Release.* A batch stays in the window until every bookie that got it has answered or failed. Then its bytes count no more.
+
+The LAC travels with the next frame; without one, it gets a frame of its own (rule 48).
+
+# The files, in reading order
+
+    writer       the machine: one `match` over its events, and what each outcome allows next
     policy       its limits and delays, each with a bound
-    state        what it knows, and what every part of it rests on: seal, complete in order, end
+    state        what it knows of its ledger: one record, shared by all parts
     queue        what was appended and not yet sealed, and where it is cut into frames
-    batch        the unit in which it sends, counts answers and completes
-    window       what is under way, and which bookie still owes which answer
-    force        deferred sync: what only a force acknowledges
-    forcing      the machine's part for it
-    ensemble     how it goes on when bookies fail
-    replacement  who takes a failed bookie's place, and which metadata is still its own
-    upkeep       what it does as time passes: publish the LAC, watch the slow and the missing
-    closing      how its metadata changes end, and how its ledger does
-    errors       what it says when it fails
+    member       the states of a member of the ensemble, and their transitions
+    window       batches: encoded, sent, and who still owes an answer for them
+    ensemble     how it continues when bookies fail, and how missing ones come back
+    replacement  who takes a failed bookie's place, and which metadata is still the writer's own
+    forcing      deferred sync: what only a force acknowledges
+    closing      how the handle ends, and when and where the ledger is closed
+    refusal      frames that every bookie would refuse
+    errors       what it reports when it fails
 """

@@ -1,116 +1,114 @@
-"""How a writer's metadata changes end, and how its ledger does.
+"""How a writer's handle ends, and when and where it closes its ledger (rule 11).
 
-Whatever was proposed, its outcome comes here: done, or read again after a conflict or a lost answer. The ledger may be
-someone else's by then. A close is a compare-and-set like any other: who loses the race returns the winner's close (rule 11).
+A close is asked for by the user, or follows from the end of a handle that leaves an open ledger behind. It waits until
+nothing that could still succeed is pending, and ends the ledger at the LAC. It is a compare-and-set like any other change:
+who loses the race reports the winner's close.
 """
 
-from daybook.core.effects import Closed, Fail
+from daybook.core.effects import Closed, Fail, HandleEnded
 from daybook.core.errors import DaybookError, EntryIdError, LedgerClosedError
-from daybook.core.events import (
-    CasAnswered,
-    CloseRequested,
-    MetadataConnection,
-    MetadataRead,
-    MetadataUnreadable,
-)
+from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.core.writer.ensemble import EnsembleKeeper
-from daybook.core.writer.replacement import why_not_own
+from daybook.core.writer.errors import unforced_lost
+from daybook.core.writer.forcing import Forcing
+from daybook.core.writer.queue import EntryQueue
+from daybook.core.writer.state import WriterState
+from daybook.core.writer.window import BatchWindow
 
 
-class Closing(EnsembleKeeper):
-    """The part of a writer that takes the metadata store's answers and closes the ledger."""
+class Closing:
+    """The requests to close, and what a close waits for. `WriterState.is_closing` says whether there is to be one."""
 
-    def _close_requested(self, event: CloseRequested) -> None:
-        if self.metadata.is_closed:
-            self._out.append(Closed(event.token, self.metadata))
-            return
-        self._seal(only_full=False)
-        self._is_closing = True
-        self._close_tokens.append(event.token)
-        self._advance()
+    __slots__ = ("_forcing", "_queue", "_state", "_window", "tokens")
+
+    def __init__(self, state: WriterState, queue: EntryQueue, window: BatchWindow, forcing: Forcing) -> None:
+        self._state = state
+        self._queue = queue
+        self._window = window
+        self._forcing = forcing
+        self.tokens: list[int] = []
+        """The requests without an answer."""
+
+    def request(self, token: int) -> None:
+        """The user asks for a close."""
+        self._state.is_closing = True
+        self.tokens.append(token)
 
     @property
-    def _may_close(self) -> bool:
-        """Whether a close was asked for and nothing that could still succeed is pending."""
-        if not self._is_closing:
+    def is_due(self) -> bool:
+        """Whether the ledger is to be closed and nothing that could still succeed is pending."""
+        state = self._state
+        if not state.is_closing:
             return False
-        if self._ended is not None:
+        if state.ended is not None:
             return True
-        return self._completed + 1 not in self._window.uncompleted and not self._forces
+        return state.completed + 1 not in self._window.uncompleted and not self._forcing
 
-    def _try_close(self) -> None:
-        """Close at the LAC once everything pending is decided (rule 11)."""
-        if not self._may_close or self._update.is_pending:
+    def advance(self) -> None:
+        """Close at the LAC if that is due."""
+        state = self._state
+        if not self.is_due or state.update.is_pending:
             return
-        if self._ended is None:
-            self._fail_beyond_gap()
-        self._propose_metadata(self.metadata.closed(self.last_add_confirmed, self.length_at_lac))
+        self._fail_beyond_gap()
+        state.propose(state.metadata.closed(state.last_add_confirmed, state.length_at_lac))
 
     def _fail_beyond_gap(self) -> None:
         """Entries behind an id that was never appended can never be confirmed (rule 55)."""
-        if self._tokens:
-            gap = self._completed + 1
-            self._fail_pending(
+        if self._state.appends:
+            gap = self._state.completed + 1
+            self._state.fail_appends(
                 EntryIdError(
                     f"entry {gap} was never appended, so the ledger ends before it and nothing follows"
                 )
             )
 
-    def _was_closed(self, metadata: LedgerMetadata, version: int) -> None:
-        """The ledger is closed, by us or by whoever was first: their end is the end."""
-        self.metadata, self.version = metadata, version
-        if self._ended is None:
-            self._ended = LedgerClosedError(f"ledger {metadata.ledger_id} is closed at {metadata.last_entry}")
-        self._is_closing = False
-        self._fail_pending(self._ended)
+    # How the handle ends.
+
+    def retire(self, error: DaybookError) -> None:
+        """Take nothing more, and close once what is under way is decided."""
+        state = self._state
+        state.is_closing = True
+        state.retired = error
+        state.out.append(HandleEnded(error))
+
+    def end(self, error: DaybookError, *, close: bool = False) -> None:
+        """No append can succeed any more: fail what is pending. `close`: at the LAC, because nobody else will."""
+        state = self._state
+        if state.ended is not None:
+            return
+        state.ended = error
+        self._fail_pending(error)
+        if state.retired is None:
+            state.out.append(HandleEnded(error))
+        state.is_closing = state.is_closing or close
+        self.advance()
+
+    def end_unforced(self, bookie: BookieId, what: str) -> None:
+        """With deferred sync any bookie's failure ends the handle: it may have lost what is not forced (rule 22)."""
+        state = self._state
+        self.end(unforced_lost(state.ledger_id, bookie, what, state.last_add_confirmed), close=True)
+
+    def lost(self, error: DaybookError) -> None:
+        """The ledger is not this writer's any more, and not its to close."""
+        self._state.is_closing = False
+        self.end(error)
+        self._state.out.extend(Fail(token, error) for token in self.tokens)
+        self.tokens.clear()
+
+    def was_closed(self, metadata: LedgerMetadata, version: int) -> None:
+        """The ledger is closed, by this writer or by whoever was first: their end is the end."""
+        state = self._state
+        state.metadata, state.version = metadata, version
+        state.is_closing = False
+        if state.ended is None:
+            state.ended = LedgerClosedError(f"ledger {state.ledger_id} is closed at {metadata.last_entry}")
+        self._fail_pending(state.ended)
+        tokens: list[int] | list[None] = self.tokens or [None]
+        state.out.extend(Closed(token, metadata) for token in tokens)
+        self.tokens.clear()
+
+    def _fail_pending(self, error: DaybookError) -> None:
+        self._state.fail_appends(error)
+        self._forcing.fail(error)
+        self._queue.clear()
         self._window.clear()
-        tokens: list[int] | list[None] = self._close_tokens or [None]
-        self._out.extend(Closed(token, metadata) for token in tokens)
-        self._close_tokens.clear()
-
-    def _lost(self, error: DaybookError) -> None:
-        """The ledger is not ours any more."""
-        self._is_closing = False
-        self._end(error)
-        for token in self._close_tokens:
-            self._out.append(Fail(token, error))
-        self._close_tokens.clear()
-
-    def _cas_answered(self, event: CasAnswered) -> None:
-        stored = self._update.cas_answered(event, self._out)
-        if stored is None:
-            return
-        if stored.is_closed:
-            self._was_closed(stored, event.version)
-        else:
-            self._adopt(stored, event.version)
-            self._advance()
-
-    def _metadata_read(self, event: MetadataRead) -> None:
-        if not self._update.was_read(event):
-            return
-        read = event.metadata
-        if read is not None and read.is_closed and self._is_closing:
-            self._was_closed(read, event.version)
-            return
-        error = why_not_own(self.metadata, read)
-        if error is not None:
-            self._lost(error)
-            return
-        assert read is not None
-        self._adopt(self._merged(read), event.version)
-        self._advance()
-
-    def _merged(self, read: LedgerMetadata) -> LedgerMetadata:
-        """What the next change builds on: all that was read, repairs of older fragments included (rule 19)."""
-        return read
-
-    def _metadata_unreadable(self, event: MetadataUnreadable) -> None:
-        self._update.unreadable(event, self._now_ms)
-
-    def _metadata_connection(self, event: MetadataConnection) -> None:
-        self._is_connected = event.connected
-        if event.connected:
-            self._update.reconnected(self._out)
-            self._advance()

@@ -1,106 +1,204 @@
-"""How a writer goes on when bookies fail: another ensemble from LAC + 1, or, for want of a spare, without them.
+"""How a writer continues when bookies fail: with another ensemble from LAC + 1 on, or, for want of a spare, without them.
 
-A change is a compare-and-set that names the new fragment. It is made at once if an entry waits for the failed bookie,
+A change is a compare-and-set that names the new fragment. It is made at once if an entry waits for the failed bookie, and
 otherwise with the next append. Until it is decided nothing is acknowledged, and a new bookie is sent nothing (rule 15,
-rule 16); then it gets all that is not acknowledged. Without a spare the failed bookie stays in the ensemble; when it
-answers again, a new fragment with the same bookies begins (rule 45). While ZooKeeper is away there is never a spare (rule 46).
-The first change that is possible and exceeds the limit ends the handle (rule 21).
+rule 16); then the new bookie gets all that is not acknowledged. Without a spare the failed bookie stays in the ensemble; when it
+answers again, a new fragment with the same bookies begins (rule 45). While ZooKeeper is unavailable there is never a spare
+(rule 46). The first change that is possible and exceeds the limit ends the handle (rule 21).
+
+A bookie that falls too far behind the others has failed as well: this circuit breaker keeps one slow disk from holding the memory
+of every writer. `member` has the states of a member; here are the decisions that lead from one to the next.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from daybook.core.effects import Degraded, EnsembleChanged, HandleEnded, Quarantined
+from daybook.core.effects import Degraded, EnsembleChanged, Quarantined
+from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.ledger.transitions import check_transition
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import can_still_ack, is_ack_quorum
-from daybook.core.writer.batch import Batch
 from daybook.core.writer.errors import frame_refused, no_spare, too_many_changes
+from daybook.core.writer.member import MemberState
+from daybook.core.writer.policy import PROBE_DOUBLINGS_MAX
+from daybook.core.writer.queue import EntryQueue
+from daybook.core.writer.replacement import Quarantine, Replacer
 from daybook.core.writer.state import WriterState
-from daybook.core.writer.window import Member, MemberState
-
-_PROBE_DOUBLINGS_MAX: Final = 6
+from daybook.core.writer.window import Batch, BatchWindow, Member
 
 
-class EnsembleKeeper(WriterState):
-    """The part of a writer that keeps an ensemble it can write to."""
+class Stop(NamedTuple):
+    """No append is taken any more, because of `error`."""
 
-    def _member_failed(self, member: Member) -> None:
+    error: DaybookError
+    may_complete: bool = False
+    """Whether what is under way can still be acknowledged."""
+
+
+class Ensemble:
+    """Keeps an ensemble that the writer can write to."""
+
+    __slots__ = (
+        "_queue",
+        "_replacer",
+        "_state",
+        "_stuck_since_ms",
+        "_window",
+        "changes",
+        "quarantine",
+        "reported_missing",
+    )
+
+    def __init__(
+        self, state: WriterState, queue: EntryQueue, window: BatchWindow, replacer: Replacer
+    ) -> None:
+        self._state = state
+        self._queue = queue
+        self._window = window
+        self._replacer = replacer
+        self.quarantine = Quarantine()
+        self.changes = 0
+        """How often the ensemble changed."""
+        self.reported_missing: tuple[BookieId, ...] = ()
+        """The bookies of the last `Degraded`."""
+        self._stuck_since_ms: int | None = None
+        """Since when there are too few bookies for an ack quorum."""
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether the writer continues without some bookies, for want of a spare (rule 45)."""
+        return bool(self._window.in_state(MemberState.MISSING, MemberState.RETURNED))
+
+    # What becomes of a member.
+
+    def failed(self, member: Member) -> bool:
+        """`member` failed; whether the ensemble may have to change for it."""
         self._window.forget_sends(member)
         if member.state is MemberState.LIVE:
             self._window.set_state(member, MemberState.FAILED)
             self._avoid(member.bookie)
-            self._advance()
-        elif member.state is MemberState.RETURNED:
+            return True
+        if member.state is MemberState.RETURNED:
             self._window.set_state(member, MemberState.MISSING)
+        return False
 
     def _avoid(self, bookie: BookieId) -> None:
-        until_ms = self._now_ms + self._policy.quarantine_ms
-        boot_id = self._bookies[bookie].boot_id if bookie in self._bookies else ""
-        self._quarantine.add(bookie, until_ms, boot_id)
-        self._out.append(Quarantined(bookie, until_ms))
+        state = self._state
+        until_ms = state.now_ms + state.policy.quarantine_ms
+        boot_id = state.bookies[bookie].boot_id if bookie in state.bookies else ""
+        self.quarantine.add(bookie, until_ms, boot_id)
+        state.out.append(Quarantined(bookie, until_ms))
+
+    def lags_too_far(self, member: Member) -> bool:
+        """The circuit breaker: whether `member` owes acknowledged entries for too long, or too many of them."""
+        policy = self._state.policy
+        since_ms = self._window.lag_since_ms(member)
+        if since_ms is None:
+            return False
+        lag_ms = self._state.now_ms - since_ms
+        is_full = lag_ms > policy.lag_bytes_ms and self._window.lag_bytes(member) > policy.lag_bytes_max
+        return is_full or lag_ms > policy.lag_ms_max
+
+    def probe_missing(self) -> None:
+        """Ask the missing bookies whether they are back.
+
+        Only those that could take entries: registered and writable. One that keeps failing is asked less and less,
+        because each return costs an ensemble change.
+        """
+        state = self._state
+        for member in self._window.in_state(MemberState.MISSING):
+            if state.now_ms >= member.next_probe_ms and _is_writable(state.bookies, member.bookie):
+                self._probe(member)
+
+    def _probe(self, member: Member) -> None:
+        self._schedule_probe(member)
+        if not member.outstanding:
+            self._window.send_empty(member, self._state.lac_frame(), self._state.out)
+
+    def _schedule_probe(self, member: Member) -> None:
+        doublings = min(member.absences - 1, PROBE_DOUBLINGS_MAX)
+        member.next_probe_ms = self._state.now_ms + (self._state.policy.probe_ms << doublings)
+
+    def probe_answered(self, member: Member) -> bool:
+        """`member` answered a frame without entries; whether it was missing, and a new fragment can bring it back."""
+        if member.state is not MemberState.MISSING:
+            return False
+        self._window.set_state(member, MemberState.RETURNED)
+        return True
+
+    def bookies_changed(self, bookies: Mapping[BookieId, BookieInfo]) -> None:
+        """`bookies` are registered now: whoever restarted leaves quarantine, and is asked at once if it was missing."""
+        state = self._state
+        before, state.bookies = state.bookies, bookies
+        self.quarantine.release(bookies, state.now_ms)
+        if state.ended is not None:
+            return
+        for member in self._window.in_state(MemberState.MISSING):
+            if _came_back(member.bookie, before, bookies):
+                self._probe(member)
+
+    # Changes.
+
+    def change(self) -> Stop | None:
+        """Propose another ensemble from LAC + 1 on, or continue without the failed bookies (rule 15, rule 45, rule 46).
+
+        Returns why the handle has to stop, if neither is possible.
+        """
+        state, window = self._state, self._window
+        failed = window.in_state(MemberState.FAILED)
+        missing = window.in_state(MemberState.MISSING)
+        returned = window.in_state(MemberState.RETURNED)
+        must_settle = state.update.must_settle
+        is_urgent = any(map(self._is_needed, failed))
+        if not (is_urgent or missing or returned or must_settle):
+            return None
+        may_change = must_settle or state.is_connected
+        bookies = self._replacements([*failed, *missing]) if may_change else window.bookies
+        if not (bookies != window.bookies or must_settle or (returned and may_change)):
+            return self._continue_without(failed if is_urgent else [])
+        if not must_settle and self.changes >= state.policy.ensemble_changes_max:
+            return self._stop_at_limit(failed if is_urgent else [])
+        self._propose(bookies)
+        return None
 
     def _is_needed(self, member: Member) -> bool:
         """Whether an entry waits for `member`; if not, its replacement waits for the next append."""
         return bool(self._queue) or any(
             batch.frames[member.position] is not None
             and not batch.acked & member.bit
-            and not self._is_acknowledged(batch)
+            and not is_ack_quorum(self._state.quorum, batch.acked, batch.first, batch.last)
             for batch in self._window.uncompleted.values()
         )
 
-    def _change_ensemble(self) -> None:
-        """Propose another ensemble from LAC + 1 on, or go on without the failed bookies (rule 15, rule 45, rule 46)."""
-        window = self._window
-        failed = window.in_state(MemberState.FAILED)
-        missing = window.in_state(MemberState.MISSING)
-        returned = window.in_state(MemberState.RETURNED)
-        must_settle = self._update.must_settle
-        is_urgent = any(map(self._is_needed, failed))
-        if not (is_urgent or missing or returned or must_settle):
-            return
-        may_change = must_settle or self._is_connected
-        bookies = self._replacements([*failed, *missing]) if may_change else window.bookies
-        if not (bookies != window.bookies or must_settle or (returned and may_change)):
-            self._go_on_without(failed if is_urgent else [])
-        elif must_settle or self._ensemble_changes < self._policy.ensemble_changes_max:
-            self._propose(bookies)
-        else:
-            self._retire(failed if is_urgent else [])
-
     def _replacements(self, members: Sequence[Member]) -> tuple[BookieId, ...]:
         """The ensemble without `members`, as far as there are others; the quarantined only if no quorum is left."""
-        window = self._window
-        bookies = window.bookies
+        state, bookies = self._state, self._window.bookies
         positions = [member.position for member in members]
         if not positions:
             return bookies
-        found = self._replacer.replace(bookies, positions, self._bookies, self._quarantine.bookies)
-        if found == bookies and not can_still_ack(self._quorum, window.live):
-            found = self._replacer.replace(bookies, positions, self._bookies, frozenset())
+        found = self._replacer.replace(bookies, positions, state.bookies, self.quarantine.bookies)
+        if found == bookies and not can_still_ack(state.quorum, self._window.live):
+            found = self._replacer.replace(bookies, positions, state.bookies, frozenset())
         return found
 
     def _propose(self, bookies: tuple[BookieId, ...]) -> None:
-        assert self.last_add_confirmed == self._completed
-        target = self.metadata.with_ensemble(self.last_add_confirmed + 1, self.length_at_lac, bookies)
-        self._propose_metadata(target)
+        state = self._state
+        assert state.last_add_confirmed == state.completed
+        state.propose(
+            state.metadata.with_ensemble(state.last_add_confirmed + 1, state.length_at_lac, bookies)
+        )
 
-    def _retire(self, failed: Sequence[Member]) -> None:
+    def _stop_at_limit(self, failed: Sequence[Member]) -> Stop:
         """A change is possible and exceeds the limit: take nothing more and close, so that a new ledger begins (rule 21).
 
-        Otherwise the ledger would do without a bookie that is there for as long as it is written. What is under way still
-        completes, if those that are left can acknowledge it.
+        Otherwise the ledger would lack a bookie that is available, for as long as it is written. What is under way
+        still completes, if those that are left can acknowledge it.
         """
-        error = too_many_changes(self.metadata.ledger_id, self._ensemble_changes)
+        error = too_many_changes(self._state.ledger_id, self.changes)
         self._leave_out(failed)
-        if not (self._can_ack and self._policy.go_on_without_spare):
-            self._end(error, close=True)
-        elif not self._is_closing:
-            self._is_closing = True
-            self._retired = error
-            self._out.append(HandleEnded(error))
-            self._seal(only_full=False)
+        return Stop(error, may_complete=self._can_ack and self._state.policy.go_on_without_spare)
 
     def _leave_out(self, failed: Sequence[Member]) -> None:
         for member in failed:
@@ -108,74 +206,87 @@ class EnsembleKeeper(WriterState):
             self._schedule_probe(member)
         self._report_missing()
 
-    def _go_on_without(self, failed: Sequence[Member]) -> None:
-        """No spare, or no way to name one now: go on with those that are left (rule 45, rule 46)."""
+    def _continue_without(self, failed: Sequence[Member]) -> Stop | None:
+        """No spare, or no way to name one now: continue with those that are left (rule 45, rule 46)."""
+        state = self._state
         self._leave_out(failed)
-        if self._is_connected and not self._policy.go_on_without_spare:
-            self._end(no_spare(self.metadata.ledger_id, self._reported_missing), close=True)
-        elif self._can_ack:
+        if state.is_connected and not state.policy.go_on_without_spare:
+            return Stop(no_spare(state.ledger_id, self.reported_missing))
+        if self._can_ack:
             self._stuck_since_ms = None
         elif self._stuck_since_ms is None:
-            self._stuck_since_ms = self._now_ms
-            self._check_stuck()
+            self._stuck_since_ms = state.now_ms
+            return self.check_stuck()
+        return None
 
     @property
     def _can_ack(self) -> bool:
-        """Whether those that are there can acknowledge what waits and what comes."""
-        return can_still_ack(self._quorum, self._window.live) and self._held_up() is None
+        """Whether the live members can acknowledge what waits and what comes."""
+        return can_still_ack(self._state.quorum, self._window.live) and self._held_up() is None
 
     def _held_up(self) -> Batch | None:
         """A batch that some bookie refused, so that it gets no quorum without those that are missing (rule 21)."""
         live = self._window.live
         for batch in self._window.uncompleted.values():
             within_reach = (batch.acked | live) & ~batch.refused
-            if batch.refused and not is_ack_quorum(self._quorum, within_reach, batch.first, batch.last):
+            if batch.refused and not is_ack_quorum(self._state.quorum, within_reach, batch.first, batch.last):
                 return batch
         return None
 
-    def _schedule_probe(self, member: Member) -> None:
-        doublings = min(member.absences - 1, _PROBE_DOUBLINGS_MAX)
-        member.next_probe_ms = self._now_ms + (self._policy.probe_ms << doublings)
-
-    def _check_stuck(self) -> None:
-        """End the handle if writes have waited for a quorum too long."""
-        if self._stuck_since_ms is None or not self._is_connected or self._update.is_pending:
-            return
-        if not self._tokens:
-            self._stuck_since_ms = self._now_ms
-        elif self._now_ms - self._stuck_since_ms >= self._policy.quorum_wait_ms:
-            held_up = self._held_up() if can_still_ack(self._quorum, self._window.live) else None
+    def check_stuck(self) -> Stop | None:
+        """Why the handle has to stop, if writes have waited for a quorum too long."""
+        state = self._state
+        if self._stuck_since_ms is None or not state.is_connected or state.update.is_pending:
+            return None
+        if not state.appends:
+            self._stuck_since_ms = state.now_ms
+        elif state.now_ms - self._stuck_since_ms >= state.policy.quorum_wait_ms:
+            held_up = self._held_up() if can_still_ack(state.quorum, self._window.live) else None
             if held_up is not None:
-                self._end(frame_refused(self.metadata.ledger_id, held_up), close=True)
-            else:
-                self._end(no_spare(self.metadata.ledger_id, self._reported_missing), close=True)
+                return Stop(frame_refused(state.ledger_id, held_up))
+            return Stop(no_spare(state.ledger_id, self.reported_missing))
+        return None
 
     def _report_missing(self) -> None:
         missing = tuple(
             member.bookie for member in self._window.in_state(MemberState.MISSING, MemberState.RETURNED)
         )
-        if missing != self._reported_missing:
-            self._reported_missing = missing
-            self._out.append(Degraded(missing))
+        if missing != self.reported_missing:
+            self.reported_missing = missing
+            self._state.out.append(Degraded(missing))
 
-    def _adopt(self, metadata: LedgerMetadata, version: int) -> None:
+    def adopt(self, metadata: LedgerMetadata, version: int) -> None:
         """Metadata is now `metadata`: seat the bookies that it names, and send them what is not complete."""
-        old = self.metadata.last_fragment
-        check_transition(self.metadata, metadata)
-        self.metadata, self.version = metadata, version
+        state, window = self._state, self._window
+        old = state.metadata.last_fragment
+        check_transition(state.metadata, metadata)
+        state.metadata, state.version = metadata, version
         fragment = metadata.last_fragment
-        if self._ended is not None:
+        if state.ended is not None:
             return
-        starts_here = fragment.first_entry == self.last_add_confirmed + 1
-        for member, bookie in zip(tuple(self._window.members), fragment.bookies, strict=True):
+        starts_here = fragment.first_entry == state.last_add_confirmed + 1
+        for member, bookie in zip(tuple(window.members), fragment.bookies, strict=True):
             is_back = member.state is MemberState.RETURNED and starts_here
             if bookie != member.bookie or is_back:
                 assert starts_here, "an ensemble changes at LAC + 1"
-                self._window.seat(member.position, bookie, self._out)
-        assert self._window.bookies == fragment.bookies
+                window.seat(member.position, bookie, state.out)
+        assert window.bookies == fragment.bookies
         if fragment != old:
-            self._ensemble_changes += 1
-            self._out.append(EnsembleChanged(fragment.first_entry, fragment.bookies))
+            self.changes += 1
+            state.out.append(EnsembleChanged(fragment.first_entry, fragment.bookies))
         if self._can_ack:
             self._stuck_since_ms = None
         self._report_missing()
+
+
+def _is_writable(bookies: Mapping[BookieId, BookieInfo], bookie: BookieId) -> bool:
+    return bookie in bookies and bookies[bookie].writable
+
+
+def _came_back(
+    bookie: BookieId, before: Mapping[BookieId, BookieInfo], now: Mapping[BookieId, BookieInfo]
+) -> bool:
+    """Whether `bookie` is writable now and was not, or runs anew."""
+    if not _is_writable(now, bookie):
+        return False
+    return not _is_writable(before, bookie) or before[bookie].boot_id != now[bookie].boot_id

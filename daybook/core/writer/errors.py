@@ -1,4 +1,4 @@
-"""What a writer says when it fails: what happened, what is known of the entries, what to do.
+"""What a writer reports when it fails: what happened, what is known of the entries, what to do.
 
 Kept together, so that the wording is one: "unknown" for what a recovery may still find (rule 13), "nothing was written"
 only where that is certain.
@@ -19,7 +19,7 @@ from daybook.core.errors import (
     UnauthorizedError,
 )
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.writer.batch import Batch
+from daybook.core.writer.window import Batch
 
 
 def takes_no_more(ledger_id: LedgerId, ended: DaybookError | None) -> LedgerClosedError:

@@ -1,67 +1,114 @@
-"""Force: with deferred sync the only thing that moves the LAC (rule 22).
+"""Deferred sync: what only a force acknowledges (rule 22).
 
-Without deferred sync every acknowledged entry is durable already, and a force answers when what was appended before it
-is acknowledged.
+With deferred sync, bookies answer appends before they are durable, so the LAC stays where the last force put it. A force covers
+everything appended before it: once every bookie of the ensemble has accepted its share, the writer asks each of them to
+sync, and all must answer. A bookie that restarted since the first unforced append may have lost what it accepted; its
+answers carry another boot id then, and the force fails.
+
+Without deferred sync every acknowledged entry is durable already, and a force is answered when what was appended before
+it is acknowledged.
 """
 
+from collections import deque
+
 from daybook.core.effects import Fail, Forced, SendForce
-from daybook.core.errors import REACTIONS, Code, ForceFailedError, Reaction
-from daybook.core.events import ForceAnswered, ForceRequested
-from daybook.core.ids import NO_ENTRY, BookieId
-from daybook.core.writer.closing import Closing
-from daybook.core.writer.errors import bookie_refuses_ledger, takes_no_more, unforced_lost
-from daybook.core.writer.force import PendingForce
+from daybook.core.errors import DaybookError
+from daybook.core.events import ForceAnswered
+from daybook.core.ids import BookieId, EntryId
+from daybook.core.writer.state import WriterState
+from daybook.core.writer.window import BatchWindow
 
 
-class Forcing(Closing):
-    """The part of a writer that forces."""
+class PendingForce:
+    """A force without an answer."""
 
-    def _force_requested(self, event: ForceRequested) -> None:
-        if self._ended is not None or self._is_closing:
-            self._out.append(
-                Fail(event.token, takes_no_more(self.metadata.ledger_id, self._ended or self._retired))
-            )
-            return
-        self._seal(only_full=False)
-        self._forces.waiting.append(PendingForce(event.token, self.last_add_pushed))
-        self._forces.passed(self._completed, self._completed_length)
-        self._try_force()
+    __slots__ = ("length", "owing", "point", "target", "token")
 
-    def _try_force(self) -> None:
+    def __init__(self, token: int, target: EntryId) -> None:
+        self.token = token
+        self.target = target
+        """The last entry that was appended when the user asked for it."""
+        self.point: EntryId | None = None
+        """What it will confirm: the end of the batch that completed `target`; None before that."""
+        self.length = 0
+        self.owing: dict[BookieId, int] = {}
+        """The request that each bookie still owes an answer to."""
+
+
+class Forcing:
+    """The forces under way, in order, and the boot ids of the bookies that accepted what is unforced."""
+
+    __slots__ = ("_boots", "_state", "_window", "active", "waiting")
+
+    def __init__(self, state: WriterState, window: BatchWindow) -> None:
+        self._state = state
+        self._window = window
+        self.waiting: deque[PendingForce] = deque()
+        self.active: PendingForce | None = None
+        """The force that bookies were asked for."""
+        self._boots: dict[BookieId, str] = {}
+
+    def __bool__(self) -> bool:
+        """Whether some force has no answer."""
+        return self.active is not None or bool(self.waiting)
+
+    def request(self, token: int, last_pushed: EntryId) -> None:
+        """The user asks for a force of everything up to `last_pushed`."""
+        self.waiting.append(PendingForce(token, last_pushed))
+        self.completed()
+
+    def completed(self) -> None:
+        """More entries are complete: the forces that waited for them know what they will confirm."""
+        state = self._state
+        for force in self.waiting:
+            if force.point is None and force.target <= state.completed:
+                force.point, force.length = state.completed, state.completed_length
+
+    def advance(self) -> None:
         """Answer the forces that are done; ask every bookie for the next one when all have accepted its entries."""
-        forces = self._forces
-        while forces.is_answered(self.last_add_confirmed):
-            self._out.append(Forced(forces.waiting.popleft().token, self.last_add_confirmed))
-        point = forces.next_point
-        if point == NO_ENTRY or any(batch.last <= point for batch in self._window.lagging.values()):
-            return
-        force = forces.begin()
-        for member in self._window.members:
-            force.owing[member.bookie] = self._ids.next()
-            self._out.append(SendForce(member.bookie, force.owing[member.bookie]))
-
-    def _force_answered(self, event: ForceAnswered) -> None:
-        force = self._forces.active
-        if force is None or force.owing.get(event.bookie) != event.request_id:
-            return
-        if event.code is not Code.OK:
-            is_final = REACTIONS[event.code] is Reaction.HANDLE_ENDS
-            if is_final:
-                self._end(bookie_refuses_ledger(self.metadata.ledger_id, event.bookie, event.code))
+        waiting, state = self.waiting, self._state
+        while waiting and self.active is None:
+            force = waiting[0]
+            if force.target <= state.last_add_confirmed:
+                waiting.popleft()
+                state.out.append(Forced(force.token, state.last_add_confirmed))
+            elif force.point is None or any(b.last <= force.point for b in self._window.lagging.values()):
+                return
             else:
-                self._end(self._unforced_lost(event.bookie, f"failed ({event.code.name})"), close=True)
-            return
-        if not self._forces.same_boot(event.bookie, event.boot_id):
-            self._end(self._unforced_lost(event.bookie, "restarted"), close=True)
-            return
-        del force.owing[event.bookie]
-        if not force.owing:
-            assert force.point is not None
-            self._confirm(force.point, force.length)
-            self._forces.was_forced(self.last_add_pushed)
-            self._out.append(Forced(force.token, self.last_add_confirmed))
-            self._try_force()
-            self._try_close()
+                self.active = waiting.popleft()
+                self._ask(self.active)
 
-    def _unforced_lost(self, bookie: BookieId, what: str) -> ForceFailedError:
-        return unforced_lost(self.metadata.ledger_id, bookie, what, self.last_add_confirmed)
+    def _ask(self, force: PendingForce) -> None:
+        for member in self._window.members:
+            request_id = force.owing[member.bookie] = self._state.ids.next()
+            self._state.out.append(SendForce(member.bookie, request_id))
+
+    def is_owed(self, event: ForceAnswered) -> bool:
+        """Whether `event` answers a request of the active force (rule 18)."""
+        return self.active is not None and self.active.owing.get(event.bookie) == event.request_id
+
+    def same_boot(self, bookie: BookieId, boot_id: str) -> bool:
+        """Whether `bookie` has not restarted since it accepted the first unforced append; this may be the first."""
+        return self._boots.setdefault(bookie, boot_id) == boot_id
+
+    def synced(self, bookie: BookieId, last_pushed: EntryId) -> None:
+        """`bookie` synced. If it was the last, everything up to the force's point is durable everywhere."""
+        force = self.active
+        assert force is not None
+        del force.owing[bookie]
+        if force.owing:
+            return
+        assert force.point is not None
+        self._state.confirm(force.point, force.length)
+        if force.point == last_pushed:
+            self._boots.clear()
+        self.active = None
+        self._state.out.append(Forced(force.token, self._state.last_add_confirmed))
+
+    def fail(self, error: DaybookError) -> None:
+        """No force can succeed any more: the handle ended."""
+        active = [self.active] if self.active is not None else []
+        self._state.out.extend(Fail(force.token, error) for force in (*active, *self.waiting))
+        self.waiting.clear()
+        self.active = None
+        self._boots.clear()

@@ -1,12 +1,17 @@
 """A writer's limits and delays in one place, each with a bound, and the warning about weak ack quorums (rule 8).
 
 Everything that could grow without end in a writer has its limit here: how far one bookie may lag behind the others,
-how often the ensemble may change, how long writes wait for a quorum that is gone.
+how often the ensemble may change, how long writes wait for a quorum that is lost. How much may be appended and not yet
+acknowledged is the driver's limit, because the driver can make its user wait.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from daybook.core.quorum import Quorum
+
+PROBE_DOUBLINGS_MAX: Final = 6
+"""How often `WriterPolicy.probe_ms` is doubled for a bookie that keeps failing: up to 64 times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +27,22 @@ class WriterPolicy:
     lac_publish_ms: int = 50
     """How long a LAC may go unpublished before it gets a frame of its own."""
     go_on_without_spare: bool = True
-    """Whether to go on with Qa bookies where no replacement exists (rule 45); otherwise the handle ends."""
+    """Whether to continue with Qa bookies where no replacement exists (rule 45); otherwise the handle ends."""
     probe_ms: int = 500
-    """How often a bookie that the writer goes on without is asked whether it is back; twice as long each time it
-    went missing again, up to 64 times."""
+    """How often a missing bookie is asked whether it is back; twice as long each time it went missing again, at most
+    `PROBE_DOUBLINGS_MAX` times."""
     quorum_wait_ms: int = 10_000
     """How long writes wait for Qa bookies before the handle ends; 0: not at all."""
     ensemble_changes_max: int = 100
-    """The handle ends instead of the next change, so that the layer above rolls to a new ledger (rule 21): also where a
-    bookie that was missing is back, which would otherwise be left out for as long as the ledger is written."""
+    """The handle ends instead of the next change, so that the layer above rolls to a new ledger (rule 21). It ends also where
+    a bookie that was missing is back, which would otherwise be left out for as long as the ledger is written."""
     lag_ms_max: int = 10_000
     """A bookie that owes an acknowledged entry for longer is declared failed."""
     lag_bytes_max: int = 32 * 1024 * 1024
     lag_bytes_ms: int = 2_000
     """A bookie that owes more bytes of acknowledged entries, the oldest for longer than this, is declared failed.
 
-    A disk that pauses for a moment under full load owes as much, and is not to be given up for it.
+    A disk that pauses for a moment under full load owes as much, and must not be declared failed for it.
     """
     quarantine_ms: int = 30_000
     """How long a failed or slow bookie is not chosen again, unless it restarts."""

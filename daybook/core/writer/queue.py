@@ -8,13 +8,13 @@ is sealed is split at every gap, because a batch is contiguous.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from daybook.core.errors import EntryIdError
 from daybook.core.format.frame import FRAME_ENTRIES_MAX, Buffer
-from daybook.core.ids import MAX_ID, EntryId
+from daybook.core.ids import ENSEMBLE_SIZE_MAX, MAX_ID, NO_ENTRY, EntryId
 
-ENTRY_ID_MAX = MAX_ID - FRAME_ENTRIES_MAX * 64
+ENTRY_ID_MAX: Final = MAX_ID - FRAME_ENTRIES_MAX * ENSEMBLE_SIZE_MAX
 """The last id that leaves room for a frame; `decode_header` refuses frames beyond."""
 
 
@@ -110,7 +110,7 @@ class ExplicitQueue:
         self._target = frame_bytes_target
         self._queued: dict[EntryId, Buffer] = {}
         self._pending: set[EntryId] = set()
-        self.completed: EntryId = -1
+        self.completed: EntryId = NO_ENTRY
         self.next_entry: EntryId = 0
         self.payload_bytes = 0
 
@@ -182,6 +182,10 @@ class ExplicitQueue:
     def clear(self) -> None:
         """Forget what is queued: the handle ended."""
         self._queued, self.payload_bytes = {}, 0
+
+
+EntryQueue: TypeAlias = AppendQueue | ExplicitQueue
+"""What a writer's parts need to know of its queue, whoever assigns the ids."""
 
 
 def _cut(first: EntryId, payloads: Sequence[Buffer], target: int) -> Iterator[Run]:

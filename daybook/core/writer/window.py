@@ -1,34 +1,124 @@
-"""What is under way: the members of the current ensemble, the batches, and which bookie still owes which answer.
+"""What is under way: batches, the members that got them, and which bookie still owes which answer.
 
-A member is a position of the ensemble that metadata names; no other bookie is ever sent anything (rule 16). An answer
-counts only if its send is still owed by a member: those of bookies that were replaced or have failed find nothing here
-(rule 18). A batch stays until every member that got it has answered, because a bookie that is only late should still
-get all of it; `pending_bytes` counts it as long, and so bounds the memory.
+A *batch* is the unit in which a writer sends, counts acknowledgements and completes: entries first … last, contiguous, encoded
+once. There is no object per entry. Acknowledgements are a bit mask of ensemble positions, because a bookie answers for a
+frame as a whole. Without striping all positions share one run of bytes; with it each position has a frame of the
+entries that its stripe holds, and perhaps none.
+
+The *window* sends to members alone, that is to bookies that metadata names (rule 16). An answer counts only if its send is
+still owed by a member: answers of bookies that were replaced or have failed find nothing here (rule 18). A batch stays until
+every member that got it has answered, because a bookie that is only late should still get all of it. `payload_bytes` counts it as
+long, and so bounds the memory.
 """
 
-from enum import Enum
+from itertools import compress, cycle
+from typing import Final
 
 from daybook.core.effects import Effect, SendFrame
+from daybook.core.errors import Code
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC, encode_frame, entry_crcs
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.writer.batch import Batch
+from daybook.core.quorum import stripe_of
+from daybook.core.writer.member import TRANSITIONS, MemberState
+from daybook.core.writer.queue import Run
+from daybook.core.writer.state import WriterState
 
 
-class MemberState(Enum):
-    """What the writer thinks of the bookie at a position."""
+class Batch:
+    """A sealed run of entries on its way to the bookies."""
 
-    LIVE = "it gets every frame"
-    FAILED = "it failed; the ensemble changes when an entry needs it"
-    MISSING = "it failed and there is no spare: the writer goes on without it (rule 45)"
-    RETURNED = "it was missing and answers again; a new fragment brings it back"
+    __slots__ = (
+        "acked",
+        "completed_ms",
+        "first",
+        "frames",
+        "is_uncertain",
+        "last",
+        "payload_bytes",
+        "refusal",
+        "refused",
+        "waiting",
+    )
+
+    def __init__(
+        self, first: EntryId, last: EntryId, payload_bytes: int, frames: tuple[bytes | None, ...]
+    ) -> None:
+        assert 0 <= first <= last
+        self.first = first
+        self.last = last
+        self.payload_bytes = payload_bytes
+        self.frames = frames
+        """The frame of each ensemble position; None where the stripe holds none of the entries."""
+        self.acked = 0
+        """Positions of the current ensemble that have their frame durably, as a mask."""
+        self.refused = 0
+        """Positions that refused the frame as every bookie would (rule 21)."""
+        self.refusal: Code | None = None
+        self.waiting = 0
+        """Sends without an answer."""
+        self.is_uncertain = False
+        """Whether some bookie may have the frame though no answer says so."""
+        self.completed_ms: int | None = None
+
+    @property
+    def holders(self) -> int:
+        """The positions that get a frame, as a mask."""
+        return sum(1 << position for position, frame in enumerate(self.frames) if frame is not None)
+
+
+def seal_batch(state: WriterState, run: Run) -> Batch:
+    """Encode the entries of `run`; every frame carries the LAC and its length (rule 44)."""
+    ledger_id, quorum = state.ledger_id, state.quorum
+    lac, length_at_lac = state.last_add_confirmed, state.length_at_lac
+    flags = FLAG_DEFERRED_SYNC if state.deferred_sync else 0
+    first, payloads, payload_bytes = run
+    last = first + len(payloads) - 1
+    entry_ids = range(first, last + 1)
+    crcs = entry_crcs(ledger_id, entry_ids, payloads)
+    if quorum.ensemble_size == quorum.write_quorum:
+        frame = encode_frame(
+            ledger_id,
+            first,
+            payloads,
+            crcs,
+            last_add_confirmed=lac,
+            length_at_lac=length_at_lac,
+            flags=flags,
+        )
+        return Batch(first, last, payload_bytes, (frame,) * quorum.ensemble_size)
+    striped: list[bytes | None] = []
+    for position in range(quorum.ensemble_size):
+        stripe = stripe_of(quorum, position)
+        held = [stripe.holds(first + i) for i in range(stripe.period)]
+        own_ids = list(compress(entry_ids, cycle(held)))
+        if not own_ids:
+            striped.append(None)
+            continue
+        striped.append(
+            encode_frame(
+                ledger_id,
+                own_ids[0],
+                list(compress(payloads, cycle(held))),
+                list(compress(crcs, cycle(held))),
+                last_add_confirmed=lac,
+                length_at_lac=length_at_lac,
+                flags=flags,
+                stripe=stripe,
+                entry_ids=own_ids,
+            )
+        )
+    return Batch(first, last, payload_bytes, tuple(striped))
 
 
 class Member:
     """A position of the ensemble and its bookie."""
 
-    __slots__ = ("absences", "bookie", "next_probe_ms", "outstanding", "position", "state")
+    __slots__ = ("absences", "bit", "bookie", "next_probe_ms", "outstanding", "position", "state")
 
     def __init__(self, position: int, bookie: BookieId) -> None:
         self.position = position
+        self.bit: Final = 1 << position
+        """The position as a mask."""
         self.bookie = bookie
         self.state = MemberState.LIVE
         self.outstanding: dict[int, Batch | None] = {}
@@ -37,14 +127,15 @@ class Member:
         """How often it went missing."""
         self.next_probe_ms = 0
 
-    @property
-    def bit(self) -> int:
-        """The position as a mask."""
-        return 1 << self.position
+    def become(self, state: MemberState) -> None:
+        """Go over to `state`."""
+        assert (self.state, state) in TRANSITIONS, f"{self.bookie} cannot go from {self.state} to {state}"
+        self.state = state
+        self.absences += state is MemberState.MISSING
 
 
-class SendWindow:
-    """The members and the batches under way."""
+class BatchWindow:
+    """The members of the ensemble and the batches under way."""
 
     __slots__ = (
         "_last_send_id",
@@ -68,6 +159,8 @@ class SendWindow:
         """Whether some member is FAILED: a replacement waits for the next append."""
         self._last_send_id = 0
 
+    # Members.
+
     @property
     def bookies(self) -> tuple[BookieId, ...]:
         """The ensemble."""
@@ -83,81 +176,15 @@ class SendWindow:
         return sum(member.bit for member in self.members if member.state is MemberState.LIVE)
 
     def set_state(self, member: Member, state: MemberState) -> None:
-        """`member` is now thought of as `state`."""
-        member.state = state
-        member.absences += state is MemberState.MISSING
+        """`member` goes over to `state`; see `member.TRANSITIONS`."""
+        member.become(state)
         self._note_failed()
 
     def _note_failed(self) -> None:
         self.has_failed = any(member.state is MemberState.FAILED for member in self.members)
 
-    def add(self, batch: Batch, out: list[Effect]) -> None:
-        """Take a sealed batch and send it to the live members."""
-        assert batch.first not in self.uncompleted
-        self.uncompleted[batch.first] = batch
-        self.payload_bytes += batch.payload_bytes
-        for member in self.members:
-            if member.state is MemberState.LIVE:
-                self.send(member, batch, out)
-
-    def send(self, member: Member, batch: Batch, out: list[Effect]) -> None:
-        """Send `member` its frame of `batch`, if it has one."""
-        frame = batch.frames[member.position]
-        if frame is not None:
-            batch.waiting += 1
-            out.append(SendFrame(member.bookie, self._owe(member, batch), frame))
-
-    def publish(self, member: Member, frame: bytes, out: list[Effect]) -> None:
-        """Send `member` a frame without entries."""
-        out.append(SendFrame(member.bookie, self._owe(member, None), frame))
-
-    def _owe(self, member: Member, batch: Batch | None) -> int:
-        self._last_send_id += 1
-        member.outstanding[self._last_send_id] = batch
-        return self._last_send_id
-
-    def answered(self, bookie: BookieId, send_id: int) -> tuple[Member, Batch | None] | None:
-        """Who answered for what; None for an answer that no one waits for any more (rule 18)."""
-        member = self.by_bookie.get(bookie)
-        if member is None or send_id not in member.outstanding:
-            return None
-        batch = member.outstanding.pop(send_id)
-        if batch is not None:
-            batch.waiting -= 1
-            assert batch.waiting >= 0
-        return member, batch
-
-    def release(self, batch: Batch) -> None:
-        """Forget `batch` if it is complete and no one owes an answer."""
-        if batch.waiting == 0 and self.lagging.pop(batch.first, None) is not None:
-            self.payload_bytes -= batch.payload_bytes
-            assert self.payload_bytes >= 0
-
-    def complete(self, batch: Batch, now_ms: int) -> None:
-        """`batch` is acknowledged; stragglers may still answer."""
-        assert batch.completed_ms is None
-        batch.completed_ms = now_ms
-        self.lagging[batch.first] = self.uncompleted.pop(batch.first)
-        self.release(batch)
-
-    def withdraw(self, batch: Batch) -> None:
-        """Forget a batch that no bookie has."""
-        assert not batch.acked
-        assert not batch.waiting
-        del self.uncompleted[batch.first]
-        self.payload_bytes -= batch.payload_bytes
-
-    def forget_sends(self, member: Member) -> None:
-        """`member` failed: what it owes will not be waited for; whether it has it is unknown."""
-        for batch in member.outstanding.values():
-            if batch is not None:
-                batch.waiting -= 1
-                batch.is_uncertain = True
-                self.release(batch)
-        member.outstanding.clear()
-
     def seat(self, position: int, bookie: BookieId, out: list[Effect]) -> None:
-        """Metadata names `bookie` at `position` from the LAC on: it gets all that is not complete.
+        """Metadata names `bookie` at `position` from LAC + 1 on: send it all that is not complete.
 
         What was acknowledged from this position no longer counts for those entries, be it by another bookie or by the
         same one before it went missing (rule 15, rule 17).
@@ -174,7 +201,92 @@ class SendWindow:
             batch.is_uncertain |= bool(batch.acked & member.bit)
             batch.acked &= ~member.bit
             batch.refused &= ~member.bit
-            self.send(member, batch, out)
+            self._send(member, batch, out)
+
+    # Sends and answers.
+
+    def add(self, batch: Batch, out: list[Effect]) -> None:
+        """Take a sealed batch and send it to the live members."""
+        assert batch.first not in self.uncompleted
+        self.uncompleted[batch.first] = batch
+        self.payload_bytes += batch.payload_bytes
+        for member in self.members:
+            if member.state is MemberState.LIVE:
+                self._send(member, batch, out)
+
+    def _send(self, member: Member, batch: Batch, out: list[Effect]) -> None:
+        frame = batch.frames[member.position]
+        if frame is not None:
+            batch.waiting += 1
+            out.append(SendFrame(member.bookie, self._owe(member, batch), frame))
+
+    def publish_lac(self, state: WriterState) -> None:
+        """Send the LAC alone to the live members, or a reader that tails the ledger would wait for ever (rule 48)."""
+        frame = state.lac_frame()
+        for member in self.in_state(MemberState.LIVE):
+            self.send_empty(member, frame, state.out)
+        state.unpublished_since_ms = None
+
+    def send_empty(self, member: Member, frame: bytes, out: list[Effect]) -> None:
+        """Send `member` a frame without entries."""
+        out.append(SendFrame(member.bookie, self._owe(member, None), frame))
+
+    def _owe(self, member: Member, batch: Batch | None) -> int:
+        self._last_send_id = send_id = self._last_send_id + 1
+        member.outstanding[send_id] = batch
+        return send_id
+
+    def answered(self, bookie: BookieId, send_id: int) -> tuple[Member, Batch | None] | None:
+        """Who answered for what; None for an answer that nobody waits for any more (rule 18)."""
+        member = self.by_bookie.get(bookie)
+        if member is None or send_id not in member.outstanding:
+            return None
+        batch = member.outstanding.pop(send_id)
+        if batch is not None:
+            batch.waiting -= 1
+            assert batch.waiting >= 0
+        return member, batch
+
+    def forget_sends(self, member: Member) -> None:
+        """`member` failed: nobody waits for what it owes; whether it has it is unknown."""
+        for batch in member.outstanding.values():
+            if batch is not None:
+                batch.waiting -= 1
+                batch.is_uncertain = True
+                self.release(batch)
+        member.outstanding.clear()
+
+    # The life of a batch: uncompleted, lagging, released.
+
+    def complete(self, batch: Batch, now_ms: int) -> None:
+        """`batch` is acknowledged; stragglers may still answer."""
+        assert batch.completed_ms is None
+        batch.completed_ms = now_ms
+        self.lagging[batch.first] = self.uncompleted.pop(batch.first)
+        self.release(batch)
+
+    def release(self, batch: Batch) -> None:
+        """Forget `batch` if it is complete and nobody owes an answer."""
+        if batch.waiting == 0 and self.lagging.pop(batch.first, None) is not None:
+            self.payload_bytes -= batch.payload_bytes
+            assert self.payload_bytes >= 0
+
+    def withdraw(self, batch: Batch) -> None:
+        """Forget a batch that no bookie has."""
+        assert not batch.acked
+        assert not batch.waiting
+        del self.uncompleted[batch.first]
+        self.payload_bytes -= batch.payload_bytes
+
+    def clear(self) -> None:
+        """Forget everything under way: the handle ended."""
+        for member in self.members:
+            member.outstanding.clear()
+        self.uncompleted.clear()
+        self.lagging.clear()
+        self.payload_bytes = 0
+
+    # How far members lag behind.
 
     def lag_bytes(self, member: Member) -> int:
         """The bytes of acknowledged entries that `member` owes."""
@@ -197,15 +309,7 @@ class SendWindow:
 
     @property
     def oldest_lag_ms(self) -> int | None:
-        """When the oldest entry that anybody owes was acknowledged; None if nothing is owed."""
+        """When the oldest entry that any member owes was acknowledged; None if nothing is owed."""
         for batch in self.lagging.values():  # in the order they completed
             return batch.completed_ms
         return None
-
-    def clear(self) -> None:
-        """Forget everything under way: the handle ended."""
-        for member in self.members:
-            member.outstanding.clear()
-        self.uncompleted.clear()
-        self.lagging.clear()
-        self.payload_bytes = 0

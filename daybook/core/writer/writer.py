@@ -1,17 +1,19 @@
-"""The writer of an open ledger: what may be acknowledged, in which order, and through which bookies.
+"""The machine of an open ledger's one writer: one `match` over its events, and what each outcome allows next.
 
 An entry is acknowledged when Qa bookies of its write set have it durably and all entries before it are acknowledged
 (rule 14). The bookies are those that metadata names: when one fails, the ensemble changes by compare-and-set at LAC + 1,
-nothing is acknowledged while that is undecided, and nothing is sent to a new bookie before it is (rule 15, rule 16).
+nothing is acknowledged while that is undecided, and nothing is sent to a new bookie before it is decided (rule 15, rule 16).
 A recovery may take the ledger away at any time; then the outcome of what is pending is unknown (rule 13).
 
-The machine asks for effects and never performs them; docs/protocol.md has the rules, `daybook.core.events` the words.
+The package's docstring follows one append from the queue to its acknowledgement. The parts (queue, window, ensemble, forcing,
+refusals, closing) share one `WriterState` and note what happened; what follows from it is decided here, in `_advance`.
 """
 
-from heapq import heapify, heappush
-from typing import Final
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import assert_never
 
-from daybook.core.effects import Complete, Effect, Fail
+from daybook.core.effects import Closed, Complete, Effect, Fail
 from daybook.core.errors import REACTIONS, Code, EntryIdError, EntryTooLargeError, Reaction
 from daybook.core.events import (
     AppendRequested,
@@ -19,7 +21,6 @@ from daybook.core.events import (
     BookiesChanged,
     CasAnswered,
     CloseRequested,
-    Event,
     FlushRequested,
     ForceAnswered,
     ForceRequested,
@@ -29,35 +30,27 @@ from daybook.core.events import (
     MetadataRead,
     MetadataUnreadable,
     Tick,
+    WriterEvent,
 )
 from daybook.core.format.frame import check_payloads
-from daybook.core.ids import NO_ENTRY
+from daybook.core.ids import NO_ENTRY, BookieId, EntryId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
 from daybook.core.quorum import is_ack_quorum
-from daybook.core.writer.batch import Batch
-from daybook.core.writer.errors import bookie_refuses_ledger, frame_refused, takes_no_more
-from daybook.core.writer.queue import AppendQueue
-from daybook.core.writer.upkeep import Upkeep
-from daybook.core.writer.window import Member
-
-_HANDLERS: Final[dict[type, str]] = {
-    AppendRequested: "_append",
-    FlushRequested: "_flush",
-    FrameAcked: "_frame_acked",
-    FrameFailed: "_frame_failed",
-    BookieFailed: "_bookie_failed",
-    ForceRequested: "_force_requested",
-    ForceAnswered: "_force_answered",
-    CloseRequested: "_close_requested",
-    Tick: "_tick",
-    BookiesChanged: "_bookies_changed",
-    CasAnswered: "_cas_answered",
-    MetadataRead: "_metadata_read",
-    MetadataUnreadable: "_metadata_unreadable",
-    MetadataConnection: "_metadata_connection",
-}
+from daybook.core.writer.closing import Closing
+from daybook.core.writer.ensemble import Ensemble, Stop
+from daybook.core.writer.errors import bookie_refuses_ledger, takes_no_more
+from daybook.core.writer.forcing import Forcing
+from daybook.core.writer.member import MemberState
+from daybook.core.writer.policy import WriterPolicy
+from daybook.core.writer.queue import AppendQueue, EntryQueue, ExplicitQueue
+from daybook.core.writer.refusal import Refusals
+from daybook.core.writer.replacement import Replacer, why_not_own
+from daybook.core.writer.state import WriterState
+from daybook.core.writer.window import Batch, BatchWindow, Member, seal_batch
 
 
-class LedgerWriter(Upkeep):
+class LedgerWriter:
     """The one writer of a ledger that was created or attached by it (rule 53).
 
     `metadata` and `version` are what the attach wrote. `explicit_ids`: every append brings its entry ids (rule 55).
@@ -65,68 +58,232 @@ class LedgerWriter(Upkeep):
     the handle (rule 22). Raises MetadataError for a ledger that is not OPEN, not attached or was written before.
     """
 
-    def step(self, event: Event) -> list[Effect]:
-        """Take `event`; the effects, in order. Raises TypeError for an event that is not a writer's."""
-        name = _HANDLERS.get(type(event))
-        if name is None:
-            msg = f"{type(event).__name__} is no event of a writer"
-            raise TypeError(msg)
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        version: int,
+        *,
+        placement: PlacementPolicy,
+        rng: RandomSource,
+        bookies: Mapping[BookieId, BookieInfo],
+        policy: WriterPolicy = WriterPolicy(),  # noqa: B008 - frozen
+        now_ms: int = 0,
+        explicit_ids: bool = False,
+        deferred_sync: bool = False,
+    ) -> None:
+        state = self._state = WriterState(
+            metadata, version, policy=policy, bookies=bookies, now_ms=now_ms, deferred_sync=deferred_sync
+        )
+        queue_of = ExplicitQueue if explicit_ids else AppendQueue
+        self._queue: EntryQueue = queue_of(policy.frame_bytes_target)
+        self._window = BatchWindow(metadata.last_fragment.bookies)
+        self._ensemble = Ensemble(state, self._queue, self._window, Replacer(metadata.quorum, placement, rng))
+        self._forcing = Forcing(state, self._window)
+        self._closing = Closing(state, self._queue, self._window, self._forcing)
+        self._refusals = Refusals(state, self._queue, self._window, self._closing)
+
+    # What a driver may ask.
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The metadata as this writer knows it."""
+        return self._state.metadata
+
+    @property
+    def version(self) -> int:
+        """The version of `metadata`."""
+        return self._state.version
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry that is acknowledged together with all before it; −1 if there is none."""
+        return self._state.last_add_confirmed
+
+    @property
+    def length_at_lac(self) -> int:
+        """The payload bytes up to `last_add_confirmed`."""
+        return self._state.length_at_lac
+
+    @property
+    def last_add_pushed(self) -> EntryId:
+        """The highest entry id that an append got."""
+        return self._queue.next_entry - 1
+
+    @property
+    def pending_bytes(self) -> int:
+        """Payload bytes that are held: not sealed, not acknowledged, or owed to a straggler."""
+        return self._queue.payload_bytes + self._window.payload_bytes
+
+    @property
+    def missing_entry(self) -> EntryId | None:
+        """The id that everything appended waits for and that nobody has appended yet (rule 55); None without a gap."""
+        return self._queue.gap
+
+    @property
+    def has_unsealed(self) -> bool:
+        """Whether a flush would send anything."""
+        return bool(self._queue)
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether the writer continues without some bookies, for want of a spare (rule 45)."""
+        return self._ensemble.is_degraded
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the ledger is still to be closed: a close was asked for, or the handle ended and leaves one behind."""
+        return self._state.is_closing
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the handle ended or was closed: no append can succeed any more."""
+        return self._state.ended is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the handle ended and its ledger needs nothing more from it."""
+        return self.has_ended and not self.is_closing
+
+    def pass_time(self, now_ms: int) -> bool:
+        """Take note of the time; whether a `Tick` has anything to do now.
+
+        A client may have thousands of writers, nearly all of which have nothing to do at nearly every tick.
+        """
+        state, ensemble = self._state, self._ensemble
+        state.now_ms = max(state.now_ms, now_ms)
+        if state.update.is_pending or ensemble.reported_missing or ensemble.quarantine or state.is_closing:
+            return True
+        if state.is_lac_due:
+            return True
+        owed_since_ms = self._window.oldest_lag_ms
+        return owed_since_ms is not None and state.now_ms - owed_since_ms > state.policy.lag_noticed_ms
+
+    # Events.
+
+    def start(self) -> list[Effect]:
+        """Nothing: a writer waits for its user."""
+        return []
+
+    def step(self, event: WriterEvent) -> list[Effect]:  # noqa: C901 - one case for each event
+        """Take `event`; the effects, in order."""
+        state = self._state
         out: list[Effect] = []
-        self._out = out
-        getattr(self, name)(event)
+        state.out = out
+        match event:
+            case AppendRequested():
+                self._append(event)
+            case FrameAcked():
+                self._frame_acked(event)
+            case FlushRequested():
+                self._seal(only_full=False)
+            case FrameFailed():
+                self._frame_failed(event)
+            case BookieFailed():
+                self._bookie_failed(event)
+            case Tick(now_ms):
+                self._tick(now_ms)
+            case ForceRequested(token):
+                self._force(token)
+            case ForceAnswered():
+                self._force_answered(event)
+            case CloseRequested(token):
+                self._close(token)
+            case BookiesChanged(bookies):
+                self._ensemble.bookies_changed(bookies)
+                if self.is_degraded and not self.has_ended:
+                    self._advance()
+            case CasAnswered():
+                self._cas_answered(event)
+            case MetadataRead():
+                self._metadata_read(event)
+            case MetadataUnreadable():
+                state.update.unreadable(event, state.now_ms)
+            case MetadataConnection(connected):
+                state.is_connected = connected
+                if connected:
+                    state.update.reconnected(out)
+                    self._advance()
+            case _:
+                assert_never(event)
         return out
 
+    # The user's requests.
+
     def _append(self, event: AppendRequested) -> None:
-        payloads = event.payloads
-        if self._ended is not None or self._is_closing:
-            self._out.append(
-                Fail(event.token, takes_no_more(self.metadata.ledger_id, self._ended or self._retired))
-            )
+        state, queue, payloads = self._state, self._queue, event.payloads
+        if state.ended is not None or state.is_closing:
+            self._refuse(event.token)
             return
         if not payloads:
-            self._out.append(Complete(event.token, NO_ENTRY, NO_ENTRY))
+            state.out.append(Complete(event.token, NO_ENTRY, NO_ENTRY))
             return
-        queue = self._queue
         try:
             check_payloads(payloads)
             queue.check(payloads, event.entry_ids)
         except (EntryTooLargeError, EntryIdError) as error:
-            self._out.append(Fail(event.token, error))
+            state.out.append(Fail(event.token, error))
             return
         size_bytes = len(payloads[0]) if len(payloads) == 1 else sum(map(len, payloads))
         first, last = queue.add(payloads, event.entry_ids, size_bytes)
-        self.length += size_bytes
-        heappush(self._tokens, (last, first, event.token))
+        state.length += size_bytes
+        heappush(state.appends, (last, first, event.token))
         if self._window.has_failed:
             self._advance()
         if queue.is_full:
             self._seal(only_full=True)
 
-    def _flush(self, _event: FlushRequested) -> None:
+    def _refuse(self, token: int) -> None:
+        state = self._state
+        state.out.append(Fail(token, takes_no_more(state.ledger_id, state.ended or state.retired)))
+
+    def _seal(self, *, only_full: bool) -> None:
+        """Make batches of what gathered, and send them."""
+        state = self._state
+        for run in self._queue.drain(only_full=only_full):
+            self._window.add(seal_batch(state, run), state.out)
+            state.unpublished_since_ms = None
+
+    def _force(self, token: int) -> None:
+        if self.has_ended or self.is_closing:
+            self._refuse(token)
+            return
         self._seal(only_full=False)
+        self._forcing.request(token, self.last_add_pushed)
+        self._forcing.advance()
+
+    def _close(self, token: int) -> None:
+        if self.metadata.is_closed:
+            self._state.out.append(Closed(token, self.metadata))
+            return
+        self._seal(only_full=False)
+        self._closing.request(token)
+        self._advance()
+
+    # The bookies' answers.
 
     def _frame_acked(self, event: FrameAcked) -> None:
-        window = self._window
+        state, window = self._state, self._window
         answered = window.answered(event.bookie, event.send_id)
         if answered is None:
             return
         member, batch = answered
         if batch is None:
-            self._probe_answered(member)
+            if self._ensemble.probe_answered(member):
+                self._advance()
             return
-        if self._deferred_sync and not self._forces.same_boot(event.bookie, event.boot_id):
-            self._end(self._unforced_lost(event.bookie, "restarted"), close=True)
+        if state.deferred_sync and not self._forcing.same_boot(event.bookie, event.boot_id):
+            self._closing.end_unforced(event.bookie, "restarted")
             return
         batch.acked |= member.bit
         window.release(batch)
         if batch.refused:
             self._decide_refused(batch)
-        if self._update.is_pending:
+        if state.update.is_pending:
             return
-        if batch.first == self._completed + 1:
+        if batch.first == state.completed + 1:
             self._complete()
-        self._try_force()
-        self._try_close()
+        self._forcing.advance()
+        self._closing.advance()
 
     def _frame_failed(self, event: FrameFailed) -> None:
         answered = self._window.answered(event.bookie, event.send_id)
@@ -140,21 +297,25 @@ class LedgerWriter(Upkeep):
 
     def _bookie_failed(self, event: BookieFailed) -> None:
         member = self._window.by_bookie.get(event.bookie)
-        if member is not None and self._ended is None:
+        if member is not None and not self.has_ended:
             self._react(member, event.code, None)
 
     def _react(self, member: Member, code: Code, batch: Batch | None) -> None:
         """The error table (rule 21)."""
         reaction = REACTIONS[code]
         if reaction is Reaction.HANDLE_ENDS:
-            self._end(bookie_refuses_ledger(self.metadata.ledger_id, member.bookie, code))
+            self._closing.end(bookie_refuses_ledger(self._state.ledger_id, member.bookie, code))
         elif reaction is Reaction.ADD_FAILS:
             if batch is not None:
                 self._refused(member, batch, code)
-        elif self._deferred_sync:
-            self._end(self._unforced_lost(member.bookie, f"failed ({code.name})"), close=True)
+        elif self._state.deferred_sync:
+            self._closing.end_unforced(member.bookie, f"failed ({code.name})")
         else:
             self._member_failed(member)
+
+    def _member_failed(self, member: Member) -> None:
+        if self._ensemble.failed(member):
+            self._advance()
 
     def _refused(self, member: Member, batch: Batch, code: Code) -> None:
         """A bookie refused the frame as every bookie would: none is blamed."""
@@ -163,61 +324,123 @@ class LedgerWriter(Upkeep):
         self._window.release(batch)
         if batch.completed_ms is None:
             self._decide_refused(batch)
-            if self.is_degraded and self._ended is None:
+            if self.is_degraded and not self.has_ended:
                 self._advance()
-        elif self._deferred_sync:
-            self._end(self._unforced_lost(member.bookie, f"failed ({code.name})"), close=True)
+        elif self._state.deferred_sync:
+            self._closing.end_unforced(member.bookie, f"failed ({code.name})")
 
     def _decide_refused(self, batch: Batch) -> None:
-        """Fail the appends of a batch that can get no quorum (rule 21).
-
-        If no bookie can have it and nothing was sent after it, its ids are free again and the handle lives. Otherwise
-        an id would have to be given twice, or a hole would stay that no later entry can pass: the handle ends. It ends
-        as well with deferred sync once one bookie has what another refused: no force could make that whole (rule 22).
-        """
-        is_split = self._deferred_sync and bool(batch.acked)
-        if not is_split and is_ack_quorum(
-            self._quorum, batch.holders & ~batch.refused, batch.first, batch.last
-        ):
-            return
-        error = frame_refused(self.metadata.ledger_id, batch)
-        is_stored = bool(batch.acked) or batch.is_uncertain
-        is_newest = batch.first == max(self._window.uncompleted)
-        if is_stored or not is_newest or not isinstance(self._queue, AppendQueue):
-            self._end(error, close=True)
-        elif batch.waiting == 0:
-            self._window.withdraw(batch)
-            self.length -= batch.payload_bytes + self._queue.payload_bytes
-            self._queue.roll_back(batch.first)
-            for last, _, token in sorted(self._tokens):
-                if last >= batch.first:
-                    self._out.append(Fail(token, error))
-            self._tokens = [entry for entry in self._tokens if entry[0] < batch.first]
-            heapify(self._tokens)
+        if self._refusals.decide(batch):
             self._advance()
+
+    def _force_answered(self, event: ForceAnswered) -> None:
+        forcing = self._forcing
+        if not forcing.is_owed(event):
+            return
+        if REACTIONS.get(event.code) is Reaction.HANDLE_ENDS:
+            self._closing.end(bookie_refuses_ledger(self._state.ledger_id, event.bookie, event.code))
+        elif event.code is not Code.OK:
+            self._closing.end_unforced(event.bookie, f"failed ({event.code.name})")
+        elif not forcing.same_boot(event.bookie, event.boot_id):
+            self._closing.end_unforced(event.bookie, "restarted")
+        else:
+            forcing.synced(event.bookie, self.last_add_pushed)
+            self._advance()
+
+    # The metadata store's answers: whatever was proposed, its outcome comes here.
+
+    def _cas_answered(self, event: CasAnswered) -> None:
+        stored = self._state.update.cas_answered(event, self._state.out)
+        if stored is None:
+            return
+        if stored.is_closed:
+            self._closing.was_closed(stored, event.version)
+        else:
+            self._ensemble.adopt(stored, event.version)
+            self._advance()
+
+    def _metadata_read(self, event: MetadataRead) -> None:
+        """After a conflict or a lost answer. The ledger may be someone else's by now.
+
+        The next change builds on all that was read, repairs of older fragments included (rule 19).
+        """
+        state = self._state
+        if not state.update.was_read(event):
+            return
+        read = event.metadata
+        if read is not None and read.is_closed and state.is_closing:
+            self._closing.was_closed(read, event.version)
+            return
+        error = why_not_own(state.metadata, read)
+        if error is not None:
+            self._closing.lost(error)
+            return
+        assert read is not None
+        self._ensemble.adopt(read, event.version)
+        self._advance()
+
+    # As time passes.
+
+    def _tick(self, now_ms: int) -> None:
+        state, window, ensemble = self._state, self._window, self._ensemble
+        state.now_ms = max(state.now_ms, now_ms)
+        state.update.tick(state.now_ms, state.out)
+        if self.has_ended:
+            return
+        if state.is_lac_due:
+            window.publish_lac(state)
+        if window.lagging and not state.deferred_sync:
+            for member in window.in_state(MemberState.LIVE):
+                if ensemble.lags_too_far(member):
+                    self._member_failed(member)
+        if ensemble.quarantine.release(state.bookies, state.now_ms) and self.is_degraded:
+            self._advance()
+        if self.has_ended:
+            return
+        ensemble.probe_missing()
+        self._stop(ensemble.check_stuck())
+
+    # Outcomes.
 
     def _advance(self) -> None:
         """Do what waited for an outcome: change the ensemble if an entry needs it, complete, force, close."""
-        if self._update.is_pending:
+        update = self._state.update
+        if update.is_pending:
             return
-        if self._ended is None and not self._may_close:
-            self._change_ensemble()
-        if self._ended is None and not self._update.is_pending:
+        if not self.has_ended and not self._closing.is_due:
+            self._stop(self._ensemble.change())
+        if not self.has_ended and not update.is_pending:
             self._complete()
-            self._try_force()
-        self._try_close()
+            self._forcing.advance()
+        self._closing.advance()
 
-    def _tick(self, event: Tick) -> None:
-        self._now_ms = max(self._now_ms, event.now_ms)
-        self._update.tick(self._now_ms, self._out)
-        if self._ended is not None:
+    def _complete(self) -> None:
+        """Acknowledge in order whatever has its quorum (rule 14)."""
+        state, window = self._state, self._window
+        assert not state.update.is_pending, "nothing completes while a metadata change is undecided (rule 15)"
+        while True:
+            batch = window.uncompleted.get(state.completed + 1)
+            if batch is None or not is_ack_quorum(state.quorum, batch.acked, batch.first, batch.last):
+                break
+            window.complete(batch, state.now_ms)
+            state.completed = batch.last
+            state.completed_length += batch.payload_bytes
+            self._queue.confirm(batch.first, batch.last)
+            if state.deferred_sync:
+                self._forcing.completed()
+            else:
+                state.confirm(state.completed, state.completed_length)
+        appends = state.appends
+        while appends and appends[0][0] <= state.completed:
+            last, first, token = heappop(appends)
+            state.out.append(Complete(token, first, last))
+
+    def _stop(self, stop: Stop | None) -> None:
+        """The ensemble cannot continue; the ledger is closed behind what can still be acknowledged."""
+        if stop is None:
             return
-        self._publish_lac()
-        if self._window.lagging and not self._deferred_sync:
-            self._break_slow()
-        if self._quarantine.release(self._bookies, self._now_ms) and self.is_degraded:
-            self._advance()
-        if self._ended is not None:
-            return
-        self._probe_missing()
-        self._check_stuck()
+        if not stop.may_complete:
+            self._closing.end(stop.error, close=True)
+        elif not self.is_closing:
+            self._closing.retire(stop.error)
+            self._seal(only_full=False)

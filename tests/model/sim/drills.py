@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from daybook.core.quorum import can_still_ack
-from daybook.core.writer.window import MemberState
+from daybook.core.writer.member import MemberState
 from tests.model.sim.actors import RecoveryClient
 from tests.model.sim.world import MS
 from tests.model.sim.writers import WriterClient

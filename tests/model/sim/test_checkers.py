@@ -222,9 +222,9 @@ def test_ensemble_changes_beyond_the_cap_are_seen(scene: Scene) -> None:
 
 def test_a_bookie_that_returns_into_the_old_fragment_is_seen(scene: Scene) -> None:
     machine, checks = make_writer(scene)
-    machine.last_add_confirmed = 1
+    machine._state.last_add_confirmed = 1
     told(checks, fx.Degraded(("b0", "b1")))
-    machine.version += 1
+    machine._state.version += 1
     told(checks, fx.Degraded(("b0",)))
     with violated("who returns begins a new fragment"):
         told(checks, fx.Degraded(()))

@@ -3,7 +3,6 @@
 import pytest
 from typer.testing import CliRunner
 
-from daybook.core.writer.writer import LedgerWriter
 from tests.model.sim.__main__ import app
 
 RUN = CliRunner()
@@ -30,7 +29,7 @@ def test_a_range_that_is_none_is_refused_with_an_example() -> None:
 
 
 def test_a_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LedgerWriter, "_is_acknowledged", lambda self, batch: True)
+    monkeypatch.setattr("daybook.core.writer.writer.is_ack_quorum", lambda *_: True)
     result = RUN.invoke(app, ["--seed", "0"])
     assert result.exit_code == 1
     assert "FAILED" in result.output

@@ -22,7 +22,7 @@ from daybook.core.errors import (
 from daybook.core.format.frame import decode_header, last_entry
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.quorum import Quorum, write_set
-from daybook.core.writer.window import MemberState
+from daybook.core.writer.member import MemberState
 from daybook.core.writer.writer import LedgerWriter
 from tests.model.sim.checkers import Checkers
 
@@ -115,11 +115,11 @@ class WriterChecks:
     def _look_at_limit(self) -> None:
         """A bookie that is back is taken in again, or the handle ends: it does not go on without it for good (rule 21)."""
         machine = self._machine
-        may_change = machine._is_connected and not machine._update.is_pending
+        may_change = machine._state.is_connected and not machine._state.update.is_pending
         if not may_change or machine.has_ended or machine.is_closing:
             return
         back = [member.bookie for member in machine._window.in_state(MemberState.RETURNED)]
-        if back and machine._ensemble_changes >= self._changes_max:
+        if back and machine._ensemble.changes >= self._changes_max:
             self._fail("a writer at its limit ends", f"{back} are back and never taken in again (rule 21)")
 
     def _fail(self, invariant: str, why: str) -> None:

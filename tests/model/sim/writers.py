@@ -189,7 +189,7 @@ class WriterClient(Driver):
             self._next = self.machine.last_add_pushed + 1
         self.cluster.checkers.writer_lac(self.ledger_id, self._lac, lac)
         self._lac = lac
-        if self._has_ended and not self.done and not self.machine.is_closing:
+        if self._has_ended and not self.done and self.machine.is_done:
             self.checks.over()
             self.finish()
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 import pytest
@@ -37,6 +38,7 @@ from daybook.core.events import (
     ReaderEvent,
     RecoveryEvent,
     Tick,
+    WriterEvent,
 )
 from daybook.core.machine import Machine
 from daybook.core.reader.lac import LacReader
@@ -44,6 +46,7 @@ from daybook.core.reader.reader import LedgerReader
 from daybook.core.reader.tail import LacTail
 from daybook.core.recovery.deletion import DeletionFence, DeletionPolicy
 from daybook.core.recovery.recovery import LedgerRecovery
+from daybook.core.writer.writer import LedgerWriter
 from tests.unit.core.in_order import InOrder
 from tests.unit.core.small_cluster import LEDGER, Cluster
 
@@ -100,12 +103,18 @@ def lac_tail() -> AnyMachine:
     return LacTail(Cluster().meta)
 
 
+def writer() -> AnyMachine:
+    attached = replace(Cluster().meta, writer_token="w1")
+    return LedgerWriter(attached, 0, placement=InOrder(), rng=random.Random(1), bookies={})
+
+
 MACHINES: Final[dict[Callable[[], AnyMachine], Any]] = {
     recovery: RecoveryEvent,
     deletion: DeletionEvent,
     reader: ReaderEvent,
     lac_reader: LacEvent,
     lac_tail: LacEvent,
+    writer: WriterEvent,
 }
 """How a machine is made, and the union of what it takes."""
 
@@ -122,7 +131,7 @@ def test_a_machine_takes_the_events_of_its_union_and_refuses_any_other(
     make: Callable[[], AnyMachine], kind: type
 ) -> None:
     machine = make()
-    assert machine.start()
+    assert bool(machine.start()) == (make is not writer), "a writer waits for its user"
     assert not machine.is_done
     if kind in get_args(MACHINES[make]):
         machine.step(EVENTS[kind])

@@ -17,7 +17,7 @@ from tests.model.mutants.registry import mutant
 )
 def a_handle_that_ends_gives_its_close_up(monkeypatch: pytest.MonkeyPatch) -> None:
     "Why: the close may have landed, and the bookie that refuses an entry may have refused it for that very reason."
-    monkeypatch.setattr(LedgerWriter, "is_closing", False)
+    monkeypatch.setattr(LedgerWriter, "is_done", True)
 
 
 @mutant(

@@ -4,20 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from daybook.core.effects import Effect
-from daybook.core.errors import REACTIONS, Code, DaybookError, LedgerFencedError, Reaction
-from daybook.core.events import CasAnswered, FrameAcked, MetadataRead
+from daybook.core.effects import CasMetadata, Effect
+from daybook.core.errors import REACTIONS, Code, DaybookError, EntryIdError, Reaction
+from daybook.core.events import CasAnswered, FrameAcked, MetadataRead, WriterEvent
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.ledger.update import MetadataUpdate
 from daybook.core.machine import RequestIds
-from daybook.core.quorum import Quorum
+from daybook.core.quorum import Quorum, is_ack_quorum
 from daybook.core.writer import policy as writer_policy
-from daybook.core.writer.batch import Batch
-from daybook.core.writer.force import Forces
+from daybook.core.writer.ensemble import Ensemble, Stop
+from daybook.core.writer.forcing import Forcing
+from daybook.core.writer.member import MemberState
 from daybook.core.writer.queue import AppendQueue, ExplicitQueue
+from daybook.core.writer.refusal import Refusals
 from daybook.core.writer.replacement import why_not_own
-from daybook.core.writer.window import Member, MemberState, SendWindow
+from daybook.core.writer.state import WriterState
+from daybook.core.writer.window import Batch, BatchWindow, Member
 from daybook.core.writer.writer import LedgerWriter
 from tests.model.mutants.catalog.swarms import EXPLICIT_IDS, LATE_CHANGES, MIXED_ANSWERS, REPAIRS, RESTARTS
 from tests.model.mutants.registry import mutant
@@ -51,10 +54,10 @@ def the_loser_of_a_closing_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that finds the ledger closed takes that for a failure."""
 
     def read(self: LedgerWriter, event: MetadataRead) -> None:
-        if self._update.was_read(event):
+        if self._state.update.was_read(event):
             error = why_not_own(self.metadata, event.metadata)
             assert error is not None
-            self._lost(error)
+            self._closing.lost(error)
 
     monkeypatch.setattr(LedgerWriter, "_metadata_read", read)
 
@@ -62,7 +65,7 @@ def the_loser_of_a_closing_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=11, caught_by=f"{_CLOSE}test_rule_11_a_close_never_overwrites_a_recovery_at_work")
 def a_recovery_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer closes on top of whatever it reads."""
-    monkeypatch.setattr("daybook.core.writer.closing.why_not_own", lambda _own, _read: None)
+    monkeypatch.setattr("daybook.core.writer.writer.why_not_own", lambda _own, _read: None)
 
 
 @mutant(
@@ -80,36 +83,39 @@ def a_fence_means_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=14, caught_by=f"{_WRITER}test_rule_14_appends_complete_in_order_whatever_the_order_of_answers")
 def completion_skips_holes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch with its quorum is confirmed although one before it is not."""
-    acked = LedgerWriter._frame_acked
+    step = LedgerWriter.step
 
-    def skipping(self: LedgerWriter, event: FrameAcked) -> None:
-        acked(self, event)
-        for batch in list(self._window.uncompleted.values()):
-            if self._is_acknowledged(batch):
-                self._completed = batch.first - 1
+    def skipping(self: LedgerWriter, event: WriterEvent) -> list[Effect]:
+        effects = step(self, event)
+        for batch in list(self._window.uncompleted.values()) if isinstance(event, FrameAcked) else ():
+            if is_ack_quorum(self.metadata.quorum, batch.acked, batch.first, batch.last):
+                self._state.completed = batch.first - 1
                 self._complete()
+        return effects
 
-    monkeypatch.setattr(LedgerWriter, "_frame_acked", skipping)
+    monkeypatch.setattr(LedgerWriter, "step", skipping)
 
 
 @mutant(rule=14, caught_by=f"{_WRITER}test_rule_14_no_entry_is_acknowledged_with_fewer_than_qa_copies")
 def one_copy_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry is confirmed with any acknowledgement at all."""
-    monkeypatch.setattr(LedgerWriter, "_is_acknowledged", lambda _, batch: bool(batch.acked))
+    monkeypatch.setattr("daybook.core.writer.writer.is_ack_quorum", lambda _, acked, *_ids: bool(acked))
 
 
 @mutant(rule=15, caught_by=f"{_ENSEMBLE}test_rule_15_nothing_completes_while_the_change_is_undecided")
 def completion_does_not_wait_for_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries are confirmed while a compare-and-set is out."""
-    acked = LedgerWriter._frame_acked
+    step = LedgerWriter.step
 
-    def eager(self: LedgerWriter, event: FrameAcked) -> None:
-        acked(self, event)
-        phase, self._update._phase = self._update._phase, MetadataUpdate(0, RequestIds())._phase
-        self._complete()
-        self._update._phase = phase
+    def eager(self: LedgerWriter, event: WriterEvent) -> list[Effect]:
+        effects = step(self, event)
+        if isinstance(event, FrameAcked):
+            update, self._state.update = self._state.update, MetadataUpdate(0, RequestIds())
+            self._complete()
+            self._state.update = update
+        return effects
 
-    monkeypatch.setattr(LedgerWriter, "_frame_acked", eager)
+    monkeypatch.setattr(LedgerWriter, "step", eager)
 
 
 @mutant(
@@ -118,29 +124,31 @@ def completion_does_not_wait_for_a_change(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def acks_of_a_removed_bookie_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """The successor inherits what the removed bookie acknowledged."""
-    seat = SendWindow.seat
+    seat = BatchWindow.seat
 
-    def keeping(self: SendWindow, position: int, bookie: BookieId, out: list[Effect]) -> None:
+    def keeping(self: BatchWindow, position: int, bookie: BookieId, out: list[Effect]) -> None:
         acked = {first: batch.acked for first, batch in self.uncompleted.items()}
         seat(self, position, bookie, out)
         for first, batch in self.uncompleted.items():
             batch.acked |= acked[first]
 
-    monkeypatch.setattr(SendWindow, "seat", keeping)
+    monkeypatch.setattr(BatchWindow, "seat", keeping)
 
 
 @mutant(rule=16, caught_by=f"{_ENSEMBLE}test_rule_16_a_new_bookie_is_sent_nothing_before_metadata_names_it")
 def a_new_bookie_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer sends to the successor as soon as it is chosen, and tells metadata meanwhile."""
-    propose = LedgerWriter._propose
+    step = LedgerWriter.step
 
-    def eager(self: LedgerWriter, bookies: tuple[BookieId, ...]) -> None:
-        propose(self, bookies)
-        for member, bookie in zip(tuple(self._window.members), bookies, strict=True):
-            if bookie != member.bookie:
-                self._window.seat(member.position, bookie, self._out)
+    def eager(self: LedgerWriter, event: WriterEvent) -> list[Effect]:
+        effects = step(self, event)
+        for change in [effect for effect in effects if isinstance(effect, CasMetadata)]:
+            for position, bookie in enumerate(change.metadata.last_fragment.bookies):
+                if bookie != self._window.members[position].bookie:
+                    self._window.seat(position, bookie, effects)
+        return effects
 
-    monkeypatch.setattr(LedgerWriter, "_propose", eager)
+    monkeypatch.setattr(LedgerWriter, "step", eager)
 
 
 @mutant(rule=17, caught_by=f"{_ENSEMBLE}test_rule_17_a_change_from_the_same_entry_replaces_the_fragment")
@@ -159,25 +167,25 @@ def a_change_always_adds_a_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=17, caught_by=f"{_ENSEMBLE}test_rule_17_a_change_to_the_same_bookies_sends_again")
 def the_same_bookies_need_nothing_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that returns to its place is taken to have what was sent while it was away."""
-    seat = SendWindow.seat
+    seat = BatchWindow.seat
 
-    def quiet(self: SendWindow, position: int, bookie: BookieId, out: list[Effect]) -> None:
+    def quiet(self: BatchWindow, position: int, bookie: BookieId, out: list[Effect]) -> None:
         member = self.members[position]
         if member.bookie == bookie:
-            self.set_state(member, MemberState.LIVE)
+            member.state = MemberState.LIVE
         else:
             seat(self, position, bookie, out)
 
-    monkeypatch.setattr(SendWindow, "seat", quiet)
+    monkeypatch.setattr(BatchWindow, "seat", quiet)
 
 
 @mutant(rule=18, caught_by=f"{_WRITER}test_rule_18_late_answers_of_a_replaced_bookie_change_nothing")
 def late_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is booked by its send alone: for the position that was asked, whoever sits there now."""
-    answered = SendWindow.answered
+    answered = BatchWindow.answered
     asked: dict[int, tuple[int, Batch | None]] = {}
 
-    def any_answer(self: SendWindow, bookie: BookieId, send_id: int) -> tuple[Member, Batch | None] | None:
+    def any_answer(self: BatchWindow, bookie: BookieId, send_id: int) -> tuple[Member, Batch | None] | None:
         found = answered(self, bookie, send_id)
         if found is not None:
             asked[send_id] = found[0].position, found[1]
@@ -186,13 +194,20 @@ def late_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
             return self.members[position], batch
         return found
 
-    monkeypatch.setattr(SendWindow, "answered", any_answer)
+    monkeypatch.setattr(BatchWindow, "answered", any_answer)
 
 
 @mutant(rule=19, caught_by=f"{_ENSEMBLE}test_rule_19_a_repair_of_an_older_fragment_is_kept", swarm=REPAIRS)
 def own_fragments_win(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a conflict the writer writes what it knew over what it read."""
-    monkeypatch.setattr(LedgerWriter, "_merged", lambda self, _read: self.metadata)
+    step = LedgerWriter.step
+
+    def forgetting(self: LedgerWriter, event: WriterEvent) -> list[Effect]:
+        if isinstance(event, MetadataRead) and why_not_own(self.metadata, event.metadata) is None:
+            event = replace(event, metadata=self.metadata)
+        return step(self, event)
+
+    monkeypatch.setattr(LedgerWriter, "step", forgetting)
 
 
 @mutant(rule=20, caught_by=f"{_ERRORS}test_rule_20_a_ledger_that_is_gone_ends_the_handle")
@@ -222,26 +237,26 @@ def any_size_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def ids_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The id of a refused entry is given again although one bookie has the first payload."""
-    decide = LedgerWriter._decide_refused
+    decide = Refusals.decide
 
-    def forgetting(self: LedgerWriter, batch: Batch) -> None:
+    def forgetting(self: Refusals, batch: Batch) -> bool:
         if batch.refused.bit_count() > 1:
             batch.acked = 0
-        decide(self, batch)
+        return decide(self, batch)
 
-    monkeypatch.setattr(LedgerWriter, "_decide_refused", forgetting)
+    monkeypatch.setattr(Refusals, "decide", forgetting)
 
 
 @mutant(rule=21, caught_by=f"{_ENSEMBLE}test_rule_21_ensemble_changes_are_capped")
 def ensemble_changes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer changes its ensemble without end."""
-    change = LedgerWriter._change_ensemble
+    change = Ensemble.change
 
-    def uncounted(self: LedgerWriter) -> None:
-        self._ensemble_changes = 0
-        change(self)
+    def uncounted(self: Ensemble) -> Stop | None:
+        self.changes = 0
+        return change(self)
 
-    monkeypatch.setattr(LedgerWriter, "_change_ensemble", uncounted)
+    monkeypatch.setattr(Ensemble, "change", uncounted)
 
 
 @mutant(
@@ -250,7 +265,7 @@ def ensemble_changes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_writer_at_its_limit_goes_on_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once its changes are spent, a writer does without a bookie that is back for as long as it writes."""
-    monkeypatch.setattr(LedgerWriter, "_retire", LedgerWriter._go_on_without)
+    monkeypatch.setattr(Ensemble, "_stop_at_limit", Ensemble._continue_without)
 
 
 @mutant(
@@ -260,15 +275,14 @@ def a_writer_at_its_limit_goes_on_degraded(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def a_quorum_of_forces_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """The LAC moves when Qa bookies have forced."""
-    answered = LedgerWriter._force_answered
+    synced = Forcing.synced
 
-    def early(self: LedgerWriter, event: object) -> None:
-        active = self._forces.active
-        if active is not None and len(active.owing) == 2:
-            active.owing.popitem()
-        answered(self, event)  # type: ignore[arg-type]  # passed through
+    def early(self: Forcing, bookie: BookieId, last_pushed: EntryId) -> None:
+        if self.active is not None and len(self.active.owing) == 2:
+            self.active.owing = {bookie: self.active.owing[bookie]}
+        synced(self, bookie, last_pushed)
 
-    monkeypatch.setattr(LedgerWriter, "_force_answered", early)
+    monkeypatch.setattr(Forcing, "synced", early)
 
 
 @mutant(
@@ -276,15 +290,12 @@ def a_quorum_of_forces_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def boot_ids_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that restarted, and lost what it had not synced, answers the force."""
-    monkeypatch.setattr(Forces, "same_boot", lambda *_: True)
+    monkeypatch.setattr(Forcing, "same_boot", lambda *_: True)
 
 
 @mutant(rule=22, caught_by=f"{_FORCE}test_rule_22_any_failure_ends_the_handle_and_the_ensemble_never_changes")
 def unforced_entries_change_ensembles(monkeypatch: pytest.MonkeyPatch) -> None:
     """With deferred sync a failed bookie is replaced like any other."""
-    monkeypatch.setattr(
-        LedgerWriter, "_unforced_lost", lambda *_: LedgerFencedError("never used by this mutant")
-    )
 
     def react(self: LedgerWriter, member: Member, _code: Code, _batch: Batch | None) -> None:
         self._member_failed(member)
@@ -312,24 +323,25 @@ def no_spare_ends_the_handle(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_returned_bookie_takes_its_place_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     """No new fragment begins, so the earlier entries stay in the open one, which is never repaired."""
 
-    def revive(self: LedgerWriter, member: Member) -> None:
+    def revive(self: Ensemble, member: Member) -> bool:
         if member.state is MemberState.MISSING:
-            self._window.seat(member.position, member.bookie, self._out)
+            self._window.seat(member.position, member.bookie, self._state.out)
             self._report_missing()
+        return False
 
-    monkeypatch.setattr(LedgerWriter, "_probe_answered", revive)
+    monkeypatch.setattr(Ensemble, "probe_answered", revive)
 
 
 @mutant(rule=46, caught_by=f"{_ENSEMBLE}test_rule_46_without_zookeeper_writes_go_on_without_a_failed_bookie")
 def zookeeper_is_always_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer proposes a change that nobody can take, and stops until ZooKeeper is back."""
-    change = LedgerWriter._change_ensemble
+    change = Ensemble.change
 
-    def hopeful(self: LedgerWriter) -> None:
-        self._is_connected = True
-        change(self)
+    def hopeful(self: Ensemble) -> Stop | None:
+        self._state.is_connected = True
+        return change(self)
 
-    monkeypatch.setattr(LedgerWriter, "_change_ensemble", hopeful)
+    monkeypatch.setattr(Ensemble, "change", hopeful)
 
 
 @mutant(
@@ -361,13 +373,13 @@ def a_read_settles_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(rule=48, caught_by=f"{_WRITER}test_rule_48_an_idle_writer_publishes_its_lac_within_100_ms")
 def an_idle_writer_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last LAC goes out with the next append, if there is one."""
-    monkeypatch.setattr(LedgerWriter, "_publish_lac", lambda _: None)
+    monkeypatch.setattr(BatchWindow, "publish_lac", lambda *_: None)
 
 
 @mutant(rule=53, caught_by=f"{_WRITER}test_rule_53_a_writer_needs_a_fresh_attach")
 def anyone_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer takes any metadata."""
-    monkeypatch.setattr("daybook.core.writer.state._check_attached", lambda _: None)
+    monkeypatch.setattr("daybook.core.writer.state.check_attached", lambda _: None)
 
 
 @mutant(
@@ -387,7 +399,13 @@ def an_id_may_be_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def a_gap_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows a gap is not failed when the ledger closes before it."""
-    monkeypatch.setattr(LedgerWriter, "_fail_beyond_gap", lambda _: None)
+    fail = WriterState.fail_appends
+
+    def fail_others(self: WriterState, error: DaybookError) -> None:
+        if not isinstance(error, EntryIdError):
+            fail(self, error)
+
+    monkeypatch.setattr(WriterState, "fail_appends", fail_others)
 
 
 @mutant(rule=55, caught_by=f"{_WRITER}test_rule_55_only_a_ledger_with_explicit_ids_takes_them")

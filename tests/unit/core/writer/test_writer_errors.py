@@ -85,7 +85,7 @@ def test_rule_21_a_frame_that_every_bookie_refuses_fails_alone_and_its_ids_are_f
     assert set(world.errors) == {refused, queued}
     assert world.end is None
     assert world.quarantined == []
-    assert world.writer.length == 1
+    assert world.writer._state.length == 1
     after = world.write("u")
     world.ack("a b")
     assert world.completed == [before, after]

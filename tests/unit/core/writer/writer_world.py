@@ -36,7 +36,6 @@ from daybook.core.events import (
     CasAnswered,
     CasOutcome,
     CloseRequested,
-    Event,
     FlushRequested,
     ForceAnswered,
     ForceRequested,
@@ -46,6 +45,7 @@ from daybook.core.events import (
     MetadataRead,
     MetadataUnreadable,
     Tick,
+    WriterEvent,
 )
 from daybook.core.format.frame import FrameHeader, check_body, decode_header, frame_entry_ids
 from daybook.core.ids import BookieId, EntryId
@@ -125,7 +125,7 @@ class WriterWorld:
 
     # What the user does.
 
-    def step(self, event: Event) -> list[Effect]:
+    def step(self, event: WriterEvent) -> list[Effect]:
         """Feed `event`, judge what comes out."""
         was_pending = self.pending_cas is not None or self.pending_read is not None
         effects = self.writer.step(event)
@@ -395,7 +395,7 @@ class WriterWorld:
         assert token not in self._answered_tokens, f"token {token} is answered twice"
         self._answered_tokens.add(token)
 
-    def _judge(self, event: Event, *, was_pending: bool) -> None:
+    def _judge(self, event: WriterEvent, *, was_pending: bool) -> None:
         lac, before = self.lac, self._lac_before
         self._lac_before = lac
         assert lac >= before, "the LAC went back"
