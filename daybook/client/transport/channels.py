@@ -10,9 +10,9 @@ import grpc
 
 from daybook.client.driver.flush_queue import FlushQueue
 from daybook.client.driver.sink import FrameSink
-from daybook.client.transport.append_stream import AppendStream
 from daybook.client.transport.calls import BookieCalls
 from daybook.client.transport.connection_errors import Troubles
+from daybook.client.transport.frame_sender import FrameSender
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policy import BookieInfo
@@ -65,7 +65,7 @@ class ChannelPool:
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self.read_registration: Callable[[BookieId], Awaitable[BookieInfo | None]] = self._as_known
         """How to ask the metadata store, once there is one."""
-        self._streams: dict[BookieId, AppendStream] = {}
+        self._streams: dict[BookieId, FrameSender] = {}
         self._calls: dict[BookieId, _Open] = {}
         self._closed = asyncio.Event()
         self.troubles = Troubles()
@@ -112,7 +112,7 @@ class ChannelPool:
             return
         stream = self._streams.get(bookie)
         if stream is None:
-            stream = self._streams[bookie] = AppendStream(
+            stream = self._streams[bookie] = FrameSender(
                 bookie,
                 lambda: self._open(bookie),
                 self._client_name,

@@ -24,7 +24,7 @@ from daybook_bookie.service import append
 from daybook_bookie.service.append import AppendStream
 from daybook_bookie.store.stored_ledger import ledger_of_key
 
-from daybook.client.transport.append_stream import MESSAGE_BYTES_TARGET
+from daybook.client.transport.frame_sender import MESSAGE_BYTES_TARGET
 from daybook.core.errors import Code, FrameError, MetadataError
 from daybook.core.format.frame import (
     HEADER_BYTES,

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from daybook.client.driver.sink import FrameSink
-from daybook.client.transport import append_stream
-from daybook.client.transport.append_stream import AppendStream
+from daybook.client.transport import frame_sender
 from daybook.client.transport.calls import BookieCalls, ReadKey
+from daybook.client.transport.frame_sender import FrameSender
 from daybook.core.effects import ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
@@ -133,10 +133,10 @@ async def anyone(_boot_id: str) -> bool:
     return True
 
 
-async def with_stream(script: AppendScript, work: Callable[[AppendStream], Awaitable[None]]) -> None:
+async def with_stream(script: AppendScript, work: Callable[[FrameSender], Awaitable[None]]) -> None:
     """Do `work` on a stream to a bookie that follows `script`."""
     async with ScriptedBookie(script) as bookie:
-        stream = AppendStream(
+        stream = FrameSender(
             "b0", lambda: open_aio_channel(bookie.address), "test", anyone, lambda: None, lambda _: None
         )
         try:
@@ -150,7 +150,7 @@ def test_an_attachment_that_is_answered_with_an_unknown_code_is_a_failure_of_the
         async for _request in requests:
             yield attached(1, 99)
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         stream.send(sink, 2, frame(1))
@@ -171,7 +171,7 @@ def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
                 asked.append(asyncio.get_running_loop().time())
                 yield attached(1, Code.TOO_MANY_REQUESTS) if len(asked) < 4 else answer
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         assert await sink.told.get() == (1, "boot 1")
@@ -183,7 +183,7 @@ def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
 
 
 def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_stream, "ATTACH_PATIENCE_S", 0.2)
+    monkeypatch.setattr(frame_sender, "ATTACH_PATIENCE_S", 0.2)
     asked: list[int] = []
 
     async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
@@ -191,7 +191,7 @@ def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.Mo
             asked.append(number)
             yield attached(1, Code.TOO_MANY_REQUESTS)
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         stream.send(sink, 2, frame(1))
@@ -217,7 +217,7 @@ def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -> None
             await answer.wait()
             yield attached(1, Code.TOO_MANY_REQUESTS)
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         await asked.get()
@@ -243,7 +243,7 @@ def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() ->
                 return
             yield through(1) if answer is None else answer
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         assert await sink.told.get() == ("gone",)
@@ -257,11 +257,11 @@ def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() ->
 def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(append_stream, "_STALL_CHECK_S", 0.02)
-    monkeypatch.setattr(append_stream, "STALL_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(append_stream, "ATTACH_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(frame_sender, "_STALL_CHECK_S", 0.02)
+    monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(frame_sender, "ATTACH_TIMEOUT_S", 0.5)
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         waits, flows = Sink(1), Sink(2)
         stream.send(waits, 1, frame(0))
         stream.send(waits, 2, frame(1))
@@ -293,9 +293,9 @@ def deaf_to_attachments_of(ledger_id: int) -> AppendScript:
 
 
 def test_a_bookie_that_answers_attachments_and_no_message_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_stream, "_STALL_CHECK_S", 0.1)
-    monkeypatch.setattr(append_stream, "STALL_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(append_stream, "ATTACH_PAUSE_MAX_S", 0.05)
+    monkeypatch.setattr(frame_sender, "_STALL_CHECK_S", 0.1)
+    monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(frame_sender, "ATTACH_PAUSE_MAX_S", 0.05)
 
     async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
         async for answer in attach_all(requests):
@@ -304,7 +304,7 @@ def test_a_bookie_that_answers_attachments_and_no_message_has_failed(monkeypatch
             elif answer is not None:
                 yield answer
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         stuck, asks = Sink(1), Sink(2)
         stream.send(stuck, 1, frame(0))
         stream.send(asks, 1, frame(0))
@@ -329,7 +329,7 @@ def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew(
                 messages += 1
                 yield through(messages)
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         sink, other = Sink(), Sink(2)
         for send_id in (1, 2, 3):
             stream.send(sink, send_id, frame(send_id))
@@ -348,7 +348,7 @@ def test_who_sent_on_a_stream_that_is_closed_before_it_began_is_told() -> None:
         async for answer in attach_all(requests):
             yield answer or through(1)
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         await stream.close()
@@ -364,7 +364,7 @@ def test_rule_49_an_answer_about_what_was_never_sent_ends_the_stream() -> None:
         async for answer in attach_all(requests):
             yield through(2) if answer is None else answer
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         assert await sink.told.get() == ("gone",)
@@ -385,7 +385,7 @@ def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_others() -
             else:
                 yield answer
 
-    async def work(stream: AppendStream) -> None:
+    async def work(stream: FrameSender) -> None:
         first, second = Sink(), Sink()
         stream.send(first, 1, frame(0))
         stream.send(second, 1, frame(1))

@@ -10,8 +10,8 @@ import pytest
 from daybook_bookie.service.admission import Admission
 
 from daybook.client.driver import driver
-from daybook.client.transport.append_stream import AppendStream
 from daybook.client.transport.channels import ChannelPool
+from daybook.client.transport.frame_sender import FrameSender
 from daybook.metadata import bookies, claim
 from daybook.wire import service
 from tests.model.mutants.registry import mutant
@@ -116,7 +116,7 @@ def streams_take_any_hello(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def streams_outlive_the_registration(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream to an old process goes on beside its replacement."""
-    monkeypatch.setattr(AppendStream, "registered_as", lambda self, boot_id: None)
+    monkeypatch.setattr(FrameSender, "registered_as", lambda self, boot_id: None)
 
 
 @mutant(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from daybook.client.transport.append_stream import AppendStream
+from daybook.client.transport.frame_sender import FrameSender
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
 from daybook.core.reader.lac import LacReader
@@ -20,7 +20,7 @@ from tests.model.mutants.registry import mutant
 @mutant(rule=49, swarm=SHIPPED)
 def an_append_stream_keeps_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was under way on a stream that ended is acknowledged by the answers of the next one."""
-    end = AppendStream._end
+    end = FrameSender._end
 
     def keep(self: Any, task: asyncio.Task[None]) -> None:
         window = self._window
@@ -28,7 +28,7 @@ def an_append_stream_keeps_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
         end(self, task)
         self._window = window
 
-    monkeypatch.setattr(AppendStream, "_end", keep)
+    monkeypatch.setattr(FrameSender, "_end", keep)
 
 
 @mutant(rule=59, swarm=SHIPPED)

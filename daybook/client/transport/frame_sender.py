@@ -1,9 +1,9 @@
-"""One long-lived stream to one bookie, which carries the frames of every ledger of this client.
+"""Sends frames to one bookie: one long-lived append stream carries those of every ledger of this client.
 
 A message costs a bookie about the same whatever its size, so what gathers while one is under way leaves as one: no
 delay is fixed anywhere, a lone entry leaves at once (docs/architecture.md, "The data path"). A ledger presents its key
 once per stream; its frames wait for the answer, those of other ledgers do not. When the stream ends, everything
-without an answer is unknown, and each ledger that had frames on it is told so once; the next frame opens a new one.
+without an answer is unknown, and each ledger that had frames on it is notified once; the next frame opens a new one.
 """
 
 import asyncio
@@ -66,8 +66,8 @@ class _Queued(NamedTuple):
     frame: bytes
 
 
-class AppendStream:
-    """The append stream to one bookie; reconnects when there is something to send."""
+class FrameSender:
+    """A client's side of the append stream to one bookie; reconnects when there is something to send."""
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ class AppendStream:
             self._wake.set()
 
     def _end(self, _: asyncio.Task[None]) -> None:
-        """The stream is over: tell every sink with frames on it, once, and be ready for the next stream."""
+        """The stream is over: notify every sink with frames on it, once, and be ready for the next stream."""
         unknown = [sink for sink, _ in self._window.close()]
         unknown.extend(item.sink for item in self._queue)
         unknown.extend(item.sink for waiting in self._attaching.values() for item in waiting.frames)
