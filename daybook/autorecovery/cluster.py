@@ -74,18 +74,18 @@ async def is_set_within(event: asyncio.Event, timeout_ms: float | None) -> bool:
 
 
 class Changes:
-    """Nodes of the store whose next change is awaited; look at them first, decide, then wait."""
+    """Nodes of the store whose next change is awaited: watch them first, read, decide, then wait."""
 
     def __init__(self, store: MetadataStore) -> None:
         """Watch nothing yet."""
         self._watch = store.watch()
 
-    async def look_at(self, paths: Iterable[str]) -> None:
+    async def watch(self, paths: Iterable[str]) -> None:
         """Await changes of these from here on."""
         for path in paths:
             await self._watch.get(path)
 
-    async def look_at_children(self, paths: Iterable[str]) -> None:
+    async def watch_children(self, paths: Iterable[str]) -> None:
         """Await children of these coming and going from here on."""
         for path in paths:
             await self._watch.children(path)

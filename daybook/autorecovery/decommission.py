@@ -27,9 +27,9 @@ _LOG: Final = get_logger(__name__)
 REASON: Final = "decommission"
 LIST_MS: Final = 60_000
 """How often all ledgers are listed, and those that still name the bookie marked again."""
-LOOK_MS: Final = 2_000
-"""How often is looked whether workers have given up."""
-_LOOK_AT_MAX: Final = 100
+CHECK_MS: Final = 2_000
+"""How often the tasks are checked: workers may have given up."""
+_CHECKED_MAX: Final = 100
 
 
 class NotDrainedError(DaybookError):
@@ -86,7 +86,7 @@ class Decommission:
     async def cancel(self) -> None:
         """Let the bookie stay: no task says any more that it leaves, and it takes writes again.
 
-        What was copied elsewhere stays there. Raises NotDrainedError if the bookie cannot be told: one that was stopped
+        What was copied elsewhere stays there. Raises NotDrainedError if the bookie cannot be reached: one that was stopped
         meanwhile would be read-only still when it comes back.
         """
         await self.unmark()
@@ -101,18 +101,18 @@ class Decommission:
 
     async def unmark(self) -> None:
         """Let no task say any more that the bookie leaves; what else a task says stays."""
-        word = leaving_reason(self._bookie)
+        leaving = leaving_reason(self._bookie)
         async for ledger_id in self._tasks.ids():
             task = await self._tasks.read(ledger_id)
-            while task is not None and word in task.value.reasons:
-                others = [reason for reason in task.value.reasons if reason != word]
+            while task is not None and leaving in task.value.reasons:
+                others = [reason for reason in task.value.reasons if reason != leaving]
                 if await self._tasks.done(ledger_id, task.version) and others:
                     bookies = task.value.bookies
                     await self._tasks.mark(ledger_id, reasons=others, bookies=bookies, now_ms=unix_ms())
                 task = await self._tasks.read(ledger_id)
 
     async def make_read_only(self) -> None:
-        """Keep new ledgers from the bookie, if it is there to be told, and return once everybody can know."""
+        """Keep new ledgers from the bookie, if it is registered, and return once everybody can know."""
         await self.set_read_only(read_only=True)
 
     async def set_read_only(self, *, read_only: bool) -> None:
@@ -205,9 +205,9 @@ class Decommission:
         following = asyncio.ensure_future(self._follow(left, at_first))
         stopped = asyncio.ensure_future(stop.wait())
         try:
-            for _ in range(LIST_MS // LOOK_MS):
+            for _ in range(LIST_MS // CHECK_MS):
                 await asyncio.wait(
-                    {following, stopped}, timeout=LOOK_MS / 1000, return_when=asyncio.FIRST_COMPLETED
+                    {following, stopped}, timeout=CHECK_MS / 1000, return_when=asyncio.FIRST_COMPLETED
                 )
                 if following.done() or stopped.done():
                     break
@@ -229,7 +229,7 @@ class Decommission:
             if not task.value.why_not:
                 return
             reasons.append(f"ledger {ledger_id}: {task.value.why_not}")
-            if len(reasons) == _LOOK_AT_MAX:
+            if len(reasons) == _CHECKED_MAX:
                 break
         if reasons:
             msg = (

@@ -1,6 +1,6 @@
 """The auditor as a process: one of several candidates, elected, acting only while it certainly leads (rule 34).
 
-A term begins with fresh clocks and a full round, because what another auditor observed is not known here; a bookie that
+A term begins with fresh clocks and a full cycle, because what another auditor observed is not known here; a bookie that
 is away then has its whole delay again, which errs on the side of patience (rule 33).
 """
 
@@ -47,7 +47,7 @@ class ElectedAuditor:
         """`name` says who leads, for people."""
         self.is_leader = False
         self.last_clean_full_audit_began_ms: int | None = None
-        """When, by the monotonic clock, the last full round of this process began that found everything replicated.
+        """When, by the monotonic clock, the last full cycle of this process began that found everything replicated.
 
         It proves nothing about a bookie that came back later.
         """
@@ -61,7 +61,7 @@ class ElectedAuditor:
         self._election = Election(cluster.store, cluster.layout.auditor, name)
 
     def request_full_audit(self) -> None:
-        """Have the next round be a full one, and soon; one that is under way may have begun too early and does not count."""
+        """Have the next cycle be a full one, and soon; one that is under way may have begun too early and does not count."""
         self._full_wanted = True
         if self._audits is not None:
             self._audits.news.set()
@@ -128,7 +128,7 @@ class ElectedAuditor:
                 raise
             except (
                 DaybookError
-            ) as error:  # whatever the store or a ledger is like: the next round may go better
+            ) as error:  # whatever the store or a ledger is like: the next cycle may go better
                 self._full_wanted |= full
                 _LOG.warning("an audit ended early", why=str(error))
                 await is_set_within(
@@ -138,7 +138,7 @@ class ElectedAuditor:
     async def _wait_for_news(
         self, audits: AuditCycles, report: AuditReport, next_full_ms: int, stop: asyncio.Event
     ) -> None:
-        """Wait until a round can find something: bookies came or are lost, a grace period or an interval is over."""
+        """Wait until a cycle can find something: bookies came or are lost, a grace period or an interval is over."""
         until_ms = min(monotonic_ms() + self._settings.audit_interval_ms, next_full_ms)
         if report.waiting:
             until_ms = min(until_ms, monotonic_ms() + max(1, self._settings.open_grace_ms))

@@ -1,6 +1,6 @@
 """Keeps a machine of a worker that may have lost its lock from changing anything (rule 34).
 
-A worker that was paused beyond its session runs on with its next instruction, before anybody can tell it. So the
+A worker that was paused beyond its session runs on with its next instruction, before anybody can notify it. So the
 certain life of its lease is asked at the last moment, where a machine's decision to commit leaves the machine; what
 was sent before that is harmless, because every commit is a compare-and-set against the version it started from.
 """
@@ -20,7 +20,7 @@ class Guarded:
     def __init__(
         self, machine: Machine[Any, Effect], may_commit: Callable[[], bool], on_copied: Callable[[int], None]
     ) -> None:
-        """`on_copied` is told the bytes of each frame that its target acknowledged."""
+        """`on_copied` is given the bytes of each frame that its target acknowledged."""
         self._machine = machine
         self._may_commit = may_commit
         self._on_copied = on_copied

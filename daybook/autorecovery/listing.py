@@ -82,7 +82,7 @@ class BookieListings:
 
 
 class _RefusedError(Exception):
-    """The bookie answered that it cannot tell."""
+    """The bookie answered that it cannot list."""
 
 
 async def _intervals(calls: BookieCalls, ledger_id: LedgerId) -> tuple[IntervalSet, bool, EntryId]:

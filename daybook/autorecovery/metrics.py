@@ -8,7 +8,7 @@ _AUDIT_BUCKETS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.
 
 
 class AuditorMetrics:
-    """What an auditor finds; the gauges are of its last round."""
+    """What an auditor finds; the gauges are of its last cycle."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         """Register them; in a registry of their own, if none is given."""

@@ -1,6 +1,6 @@
 """Several ledgers at a time: the part of a worker that every way of finding work shares.
 
-A worker that is told to stop begins nothing more; what is being copied has a while to end, because a copy that is cut
+A worker that is stopping begins nothing more; what is being copied has a while to end, because a copy that is cut
 short begins again from its first entry.
 """
 
@@ -34,7 +34,7 @@ class WorkProgress:
 
 @dataclass(slots=True)
 class WorkReport:
-    """What a worker did, by ledger. `stopped`: it was told to stop before the end."""
+    """What a worker did, by ledger. `stopped`: somebody stopped it before the end."""
 
     results: dict[LedgerId, LedgerResult] = field(default_factory=dict)
     stopped: bool = False

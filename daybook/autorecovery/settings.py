@@ -64,7 +64,7 @@ class AutoRecoverySettings(Settings):
         return value
 
     def auditor_policy(self, lost_delay_ms: int) -> AuditorPolicy:
-        """What the core's auditor is told."""
+        """The settings of the core's auditor."""
         return AuditorPolicy(
             lost_delay_ms=lost_delay_ms,
             open_grace_ms=self.open_grace_ms,
@@ -73,7 +73,7 @@ class AutoRecoverySettings(Settings):
         )
 
     def repair_policy(self) -> RepairPolicy:
-        """What each repair is told: its share of the worker's bytes."""
+        """The limits of each repair: its share of the worker's bytes."""
         share = self.bytes_per_second // self.ledgers_at_a_time
         return RepairPolicy(bytes_per_second=max(1, share) if self.bytes_per_second else None)
 

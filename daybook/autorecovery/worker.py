@@ -100,7 +100,7 @@ class RepairWorker:
         while left and not self.stop.is_set():
             with Changes(self._cluster.store) as changes:
                 layout = self._cluster.layout
-                await changes.look_at_children([layout.available, layout.read_only])
+                await changes.watch_children([layout.available, layout.read_only])
                 await self._pool.repair_all(left, lambda task: AskedOrder(task, patience, bookie))
                 left = self._to_try_again(left, failures)
                 if left:
@@ -145,7 +145,7 @@ class RepairWorker:
                 self._pool.report.disabled = True
                 break
             with Changes(self._cluster.store) as changes:
-                await changes.look_at([self._cluster.layout.task_signal])
+                await changes.watch([self._cluster.layout.task_signal])
                 todo, held = await self._to_drain(wanted)
                 if todo:
                     await self._pool.repair_all(todo, _by_task(wanted))
@@ -187,7 +187,7 @@ class RepairWorker:
         """One pass over the tasks, and a wait for news. `paused`: until when this worker leaves ledgers alone."""
         layout = self._cluster.layout
         with Changes(self._cluster.store) as changes:
-            await changes.look_at([layout.task_signal, layout.repair_disabled])
+            await changes.watch([layout.task_signal, layout.repair_disabled])
             is_off = await self._pool.read_switch()
             due, next_ms = ([], None) if is_off else await self._due(paused)
             self._pool.begin(due)
@@ -240,7 +240,7 @@ class RepairWorker:
     async def _wait_for_locks(self, changes: Changes, held: list[LedgerId], timeout_ms: float | None) -> None:
         """Wait for a lock of `held` to go, or for another of `changes`, unless one is gone already."""
         watched = held[:_LOCKS_WATCHED_MAX]
-        await changes.look_at(self._cluster.layout.task_lock(ledger_id) for ledger_id in watched)
+        await changes.watch(self._cluster.layout.task_lock(ledger_id) for ledger_id in watched)
         if watched and not set(watched) <= set(await self._tasks.locked()):
             return
         await changes.wait(timeout_ms, self.stop)

@@ -1,4 +1,4 @@
-"""`daybook audit` and `recover`, and the services `auditor` and `autorecovery`: what finds under-replicated ledgers and mends them.
+"""`daybook audit` and `recover`, and the services `auditor` and `autorecovery`: what finds under-replicated ledgers and repairs them.
 
 They are processes for people, for scripts and for Kubernetes: progress goes to standard error, `--json` prints one
 object on standard output, SIGTERM ends the copy under way and then the process, and exit code 0 means that everything
@@ -117,11 +117,13 @@ def audit(
 @explain_errors
 def recover(
     ledgers: Annotated[
-        list[int] | None, typer.Argument(metavar="[LEDGER]...", help="ledgers to mend")
+        list[int] | None, typer.Argument(metavar="[LEDGER]...", help="ledgers to repair")
     ] = None,
-    bookie: Annotated[str | None, typer.Option(help="mend every ledger that names this bookie")] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="mend what is marked until nothing is left")] = False,
-    serve: Annotated[bool, typer.Option("--serve", help="mend what is marked, for ever")] = False,
+    bookie: Annotated[str | None, typer.Option(help="repair every ledger that names this bookie")] = None,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="repair what is marked until nothing is left")
+    ] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="repair what is marked, for ever")] = False,
     delay: Delay = None,
     grace: Grace = None,
     directory: Directory = None,
@@ -136,7 +138,7 @@ def recover(
     Exit code 0 means that everything that was asked for is repaired; 1 comes with the list of what is not.
     """
     if sum((bool(ledgers), bookie is not None, drain, serve)) != 1:
-        msg = "what is to be mended? Give ledgers, or --bookie ID, or --drain, or --serve"
+        msg = "what is to be repaired? Give ledgers, or --bookie ID, or --drain, or --serve"
         raise typer.BadParameter(msg)
     where = find_cluster(directory, zookeeper, cluster)
     settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
@@ -147,9 +149,9 @@ def recover(
     unknown: list[int] = []
 
     async def work(client: daybook.Client, stop: asyncio.Event) -> WorkReport:
-        with progress_bar() as tell:
+        with progress_bar() as show:
             worker = RepairWorker(
-                client, settings, name=worker_name(), placement=placement_policy(), on_progress=tell
+                client, settings, name=worker_name(), placement=placement_policy(), on_progress=show
             )
             if bookie is not None:
                 repairing = worker.repair_bookie(bookie, lost_delay_s=delay)
@@ -169,34 +171,35 @@ def recover(
         raise typer.Exit(1)
 
 
-@explain_errors
-def auditor(
-    grace: Grace = None,
-    directory: Directory = None,
-    zookeeper: ZooKeeper = None,
-    cluster: Cluster = None,
-    health_address: HealthAddress = None,
-    metrics_address: MetricsAddress = None,
-) -> None:
-    """Find ledgers that lack replicas and mark them for workers, for ever; of several auditors one is elected."""
-    where = find_cluster(directory, zookeeper, cluster)
-    settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
-    run_with_stop(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=False))
+def _service(name: str, does: str, *, worker: bool) -> Callable[..., None]:
+    """A command that serves for ever, as the auditor and perhaps as a `worker`: both have the same options."""
+
+    def serve(
+        grace: Grace = None,
+        directory: Directory = None,
+        zookeeper: ZooKeeper = None,
+        cluster: Cluster = None,
+        health_address: HealthAddress = None,
+        metrics_address: MetricsAddress = None,
+    ) -> None:
+        where = find_cluster(directory, zookeeper, cluster)
+        settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
+        run_with_stop(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=worker))
+
+    serve.__name__, serve.__doc__ = name, does
+    return explain_errors(serve)
 
 
-@explain_errors
-def autorecovery(
-    grace: Grace = None,
-    directory: Directory = None,
-    zookeeper: ZooKeeper = None,
-    cluster: Cluster = None,
-    health_address: HealthAddress = None,
-    metrics_address: MetricsAddress = None,
-) -> None:
-    """Be auditor and worker in one process, for ever: all that a small cluster needs to heal itself."""
-    where = find_cluster(directory, zookeeper, cluster)
-    settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
-    run_with_stop(where, lambda client, stop: _serve(client, stop, settings, auditor=True, worker=True))
+auditor = _service(
+    "auditor",
+    "Find ledgers that lack replicas and mark them for workers, for ever; of several auditors one is elected.",
+    worker=False,
+)
+autorecovery = _service(
+    "autorecovery",
+    "Be auditor and worker in one process, for ever: all that a small cluster needs to heal itself.",
+    worker=True,
+)
 
 
 def worker_name() -> str:
@@ -234,7 +237,7 @@ def run_with_stop(where: Where, work: Callable[[daybook.Client, asyncio.Event], 
 async def until_stopped(
     stop: asyncio.Event, worker: RepairWorker, work: Coroutine[Any, Any, T], grace_ms: int
 ) -> T:
-    """The result of `work` of `worker`, which is told to stop when `stop` is set.
+    """The result of `work` of `worker`, which stops when `stop` is set.
 
     Raises DaybookError when it does not end by itself then, because a store or a bookie does not answer.
     """
@@ -296,14 +299,14 @@ async def _serve(
                 )
                 parts.create_task(process.run(stop))
             if worker:
-                mending = RepairWorker(
+                repairing = RepairWorker(
                     client,
                     settings,
                     name=worker_name(),
                     placement=placement_policy(),
                     metrics=WorkerMetrics(serving.registry),
                 )
-                parts.create_task(until_stopped(stop, mending, mending.serve(), settings.stop_grace_ms))
+                parts.create_task(until_stopped(stop, repairing, repairing.serve(), settings.stop_grace_ms))
 
 
 async def _exists(client: daybook.Client, ledger_id: LedgerId) -> bool:
@@ -321,11 +324,11 @@ async def drain_and_forget(
 
     Raises NotDrainedError; DaybookError if stopped before it was drained.
     """
-    with progress_bar("draining") as tell:
+    with progress_bar("draining") as show:
         decommission = Decommission(
             client,
             bookie,
-            lambda progress: tell(WorkProgress(progress.ledgers, progress.ledgers - progress.left, 0, 0)),
+            lambda progress: show(WorkProgress(progress.ledgers, progress.ledgers - progress.left, 0, 0)),
         )
         worker = RepairWorker(client, _settings(grace=None), name=worker_name(), placement=placement_policy())
         helping = asyncio.ensure_future(worker.serve())

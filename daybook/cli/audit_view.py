@@ -51,7 +51,7 @@ def _task_row(task: RepairTask, *, under_repair: bool) -> tuple[str, ...]:
 
 
 def print_report(report: AuditReport, *, as_json: bool) -> None:
-    """What a round found; what is blocked goes to standard error."""
+    """What a cycle found; what is blocked goes to standard error."""
     if as_json:
         out.print_json(json.dumps(report.record()))
         return
@@ -109,8 +109,8 @@ def progress_bar(what: str = "repairing") -> Iterator[Callable[[WorkProgress], N
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(what, total=None, copied="0 MB")
 
-        def tell(progress: WorkProgress) -> None:
+        def show(progress: WorkProgress) -> None:
             copied = f"{progress.copied_bytes / 1e6:,.1f} MB"
             bar.update(task, total=progress.total, completed=progress.done + progress.failed, copied=copied)
 
-        yield tell
+        yield show

@@ -84,7 +84,7 @@ class RepairTasks:
                 yield found
 
     async def done(self, ledger_id: LedgerId, version: int) -> bool:
-        """Delete the task if it is still at `version`; False if something was added meanwhile: look again."""
+        """Delete the task if it is still at `version`; False if something was added meanwhile: examine the ledger again."""
         try:
             await self._store.delete(self._layout.task(ledger_id), version)
         except BadVersionError:

@@ -111,6 +111,7 @@ class LedgerExamination:
             case _State.FREEING, TaskWritten():
                 return self._end()
             case _:
+                assert isinstance(event, AuditEvent), f"{event} is no answer to an auditor's machine"
                 return []
 
     def _ask(self, state: _State, request: AuditRequest) -> list[AuditRequest]:

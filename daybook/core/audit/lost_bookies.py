@@ -64,7 +64,7 @@ class LostBookies:
         return frozenset(self._missing_since_ms)
 
     def next_check_ms(self) -> int | None:
-        """When the next delay is over and a fresh listing will tell; None while no one is away."""
+        """When the next delay is over and a fresh listing will show it; None while no bookie is away."""
         waiting = [since for bookie, since in self._missing_since_ms.items() if bookie not in self._lost]
         return min(waiting) + self.delay_ms if waiting and self.enabled else None
 

@@ -28,10 +28,11 @@ from daybook.core.format.frame import (
 )
 from daybook.core.format.intervals import IntervalSet, first_held
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
+from daybook.core.machine import RequestIds
 from daybook.core.quorum import DENSE, Stripe
 
 WINDOW_ENTRIES: Final = 4096
-"""Entries that are looked for at a time."""
+"""Entries that are copied at a time: what is wanted of them is held in memory."""
 READ_OVER_ENTRIES: Final = 64
 """Unwanted entries between two wanted ones that are read along rather than asked for around."""
 
@@ -52,7 +53,7 @@ class RepairPolicy:
 class Owed:
     """What is copied: `wanted` entries of a position's `stripe`, to `target`.
 
-    `last_add_confirmed` and `length_at_lac` are what the frames tell the target; everything copied lies below it.
+    `last_add_confirmed` and `length_at_lac` are what the frames report to the target; everything copied lies below it.
     `sources_of` names the bookies that should hold an entry, the one to ask first at the front.
     """
 
@@ -68,8 +69,8 @@ class Owed:
 class PositionCopy:
     """`pump` and the event methods return what to send; `is_done` and `error` say how it ended."""
 
-    def __init__(self, owed: Owed, policy: RepairPolicy, next_id: Callable[[], int]) -> None:
-        """Prepare; nothing is sent yet. `next_id` gives ids for requests and frames."""
+    def __init__(self, owed: Owed, policy: RepairPolicy, ids: RequestIds) -> None:
+        """Prepare; nothing is sent yet. `ids` are for requests and frames."""
         self.owed = owed
         self.error: DaybookError | None = None
         self.copied_entries = 0
@@ -78,7 +79,7 @@ class PositionCopy:
         """The target's boot ids on its acks: more than one means that it restarted between them."""
         self.target_has_failed = False
         self._policy = policy
-        self._next_id = next_id
+        self._ids = ids
         self._next = owed.wanted.next_from(0)
         self._window: list[EntryId] = []
         self._found: dict[EntryId, bytes] = {}
@@ -108,7 +109,9 @@ class PositionCopy:
         if source is None:
             self.error = self._unreachable(entry)
             return []
-        self._read = SendRead(source, self._next_id(), entry, self._read_until(), self._policy.read_bytes_max)
+        self._read = SendRead(
+            source, self._ids.next(), entry, self._read_until(), self._policy.read_bytes_max
+        )
         return [self._read]
 
     def read_answered(self, event: ReadAnswered, now_ms: int) -> list[Effect]:
@@ -217,7 +220,7 @@ class PositionCopy:
         del self._window[: len(ready)]
         effects: list[Effect] = []
         for run in self._runs(ready):
-            send_id = self._next_id()
+            send_id = self._ids.next()
             frame = self._frame(run)
             self._in_flight[send_id] = (len(run), len(frame))
             effects.append(SendFrame(self.owed.target, send_id, frame))

@@ -1,8 +1,8 @@
-"""What is wrong with one ledger, and what would mend it: a function of its metadata and of what is known of bookies.
+"""What is wrong with one ledger, and what would repair it: a function of its metadata and of what is known of bookies.
 
 The auditor asks it of every ledger, and a worker asks it again before it acts, so that both mean the same and a task
 never outlives its reason (rule 33). A bookie's listing is compared with everything that it owes, entry by entry of a
-ledger (rule 47): stragglers after a close and a vanished entry in the middle look alike here. The last fragment of an
+ledger (rule 47): stragglers after a close and a vanished entry in the middle are the same here. The last fragment of an
 open ledger is never repaired (rule 31): it is recovered after a grace period, if a replacement exists, since
 otherwise a live writer would be stopped for nothing (rule 45). A bookie in limbo needs none: it lost nothing of a ledger
 that begins later, and gets back what it owes of this one in its own place, once the ledger is closed (rule 29).
@@ -34,7 +34,7 @@ class Reason(Enum):
     UNFINISHED = "unfinished"  # a recovery began and did not end
     OPEN_GAP = "open-gap"  # a bookie of the open fragment lacks entries up to the LAC
     MISSING = "missing"  # the bookie is away, not yet for long
-    UNLISTED = "unlisted"  # the bookie did not tell what it has
+    UNLISTED = "unlisted"  # the bookie did not list what it holds
 
 
 HARMLESS = frozenset({Reason.LEAVING, Reason.MISPLACED})
@@ -66,8 +66,8 @@ class RatingPolicy(PlacementPolicy, Protocol):
 class Findings:
     """What is known of the bookies when a ledger is judged.
 
-    `registered` has the writable and the read-only ones. `listed` is what each bookie told to have of this ledger;
-    None if nobody was asked (then gaps are not looked for). `limbo`: those for which this ledger is in limbo.
+    `registered` has the writable and the read-only ones. `listed` is what each bookie lists of this ledger;
+    None if nobody was asked (then gaps are not searched). `limbo`: those for which this ledger is in limbo.
     `last_add_confirmed` is that of an open ledger, as far as known.
     """
 
@@ -79,7 +79,7 @@ class Findings:
     last_add_confirmed: EntryId | None = None
 
     def seen_again(self, later: "Findings") -> "Findings":
-        """What a second look says of the open fragment up to where it was confirmed at this first one."""
+        """What a second listing shows of the open fragment, up to where it was confirmed at this first one."""
         return replace(later, last_add_confirmed=self.last_add_confirmed)
 
 
@@ -97,7 +97,7 @@ class LedgerAudit:
     """The verdict over a ledger.
 
     `plans` are to be carried out one after the other, each after a fresh audit. `blocked` says in words what cannot be
-    mended for want of bookies. `replicas_min` is the smallest number of replicas an entry has on registered bookies
+    repaired for want of bookies. `replicas_min` is the smallest number of replicas an entry has on registered bookies
     that can vouch for it. `gap_checked`: everything owed was compared with listings.
     """
 
@@ -111,7 +111,7 @@ class LedgerAudit:
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether every entry that is confirmed has all its replicas, as far as was looked (rule 45)."""
+        """Whether every entry that is confirmed has all its replicas, as far as it was examined (rule 45)."""
         return self.gap_checked and all(problem.reason in HARMLESS for problem in self.problems)
 
     @property
@@ -161,7 +161,7 @@ class LedgerJudge:
     def has_open_gap(self, metadata: LedgerMetadata, findings: Findings) -> bool:
         """Whether a bookie of the open fragment lacks what is confirmed.
 
-        Beside a live writer that may be under way: an entry counts as missing only if it still is at a second look.
+        Beside a live writer that may be under way: an entry counts as missing only if it is missing in a second listing as well.
         """
         positions = range(metadata.quorum.ensemble_size)
         return not metadata.is_closed and any(self._open_gap(metadata, p, findings) for p in positions)
@@ -194,7 +194,7 @@ class LedgerJudge:
     def _gap(
         self, metadata: LedgerMetadata, index: int, position: int, findings: Findings
     ) -> IntervalSet | None:
-        """What the bookie at `position` owes and does not list, entry by entry; None if it did not tell."""
+        """What the bookie at `position` owes and does not list, entry by entry; None if it did not list it."""
         listed = (findings.listed or {}).get(metadata.fragments[index].bookies[position])
         if listed is None:
             return None
@@ -334,7 +334,7 @@ class LedgerJudge:
 def _reasons(bookie: BookieId, findings: Findings, gap: IntervalSet | None) -> tuple[Reason, ...]:
     """What is wrong with `bookie`: the worst, but that one leaves, which is harmless, hides no gap (rule 47).
 
-    `gap` None: it did not tell what it has.
+    `gap` None: it did not list what it holds.
     """
     if bookie in findings.lost:
         return (Reason.LOST,)

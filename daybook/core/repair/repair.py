@@ -5,11 +5,11 @@ successor; a live bookie that lacks entries gets them back, without a change of 
 known are repaired: the last one of an open ledger must be fenced and recovered first (rule 31).
 
 What can go wrong between the first copy and the compare-and-set decides the shape of this machine:
-- The metadata moved on (rule 56). A changed fragment is someone else's business now: stop, no harm is done. If it is
+- The metadata moved on (rule 56). Another process repairs a fragment that changed: stop, no harm is done. If it is
   unchanged but the ledger is CLOSED, the change may be the successor's own: a bookie that metadata does not name may
   remove its replicas after raising the version (rule 47), so the copy begins again before the next attempt. Of a
   ledger that is not CLOSED nothing is removed, and the compare-and-set alone is repeated.
-- The successor's disk was lost. Before metadata names it, no limbo mark would tell; so its boot id must be the same
+- The successor's disk was lost. Before metadata names it, no limbo mark would show that; so its boot id must be the same
   from the first copy until after the compare-and-set, or the copy begins again.
 - A bookie in limbo loses its disk once more. The mark's nonce is read before the first copy, and only that one is
   cleared, after everything the bookie owes is copied and while the ledger is still CLOSED (rule 29).
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import assert_never
 
 from daybook.core.effects import (
     CasMetadata,
@@ -33,9 +34,9 @@ from daybook.core.effects import (
 from daybook.core.errors import Code, DaybookError, RepairError
 from daybook.core.events import (
     BookieFailed,
+    BookiesChanged,
     CasAnswered,
     CasOutcome,
-    Event,
     FrameAcked,
     FrameFailed,
     LimboCleared,
@@ -44,10 +45,12 @@ from daybook.core.events import (
     MetadataRead,
     MetadataUnreadable,
     ReadAnswered,
+    RepairEvent,
     Tick,
 )
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.machine import RequestIds, RetryTimer
 from daybook.core.repair.copy import Owed, PositionCopy, RepairPolicy
 from daybook.core.repair.plan import (
     CopyJob,
@@ -74,8 +77,8 @@ class _Phase(Enum):
 
 
 @dataclass(slots=True)
-class _Round:
-    """One go at one fragment: its copies, and the check of its successors."""
+class _Attempt:
+    """One attempt at one fragment: its copies, and the check of its successors."""
 
     copies: list[tuple[CopyJob, PositionCopy]]
     at: int = 0
@@ -109,13 +112,13 @@ class LedgerRepair:
         self._unavailable = frozenset(unavailable)
         self._now_ms = now_ms
         self._phase = _Phase.READ_NONCE
-        self._last_id = 0
+        self._ids = RequestIds()
         self._request = 0
-        self._read_again_at_ms: int | None = None
+        self._retry = RetryTimer(self._policy.metadata_retry_ms)
         self._nonce: str | None = None
         self._fragments = list(plan.fragments)
         self._attempts = 0
-        self._round = _Round([])
+        self._under_way = _Attempt([])
 
     @property
     def is_done(self) -> bool:
@@ -123,7 +126,7 @@ class LedgerRepair:
         return self._phase is _Phase.ENDED
 
     def start(self) -> list[Effect]:
-        """Begin. A plan against rule 31 or rule 29 fails at once."""
+        """Begin. A plan that breaks rule 31 or rule 29 fails at once."""
         refusal = self._why_not()
         if refusal:
             return self._fail(RepairError(f"ledger {self.metadata.ledger_id}: {refusal}"))
@@ -131,8 +134,8 @@ class LedgerRepair:
             return self._ask(_Phase.READ_NONCE, lambda number: ReadLimbo(self._limbo_bookie(), number))
         return self._next_fragment()
 
-    def step(self, event: Event) -> list[Effect]:
-        """Take an answer; late ones and those of others are ignored (rule 18)."""
+    def step(self, event: RepairEvent) -> list[Effect]:
+        """Take an event; answers to requests that no longer matter are dropped (rule 18)."""
         if self.is_done:
             return []
         match event:
@@ -141,22 +144,32 @@ class LedgerRepair:
                 return self._tick()
             case ReadAnswered() | FrameAcked() | FrameFailed():
                 return self._copying(event)
-            case LockLost():
-                return self._lock_lost()
+            case LimboRead() | LimboCleared() | CasAnswered() | MetadataRead() | MetadataUnreadable():
+                return self._answered(event) if event.request_id == self._request else []
             case BookieFailed(bookie, code):
                 return self._bookie_failed(bookie, code)
-            case LimboRead() if event.request_id == self._request:
-                return self._limbo_read(event)
-            case LimboCleared() if event.request_id == self._request:
-                return self._limbo_cleared(event)
-            case CasAnswered() if event.request_id == self._request:
-                return self._cas_answered(event)
-            case MetadataRead() if event.request_id == self._request:
-                return self._metadata_read(event)
-            case MetadataUnreadable() if event.request_id == self._request:
-                self._read_again_at_ms = self._now_ms + self._policy.metadata_retry_ms
-                return []
+            case BookiesChanged():
+                return []  # a repair keeps to its plan
+            case LockLost():
+                return self._lock_lost()
             case _:
+                assert_never(event)
+
+    def _answered(
+        self, event: LimboRead | LimboCleared | CasAnswered | MetadataRead | MetadataUnreadable
+    ) -> list[Effect]:
+        """The answer to the request under way."""
+        match event:
+            case LimboRead():
+                return self._limbo_read(event)
+            case LimboCleared():
+                return self._limbo_cleared(event)
+            case CasAnswered():
+                return self._cas_answered(event)
+            case MetadataRead():
+                return self._metadata_read(event)
+            case MetadataUnreadable():
+                self._retry.start(self._now_ms)
                 return []
 
     # Plan
@@ -198,10 +211,10 @@ class LedgerRepair:
         index = index_of(self.metadata, repair.first_entry)
         assert index is not None
         copies = [
-            (job, PositionCopy(self._owed(index, job, repair), self._policy, self._take_id))
+            (job, PositionCopy(self._owed(index, job, repair), self._policy, self._ids))
             for job in repair.jobs
         ]
-        self._round = _Round(copies)
+        self._under_way = _Attempt(copies)
         self._phase = _Phase.COPY
         self._request = 0  # no answer is waited for: one that comes twice is none to the copies (rule 18)
         return self._pump()
@@ -212,8 +225,8 @@ class LedgerRepair:
     def _pump(self) -> list[Effect]:
         """Go on with the copy under way, and with the next one when it is done."""
         effects: list[Effect] = []
-        while self._round.at < len(self._round.copies):
-            _, copy = self._round.copies[self._round.at]
+        while self._under_way.at < len(self._under_way.copies):
+            _, copy = self._under_way.copies[self._under_way.at]
             effects += copy.pump(self._now_ms)
             if copy.error is not None:
                 is_target = copy.target_has_failed
@@ -222,13 +235,13 @@ class LedgerRepair:
                 return effects
             self.copied_entries += copy.copied_entries
             self.copied_bytes += copy.copied_bytes
-            self._round.at += 1
+            self._under_way.at += 1
         return effects + self._copied()
 
     def _copying(self, event: ReadAnswered | FrameAcked | FrameFailed) -> list[Effect]:
         if self._phase is not _Phase.COPY:
             return []
-        _, copy = self._round.copies[self._round.at]
+        _, copy = self._under_way.copies[self._under_way.at]
         effects: list[Effect] = []
         match event:
             case ReadAnswered():
@@ -241,7 +254,7 @@ class LedgerRepair:
 
     def _copied(self) -> list[Effect]:
         """Everything of this fragment has been acknowledged."""
-        copies = self._round.copies
+        copies = self._under_way.copies
         if any(job.replaces and _restarted(copy.boot_ids) for job, copy in copies):
             return self._copy_fragment()
         if any(job.replaces for job, _ in copies):
@@ -307,21 +320,23 @@ class LedgerRepair:
 
     def _named(self) -> list[Effect]:
         """Metadata names the successors: any later loss of their disks puts them in limbo. And an earlier one?"""
-        copies = self._round.copies
-        self._round.unverified = [(job, copy) for job, copy in copies if job.replaces and copy.copied_entries]
+        copies = self._under_way.copies
+        self._under_way.unverified = [
+            (job, copy) for job, copy in copies if job.replaces and copy.copied_entries
+        ]
         jobs = tuple(CopyJob(job.position, job.target, job.target) for job, _ in copies if job.replaces)
         self._fragments[0] = FragmentRepair(self._fragments[0].first_entry, jobs)
         return self._verify()
 
     def _verify(self) -> list[Effect]:
-        if not self._round.unverified:
+        if not self._under_way.unverified:
             del self._fragments[0]
             return self._next_fragment()
-        target = self._round.unverified[0][0].target
+        target = self._under_way.unverified[0][0].target
         return self._ask(_Phase.VERIFY, lambda number: ReadLimbo(target, number))
 
     def _verified(self, event: LimboRead) -> list[Effect]:
-        _, copy = self._round.unverified.pop(0)
+        _, copy = self._under_way.unverified.pop(0)
         if _restarted(copy.boot_ids | {event.boot_id}):
             return self._copy_fragment()
         return self._verify()
@@ -376,27 +391,23 @@ class LedgerRepair:
 
     # Waiting and ending
 
-    def _take_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
-
     def _ask(self, phase: _Phase, request: Callable[[int], Effect]) -> list[Effect]:
         """Send the one request whose answer `phase` waits for."""
         self._phase = phase
-        self._request = self._take_id()
-        self._read_again_at_ms = None
+        self._request = self._ids.next()
+        self._retry.stop()
         return [request(self._request)]
 
     def _tick(self) -> list[Effect]:
         if self._phase is _Phase.COPY:
             return self._pump()
-        if self._read_again_at_ms is not None and self._now_ms >= self._read_again_at_ms:
+        if self._retry.fires(self._now_ms):
             return self._ask(self._phase, ReadMetadata)
         return []
 
     def _bookie_failed(self, bookie: BookieId, code: Code) -> list[Effect]:
         if self._phase is _Phase.COPY:
-            _, copy = self._round.copies[self._round.at]
+            _, copy = self._under_way.copies[self._under_way.at]
             if bookie == copy.owed.target:
                 copy.target_failed(code)
             else:
@@ -405,7 +416,7 @@ class LedgerRepair:
         waits_for = {
             _Phase.READ_NONCE: self.plan.clear_limbo,
             _Phase.CLEAR: self.plan.clear_limbo,
-            _Phase.VERIFY: self._round.unverified[0][0].target if self._round.unverified else None,
+            _Phase.VERIFY: self._under_way.unverified[0][0].target if self._under_way.unverified else None,
         }
         return self._no_answer(bookie, code) if waits_for.get(self._phase) == bookie else []
 

@@ -179,6 +179,7 @@ class LedgerWork:
                 self._state = _State.DONE
                 return []
             case _:
+                assert isinstance(event, WorkEvent), f"{event} is no answer to a worker's machine"
                 return []
 
     def _ask(self, state: _State, request: WorkRequest) -> list[WorkRequest]:

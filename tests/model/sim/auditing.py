@@ -325,8 +325,6 @@ class WorkerClient(Inspector):
             self.finish()
             return
         assert isinstance(answer, rq.TaskRead | rq.TaskDeleted | rq.TaskWritten)
-        if isinstance(answer, rq.TaskRead) and not self.by_hand:
-            self._checks.began(self.ledger_id, self.world.now_ms)
         self._give(answer)
 
     def _give(self, event: rq.WorkEvent) -> None:

@@ -78,8 +78,8 @@ QUEUES: Final[dict[Path, int]] = {
     ("LedgerReader", "_pieces"): _ENTRIES_MAX,
     # repair
     ("LedgerRepair", "_fragments"): FRAGMENTS_MAX,
-    ("_Round", "copies"): _POSITIONS_MAX,
-    ("_Round", "unverified"): _POSITIONS_MAX,
+    ("_Attempt", "copies"): _POSITIONS_MAX,
+    ("_Attempt", "unverified"): _POSITIONS_MAX,
     ("PositionCopy", "boot_ids"): 8,
     ("PositionCopy", "_window"): _ENTRIES_MAX,
     ("PositionCopy", "_found"): _ENTRIES_MAX,
@@ -102,8 +102,8 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "WriteBack": ("_batches",),
     "LedgerRecovery": ("_fences", "_replay", "_spares"),
     "Replay": ("_window", "write_back"),
-    "LedgerRepair": ("_round",),
-    "_Round": ("copies",),
+    "LedgerRepair": ("_under_way",),
+    "_Attempt": ("copies",),
     "LedgerReader": ("_pieces",),
 }
 """The parts that a machine consists of, by class: where its other containers are."""

@@ -121,6 +121,7 @@ class Scenario:
             if len(working) >= cluster.swarm.workers:
                 break
             if f"ledger-{ledger_id}" not in cluster.store.locks:
+                cluster.checkers.audits.began(ledger_id, self.world.now_ms)
                 WorkerClient(cluster, self.name("worker"), ledger_id)
                 working.add(ledger_id)
 

@@ -18,8 +18,10 @@ from daybook.core.effects import (
 )
 from daybook.core.events import (
     BookieFailed,
+    BookiesChanged,
     CasAnswered,
     CasOutcome,
+    CloseRequested,
     Event,
     FrameAcked,
     LockLost,
@@ -237,3 +239,11 @@ def test_a_finished_repair_has_everything_in_place_whatever_happened_meanwhile(l
         if isinstance(verdict, RepairFinished) or (limbo and cluster.bookies["e"].limbo is None):
             assert cluster.bookies["e"].limbo or not cluster.lacks("e"), faults
     assert finished > 1000, "most faults are got over"
+
+
+def test_news_is_no_matter_to_a_repair_and_an_event_of_another_machine_is_an_error() -> None:
+    repair = repair_of(Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "d"), one(0, 0, "a", "d"))
+    repair.start()
+    assert repair.step(BookiesChanged({})) == []
+    with pytest.raises(AssertionError, match="CloseRequested"):
+        repair.step(CloseRequested(1))  # type: ignore[arg-type]  # a driver's error
