@@ -51,7 +51,7 @@ from daybook.core.events import (
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.machine import RequestIds, RetryTimer
-from daybook.core.repair.copy import Owed, PositionCopy, RepairPolicy
+from daybook.core.repair.copy import PositionCopy, RepairPolicy
 from daybook.core.repair.plan import (
     CopyJob,
     FragmentRepair,
@@ -172,8 +172,6 @@ class LedgerRepair:
                 self._retry.start(self._now_ms)
                 return []
 
-    # Plan
-
     def _why_not(self) -> str | None:
         """Why this plan must not be carried out on the metadata it was made from."""
         bookie = self.plan.clear_limbo
@@ -193,8 +191,6 @@ class LedgerRepair:
         assert self.plan.clear_limbo is not None
         return self.plan.clear_limbo
 
-    # Copying
-
     def _next_fragment(self) -> list[Effect]:
         self._attempts = 0
         return self._copy_fragment() if self._fragments else self._confirm()
@@ -210,17 +206,14 @@ class LedgerRepair:
             return self._abandon(why)
         index = index_of(self.metadata, repair.first_entry)
         assert index is not None
-        copies = [
-            (job, PositionCopy(self._owed(index, job, repair), self._policy, self._ids))
-            for job in repair.jobs
-        ]
+        copies: list[tuple[CopyJob, PositionCopy]] = []
+        for job in repair.jobs:
+            what = owed(self.metadata, index, job, repair, self._unavailable)
+            copies.append((job, PositionCopy(what, self._policy, self._ids)))
         self._under_way = _Attempt(copies)
         self._phase = _Phase.COPY
         self._request = 0  # no answer is waited for: one that comes twice is none to the copies (rule 18)
         return self._pump()
-
-    def _owed(self, index: int, job: CopyJob, repair: FragmentRepair) -> Owed:
-        return owed(self.metadata, index, job, repair, self._unavailable)
 
     def _pump(self) -> list[Effect]:
         """Go on with the copy under way, and with the next one when it is done."""

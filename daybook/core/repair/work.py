@@ -129,8 +129,6 @@ class LedgerWork:
         self.result: LedgerResult | None = None
         self.task = TaskRead(None)
         """The task as it was read under the lock."""
-        self.findings: Findings | None = None
-        """What the last examination found."""
         self._order_of = order_of
         self._order: Order | None = None
         self._judge = judge
@@ -204,7 +202,7 @@ class LedgerWork:
         order = self._order
         assert order is not None
         metadata, listed, now_ms = event.metadata, event.listed, event.now_ms
-        self.findings = findings = Findings(
+        findings = Findings(
             event.registered,
             lost=order.lost(metadata, event.registered, now_ms),
             leaving=order.leaving,

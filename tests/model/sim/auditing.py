@@ -40,6 +40,7 @@ from tests.model.sim.audit_checks import (
 from tests.model.sim.client_process import Activity
 from tests.model.sim.clients import Driver
 from tests.model.sim.metadata_model import LOST, Session, Versioned
+from tests.model.sim.queues import over_limit
 from tests.model.sim.recovery_checks import RecoveryChecks
 from tests.model.sim.repair_checks import RepairChecks
 from tests.model.sim.transitions import Party
@@ -328,8 +329,13 @@ class WorkerClient(Inspector):
         self._give(answer)
 
     def _give(self, event: rq.WorkEvent) -> None:
-        if not self.done:
-            self._ask(self._work.step(event))
+        if self.done:
+            return
+        requests = self._work.step(event)
+        crowded = over_limit(self._work)
+        if crowded:
+            self.cluster.checkers.fail("bounded queues", f"{self.name}: {crowded}")
+        self._ask(requests)
 
     def _ledger_found(self, answer: object) -> None:
         if isinstance(answer, Versioned):

@@ -86,6 +86,8 @@ QUEUES: Final[dict[Path, int]] = {
     ("PositionCopy", "_tried"): _ENTRIES_MAX,
     ("PositionCopy", "_slow"): BOOKIES_MAX,
     ("PositionCopy", "_in_flight"): _ENTRIES_MAX,
+    ("LedgerWork", "_setbacks"): 2 * FRAGMENTS_MAX,
+    ("LedgerWork", "_tries"): 2 * FRAGMENTS_MAX,
     # streams
     ("StreamWindow", "_sent"): 16,
     ("StreamAnswers", "_undecided"): 16,

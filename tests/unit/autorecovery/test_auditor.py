@@ -46,7 +46,7 @@ def test_a_sound_cluster_is_fully_replicated_and_has_no_tasks() -> None:
     run(scenario)
 
 
-def test_every_ledger_of_a_lost_bookie_is_marked_in_one_round() -> None:
+def test_every_ledger_of_a_lost_bookie_is_marked_in_one_cycle() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(20)]
         spared = await cluster.ledger("b2", "b3", "b4")
@@ -64,7 +64,7 @@ def test_every_ledger_of_a_lost_bookie_is_marked_in_one_round() -> None:
     run(scenario)
 
 
-def test_a_bookie_that_is_lost_in_the_middle_of_a_round_is_lost_for_every_ledger() -> None:
+def test_a_bookie_that_is_lost_in_the_middle_of_a_cycle_is_lost_for_every_ledger() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(20)]
         looking, read = audits(cluster, delay_s=0, reads_in_flight_max=1), cluster.ledgers.read
@@ -123,7 +123,7 @@ def test_rule_33_within_the_delay_nothing_is_marked() -> None:
     run(scenario)
 
 
-def test_rule_33_a_bookie_that_returns_during_a_round_is_not_lost_for_the_rest_of_it() -> None:
+def test_rule_33_a_bookie_that_returns_during_a_cycle_is_not_lost_for_the_rest_of_it() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(30)]
         await cluster.unregister("b1")
@@ -177,7 +177,7 @@ def test_tasks_go_when_their_reason_does() -> None:
     run(scenario)
 
 
-def test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_round_once_and_by_every_full_one() -> None:
+def test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_cycle_once_and_by_every_full_one() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         gap = await cluster.ledger("b1", "b2", "b3", entries=100, without={"b2": {50}})
         sound = await cluster.ledger("b1", "b2", "b3", entries=100)
@@ -198,7 +198,7 @@ def test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_round_once_an
     run(scenario)
 
 
-def test_a_quick_look_asks_metadata_and_no_bookie_for_its_entries() -> None:
+def test_a_quick_audit_asks_metadata_and_no_bookie_for_its_entries() -> None:
     """A hundred thousand ledgers would be three hundred thousand questions."""
 
     async def scenario(cluster: FakeCluster) -> None:
@@ -215,7 +215,7 @@ def test_a_quick_look_asks_metadata_and_no_bookie_for_its_entries() -> None:
     run(scenario)
 
 
-def test_rule_29_limbo_is_found_by_a_quick_round() -> None:
+def test_rule_29_limbo_is_found_by_a_quick_cycle() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(5)]
         for ledger_id in ids:
@@ -251,7 +251,7 @@ def test_a_bookie_that_does_not_tell_is_asked_once_and_proves_nothing() -> None:
         pb.EntryInterval(first_entry=0, last_entry=9, stripe_period=2, stripe_mask=4),
     ],
 )
-def test_a_listing_that_cannot_be_proves_nothing_and_ends_no_round(interval: pb.EntryInterval) -> None:
+def test_a_listing_that_cannot_be_proves_nothing_and_ends_no_cycle(interval: pb.EntryInterval) -> None:
     async def scenario(cluster: FakeCluster) -> None:
         ledger_id = await cluster.ledger("b1", "b2", "b3")
         cluster.fakes["b1"].lies = [interval]
@@ -339,7 +339,7 @@ def test_rule_37_reads_are_paced_and_few_at_a_time() -> None:
     run(scenario)
 
 
-def test_rule_28_a_listing_that_fails_ends_the_round_and_nothing_is_removed() -> None:
+def test_rule_28_a_listing_that_fails_ends_the_cycle_and_nothing_is_removed() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         ids = [await cluster.ledger("b1", "b2", "b3", without={"b2": {4}}) for _ in range(3)]
         await once(cluster)

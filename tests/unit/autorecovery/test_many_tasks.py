@@ -53,7 +53,7 @@ def test_the_first_of_many_tasks_is_taken_before_the_last_is_read(
     run(scenario)
 
 
-def test_ledgers_that_another_worker_has_do_not_fill_a_look_at_the_tasks(
+def test_ledgers_that_another_worker_has_do_not_fill_a_pass_over_the_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("daybook.autorecovery.worker.TASKS_AT_ONCE", 2)

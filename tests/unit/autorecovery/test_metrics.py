@@ -36,7 +36,7 @@ def test_the_documentation_names_them_all() -> None:
     assert sorted(name for name in NAMES if f"| `{name}` |" not in text) == []
 
 
-def test_metrics_are_named_after_bookkeepers_and_say_what_the_round_found() -> None:
+def test_metrics_are_named_after_bookkeepers_and_say_what_the_cycle_found() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         await cluster.ledger("b1", "b2", "b3")
         await cluster.ledger("b1", "b2", "b4", without={"b4": {0}})

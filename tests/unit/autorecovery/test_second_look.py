@@ -38,7 +38,7 @@ def arrives(cluster: FakeCluster, ledger_id: LedgerId, at_listing: int) -> None:
 
 
 @pytest.mark.parametrize(("at_listing", "full"), [(2, True), (3, False)])
-def test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_at_two_looks(
+def test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_in_two_listings(
     at_listing: int, full: bool
 ) -> None:
     async def scenario(cluster: FakeCluster) -> None:

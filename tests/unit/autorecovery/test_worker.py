@@ -136,7 +136,7 @@ def test_rule_29_limbo_ends_by_its_nonce_after_everything_is_copied_back() -> No
     run(scenario)
 
 
-def test_a_bookie_is_mended_by_name_and_others_are_not_waited_for() -> None:
+def test_a_bookie_is_repaired_by_id_and_others_are_not_waited_for() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         mine = await cluster.ledger("b1", "b2", "b3")
         other = await cluster.ledger("b2", "b3", "b4")
@@ -151,7 +151,7 @@ def test_a_bookie_is_mended_by_name_and_others_are_not_waited_for() -> None:
     run(scenario)
 
 
-def test_rule_33_who_asks_by_name_waits_out_the_delay_and_a_return_ends_it() -> None:
+def test_rule_33_who_asks_by_id_waits_out_the_delay_and_a_return_ends_it() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         ledger_id = await cluster.ledger("b1", "b2", "b3")
         await cluster.unregister("b1")
@@ -184,7 +184,7 @@ def test_rule_31_an_open_ledger_is_closed_after_its_grace_period_and_never_copie
     run(scenario)
 
 
-def test_rule_31_who_asks_by_name_waits_out_the_grace_period() -> None:
+def test_rule_31_who_asks_by_id_waits_out_the_grace_period() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         ledger_id = await cluster.ledger("b1", "b2", "b3", closed=False)
         await cluster.unregister("b1")
@@ -308,7 +308,7 @@ def test_rule_35_an_unrecoverable_ledger_blocks_no_other_and_waits_longer_each_t
     run(scenario)
 
 
-def test_rule_35_a_fragment_that_cannot_be_mended_keeps_no_other_from_it() -> None:
+def test_rule_35_a_fragment_that_cannot_be_repaired_keeps_no_other_from_it() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         """Of the first fragment entry 3 is nowhere; of the second b4 lacks entry 7."""
         ledger_id = await cluster.ledger(
@@ -344,7 +344,7 @@ def test_rule_56_two_workers_share_the_tasks_and_copy_nothing_twice() -> None:
     run(scenario)
 
 
-def test_rule_56_what_is_marked_after_the_last_look_is_not_done_with_the_task() -> None:
+def test_rule_56_what_is_marked_after_the_last_examination_is_not_done_with_the_task() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         ledger_id = await cluster.ledger("b1", "b2", "b3", without={"b1": {1}})
         await mark(cluster, ledger_id, "gap b1")

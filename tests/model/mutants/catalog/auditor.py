@@ -142,7 +142,7 @@ def open_fragments_always_count_as_replicated(monkeypatch: pytest.MonkeyPatch) -
 
 @mutant(
     rule=45,
-    caught_by="tests/unit/autorecovery/test_second_look.py::test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_at_two_looks",
+    caught_by="tests/unit/autorecovery/test_second_look.py::test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_in_two_listings",
     not_simulated="the simulator's auditor looks once, and calls nothing replicated while a writer writes",
 )
 def gaps_of_live_writers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

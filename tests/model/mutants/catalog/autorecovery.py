@@ -33,17 +33,17 @@ _AUDITOR = "tests/unit/autorecovery/test_auditor.py"
     caught_by=f"{_WORKER}::test_rule_31_an_open_ledger_is_closed_after_its_grace_period_and_never_copied_open",
     not_simulated=_PROCESS,
 )
-def workers_fence_without_the_auditors_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def workers_fence_without_the_auditors_observation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker recovers an open ledger that the auditor has not watched for a grace period."""
     monkeypatch.setattr(TaskOrder, "grace_is_over", lambda self, metadata, now_ms: True)
 
 
 @mutant(
     rule=31,
-    caught_by=f"{_WORKER}::test_rule_31_who_asks_by_name_waits_out_the_grace_period",
+    caught_by=f"{_WORKER}::test_rule_31_who_asks_by_id_waits_out_the_grace_period",
     not_simulated=_PROCESS,
 )
-def asking_by_name_fences_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def asking_by_id_fences_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who names a ledger has it fenced without a grace period."""
     monkeypatch.setattr(AskedOrder, "grace_is_over", lambda self, metadata, now_ms: True)
 
@@ -62,10 +62,10 @@ def workers_take_every_absent_bookie_for_lost(monkeypatch: pytest.MonkeyPatch) -
 
 @mutant(
     rule=33,
-    caught_by=f"{_AUDITOR}::test_rule_33_a_bookie_that_returns_during_a_round_is_not_lost_for_the_rest_of_it",
+    caught_by=f"{_AUDITOR}::test_rule_33_a_bookie_that_returns_during_a_cycle_is_not_lost_for_the_rest_of_it",
     not_simulated=_PROCESS,
 )
-def bookies_are_observed_between_rounds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def bookies_are_observed_between_cycles_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found at the beginning of a round holds to its end."""
 
     async def never(self: AuditCycles) -> None:
@@ -180,7 +180,7 @@ def settings_of_the_pace_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     rule=47,
     caught_by=(
-        f"{_AUDITOR}::test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_round_once_and_by_every_full_one"
+        f"{_AUDITOR}::test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_cycle_once_and_by_every_full_one"
     ),
     not_simulated=_PROCESS,
 )
@@ -196,7 +196,7 @@ def a_comparison_lasts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant(
     rule=56,
-    caught_by=f"{_WORKER}::test_rule_56_what_is_marked_after_the_last_look_is_not_done_with_the_task",
+    caught_by=f"{_WORKER}::test_rule_56_what_is_marked_after_the_last_examination_is_not_done_with_the_task",
     not_simulated=_PROCESS,
 )
 def tasks_are_done_whatever_was_added(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""The machine that copies a ledger's entries to another bookie, and its plan."""
+"""What is wrong with a ledger, its task in the queue of repairs, its turn there, and the machine that copies."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from daybook.core.effects import Effect
-from daybook.core.events import Event
+from daybook.core.events import RepairEvent
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.repair.copy import RepairPolicy
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan, limbo_plan
@@ -47,11 +47,11 @@ def named(cluster: Cluster) -> list[str]:
     return ["".join(fragment.bookies) for fragment in cluster.metadata.fragments]
 
 
-def on_first(cluster: Cluster, kind: type, action: Callable[[], list[Event] | None]) -> list[Effect]:
+def on_first(cluster: Cluster, kind: type, action: Callable[[], list[RepairEvent] | None]) -> list[Effect]:
     """Call `action()` before the first effect of `kind` is carried out; returns the list that will hold it."""
     seen: list[Effect] = []
 
-    def before(effect: Effect) -> list[Event] | None:
+    def before(effect: Effect) -> list[RepairEvent] | None:
         if isinstance(effect, kind) and not seen:
             seen.append(effect)
             return action()

@@ -24,13 +24,13 @@ from daybook.core.errors import Code
 from daybook.core.events import (
     CasAnswered,
     CasOutcome,
-    Event,
     FrameAcked,
     FrameFailed,
     LimboCleared,
     LimboRead,
     MetadataRead,
     ReadAnswered,
+    RepairEvent,
 )
 from daybook.core.format.frame import Entry, FrameHeader, check_body, decode_entries, decode_header
 from daybook.core.ids import BookieId, EntryId
@@ -102,7 +102,7 @@ class Cluster:
         self.metadata: LedgerMetadata | None = metadata
         self.version = 3
         self.bookies = {name: Bookie() for name in sorted(metadata.bookies() | set(extra))}
-        self.before: Callable[[Effect], list[Event] | None] = lambda effect: None
+        self.before: Callable[[Effect], list[RepairEvent] | None] = lambda effect: None
         self.log: list[Effect] = []
         for index, fragment in enumerate(metadata.fragments):
             end = metadata.fragment_end(index)
@@ -126,7 +126,7 @@ class Cluster:
             assert todo, f"nothing goes on after {effect}"
         raise AssertionError("no verdict")
 
-    def perform(self, effect: Effect) -> list[Event]:
+    def perform(self, effect: Effect) -> list[RepairEvent]:
         """Carry `effect` out."""
         match effect:
             case SendRead():
@@ -152,14 +152,14 @@ class Cluster:
         self.metadata = metadata
         self.version += 1
 
-    def _cas(self, number: int, changed: LedgerMetadata, expected: int) -> Event:
+    def _cas(self, number: int, changed: LedgerMetadata, expected: int) -> RepairEvent:
         if self.metadata is None or expected != self.version:
             return CasAnswered(number, CasOutcome.CONFLICT)
         check_transition(self.metadata, changed)
         self.change(changed)
         return CasAnswered(number, CasOutcome.DONE, self.version)
 
-    def _read(self, read: SendRead) -> Event:
+    def _read(self, read: SendRead) -> RepairEvent:
         bookie = self.bookies[read.bookie]
         bookie.asked.append(read)
         if bookie.refuses is not None:
@@ -187,7 +187,7 @@ class Cluster:
             limbo=bookie.limbo is not None,
         )
 
-    def _write(self, sent: SendFrame) -> Event:
+    def _write(self, sent: SendFrame) -> RepairEvent:
         bookie = self.bookies[sent.bookie]
         if bookie.refuses is not None:
             return FrameFailed(sent.bookie, sent.send_id, bookie.refuses)

@@ -14,7 +14,7 @@ from daybook.core.effects import (
     SendRead,
 )
 from daybook.core.errors import Code
-from daybook.core.events import BookieFailed, Event, LimboCleared, LimboRead
+from daybook.core.events import BookieFailed, LimboCleared, LimboRead, RepairEvent
 from tests.unit.core.repair.repair_kit import limbo_repair, named, on_first, one, repair_of
 from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_ledger
 
@@ -31,7 +31,7 @@ def test_rule_18_a_second_answer_to_a_look_at_a_successor_ends_no_copy() -> None
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 99), "e")
     on_first(cluster, CasMetadata, lambda: cluster.bookies["e"].wipe(named=False, nonce="n"))
 
-    def before(effect: Effect) -> list[Event] | None:
+    def before(effect: Effect) -> list[RepairEvent] | None:
         if isinstance(effect, ReadLimbo):
             return [LimboRead("e", effect.request_id, Code.OK, None, cluster.bookies["e"].boot)] * 2
         return wiping(effect)
@@ -45,7 +45,7 @@ def test_a_successor_that_restarts_between_two_frames_is_copied_again_before_it_
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 99), "e")
     frames: list[Effect] = []
 
-    def before(effect: Effect) -> list[Event] | None:
+    def before(effect: Effect) -> list[RepairEvent] | None:
         if isinstance(effect, SendFrame):
             frames.append(effect)
             if len(frames) == 3:
@@ -99,7 +99,7 @@ def test_rule_29_limbo_stays_where_the_bookie_gives_no_answer(request_kind: type
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9))
     in_limbo(cluster, "b", "n1")
 
-    def before(effect: Effect) -> list[Event] | None:
+    def before(effect: Effect) -> list[RepairEvent] | None:
         if not isinstance(effect, request_kind):
             return None
         if isinstance(effect, ReadLimbo):

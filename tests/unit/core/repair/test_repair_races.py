@@ -22,10 +22,10 @@ from daybook.core.events import (
     CasAnswered,
     CasOutcome,
     CloseRequested,
-    Event,
     FrameAcked,
     LockLost,
     MetadataUnreadable,
+    RepairEvent,
     Tick,
 )
 from daybook.core.format.intervals import IntervalSet
@@ -95,7 +95,9 @@ def test_an_unknown_outcome_is_read_until_it_is_known() -> None:
     for applied in (False, True):
         cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "e")
 
-        def lost_reply(effect: Effect, c: Cluster = cluster, applied: bool = applied) -> list[Event] | None:
+        def lost_reply(
+            effect: Effect, c: Cluster = cluster, applied: bool = applied
+        ) -> list[RepairEvent] | None:
             if isinstance(effect, CasMetadata):
                 c.before = lambda effect: None
                 if applied:
@@ -123,7 +125,7 @@ def test_metadata_that_cannot_be_read_is_read_again_later() -> None:
 def test_it_gives_up_for_now_when_metadata_keeps_changing() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "e")
 
-    def always(effect: Effect) -> list[Event] | None:
+    def always(effect: Effect) -> list[RepairEvent] | None:
         if isinstance(effect, CasMetadata):
             cluster.change(cluster.metadata)
         return None
@@ -186,7 +188,7 @@ def test_rule_34_a_worker_whose_lock_is_lost_stops_at_once(limbo: bool) -> None:
 FAULTS = ("wipe", "restart", "raise", "unknown", "applied", "failed", "other")
 
 
-def fault(cluster: Cluster, kind: str, effect: Effect) -> list[Event] | None:
+def fault(cluster: Cluster, kind: str, effect: Effect) -> list[RepairEvent] | None:
     """Let something happen before `effect` is carried out; the answer, if it is not carried out at all."""
     assert cluster.metadata is not None
     if kind == "wipe":
@@ -220,7 +222,7 @@ def test_a_finished_repair_has_everything_in_place_whatever_happened_meanwhile(l
             in_limbo(cluster, "e", "n")
         todo = list(faults)
 
-        def before(effect: Effect, cluster: Cluster = cluster, todo: Todo = todo) -> list[Event] | None:
+        def before(effect: Effect, cluster: Cluster = cluster, todo: Todo = todo) -> list[RepairEvent] | None:
             answer = None
             while todo and todo[0][0] < len(cluster.log):
                 answer = fault(cluster, todo.pop(0)[1], effect)
