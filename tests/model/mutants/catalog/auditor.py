@@ -28,15 +28,15 @@ _TASK = "tests/unit/core/repair/test_task.py::"
 _WORK = "tests/unit/core/repair/test_work.py::"
 
 
-@mutant(rule=31, caught_by=f"{_AUDITOR}test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles")
+@mutant(31, f"{_AUDITOR}test_rule_31_the_auditor_counts_the_grace_period_over_its_cycles")
 def open_fragments_get_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that is about to change its ensemble is fenced at once."""
     monkeypatch.setattr(GracePeriods, "is_over", lambda self, ledger_id, fragment, now_ms: True)
 
 
 @mutant(
-    rule=31,
-    caught_by=f"{_LEDGER}test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone",
+    31,
+    f"{_LEDGER}test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone",
     swarm=SIMPLE_DISKS,
 )
 def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +45,8 @@ def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=29,
-    caught_by=f"{_LEDGER}test_rule_29_an_open_ledger_is_closed_with_the_bookie_in_limbo_where_nobody_else_could_take_its_place",
+    29,
+    f"{_LEDGER}test_rule_29_an_open_ledger_is_closed_with_the_bookie_in_limbo_where_nobody_else_could_take_its_place",
     swarm=NO_SPARES,
 )
 def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,8 +55,8 @@ def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=29,
-    caught_by=f"{_LEDGER}test_rule_29_two_of_three_in_limbo_leave_a_writer_alone_because_nobody_could_say_where_it_ends",
+    29,
+    f"{_LEDGER}test_rule_29_two_of_three_in_limbo_leave_a_writer_alone_because_nobody_could_say_where_it_ends",
     swarm=NO_SPARES,
 )
 def writers_are_fenced_though_nobody_can_vouch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,13 +64,13 @@ def writers_are_fenced_though_nobody_can_vouch(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(LedgerJudge, "_can_be_closed", lambda self, *_: True)
 
 
-@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_rolling_restart_loses_no_bookie")
+@mutant(33, f"{_LOST}test_rule_33_a_rolling_restart_loses_no_bookie")
 def bookies_are_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that is missing from one listing is lost."""
     monkeypatch.setattr(LostBookies, "_is_over", lambda self, away_ms: True)
 
 
-@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_a_read_only_bookie_is_not_lost", swarm=READ_ONLY)
+@mutant(33, f"{_LOST}test_rule_33_a_read_only_bookie_is_not_lost", swarm=READ_ONLY)
 def read_only_bookies_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the list of writable bookies counts."""
     observe = LostBookies.observe
@@ -83,26 +83,26 @@ def read_only_bookies_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LostBookies, "observe", writable_only)
 
 
-@mutant(rule=33, caught_by=f"{_TASK}test_rule_33_a_worker_examines_again_before_it_copies")
+@mutant(33, f"{_TASK}test_rule_33_a_worker_examines_again_before_it_copies")
 def workers_trust_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker copies the ledgers of a bookie that has come back meanwhile."""
     still_lost = RepairTask.still_lost
     monkeypatch.setattr(RepairTask, "still_lost", lambda self, registered: still_lost(self, frozenset()))
 
 
-@mutant(rule=33, caught_by=f"{_LOST}test_rule_33_auto_recovery_can_be_turned_off_for_all", swarm=SWITCHED_OFF)
+@mutant(33, f"{_LOST}test_rule_33_auto_recovery_can_be_turned_off_for_all", swarm=SWITCHED_OFF)
 def the_global_switch_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bookies are lost although auto-recovery is turned off."""
     monkeypatch.setattr(LostBookies, "set_enabled", lambda self, *, enabled: None)
 
 
-@mutant(rule=35, caught_by=f"{_TASK}test_rule_35_pauses_double_up_to_the_longest")
+@mutant(35, f"{_TASK}test_rule_35_pauses_double_up_to_the_longest")
 def failed_ledgers_are_tried_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that cannot be repaired is tried again and again."""
     monkeypatch.setattr(BackOff, "pause_ms", lambda self, failures: 0)
 
 
-@mutant(rule=35, caught_by=f"{_WORK}test_rule_35_a_failed_repair_is_set_aside_for_a_time_that_doubles")
+@mutant(35, f"{_WORK}test_rule_35_a_failed_repair_is_set_aside_for_a_time_that_doubles")
 def failed_ledgers_are_due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The task of a ledger whose repair failed is stored as one that is due."""
 
@@ -112,19 +112,13 @@ def failed_ledgers_are_due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RepairTask, "set_aside", keep)
 
 
-@mutant(
-    rule=36,
-    caught_by=f"{_LEDGER}test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_back",
-)
+@mutant(36, f"{_LEDGER}test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_back")
 def misplaced_fragments_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a recovery put into one rack stays there."""
     monkeypatch.setattr(LedgerJudge, "_better_place", lambda self, *_: iter(()))
 
 
-@mutant(
-    rule=37,
-    caught_by=f"{_PACE}test_rule_37_fifty_thousand_ledgers_are_read_at_the_pace_of_the_metadata_store",
-)
+@mutant(37, f"{_PACE}test_rule_37_fifty_thousand_ledgers_are_read_at_the_pace_of_the_metadata_store")
 def metadata_is_read_without_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the reads in flight are limited, so the metadata store is kept busy for as long as a cycle lasts."""
 
@@ -134,15 +128,15 @@ def metadata_is_read_without_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PacedReads, "_save", save)
 
 
-@mutant(rule=45, caught_by=f"{_LEDGER}test_rule_45_open_fragments_count_as_replicated_up_to_their_lac")
+@mutant(45, f"{_LEDGER}test_rule_45_open_fragments_count_as_replicated_up_to_their_lac")
 def open_fragments_always_count_as_replicated(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a bookie of an open fragment lacks below the LAC is not looked at."""
     monkeypatch.setattr(LedgerJudge, "_open_gap", lambda self, *_: IntervalSet())
 
 
 @mutant(
-    rule=45,
-    caught_by="tests/unit/autorecovery/test_second_look.py::test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_in_two_listings",
+    45,
+    "tests/unit/autorecovery/test_second_look.py::test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_in_two_listings",
     not_simulated="the simulator's auditor looks once, and calls nothing replicated while a writer writes",
 )
 def gaps_of_live_writers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +144,7 @@ def gaps_of_live_writers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerJudge, "has_open_gap", lambda self, *_: False)
 
 
-@mutant(rule=47, caught_by=f"{_LEDGER}test_rule_47_one_missing_entry_in_the_middle_is_found")
+@mutant(47, f"{_LEDGER}test_rule_47_one_missing_entry_in_the_middle_is_found")
 def gap_checks_look_at_first_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that has the first and the last entry that it owes is believed to have the rest."""
 
@@ -171,8 +165,8 @@ def gap_checks_look_at_first_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=47,
-    caught_by=f"{_OVER_REPLICATED}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
+    47,
+    f"{_OVER_REPLICATED}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
     swarm=REPAIRS,
 )
 def removal_overlooks_new_adds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,8 +175,7 @@ def removal_overlooks_new_adds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=47,
-    caught_by=f"{_OVER_REPLICATED}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
+    47, f"{_OVER_REPLICATED}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing"
 )
 def removal_raises_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie removes replicas without the compare-and-set that a repair would notice."""

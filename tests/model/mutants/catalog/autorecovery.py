@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,35 +24,27 @@ from tests.model.mutants.catalog.swarms import REPAIRS
 from tests.model.mutants.registry import mutant
 
 _PROCESS = "it is in the auditor's and the workers' processes; the simulator runs the core's machines alone"
+by_slow_test = partial(mutant, slow=True, not_simulated=_PROCESS)
+by_test = partial(mutant, not_simulated=_PROCESS)
 
 _WORKER = "tests/unit/autorecovery/test_worker.py"
 _AUDITOR = "tests/unit/autorecovery/test_auditor.py"
 
 
-@mutant(
-    rule=31,
-    caught_by=f"{_WORKER}::test_rule_31_an_open_ledger_is_closed_after_its_grace_period_and_never_copied_open",
-    not_simulated=_PROCESS,
-)
+@by_test(31, f"{_WORKER}::test_rule_31_an_open_ledger_is_closed_after_its_grace_period_and_never_copied_open")
 def workers_fence_without_the_auditors_observation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker recovers an open ledger that the auditor has not watched for a grace period."""
     monkeypatch.setattr(TaskOrder, "grace_is_over", lambda self, metadata, now_ms: True)
 
 
-@mutant(
-    rule=31,
-    caught_by=f"{_WORKER}::test_rule_31_who_asks_by_id_waits_out_the_grace_period",
-    not_simulated=_PROCESS,
-)
+@by_test(31, f"{_WORKER}::test_rule_31_who_asks_by_id_waits_out_the_grace_period")
 def asking_by_id_fences_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who names a ledger has it fenced without a grace period."""
     monkeypatch.setattr(AskedOrder, "grace_is_over", lambda self, metadata, now_ms: True)
 
 
 @mutant(
-    rule=33,
-    caught_by=f"{_WORKER}::test_rule_33_a_bookie_that_is_merely_away_is_not_taken_for_the_lost_one",
-    swarm=REPAIRS,
+    33, f"{_WORKER}::test_rule_33_a_bookie_that_is_merely_away_is_not_taken_for_the_lost_one", swarm=REPAIRS
 )
 def workers_take_every_absent_bookie_for_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that restarts while a worker looks loses its replicas."""
@@ -60,11 +53,7 @@ def workers_take_every_absent_bookie_for_lost(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
-@mutant(
-    rule=33,
-    caught_by=f"{_AUDITOR}::test_rule_33_a_bookie_that_returns_during_a_cycle_is_not_lost_for_the_rest_of_it",
-    not_simulated=_PROCESS,
-)
+@by_test(33, f"{_AUDITOR}::test_rule_33_a_bookie_that_returns_during_a_cycle_is_not_lost_for_the_rest_of_it")
 def bookies_are_observed_between_cycles_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found at the beginning of a round holds to its end."""
 
@@ -74,11 +63,7 @@ def bookies_are_observed_between_cycles_only(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(AuditCycles, "observe_always", never)
 
 
-@mutant(
-    rule=33,
-    caught_by=f"{_WORKER}::test_rule_33_a_switch_thrown_during_a_repair_stops_it_after_the_fragment",
-    not_simulated=_PROCESS,
-)
+@by_test(33, f"{_WORKER}::test_rule_33_a_switch_thrown_during_a_repair_stops_it_after_the_fragment")
 def the_switch_is_read_before_the_work_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that has begun goes through all its ledgers although repair is switched off."""
 
@@ -88,11 +73,7 @@ def the_switch_is_read_before_the_work_only(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(WorkPool, "_follow_switch", never)
 
 
-@mutant(
-    rule=34,
-    caught_by=f"{_WORKER}::test_rule_34_a_worker_that_lost_its_lock_commits_nothing",
-    not_simulated=_PROCESS,
-)
+@by_test(34, f"{_WORKER}::test_rule_34_a_worker_that_lost_its_lock_commits_nothing")
 def machines_commit_without_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that was paused beyond its session commits what it had begun."""
 
@@ -102,12 +83,7 @@ def machines_commit_without_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Guarded, "_checked", unchecked)
 
 
-@mutant(
-    rule=34,
-    caught_by=f"{_WORKER}::test_rule_34_work_ends_at_the_instant_the_session_may_have_ended",
-    slow=True,
-    not_simulated=_PROCESS,
-)
+@by_slow_test(34, f"{_WORKER}::test_rule_34_work_ends_at_the_instant_the_session_may_have_ended")
 def locks_are_lost_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker goes on until the server tells it that its lock is gone."""
 
@@ -117,21 +93,14 @@ def locks_are_lost_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lease, "lost", told)
 
 
-@mutant(
-    rule=34,
-    caught_by=f"{_AUDITOR}::test_rule_34_an_auditor_that_may_have_lost_the_leadership_marks_nothing",
-    not_simulated=_PROCESS,
-)
+@by_test(34, f"{_AUDITOR}::test_rule_34_an_auditor_that_may_have_lost_the_leadership_marks_nothing")
 def deposed_auditors_mark_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """An auditor writes after its session may have ended."""
     monkeypatch.setattr(AuditCycles, "_refuse_without_leadership", lambda self: None)
 
 
-@mutant(
-    rule=35,
-    caught_by=f"{_WORKER}::test_rule_35_an_unrecoverable_ledger_blocks_no_other_and_waits_longer_each_time",
-    slow=True,
-    not_simulated=_PROCESS,
+@by_slow_test(
+    35, f"{_WORKER}::test_rule_35_an_unrecoverable_ledger_blocks_no_other_and_waits_longer_each_time"
 )
 def failed_tasks_are_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that cannot be repaired stays at the front of the queue."""
@@ -142,30 +111,25 @@ def failed_tasks_are_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RepairTasks, "set_aside", keep)
 
 
-@mutant(
-    rule=35,
-    caught_by="tests/unit/operator/test_recovery_seen.py::"
-    "test_rule_35_no_stored_time_keeps_a_job_from_a_ledger_for_longer_than_the_longest_back_off",
-    not_simulated=_PROCESS,
+@by_test(
+    35,
+    (
+        "tests/unit/operator/test_recovery_seen.py::"
+        "test_rule_35_no_stored_time_keeps_a_job_from_a_ledger_for_longer_than_the_longest_back_off"
+    ),
 )
 def stored_times_are_obeyed_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker whose clock is a year ahead parks a ledger for a year."""
     monkeypatch.setattr(DueTimes, "not_before_ms", lambda self, task, **_: task.not_before_ms)
 
 
-@mutant(
-    rule=35,
-    caught_by=f"{_WORKER}::test_rule_35_an_unrecoverable_ledger_blocks_no_other_and_waits_longer_each_time",
-    not_simulated=_PROCESS,
-)
+@by_test(35, f"{_WORKER}::test_rule_35_an_unrecoverable_ledger_blocks_no_other_and_waits_longer_each_time")
 def pauses_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every failed repair costs the same short pause."""
     monkeypatch.setattr(BackOff, "pause_ms", lambda self, failures: self.first_ms)
 
 
-@mutant(
-    rule=37, caught_by=f"{_AUDITOR}::test_rule_37_reads_are_paced_and_few_at_a_time", not_simulated=_PROCESS
-)
+@by_test(37, f"{_AUDITOR}::test_rule_37_reads_are_paced_and_few_at_a_time")
 def settings_of_the_pace_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """The auditor reads as fast as it can, whatever its settings say."""
     monkeypatch.setattr(
@@ -177,12 +141,9 @@ def settings_of_the_pace_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@mutant(
-    rule=47,
-    caught_by=(
-        f"{_AUDITOR}::test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_cycle_once_and_by_every_full_one"
-    ),
-    not_simulated=_PROCESS,
+@by_test(
+    47,
+    f"{_AUDITOR}::test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_cycle_once_and_by_every_full_one",
 )
 def a_comparison_lasts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was whole once is never compared again, in a full round neither."""
@@ -194,11 +155,7 @@ def a_comparison_lasts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Auditor, "begin", keep)
 
 
-@mutant(
-    rule=56,
-    caught_by=f"{_WORKER}::test_rule_56_what_is_marked_after_the_last_examination_is_not_done_with_the_task",
-    not_simulated=_PROCESS,
-)
+@by_test(56, f"{_WORKER}::test_rule_56_what_is_marked_after_the_last_examination_is_not_done_with_the_task")
 def tasks_are_done_whatever_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repaired ledger's task is deleted with what an auditor has found in it meanwhile."""
     done = RepairTasks.done

@@ -15,7 +15,7 @@ _TESTS = "tests/unit/core/bookie/test_bookie.py::"
 _FORGED = "tests/unit/core/bookie/test_bookie_forged_fences.py::"
 
 
-@mutant(rule=3, caught_by=f"{_TESTS}test_rule_03_a_fence_creates_the_ledger_where_it_was_never_seen")
+@mutant(3, f"{_TESTS}test_rule_03_a_fence_creates_the_ledger_where_it_was_never_seen")
 def only_known_ledgers_are_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fence on a ledger that the bookie never saw leaves no trace."""
     fence = BookieLedger.fence
@@ -31,8 +31,8 @@ def only_known_ledgers_are_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=3,
-    caught_by=f"{_FORGED}test_rule_03_a_fence_that_metadata_disproves_ends",
+    3,
+    f"{_FORGED}test_rule_03_a_fence_that_metadata_disproves_ends",
     not_simulated="no client of the simulator makes keys up",
 )
 def a_forged_fence_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,8 +41,8 @@ def a_forged_fence_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=4,
-    caught_by=f"{_FORGED}test_rule_04_a_dropped_fence_that_becomes_durable_does_not_answer_for_the_next_one",
+    4,
+    f"{_FORGED}test_rule_04_a_dropped_fence_that_becomes_durable_does_not_answer_for_the_next_one",
     not_simulated="no client of the simulator makes keys up",
 )
 def any_fence_that_becomes_durable_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,13 +54,13 @@ def any_fence_that_becomes_durable_answers(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(BookieLedger, "fence_is_durable", durable)
 
 
-@mutant(rule=4, caught_by=f"{_TESTS}test_rule_04_every_fencer_waits_until_the_fence_is_durable")
+@mutant(4, f"{_TESTS}test_rule_04_every_fencer_waits_until_the_fence_is_durable")
 def a_second_fencer_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever finds the fence set is answered at once, durable or not."""
     monkeypatch.setattr(BookieLedger, "_fence_must_wait", lambda _: False)
 
 
-@mutant(rule=10, caught_by=f"{_TESTS}test_rule_10_only_recovery_frames_pass_the_fence")
+@mutant(10, f"{_TESTS}test_rule_10_only_recovery_frames_pass_the_fence")
 def the_fence_stops_write_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie refuses recovery frames too."""
     accept = BookieLedger.accept
@@ -71,26 +71,19 @@ def the_fence_stops_write_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BookieLedger, "accept", refusing)
 
 
-@mutant(rule=10, caught_by=f"{_TESTS}test_rule_10_only_recovery_frames_pass_the_fence")
+@mutant(10, f"{_TESTS}test_rule_10_only_recovery_frames_pass_the_fence")
 def the_fence_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Normal frames pass the fence."""
     monkeypatch.setattr(BookieLedger, "_refuses_normal", lambda _: Code.OK)
 
 
-@mutant(
-    rule=20,
-    caught_by=f"{_TESTS}test_rule_20_a_ledger_that_is_not_known_needs_metadata_before_the_first_normal_frame",
-)
+@mutant(20, f"{_TESTS}test_rule_20_a_ledger_that_is_not_known_needs_metadata_before_the_first_normal_frame")
 def any_ledger_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie takes the first frame of a ledger without looking at metadata."""
     monkeypatch.setattr(BookieLedger, "_is_introduced", lambda _: True)
 
 
-@mutant(
-    rule=20,
-    caught_by=f"{_TESTS}test_rule_20_after_deletion_and_collection_the_old_writer_is_out",
-    swarm=DELETIONS,
-)
+@mutant(20, f"{_TESTS}test_rule_20_after_deletion_and_collection_the_old_writer_is_out", swarm=DELETIONS)
 def collection_keeps_attachments(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collected ledger forgets its fence but not its writer."""
 
@@ -101,8 +94,8 @@ def collection_keeps_attachments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=29,
-    caught_by=f"{_TESTS}test_rule_29_limbo_refuses_normal_frames_as_a_bookie_failure_and_vouches_for_nothing",
+    29,
+    f"{_TESTS}test_rule_29_limbo_refuses_normal_frames_as_a_bookie_failure_and_vouches_for_nothing",
     swarm=LOST_DISKS,
 )
 def limbo_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +103,7 @@ def limbo_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BookieLedger, "in_limbo", property(lambda _: False))
 
 
-@mutant(
-    rule=29,
-    caught_by=f"{_TESTS}test_rule_29_limbo_is_cleared_only_with_the_nonce_that_still_stands",
-    swarm=LOST_DISKS,
-)
+@mutant(29, f"{_TESTS}test_rule_29_limbo_is_cleared_only_with_the_nonce_that_still_stands", swarm=LOST_DISKS)
 def any_repair_clears_limbo(monkeypatch: pytest.MonkeyPatch) -> None:
     """The nonce is not compared."""
 
@@ -125,7 +114,7 @@ def any_repair_clears_limbo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BookieLedger, "clear_limbo", clear)
 
 
-@mutant(rule=43, caught_by=f"{_TESTS}test_rule_43_an_add_comes_before_the_fence_or_is_refused")
+@mutant(43, f"{_TESTS}test_rule_43_an_add_comes_before_the_fence_or_is_refused")
 def a_fence_counts_only_once_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the fence and its sync adds still pass, so that a recovery read can overtake one."""
 
@@ -135,7 +124,7 @@ def a_fence_counts_only_once_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(BookieLedger, "_refuses_normal", refuses)
 
 
-@mutant(rule=44, caught_by=f"{_TESTS}test_rule_44_lac_and_length_are_one_record")
+@mutant(44, f"{_TESTS}test_rule_44_lac_and_length_are_one_record")
 def the_length_is_not_kept_with_the_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie stores the LAC alone."""
     accept = BookieLedger.accept
@@ -148,9 +137,7 @@ def the_length_is_not_kept_with_the_lac(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(BookieLedger, "accept", without_length)
 
 
-@mutant(
-    rule=54, caught_by=f"{_TESTS}test_rule_54_an_entry_that_is_there_already_is_acked_only_once_it_is_synced"
-)
+@mutant(54, f"{_TESTS}test_rule_54_an_entry_that_is_there_already_is_acked_only_once_it_is_synced")
 def what_is_there_is_acked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An add for an entry in the cache is answered without waiting for a sync."""
     accept = BookieLedger.accept

@@ -1,5 +1,7 @@
 """Mutants of deletion without recovery."""
 
+from functools import partial
+
 import pytest
 
 from daybook.client import deletion
@@ -12,33 +14,23 @@ from tests.model.mutants.registry import mutant
 _CORE = "tests/unit/core/recovery/test_deletion.py::"
 _CLIENT = "tests/unit/client/test_deletion.py::"
 _NOT_DRAWN = "its bookies come back after any time, which a person must rule out before giving a ledger up"
+by_test = partial(mutant, not_simulated=_NOT_DRAWN)
 
 
-@mutant(
-    rule=61,
-    caught_by=_CORE + "test_rule_61_after_it_no_bookie_that_may_live_can_help_the_writer_to_a_quorum",
-    not_simulated=_NOT_DRAWN,
-)
+@by_test(61, _CORE + "test_rule_61_after_it_no_bookie_that_may_live_can_help_the_writer_to_a_quorum")
 def one_fence_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever answers is fenced, and the others are not asked after."""
     monkeypatch.setattr(Fencing, "is_complete", lambda self: bool(self.fenced))
 
 
-@mutant(
-    rule=61,
-    caught_by=_CORE + "test_rule_61_a_registered_bookie_that_does_not_fence_stops_it",
-    not_simulated=_NOT_DRAWN,
-)
+@by_test(61, _CORE + "test_rule_61_a_registered_bookie_that_does_not_fence_stops_it")
 def a_bookie_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence counts as loss, although the bookie is registered and may serve the writer."""
     monkeypatch.setattr(DeletionFence, "_is_lost", lambda self, bookie: True)
 
 
-@mutant(
-    rule=61,
-    caught_by=_CORE
-    + "test_rule_61_a_bookie_that_is_away_is_waited_for_as_long_as_one_may_be_before_it_is_lost",
-    not_simulated=_NOT_DRAWN,
+@by_test(
+    61, (_CORE + "test_rule_61_a_bookie_that_is_away_is_waited_for_as_long_as_one_may_be_before_it_is_lost")
 )
 def a_bookie_that_restarts_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that is not registered at this moment counts as lost; its restart ends a second later."""
@@ -49,11 +41,7 @@ def a_bookie_that_restarts_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeletionFence, "_is_lost", is_away)
 
 
-@mutant(
-    rule=61,
-    caught_by=_CLIENT + "test_rule_61_a_ledger_that_a_topic_names_is_kept_unless_it_is_forced",
-    not_simulated=_NOT_DRAWN,
-)
+@by_test(61, _CLIENT + "test_rule_61_a_ledger_that_a_topic_names_is_kept_unless_it_is_forced")
 def topics_are_not_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deletion tears a hole into the topic that has the ledger in its list."""
 

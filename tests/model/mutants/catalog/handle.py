@@ -12,8 +12,8 @@ from tests.model.mutants.registry import mutant
 
 
 @mutant(
-    rule=11,
-    caught_by="tests/unit/client/test_ledger_handle.py::test_rule_11_a_bookie_that_sees_the_close_first_does_not_make_it_fail",
+    11,
+    "tests/unit/client/test_ledger_handle.py::test_rule_11_a_bookie_that_sees_the_close_first_does_not_make_it_fail",
 )
 def a_handle_that_ends_gives_its_close_up(monkeypatch: pytest.MonkeyPatch) -> None:
     "Why: the close may have landed, and the bookie that refuses an entry may have refused it for that very reason."
@@ -21,8 +21,8 @@ def a_handle_that_ends_gives_its_close_up(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @mutant(
-    rule=60,
-    caught_by="tests/unit/client/test_append_order.py::test_rule_60_a_new_append_does_not_overtake_one_that_was_just_let_in",
+    60,
+    "tests/unit/client/test_append_order.py::test_rule_60_a_new_append_does_not_overtake_one_that_was_just_let_in",
     swarm=SHIPPED,
 )
 def who_waits_appends_when_the_loop_comes_to_him(monkeypatch: pytest.MonkeyPatch) -> None:

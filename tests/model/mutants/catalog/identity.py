@@ -10,8 +10,8 @@ _SERVER = "it is about network addresses"
 
 
 @mutant(
-    rule=6,
-    caught_by="tests/unit/client/test_wrong_address.py::test_rule_06_a_bookie_does_not_answer_for_another",
+    6,
+    "tests/unit/client/test_wrong_address.py::test_rule_06_a_bookie_does_not_answer_for_another",
     slow=True,
     not_simulated=_SERVER,
 )

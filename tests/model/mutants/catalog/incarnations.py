@@ -4,6 +4,7 @@ Those of the processes themselves are here, and in `simulator.py` those of the s
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,16 +18,13 @@ from daybook.wire import service
 from tests.model.mutants.registry import mutant
 
 _PROCESSES = "the simulator has models of its own of boot, registration and addresses; their mutants are in simulator.py"
+by_test = partial(mutant, not_simulated=_PROCESSES)
 _BOOT = "tests/unit/bookie/identity/test_server_incarnations.py"
 _CLAIM = "tests/unit/metadata/test_claim.py"
 _CLIENT = "tests/unit/client/test_incarnations.py"
 
 
-@mutant(
-    rule=57,
-    caught_by=f"{_CLAIM}::test_rule_57_a_process_whose_cookie_was_replaced_registers_no_more",
-    not_simulated=_PROCESSES,
-)
+@by_test(57, f"{_CLAIM}::test_rule_57_a_process_whose_cookie_was_replaced_registers_no_more")
 def incarnations_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process registers whatever cookie ZooKeeper has."""
 
@@ -38,11 +36,7 @@ def incarnations_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim.Claim, "check_cookie", version)
 
 
-@mutant(
-    rule=57,
-    caught_by=f"{_BOOT}::test_rule_57_an_old_process_takes_no_first_frame_while_another_boots",
-    not_simulated=_PROCESSES,
-)
+@by_test(57, f"{_BOOT}::test_rule_57_an_old_process_takes_no_first_frame_while_another_boots")
 def first_frames_do_not_look_at_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 20's read is of the ledger alone."""
 
@@ -52,11 +46,7 @@ def first_frames_do_not_look_at_the_claim(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(claim.Claim, "check", agree)
 
 
-@mutant(
-    rule=57,
-    caught_by=f"{_BOOT}::test_rule_57_a_cookie_is_stamped_only_under_the_claim_that_limbo_was_listed_under",
-    not_simulated=_PROCESSES,
-)
+@by_test(57, f"{_BOOT}::test_rule_57_a_cookie_is_stamped_only_under_the_claim_that_limbo_was_listed_under")
 def cookies_are_stamped_without_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that was lost since limbo was listed is not missed."""
 
@@ -66,11 +56,7 @@ def cookies_are_stamped_without_the_claim(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(claim.Claim, "commit", commit)
 
 
-@mutant(
-    rule=57,
-    caught_by=f"{_CLAIM}::test_rule_57_a_claim_keeps_every_other_process_from_registering",
-    not_simulated=_PROCESSES,
-)
+@by_test(57, f"{_CLAIM}::test_rule_57_a_claim_keeps_every_other_process_from_registering")
 def registering_takes_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process registers beside another one that has the claim."""
 
@@ -81,11 +67,7 @@ def registering_takes_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim.Claim, "register", register)
 
 
-@mutant(
-    rule=57,
-    caught_by=f"{_CLAIM}::test_rule_57_an_authorised_replacement_ends_by_the_clock_of_the_servers",
-    not_simulated=_PROCESSES,
-)
+@by_test(57, f"{_CLAIM}::test_rule_57_an_authorised_replacement_ends_by_the_clock_of_the_servers")
 def leaves_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """An authorised replacement that nobody used stays."""
 
@@ -95,11 +77,7 @@ def leaves_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bookies.BookieDirectory, "valid_replacement", any_age)
 
 
-@mutant(
-    rule=57,
-    caught_by=f"{_CLIENT}::test_rule_57_a_stream_to_a_process_that_is_not_registered_carries_nothing",
-    not_simulated=_PROCESSES,
-)
+@by_test(57, f"{_CLIENT}::test_rule_57_a_stream_to_a_process_that_is_not_registered_carries_nothing")
 def streams_take_any_hello(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client sends to whichever process of the bookie answers at its address."""
 
@@ -109,21 +87,13 @@ def streams_take_any_hello(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChannelPool, "_is_registered", agree)
 
 
-@mutant(
-    rule=57,
-    caught_by=f"{_CLIENT}::test_rule_57_a_stream_ends_when_another_process_registers",
-    not_simulated=_PROCESSES,
-)
+@by_test(57, f"{_CLIENT}::test_rule_57_a_stream_ends_when_another_process_registers")
 def streams_outlive_the_registration(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream to an old process goes on beside its replacement."""
     monkeypatch.setattr(FrameSender, "registered_as", lambda self, boot_id: None)
 
 
-@mutant(
-    rule=57,
-    caught_by=f"{_CLIENT}::test_rule_57_only_a_registered_process_testifies",
-    not_simulated=_PROCESSES,
-)
+@by_test(57, f"{_CLIENT}::test_rule_57_only_a_registered_process_testifies")
 def recoveries_ask_whom_they_know(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fence goes to the process that the last list of bookies named."""
 
@@ -133,11 +103,7 @@ def recoveries_ask_whom_they_know(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver.MachineDriver, "_witness", as_known)
 
 
-@mutant(
-    rule=57,
-    caught_by=f"{_CLIENT}::test_rule_57_nothing_is_sent_to_a_bookie_named_anew_before_it_was_found_registered",
-    not_simulated=_PROCESSES,
-)
+@by_test(57, f"{_CLIENT}::test_rule_57_nothing_is_sent_to_a_bookie_named_anew_before_it_was_found_registered")
 def bookies_named_anew_are_sent_frames_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer trusts the list that it chose the bookie from."""
 
@@ -148,8 +114,8 @@ def bookies_named_anew_are_sent_frames_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 @mutant(
-    rule=57,
-    caught_by="tests/unit/client/test_wrong_address.py::test_rule_57_a_process_does_not_answer_for_another_of_its_bookie",
+    57,
+    "tests/unit/client/test_wrong_address.py::test_rule_57_a_process_does_not_answer_for_another_of_its_bookie",
     slow=True,
     not_simulated=_PROCESSES,
 )

@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,16 +17,14 @@ from tests.model.mutants.catalog.swarms import LOST_ANSWERS
 from tests.model.mutants.registry import mutant
 
 _ZOOKEEPER = "it is in the client of ZooKeeper; the simulator has a metadata service of its own"
+by_slow_test = partial(mutant, slow=True, not_simulated=_ZOOKEEPER)
+by_test = partial(mutant, not_simulated=_ZOOKEEPER)
 
 LOST_REPLIES = "tests/unit/metadata/test_lost_replies.py"
 LEDGERS = "tests/unit/metadata/test_ledgers.py"
 
 
-@mutant(
-    rule=28,
-    caught_by=f"{LEDGERS}::test_rule_28_a_listing_that_cannot_be_completed_is_an_error_never_a_shorter_list",
-    not_simulated=_ZOOKEEPER,
-)
+@by_test(28, f"{LEDGERS}::test_rule_28_a_listing_that_cannot_be_completed_is_an_error_never_a_shorter_list")
 def a_directory_that_cannot_be_listed_counts_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing error gives a shorter list."""
     listed = tree.list_directory
@@ -41,11 +40,7 @@ def a_directory_that_cannot_be_listed_counts_as_empty(monkeypatch: pytest.Monkey
     monkeypatch.setattr(tree, "list_directory", swallow)
 
 
-@mutant(
-    rule=28,
-    caught_by=f"{LEDGERS}::test_rule_28_an_unreadable_ledger_ends_the_listing_and_a_deleted_one_does_not",
-    not_simulated=_ZOOKEEPER,
-)
+@by_test(28, f"{LEDGERS}::test_rule_28_an_unreadable_ledger_ends_the_listing_and_a_deleted_one_does_not")
 def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read error during a walk leaves the ledger out."""
     read = ledgers.LedgerManager._read_if_there
@@ -59,11 +54,9 @@ def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ledgers.LedgerManager, "_read_if_there", swallow)
 
 
-@mutant(
-    rule=29,
-    caught_by="tests/unit/metadata/test_bookies.py::test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used_once",
-    slow=True,
-    not_simulated=_ZOOKEEPER,
+@by_slow_test(
+    29,
+    "tests/unit/metadata/test_bookies.py::test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used_once",
 )
 def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replacement is authorised while the old bookie is still registered."""
@@ -74,12 +67,7 @@ def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(bookies.BookieDirectory, "_refuse_if_registered", agree)
 
 
-@mutant(
-    rule=33,
-    caught_by="tests/unit/metadata/test_tasks.py::test_rule_33_repair_is_switched_off_and_on_for_all",
-    slow=True,
-    not_simulated=_ZOOKEEPER,
-)
+@by_slow_test(33, "tests/unit/metadata/test_tasks.py::test_rule_33_repair_is_switched_off_and_on_for_all")
 def the_disable_flag_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers continue although repair is switched off."""
 
@@ -89,11 +77,7 @@ def the_disable_flag_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks.RepairTasks, "disabled", never)
 
 
-@mutant(
-    rule=34,
-    caught_by="tests/unit/metadata/test_tasks.py::test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be",
-    not_simulated=_ZOOKEEPER,
-)
+@by_test(34, "tests/unit/metadata/test_tasks.py::test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be")
 def a_lease_is_held_until_its_loss_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """An owner continues after its session may have ended, until the loss is reported to it."""
 
@@ -104,10 +88,8 @@ def a_lease_is_held_until_its_loss_is_reported(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(resolving.ResolvingStore, "session_may_have_ended", until_told)
 
 
-@mutant(
-    rule=35,
-    caught_by="tests/unit/metadata/test_tasks.py::test_rule_35_a_ledger_set_aside_keeps_its_task_until_a_new_reason",
-    not_simulated=_ZOOKEEPER,
+@by_test(
+    35, "tests/unit/metadata/test_tasks.py::test_rule_35_a_ledger_set_aside_keeps_its_task_until_a_new_reason"
 )
 def a_ledger_that_cannot_be_repaired_stays_due(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unrecoverable ledger is not set aside."""
@@ -118,20 +100,14 @@ def a_ledger_that_cannot_be_repaired_stays_due(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tasks.RepairTasks, "set_aside", nothing)
 
 
-@mutant(
-    rule=37,
-    caught_by=f"{LEDGERS}::test_rule_37_metadata_of_many_ledgers_is_read_a_bounded_number_at_a_time",
-    not_simulated=_ZOOKEEPER,
-)
+@by_test(37, f"{LEDGERS}::test_rule_37_metadata_of_many_ledgers_is_read_a_bounded_number_at_a_time")
 def all_ledgers_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing reads a whole page at once."""
     monkeypatch.setattr(read_ahead, "READS_IN_FLIGHT_MAX", math.inf)
 
 
 @mutant(
-    rule=42,
-    caught_by=f"{LOST_REPLIES}::test_rule_42_a_create_whose_reply_was_lost_is_recognised_as_own",
-    swarm=LOST_ANSWERS,
+    42, f"{LOST_REPLIES}::test_rule_42_a_create_whose_reply_was_lost_is_recognised_as_own", swarm=LOST_ANSWERS
 )
 def own_creates_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry mistakes its own create for another client's."""
@@ -142,11 +118,7 @@ def own_creates_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving.ResolvingStore, "_is_own", never)
 
 
-@mutant(
-    rule=42,
-    caught_by=f"{LOST_REPLIES}::test_rule_42_another_clients_node_is_not_taken_for_own",
-    swarm=LOST_ANSWERS,
-)
+@mutant(42, f"{LOST_REPLIES}::test_rule_42_another_clients_node_is_not_taken_for_own", swarm=LOST_ANSWERS)
 def any_node_found_by_a_retry_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry mistakes another client's create for its own."""
 
@@ -156,19 +128,15 @@ def any_node_found_by_a_retry_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving.ResolvingStore, "_is_own", always)
 
 
-@mutant(
-    rule=42,
-    caught_by=f"{LOST_REPLIES}::test_rule_42_a_lock_taken_by_another_task_of_the_same_session_is_not_taken_for_own",
-    not_simulated=_ZOOKEEPER,
+@by_test(
+    42, f"{LOST_REPLIES}::test_rule_42_a_lock_taken_by_another_task_of_the_same_session_is_not_taken_for_own"
 )
 def leases_carry_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two owners within one session write the same bytes."""
     monkeypatch.setattr(lease, "_lease_data", lambda _holder: b'{"holder": "w", "token": "t"}')
 
 
-@mutant(
-    rule=42, caught_by=f"{LOST_REPLIES}::test_rule_42_a_sequence_node_is_made_once", not_simulated=_ZOOKEEPER
-)
+@by_test(42, f"{LOST_REPLIES}::test_rule_42_a_sequence_node_is_made_once")
 def sequence_nodes_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry creates a second sequence node."""
 
@@ -178,11 +146,7 @@ def sequence_nodes_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving.ResolvingStore, "_find_sequence_node", none)
 
 
-@mutant(
-    rule=42,
-    caught_by=f"{LOST_REPLIES}::test_rule_42_another_clients_put_is_not_taken_for_own",
-    swarm=LOST_ANSWERS,
-)
+@mutant(42, f"{LOST_REPLIES}::test_rule_42_another_clients_put_is_not_taken_for_own", swarm=LOST_ANSWERS)
 def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry mistakes another client's put for its own."""
 
@@ -193,8 +157,8 @@ def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=42,
-    caught_by=f"{LOST_REPLIES}::test_rule_42_a_put_whose_reply_was_lost_is_recognised_as_own",
+    42,
+    f"{LOST_REPLIES}::test_rule_42_a_put_whose_reply_was_lost_is_recognised_as_own",
     not_simulated="a machine that receives a conflict reads again, and finds its own change",
 )
 def own_puts_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,9 +171,7 @@ def own_puts_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=42,
-    caught_by=f"{LOST_REPLIES}::test_rule_42_a_multi_is_recognised_by_what_it_created_or_put",
-    swarm=LOST_ANSWERS,
+    42, f"{LOST_REPLIES}::test_rule_42_a_multi_is_recognised_by_what_it_created_or_put", swarm=LOST_ANSWERS
 )
 def own_multis_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A retry mistakes its own multi for another client's."""
@@ -220,11 +182,7 @@ def own_multis_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving.ResolvingStore, "_holds_multi", never)
 
 
-@mutant(
-    rule=42,
-    caught_by=f"{LOST_REPLIES}::test_rule_42_an_owner_whose_session_ended_never_deletes_his_successors_node",
-    not_simulated=_ZOOKEEPER,
-)
+@by_test(42, f"{LOST_REPLIES}::test_rule_42_an_owner_whose_session_ended_never_deletes_his_successors_node")
 def a_release_is_bound_to_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A former owner deletes the present node, whoever owns it."""
     delete = resolving.ResolvingStore.delete
@@ -235,10 +193,8 @@ def a_release_is_bound_to_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolving.ResolvingStore, "delete", anyhow)
 
 
-@mutant(
-    rule=42,
-    caught_by="tests/unit/metadata/test_bookies.py::test_rule_42_a_bookie_registers_again_after_its_session_expired",
-    not_simulated=_ZOOKEEPER,
+@by_test(
+    42, "tests/unit/metadata/test_bookies.py::test_rule_42_a_bookie_registers_again_after_its_session_expired"
 )
 def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie whose session expired does not register again."""
@@ -250,8 +206,8 @@ def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=46,
-    caught_by="tests/unit/metadata/test_tasks.py::test_rule_46_a_lease_is_over_when_the_machine_was_suspended_past_its_session",
+    46,
+    "tests/unit/metadata/test_tasks.py::test_rule_46_a_lease_is_over_when_the_machine_was_suspended_past_its_session",
     not_simulated="no machine of the simulator sleeps",
 )
 def leases_are_judged_by_a_clock_that_sleeps_with_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,10 +215,9 @@ def leases_are_judged_by_a_clock_that_sleeps_with_the_machine(monkeypatch: pytes
     monkeypatch.setattr(lease, "monotonic_s", time.monotonic)
 
 
-@mutant(
-    rule=46,
-    caught_by="tests/unit/metadata/test_zookeeper.py::test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent",
-    not_simulated=_ZOOKEEPER,
+@by_test(
+    46,
+    "tests/unit/metadata/test_zookeeper.py::test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent",
 )
 def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session's life counts from the arrival of an answer, not from the sending of its request."""
@@ -274,10 +229,9 @@ def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(kazoo_session.SessionClient, "answered", late)
 
 
-@mutant(
-    rule=46,
-    caught_by="tests/unit/metadata/test_zookeeper.py::test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending",
-    not_simulated=_ZOOKEEPER,
+@by_test(
+    46,
+    "tests/unit/metadata/test_zookeeper.py::test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending",
 )
 def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer to an early ping counts as the answer to the last one."""
@@ -292,11 +246,9 @@ def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kazoo_session.SessionConnection, "_send_ping", overwrite)
 
 
-@mutant(
-    rule=46,
-    caught_by="tests/unit/metadata/test_zookeeper.py::test_rule_46_a_cut_off_owner_is_in_doubt_before_others_see_its_node_go",
-    slow=True,
-    not_simulated=_ZOOKEEPER,
+@by_slow_test(
+    46,
+    "tests/unit/metadata/test_zookeeper.py::test_rule_46_a_cut_off_owner_is_in_doubt_before_others_see_its_node_go",
 )
 def a_session_is_counted_on_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session's certain life is twice the granted time-out."""
@@ -304,10 +256,7 @@ def a_session_is_counted_on_for_too_long(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @mutant(
-    rule=53,
-    caught_by=f"{LEDGERS}::test_rule_53_an_open_ledger_is_attached_for_writing_once",
-    slow=True,
-    swarm=LOST_ANSWERS,
+    53, f"{LEDGERS}::test_rule_53_an_open_ledger_is_attached_for_writing_once", slow=True, swarm=LOST_ANSWERS
 )
 def an_attach_is_written_whatever_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attach is a plain write instead of a compare-and-set."""

@@ -10,21 +10,21 @@ from tests.model.mutants.registry import mutant
 _CAUGHT_BY = "tests/unit/core/placement/test_placement.py::test_rule_36_recovery_keeps_the_racks_or_says_so"
 
 
-@mutant(rule=36, caught_by=_CAUGHT_BY)
+@mutant(36, _CAUGHT_BY)
 def placement_ignores_racks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any bookie will do, so a replacement may put every replica of an entry into one rack."""
     monkeypatch.setattr(SpreadPolicy, "_applicable", lambda self, bookies: [])
 
 
-@mutant(rule=36, caught_by=_CAUGHT_BY, swarm=UNEVEN_RACKS)
+@mutant(36, _CAUGHT_BY, swarm=UNEVEN_RACKS)
 def misplaced_ensembles_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """What best effort missed is never marked, so it stays once the rack is back."""
     monkeypatch.setattr(SpreadPolicy, "problems", lambda self, quorum, ensemble, bookies: [])
 
 
 @mutant(
-    rule=36,
-    caught_by="tests/unit/core/placement/test_placement.py::test_the_first_bookie_is_given_up_where_it_spoils_the_rest",
+    36,
+    "tests/unit/core/placement/test_placement.py::test_the_first_bookie_is_given_up_where_it_spoils_the_rest",
     swarm=UNEVEN_RACKS,
 )
 def placement_takes_the_first_seating(monkeypatch: pytest.MonkeyPatch) -> None:

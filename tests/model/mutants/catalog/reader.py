@@ -10,8 +10,7 @@ from tests.model.mutants.registry import mutant
 
 
 @mutant(
-    rule=59,
-    caught_by="tests/unit/core/reader/test_lac.py::test_rule_59_a_refresh_asks_the_ensemble_that_metadata_names_now",
+    59, "tests/unit/core/reader/test_lac.py::test_rule_59_a_refresh_asks_the_ensemble_that_metadata_names_now"
 )
 def a_refresh_trusts_the_metadata_of_the_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bookies of the ensemble that was current when the ledger was opened are asked, and metadata is not."""
@@ -24,8 +23,8 @@ def a_refresh_trusts_the_metadata_of_the_opening(monkeypatch: pytest.MonkeyPatch
 
 
 @mutant(
-    rule=59,
-    caught_by="tests/unit/core/reader/test_ledger_view.py::test_rule_59_what_one_part_finds_out_the_next_one_begins_with",
+    59,
+    "tests/unit/core/reader/test_ledger_view.py::test_rule_59_what_one_part_finds_out_the_next_one_begins_with",
     not_simulated="a read that meets an old ensemble looks at the metadata by itself, only later",
 )
 def what_a_part_finds_out_stays_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

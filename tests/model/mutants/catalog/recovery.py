@@ -22,8 +22,8 @@ _CLOSE = "tests/unit/core/recovery/test_recovery_close.py::"
 
 
 @mutant(
-    rule=1,
-    caught_by=f"{_EVIDENCE}test_rule_01_the_fenced_writer_can_complete_nothing_whatever_subset_answered",
+    1,
+    f"{_EVIDENCE}test_rule_01_the_fenced_writer_can_complete_nothing_whatever_subset_answered",
     swarm=STRIPED,
 )
 def one_ack_quorum_of_fences_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def one_ack_quorum_of_fences_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fencing, "is_complete", is_complete)
 
 
-@mutant(rule=1, caught_by=f"{_EVIDENCE}test_rule_01_recovery_goes_on_only_when_no_ack_quorum_is_left")
+@mutant(1, f"{_EVIDENCE}test_rule_01_recovery_goes_on_only_when_no_ack_quorum_is_left")
 def every_bookie_must_be_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coverage asks for the whole ensemble, so that one dead bookie blocks recovery."""
 
@@ -45,13 +45,13 @@ def every_bookie_must_be_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fencing, "is_complete", is_complete)
 
 
-@mutant(rule=2, caught_by=f"{_EVIDENCE}test_rule_02_recovery_reads_fence")
+@mutant(2, f"{_EVIDENCE}test_rule_02_recovery_reads_fence")
 def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recovery reads leave the bookie as it is."""
     monkeypatch.setattr(replay, "READS_FENCE", False)
 
 
-@mutant(rule=5, caught_by=f"{_EVIDENCE}test_rule_05_recovery_starts_at_the_last_fragment")
+@mutant(5, f"{_EVIDENCE}test_rule_05_recovery_starts_at_the_last_fragment")
 def recovery_starts_at_the_bookies_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start of the last fragment is ignored."""
 
@@ -61,13 +61,13 @@ def recovery_starts_at_the_bookies_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fencing, "starting_point", starting_point)
 
 
-@mutant(rule=6, caught_by=f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
+@mutant(6, f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
 def one_denial_ends_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single "not found" is believed."""
     monkeypatch.setattr(EvidenceWindow, "_reports_needed", lambda _: 1)
 
 
-@mutant(rule=6, caught_by=f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
+@mutant(6, f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
 def an_error_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that failed to answer counts like one that said "not found"."""
 
@@ -81,7 +81,7 @@ def an_error_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EvidenceWindow, "answer", taken)
 
 
-@mutant(rule=7, caught_by=f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
+@mutant(7, f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
 def only_the_first_replica_is_asked_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read waits for the bookie that was asked first, however long."""
     step = LedgerRecovery.step
@@ -92,7 +92,7 @@ def only_the_first_replica_is_asked_in_time(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(LedgerRecovery, "step", timeless)
 
 
-@mutant(rule=7, caught_by=f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
+@mutant(7, f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
 def write_back_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry counts only when every bookie of its write set has it."""
 
@@ -102,16 +102,13 @@ def write_back_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WriteBack, "_is_confirmed", is_confirmed)
 
 
-@mutant(rule=8, caught_by=f"{_EVIDENCE}test_rule_08_with_an_ack_quorum_of_one_a_dead_bookie_refuses_recovery")
+@mutant(8, f"{_EVIDENCE}test_rule_08_with_an_ack_quorum_of_one_a_dead_bookie_refuses_recovery")
 def a_majority_is_enough_for_any_ack_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fence and absence are decided by a majority of the write set, whatever Qa is."""
     monkeypatch.setattr(Quorum, "coverage", property(lambda quorum: quorum.write_quorum // 2 + 1))
 
 
-@mutant(
-    rule=9,
-    caught_by=f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close",
-)
+@mutant(9, f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close")
 def ensemble_changes_never_reach_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """The close leaves the spares out, so that no one would look for entries there."""
 
@@ -122,10 +119,7 @@ def ensemble_changes_never_reach_the_metadata(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(LedgerRecovery, "_closed_from", closed_from)
 
 
-@mutant(
-    rule=9,
-    caught_by=f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close",
-)
+@mutant(9, f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close")
 def a_spare_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ensemble change of recovery is written to the metadata before the close."""
     step = LedgerRecovery.step
@@ -143,13 +137,13 @@ def a_spare_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRecovery, "step", stepped)
 
 
-@mutant(rule=10, caught_by=f"{_WRITE_BACK}test_rule_10_write_back_passes_the_fence")
+@mutant(10, f"{_WRITE_BACK}test_rule_10_write_back_passes_the_fence")
 def write_back_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recovery's frames look like the writer's."""
     monkeypatch.setattr(write_back, "WRITE_BACK_FLAGS", 0)
 
 
-@mutant(rule=11, caught_by=f"{_CLOSE}test_rule_11_the_loser_of_a_close_race_returns_the_winners_close")
+@mutant(11, f"{_CLOSE}test_rule_11_the_loser_of_a_close_race_returns_the_winners_close")
 def the_loser_of_a_close_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery whose own end differs from the close that won reports an error."""
     recovered = LedgerRecovery._recovered
@@ -165,21 +159,21 @@ def the_loser_of_a_close_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRecovery, "_recovered", only_its_own)
 
 
-@mutant(rule=12, caught_by=f"{_WRITE_BACK}test_rule_12_write_back_keeps_the_lac_that_recovery_started_from")
+@mutant(12, f"{_WRITE_BACK}test_rule_12_write_back_keeps_the_lac_that_recovery_started_from")
 def the_lac_rises_during_write_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames of recovery carry what it has recovered so far as the LAC."""
     monkeypatch.setattr(WriteBack, "_frame_lac", lambda self: (self.recovered_to, self.length))
 
 
-@mutant(rule=12, caught_by=f"{_WRITE_BACK}test_rule_12_a_tail_reader_sees_no_entry_beyond_the_final_close")
+@mutant(12, f"{_WRITE_BACK}test_rule_12_a_tail_reader_sees_no_entry_beyond_the_final_close")
 def the_lac_rises_for_readers_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, seen by a tailing reader."""
     monkeypatch.setattr(WriteBack, "_frame_lac", lambda self: (self.recovered_to, self.length))
 
 
 @mutant(
-    rule=29,
-    caught_by=f"{_EVIDENCE}test_rule_29_a_limbo_bookie_counts_for_the_fence_but_not_for_the_lac_or_for_absence",
+    29,
+    f"{_EVIDENCE}test_rule_29_a_limbo_bookie_counts_for_the_fence_but_not_for_the_lac_or_for_absence",
     swarm=LOST_DISKS,
 )
 def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,11 +185,7 @@ def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Testimony, "reports_absent", reports_absent)
 
 
-@mutant(
-    rule=29,
-    caught_by=f"{_EVIDENCE}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed",
-    swarm=LOST_DISKS,
-)
+@mutant(29, f"{_EVIDENCE}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed", swarm=LOST_DISKS)
 def limbo_lacs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The LAC that a bookie in limbo tells counts."""
 
@@ -205,7 +195,7 @@ def limbo_lacs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fencing, "_record_lac", believing)
 
 
-@mutant(rule=44, caught_by=f"{_EVIDENCE}test_rule_44_the_length_is_right_where_a_fragment_has_just_begun")
+@mutant(44, f"{_EVIDENCE}test_rule_44_the_length_is_right_where_a_fragment_has_just_begun")
 def the_length_before_a_fragment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """The length comes from the bookies alone, which know none where a fragment has just begun."""
     starting_point = Fencing.starting_point
@@ -217,11 +207,7 @@ def the_length_before_a_fragment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Fencing, "starting_point", without_length)
 
 
-@mutant(
-    rule=56,
-    caught_by=f"{_CLOSE}test_a_change_of_the_fragment_under_recovery_is_never_overwritten",
-    swarm=CLOSES,
-)
+@mutant(56, f"{_CLOSE}test_a_change_of_the_fragment_under_recovery_is_never_overwritten", swarm=CLOSES)
 def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A close that met a conflict is repeated against the new version, whatever changed."""
 
@@ -233,8 +219,8 @@ def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -
 
 
 @mutant(
-    rule=56,
-    caught_by="tests/model/explore/test_metadata_races.py::test_rule_56_deletion_recovery_and_repair_notice_each_other",
+    56,
+    "tests/model/explore/test_metadata_races.py::test_rule_56_deletion_recovery_and_repair_notice_each_other",
     swarm=CLOSES,
 )
 def a_close_undoes_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,13 +23,13 @@ _RACES = "tests/unit/core/repair/test_repair_races.py::"
 _LIMBO = "tests/unit/core/repair/test_repair_limbo.py::"
 
 
-@mutant(rule=10, caught_by=f"{_REPAIR}test_rule_10_copies_pass_the_fence")
+@mutant(10, f"{_REPAIR}test_rule_10_copies_pass_the_fence")
 def copies_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair's frames are sent as normal adds, which a fenced bookie refuses."""
     monkeypatch.setattr(PositionCopy, "_flags", lambda self: 0)
 
 
-@mutant(rule=31, caught_by=f"{_RACES}test_rule_31_an_open_last_fragment_is_never_copied", swarm=REPAIRS)
+@mutant(31, f"{_RACES}test_rule_31_an_open_last_fragment_is_never_copied", swarm=REPAIRS)
 def open_fragments_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing stops a repair of the fragment that a writer may still write to, and auditors plan it."""
     monkeypatch.setattr(LedgerRepair, "_why_not", lambda self: None)
@@ -48,19 +48,19 @@ def open_fragments_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerJudge, "audit", plan_all)
 
 
-@mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_metadata_changes_only_after_the_copies")
+@mutant(32, f"{_REPAIR}test_rule_32_metadata_changes_only_after_the_copies")
 def metadata_before_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor is named without waiting for its copies."""
     monkeypatch.setattr(PositionCopy, "is_done", property(lambda self: True))
 
 
-@mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_every_striped_position_gets_the_very_bytes_of_its_stripe")
+@mutant(32, f"{_REPAIR}test_rule_32_every_striped_position_gets_the_very_bytes_of_its_stripe")
 def copies_ignore_the_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor gets every entry of the fragment rather than its position's share."""
     monkeypatch.setattr(repair_plan, "stripe_of", lambda quorum, position: DENSE)
 
 
-@mutant(rule=32, caught_by=f"{_REPAIR}test_rule_32_no_bookie_is_named_twice_in_a_fragment", swarm=REPAIRS)
+@mutant(32, f"{_REPAIR}test_rule_32_no_bookie_is_named_twice_in_a_fragment", swarm=REPAIRS)
 def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan names whoever is there as the successor, and a repair does not look whether the fragment names him already."""
     monkeypatch.setattr(repair_module, "why_obsolete", lambda metadata, repair: None)
@@ -81,39 +81,28 @@ def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerJudge, "_replace", anyone)
 
 
-@mutant(
-    rule=34,
-    caught_by=f"{_RACES}test_rule_34_a_worker_whose_lock_is_lost_stops_at_once",
-    swarm=EXPIRIES,
-)
+@mutant(34, f"{_RACES}test_rule_34_a_worker_whose_lock_is_lost_stops_at_once", swarm=EXPIRIES)
 def workers_go_on_without_their_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair does not stop when its worker's session is over."""
     monkeypatch.setattr(LedgerRepair, "_lock_lost", lambda self: [])
 
 
 @mutant(
-    rule=56,
-    caught_by=f"{_RACES}test_rule_56_another_repair_of_the_same_fragment_wins_and_this_one_stops",
-    swarm=BY_HAND,
+    56, f"{_RACES}test_rule_56_another_repair_of_the_same_fragment_wins_and_this_one_stops", swarm=BY_HAND
 )
 def conflicts_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a conflict the compare-and-set is repeated whatever the fragment has become."""
     monkeypatch.setattr(LedgerRepair, "_why_changed", lambda self, before: None)
 
 
-@mutant(
-    rule=56,
-    caught_by=f"{_RACES}test_rule_56_a_deletion_during_a_copy_without_a_change_of_its_own_is_noticed",
-)
+@mutant(56, f"{_RACES}test_rule_56_a_deletion_during_a_copy_without_a_change_of_its_own_is_noticed")
 def refills_end_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair that changes no metadata does not look at it in the end either."""
     monkeypatch.setattr(LedgerRepair, "_confirm", LedgerRepair._finish)
 
 
 @mutant(
-    rule=47,
-    caught_by=f"{_RACES}test_rule_47_a_removal_by_the_successor_itself_makes_the_copy_begin_again",
-    swarm=REPAIRS,
+    47, f"{_RACES}test_rule_47_a_removal_by_the_successor_itself_makes_the_copy_begin_again", swarm=REPAIRS
 )
 def copies_outlive_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a conflict on a closed ledger the successor is named without a new copy."""
@@ -121,16 +110,14 @@ def copies_outlive_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=29,
-    caught_by=f"{_LIMBO}test_rule_29_a_successor_wiped_before_it_is_named_is_copied_again",
-    swarm=LOST_SUCCESSORS,
+    29, f"{_LIMBO}test_rule_29_a_successor_wiped_before_it_is_named_is_copied_again", swarm=LOST_SUCCESSORS
 )
 def successors_may_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor's boot id is not compared, so a disk lost before it is named goes unnoticed."""
     monkeypatch.setattr(repair_module, "_restarted", lambda boot_ids: False)
 
 
-@mutant(rule=29, caught_by=f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo")
+@mutant(29, f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo")
 def nonce_is_read_after_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mark's nonce is read when the copies are done, so it may be that of a later loss."""
     confirm = LedgerRepair._confirm
@@ -144,11 +131,7 @@ def nonce_is_read_after_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRepair, "_confirm", late)
 
 
-@mutant(
-    rule=29,
-    caught_by=f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo",
-    swarm=LOST_DISKS,
-)
+@mutant(29, f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo", swarm=LOST_DISKS)
 def refused_clearing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair whose nonce no longer stands says that limbo has ended."""
 
@@ -158,11 +141,7 @@ def refused_clearing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerRepair, "_limbo_cleared", cleared)
 
 
-@mutant(
-    rule=29,
-    caught_by=f"{_LIMBO}test_rule_29_limbo_never_ends_before_the_ledger_is_closed",
-    swarm=LOST_DISKS,
-)
+@mutant(29, f"{_LIMBO}test_rule_29_limbo_never_ends_before_the_ledger_is_closed", swarm=LOST_DISKS)
 def limbo_ends_for_open_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limbo is cleared although a writer or a recovery may still depend on what the bookie lost."""
     monkeypatch.setattr(LedgerRepair, "_why_not", lambda self: None)

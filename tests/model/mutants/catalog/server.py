@@ -1,6 +1,7 @@
 """Mutants of the bookie's server: what rests on the order in which its parts are called."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from tests.model.mutants.catalog.swarms import DELETIONS, REPAIRS
 from tests.model.mutants.registry import mutant
 
 _SERVER = "it is in the server's threads, sockets and boot, which the simulator models"
+by_slow_test = partial(mutant, slow=True, not_simulated=_SERVER)
 _NEVER_BACK = "the simulator's metadata store never goes back in time"
 
 APPEND = "tests/unit/bookie/service/test_server_append.py::"
@@ -37,7 +39,7 @@ SPACE = "tests/unit/bookie/upkeep/test_server_space.py::"
 ROLLBACK = "tests/unit/bookie/identity/test_server_rollback.py::"
 
 
-@mutant(rule=2, caught_by=FENCE + "test_rule_02_a_recovery_read_fences", slow=True, not_simulated=_SERVER)
+@by_slow_test(2, FENCE + "test_rule_02_a_recovery_read_fences")
 def recovery_reads_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery read is served like any other."""
     admit = Reads._admit
@@ -49,12 +51,7 @@ def recovery_reads_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reads, "_admit", without_fence)
 
 
-@mutant(
-    rule=3,
-    caught_by=FENCE + "test_rule_03_a_ledger_that_was_never_seen_is_created_and_fenced",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(3, FENCE + "test_rule_03_a_ledger_that_was_never_seen_is_created_and_fenced")
 def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fence of a ledger that the bookie does not know is answered and forgotten."""
     fence = Fencer._fence
@@ -69,20 +66,15 @@ def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fencer, "_fence", only_known)
 
 
-@mutant(
-    rule=4,
-    caught_by=FENCE + "test_rule_04_a_fence_is_answered_only_when_it_is_durable",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(4, FENCE + "test_rule_04_a_fence_is_answered_only_when_it_is_durable")
 def fences_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fence is answered while its record is still queued."""
     monkeypatch.setattr(Barrier, "wait", lambda self, timeout_s: Code.OK)
 
 
 @mutant(
-    rule=20,
-    caught_by=GC + "test_rule_20_a_writer_of_a_deleted_and_collected_ledger_writes_no_more",
+    20,
+    GC + "test_rule_20_a_writer_of_a_deleted_and_collected_ledger_writes_no_more",
     slow=True,
     swarm=DELETIONS,
 )
@@ -91,23 +83,13 @@ def writers_stay_attached_to_deleted_ledgers(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(OpenLedgers, "forget", lambda self, ledger_id: None)
 
 
-@mutant(
-    rule=22,
-    caught_by=APPEND + "test_rule_22_deferred_frames_are_answered_at_once_and_a_force_after_the_sync",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(22, APPEND + "test_rule_22_deferred_frames_are_answered_at_once_and_a_force_after_the_sync")
 def forces_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A force is answered while deferred frames are still queued."""
     monkeypatch.setattr(Barrier, "wait", lambda self, timeout_s: Code.OK)
 
 
-@mutant(
-    rule=23,
-    caught_by=APPEND + "test_rule_23_nothing_is_answered_before_the_sync",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(23, APPEND + "test_rule_23_nothing_is_answered_before_the_sync")
 def answers_come_when_a_message_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame is answered as soon as the journal thread may see it."""
     put = JournalThread.put
@@ -122,41 +104,27 @@ def answers_come_when_a_message_is_queued(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(JournalThread, "put", put_and_answer)
 
 
-@mutant(
-    rule=23,
-    caught_by=APPEND + "test_rule_23_a_failed_sync_stops_the_bookie_without_an_answer",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(23, APPEND + "test_rule_23_a_failed_sync_stops_the_bookie_without_an_answer")
 def failed_syncs_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal goes on after a failed fsync."""
     monkeypatch.setattr(Journal, "_fail", lambda self, what, error: None)
 
 
-@mutant(
-    rule=26,
-    caught_by=READS + "test_rule_26_a_damaged_entry_is_named_and_never_left_out",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(26, READS + "test_rule_26_a_damaged_entry_is_named_and_never_left_out")
 def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged entry is answered as if it had never been stored."""
     monkeypatch.setattr("daybook_bookie.service.reads._add_damaged", lambda ranges, entry: None)
 
 
-@mutant(
-    rule=28,
-    caught_by=GC + "test_rule_28_a_listing_that_leaves_a_ledger_out_deletes_nothing",
-    slow=True,
-)
+@mutant(28, GC + "test_rule_28_a_listing_that_leaves_a_ledger_out_deletes_nothing", slow=True)
 def listings_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a listing leaves out is deleted without a direct read."""
     monkeypatch.setattr(DeletionCycle, "_is_certainly_gone", lambda self, metadata: True)
 
 
 @mutant(
-    rule=62,
-    caught_by=ROLLBACK + "test_rule_62_nothing_is_collected_after_zookeeper_went_back",
+    62,
+    ROLLBACK + "test_rule_62_nothing_is_collected_after_zookeeper_went_back",
     slow=True,
     not_simulated=_NEVER_BACK,
 )
@@ -166,8 +134,8 @@ def metadata_is_believed_whatever_the_counter_says(monkeypatch: pytest.MonkeyPat
 
 
 @mutant(
-    rule=62,
-    caught_by=ROLLBACK + "test_rule_62_new_ledgers_that_lift_the_counter_and_a_restart_change_nothing",
+    62,
+    ROLLBACK + "test_rule_62_new_ledgers_that_lift_the_counter_and_a_restart_change_nothing",
     slow=True,
     not_simulated=_NEVER_BACK,
 )
@@ -176,12 +144,7 @@ def a_roll_back_is_kept_in_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(RollBackGuard, "_read", lambda self: None)
 
 
-@mutant(
-    rule=62,
-    caught_by=ROLLBACK + "test_rule_62_forged_fences_set_nothing_off",
-    slow=True,
-    not_simulated=_NEVER_BACK,
-)
+@mutant(62, ROLLBACK + "test_rule_62_forged_fences_set_nothing_off", slow=True, not_simulated=_NEVER_BACK)
 def a_mere_fence_proves_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever can open a connection stops the collection, by one fence."""
     known = LedgerTable.known
@@ -193,61 +156,37 @@ def a_mere_fence_proves_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerTable, "known", all_of_it)
 
 
-@mutant(
-    rule=3,
-    caught_by=FENCE + "test_rule_03_a_fence_of_a_ledger_that_came_to_be_meanwhile_is_kept",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(3, FENCE + "test_rule_03_a_fence_of_a_ledger_that_came_to_be_meanwhile_is_kept")
 def what_happened_since_the_counter_was_read_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The collector drops the fence of a ledger that was created, and recovered, after the counter was read."""
     monkeypatch.setattr(BookieMachine, "_was_touched", lambda self, watch: False)
 
 
-@mutant(
-    rule=29,
-    caught_by=BOOT + "test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(29, BOOT + "test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it")
 def replacements_vouch_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replaced bookie starts without limbo marks."""
     monkeypatch.setattr(boot._Boot, "_mark_limbo", lambda self, storage: None)
 
 
-@mutant(
-    rule=29,
-    caught_by=BOOT + "test_rule_29_an_old_copy_of_the_directories_is_refused_after_a_replacement",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(29, BOOT + "test_rule_29_an_old_copy_of_the_directories_is_refused_after_a_replacement")
 def incarnations_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any directory with the right name fits, however old."""
     monkeypatch.setattr(boot._Boot, "_is_one_incarnation", lambda self, found, registered: True)
 
 
-@mutant(rule=30, caught_by=SPACE + "test_rule_30_hysteresis", not_simulated=_SERVER)
+@mutant(30, SPACE + "test_rule_30_hysteresis", not_simulated=_SERVER)
 def space_has_no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writable again as soon as usage falls below the full mark."""
     monkeypatch.setattr(disk_watch, "_may_become_writable", lambda ratio, limits: ratio < limits.full)
 
 
-@mutant(
-    rule=30,
-    caught_by=SPACE + "test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions",
-    slow=True,
-)
+@mutant(30, SPACE + "test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions", slow=True)
 def space_keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read-only bookie refuses recovery's frames, too."""
     monkeypatch.setattr(BookieMachine, "_refuses_for_space", lambda self, header: True)
 
 
-@mutant(
-    rule=43,
-    caught_by=FENCE + "test_rule_43_an_add_in_the_journal_queue_is_found_by_whoever_comes_later",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(43, FENCE + "test_rule_43_an_add_in_the_journal_queue_is_found_by_whoever_comes_later")
 def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """An accepted frame becomes readable only after its sync."""
     cache: Callable[[BookieMachine[Record], FrameHeader, Buffer], Record] = BookieMachine._cache_frame
@@ -268,23 +207,13 @@ def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(MessageItem, "settle", settle_and_cache)
 
 
-@mutant(
-    rule=47,
-    caught_by=GC + "test_rule_47_an_add_since_the_metadata_was_read_keeps_everything",
-    slow=True,
-    swarm=REPAIRS,
-)
+@mutant(47, GC + "test_rule_47_an_add_since_the_metadata_was_read_keeps_everything", slow=True, swarm=REPAIRS)
 def removals_do_not_look_for_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over-replicated entries go even if the ledger was added to since its metadata was read."""
     monkeypatch.setattr(OverReplicatedRemoval, "_was_added_to", lambda self: False)
 
 
-@mutant(
-    rule=49,
-    caught_by=APPEND + "test_rule_49_mixed_success_and_error_in_one_message",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(49, APPEND + "test_rule_49_mixed_success_and_error_in_one_message")
 def refusals_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused frame counts as decided, but its error is never sent."""
     decide = AppendStream.decide
@@ -295,12 +224,7 @@ def refusals_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AppendStream, "decide", always_ok)
 
 
-@mutant(
-    rule=54,
-    caught_by=APPEND + "test_rule_54_a_resend_is_answered_only_when_it_is_durable",
-    slow=True,
-    not_simulated=_SERVER,
-)
+@by_slow_test(54, APPEND + "test_rule_54_a_resend_is_answered_only_when_it_is_durable")
 def resends_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame whose entries are in the cache already is answered without a sync."""
     accept = AppendStream._accept
@@ -330,12 +254,12 @@ def resends_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AppendStream, "_accept", skip_duplicates)
 
 
-@mutant(
-    rule=29,
-    caught_by="tests/unit/bookie/service/test_server_limbo.py::"
-    "test_rule_29_a_mark_that_is_flushed_while_marks_are_listed_is_listed",
-    slow=True,
-    not_simulated=_SERVER,
+@by_slow_test(
+    29,
+    (
+        "tests/unit/bookie/service/test_server_limbo.py::"
+        "test_rule_29_a_mark_that_is_flushed_while_marks_are_listed_is_listed"
+    ),
 )
 def marks_are_looked_for_in_the_store_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark that is flushed between two looks is met by neither."""

@@ -17,7 +17,7 @@ from tests.model.mutants.catalog.swarms import LEAVING, SHIPPED
 from tests.model.mutants.registry import mutant
 
 
-@mutant(rule=49, swarm=SHIPPED)
+@mutant(49, swarm=SHIPPED)
 def an_append_stream_keeps_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was under way on a stream that ended is acknowledged by the answers of the next one."""
     end = FrameSender._end
@@ -31,7 +31,7 @@ def an_append_stream_keeps_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FrameSender, "_end", keep)
 
 
-@mutant(rule=59, swarm=SHIPPED)
+@mutant(59, swarm=SHIPPED)
 def a_reader_keeps_the_metadata_of_its_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refresh takes what the reader knows of the ledger for what was read just now."""
 
@@ -42,8 +42,8 @@ def a_reader_keeps_the_metadata_of_its_opening(monkeypatch: pytest.MonkeyPatch) 
 
 
 @mutant(
-    rule=47,
-    caught_by="tests/unit/core/repair/test_judgement.py::test_rule_47_that_a_bookie_leaves_hides_no_gap",
+    47,
+    "tests/unit/core/repair/test_judgement.py::test_rule_47_that_a_bookie_leaves_hides_no_gap",
     swarm=LEAVING,
 )
 def that_a_bookie_leaves_hides_its_gaps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,13 @@ from tests.model.sim.bookie_storage import SimStorage
 from tests.model.sim.metadata_model import MetadataStore
 
 
-@mutant(rule=11)
+@mutant(11)
 def compare_and_set_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     """The version of a compare-and-set is dropped, so that every party overwrites the others."""
     monkeypatch.setattr(MetadataStore, "_version_matches", staticmethod(lambda actual, expected: True))
 
 
-@mutant(rule=22, swarm=RESTARTS)
+@mutant(22, swarm=RESTARTS)
 def forces_are_answered_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie answers a force while deferred frames wait for their sync."""
 
@@ -35,31 +35,31 @@ def forces_are_answered_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(BookieCalls, "force", force)
 
 
-@mutant(rule=23)
+@mutant(23)
 def bookies_answer_before_they_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame is answered when it is in memory."""
     monkeypatch.setattr(BookieLedger, "may_ack_before_sync", lambda self, header: True)
 
 
-@mutant(rule=29, swarm=LOST_DISKS)
+@mutant(29, swarm=LOST_DISKS)
 def replaced_disks_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that lost its disk vouches for every ledger."""
     monkeypatch.setattr(SimBookie, "_must_mark", lambda self, found: False)
 
 
-@mutant(rule=34, swarm=EXPIRIES)
+@mutant(34, swarm=EXPIRIES)
 def workers_outlive_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker whose session expired takes a new one and goes on with its repair."""
     monkeypatch.setattr(WorkerClient, "session_expired", super(Inspector, Inspector).session_expired)
 
 
-@mutant(rule=57, swarm=TWO_PROCESSES)
+@mutant(57, swarm=TWO_PROCESSES)
 def registrations_do_not_compare_incarnations(monkeypatch: pytest.MonkeyPatch) -> None:
     """An old process registers again beside the cookie of its replacement, and takes first frames."""
     monkeypatch.setattr(MetadataStore, "_was_replaced", lambda self, bookie, place: False)
 
 
-@mutant(rule=43)
+@mutant(43)
 def frames_are_found_only_after_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame that waits for its sync is met by no fence and no read."""
     monkeypatch.setattr(SimStorage, "_cache_entries", lambda self, ledger_id, entries: None)

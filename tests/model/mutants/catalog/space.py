@@ -1,5 +1,7 @@
 """Mutants of the watch over full disks: when a disk that refused a write is believed again."""
 
+from functools import partial
+
 import pytest
 from daybook_bookie.disk import disk
 from daybook_bookie.disk.disk import RealDisk
@@ -13,33 +15,27 @@ SPACE = "tests/unit/bookie/upkeep/test_server_space.py::"
 DESCRIPTORS = "tests/unit/bookie/service/test_descriptors.py::"
 _PROCESS = "the simulator's files have no descriptors"
 _DISK = "the simulator's bookies have no file system that refuses a write"
+by_test = partial(mutant, not_simulated=_DISK)
 
 
-@mutant(
-    rule=30,
-    caught_by=SPACE + "test_rule_30_a_refusal_that_no_figure_shows_ends_when_room_was_taken_and_not_before",
-    not_simulated=_DISK,
-)
+@by_test(30, SPACE + "test_rule_30_a_refusal_that_no_figure_shows_ends_when_room_was_taken_and_not_before")
 def a_refused_disk_is_believed_by_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     "Nobody takes the room to prove that it is there."
     monkeypatch.setattr(DiskWatch, "_has_room", lambda self, name: True)
 
 
-@mutant(
-    rule=30,
-    caught_by=SPACE + "test_rule_30_a_disk_that_comes_and_goes_is_tried_ever_more_rarely_until_it_holds",
-    not_simulated=_DISK,
-)
+@by_test(30, SPACE + "test_rule_30_a_disk_that_comes_and_goes_is_tried_ever_more_rarely_until_it_holds")
 def a_refused_disk_is_tried_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
     "A disk with room for one file makes the bookie come and go with every file."
     monkeypatch.setattr(Trial, "is_due", lambda self, free_bytes: self.is_refused)
 
 
-@mutant(
-    rule=30,
-    caught_by="tests/unit/bookie/journal/test_journal.py::"
-    "test_rule_30_room_is_proved_by_taking_it_and_nothing_is_left_behind",
-    not_simulated=_DISK,
+@by_test(
+    30,
+    (
+        "tests/unit/bookie/journal/test_journal.py::"
+        "test_rule_30_room_is_proved_by_taking_it_and_nothing_is_left_behind"
+    ),
 )
 def a_quota_is_no_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     "Only ENOSPC counts as no room."
@@ -47,9 +43,11 @@ def a_quota_is_no_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=30,
-    caught_by=DESCRIPTORS
-    + "test_rule_30_a_journal_that_has_no_descriptor_at_all_refuses_and_goes_on_when_there_is_one",
+    30,
+    (
+        DESCRIPTORS
+        + "test_rule_30_a_journal_that_has_no_descriptor_at_all_refuses_and_goes_on_when_there_is_one"
+    ),
     not_simulated=_PROCESS,
 )
 def a_process_without_descriptors_has_a_broken_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,9 +56,8 @@ def a_process_without_descriptors_has_a_broken_disk(monkeypatch: pytest.MonkeyPa
 
 
 @mutant(
-    rule=30,
-    caught_by=DESCRIPTORS
-    + "test_rule_30_a_journal_without_descriptors_begins_file_after_file_and_loses_none",
+    30,
+    (DESCRIPTORS + "test_rule_30_a_journal_without_descriptors_begins_file_after_file_and_loses_none"),
     not_simulated=_PROCESS,
 )
 def no_descriptor_is_kept_in_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,11 +65,12 @@ def no_descriptor_is_kept_in_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RealDisk, "_lend", lambda _: False)
 
 
-@mutant(
-    rule=30,
-    caught_by="tests/unit/bookie/journal/test_journal.py::"
-    "test_rule_30_no_room_within_a_file_is_read_only_and_no_byte_is_written_twice",
-    not_simulated=_DISK,
+@by_test(
+    30,
+    (
+        "tests/unit/bookie/journal/test_journal.py::"
+        "test_rule_30_no_room_within_a_file_is_read_only_and_no_byte_is_written_twice"
+    ),
 )
 def a_file_that_had_no_room_is_written_on(monkeypatch: pytest.MonkeyPatch) -> None:
     "What comes next is written over what was cut short."

@@ -1,6 +1,7 @@
 """Mutants of a bookie's storage: rule 23, rule 24, rule 25, rule 26, rule 27,
 rule 29, rule 30, rule 44 and rule 54."""
 
+from functools import partial
 from typing import Any, cast
 
 import daybook_bookie.journal.format
@@ -30,6 +31,7 @@ from tests.model.mutants.catalog.swarms import BROKEN_FLUSHES, DAMAGE, FAILED_SY
 from tests.model.mutants.registry import mutant
 
 _STORAGE = "the simulator's disks have no pages of LMDB, no cookies and no second try after a failure"
+by_test = partial(mutant, not_simulated=_STORAGE)
 
 JOURNAL = "tests/unit/bookie/journal/test_journal.py::"
 STORE = "tests/unit/bookie/store/test_store.py::"
@@ -43,11 +45,7 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Does nothing."""
 
 
-@mutant(
-    rule=23,
-    caught_by=JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good",
-    swarm=JOURNALS,
-)
+@mutant(23, JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good", swarm=JOURNALS)
 def syncs_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     "What was written is called durable, and answered, without a sync."
 
@@ -58,19 +56,15 @@ def syncs_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Journal, "sync", sync)
 
 
-@mutant(
-    rule=25,
-    caught_by=JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused",
-    swarm=DAMAGE,
-)
+@mutant(25, JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused", swarm=DAMAGE)
 def replays_believe_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
     "A replay does not check the checksums of frames."
     monkeypatch.setattr(daybook_bookie.journal.format, "_check_frame", _nothing)
 
 
 @mutant(
-    rule=26,
-    caught_by="tests/unit/bookie/service/test_server_reads.py::test_rule_26_a_damaged_entry_is_named_and_never_left_out",
+    26,
+    "tests/unit/bookie/service/test_server_reads.py::test_rule_26_a_damaged_entry_is_named_and_never_left_out",
     slow=True,
     swarm=DAMAGE,
 )
@@ -86,19 +80,15 @@ def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RangeScan, "_from_store", without_a_word)
 
 
-@mutant(
-    rule=23,
-    caught_by=JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good",
-    not_simulated=_STORAGE,
-)
+@by_test(23, JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good")
 def journal_goes_on_after_a_failed_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     "A journal whose fsync failed accepts the next write, as if the lost pages were still dirty."
     monkeypatch.setattr(Journal, "_check_alive", _nothing)
 
 
 @mutant(
-    rule=23,
-    caught_by=REPLAY + "test_rule_23_what_a_failed_sync_left_readable_is_written_again_before_it_counts",
+    23,
+    REPLAY + "test_rule_23_what_a_failed_sync_left_readable_is_written_again_before_it_counts",
     swarm=FAILED_SYNCS,
 )
 def replays_sync_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,28 +102,22 @@ def replays_sync_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JournalReplay, "rewrite", sync)
 
 
-@mutant(
-    rule=23,
-    caught_by=OPENING
-    + "test_rule_23_the_newest_page_is_written_again_before_the_checkpoint_says_that_it_is_there",
-    not_simulated=_STORAGE,
+@by_test(
+    23,
+    (OPENING + "test_rule_23_the_newest_page_is_written_again_before_the_checkpoint_says_that_it_is_there"),
 )
 def the_newest_page_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     "The checkpoint calls a commit certain whose page was only read."
     monkeypatch.setattr(Environment, "rewrite_meta_pages", _nothing)
 
 
-@mutant(
-    rule=23,
-    caught_by=STORE + "test_rule_23_a_failed_commit_or_checkpoint_stops_the_bookie_for_good",
-    not_simulated=_STORAGE,
-)
+@by_test(23, STORE + "test_rule_23_a_failed_commit_or_checkpoint_stops_the_bookie_for_good")
 def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     "A failed commit is answered like a full disk, so the store commits again."
     monkeypatch.setattr(Environment, "is_full", lambda *_: True)
 
 
-@mutant(rule=24, caught_by=STORE + "test_rule_24_what_comes_after_the_swap_is_replayed", swarm=JOURNALS)
+@mutant(24, STORE + "test_rule_24_what_comes_after_the_swap_is_replayed", swarm=JOURNALS)
 def checkpoint_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     "The flush claims the journal up to where it is now, not to where it was at the swap."
 
@@ -145,9 +129,7 @@ def checkpoint_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @mutant(
-    rule=24,
-    caught_by=STORE + "test_rule_24_a_crash_between_any_two_commits_of_a_flush_loses_nothing",
-    swarm=BROKEN_FLUSHES,
+    24, STORE + "test_rule_24_a_crash_between_any_two_commits_of_a_flush_loses_nothing", swarm=BROKEN_FLUSHES
 )
 def checkpoint_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     "Every commit of a flush carries the checkpoint that only the last one may."
@@ -168,31 +150,19 @@ def checkpoint_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(flushing, "flush", flush_at_the_end)
 
 
-@mutant(
-    rule=25,
-    caught_by=JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused",
-    swarm=DAMAGE,
-)
+@mutant(25, JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused", swarm=DAMAGE)
 def damage_is_a_torn_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     "Any damage is taken for a torn tail."
     monkeypatch.setattr(JournalReplay, "_refuse_if_durable", _nothing)
 
 
-@mutant(
-    rule=25,
-    caught_by=JOURNAL + "test_rule_25_a_clean_close_makes_damage_of_the_last_group_known",
-    not_simulated=_STORAGE,
-)
+@by_test(25, JOURNAL + "test_rule_25_a_clean_close_makes_damage_of_the_last_group_known")
 def close_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     "A closed journal does not record how much of it was durable."
     monkeypatch.setattr(Journal, "close", Journal.sync)
 
 
-@mutant(
-    rule=26,
-    caught_by=CONTRACT + "test_rule_26_what_vanished_is_an_error_and_never_an_absence",
-    not_simulated=_STORAGE,
-)
+@by_test(26, CONTRACT + "test_rule_26_what_vanished_is_an_error_and_never_an_absence")
 def a_miss_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     "What LMDB does not find does not exist."
     real = BlockReader.read
@@ -206,41 +176,28 @@ def a_miss_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BlockReader, "read", read)
 
 
-@mutant(
-    rule=26,
-    caught_by=STORE + "test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_start",
-    not_simulated=_STORAGE,
-)
+@by_test(26, STORE + "test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_start")
 def records_need_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     "The root's sum of digests is not compared."
     monkeypatch.setattr(LedgerIndex, "check", _nothing)
 
 
-@mutant(
-    rule=26,
-    caught_by=STORE + "test_rule_26_a_store_older_than_its_checkpoint_is_refused",
-    not_simulated=_STORAGE,
-)
+@by_test(26, STORE + "test_rule_26_a_store_older_than_its_checkpoint_is_refused")
 def the_checkpoint_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     "A store that fell back to an older meta page is opened."
     monkeypatch.setattr(daybook_bookie.store.store, "refuse_unless_current", _nothing)
 
 
-@mutant(
-    rule=27,
-    caught_by=STORE_SPACE + "test_rule_27_space_that_deletions_free_counts_as_free",
-    not_simulated=_STORAGE,
-)
+@by_test(27, STORE_SPACE + "test_rule_27_space_that_deletions_free_counts_as_free")
 def only_the_file_system_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     "Pages that LMDB can use again are not counted as free."
     real = Store.space
     monkeypatch.setattr(Store, "space", lambda store: Space(real(store).file_system_free, 0, 0))
 
 
-@mutant(
-    rule=29,
-    caught_by="tests/unit/bookie/identity/test_cookies.py::test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised",
-    not_simulated=_STORAGE,
+@by_test(
+    29,
+    "tests/unit/bookie/identity/test_cookies.py::test_rule_29_whatever_is_missing_refuses_unless_a_replacement_was_authorised",
 )
 def an_empty_directory_is_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None:
     "Whatever is missing is taken for a new bookie."
@@ -251,51 +208,38 @@ def an_empty_directory_is_a_first_start(monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
-@mutant(
-    rule=30,
-    caught_by=JOURNAL + "test_rule_30_no_room_for_a_file_is_read_only_and_ends_when_there_is_room",
-    not_simulated=_STORAGE,
-)
+@by_test(30, JOURNAL + "test_rule_30_no_room_for_a_file_is_read_only_and_ends_when_there_is_room")
 def a_full_disk_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
     "No space at preallocation stops the bookie."
     monkeypatch.setattr(daybook_bookie.journal.journal, "FULL", frozenset())
 
 
-@mutant(
-    rule=30,
-    caught_by=OPENING + "test_rule_30_a_full_disk_that_copies_on_write_refuses_commits_and_opens",
-    not_simulated=_STORAGE,
-)
+@by_test(30, OPENING + "test_rule_30_a_full_disk_that_copies_on_write_refuses_commits_and_opens")
 def a_checkpoint_without_room_poisons(monkeypatch: pytest.MonkeyPatch) -> None:
     "No room for the checkpoint stops the bookie, at each start again."
     monkeypatch.setattr(daybook_bookie.store.checkpoint, "FULL", frozenset())
 
 
-@mutant(
-    rule=30,
-    caught_by=REPLAY
-    + "test_rule_30_a_journal_that_finds_no_room_to_write_again_starts_and_promises_nothing_until_it_does",
-    not_simulated=_STORAGE,
+@by_test(
+    30,
+    (
+        REPLAY
+        + "test_rule_30_a_journal_that_finds_no_room_to_write_again_starts_and_promises_nothing_until_it_does"
+    ),
 )
 def what_is_owed_counts_as_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     "What a replay had no room to write again is answered for all the same."
     monkeypatch.setattr(JournalReplay, "needs_rewrite", False)
 
 
-@mutant(
-    rule=44,
-    caught_by=STORE + "test_rule_44_a_raised_lac_is_noticed_even_under_a_sound_outer_checksum",
-    not_simulated=_STORAGE,
-)
+@by_test(44, STORE + "test_rule_44_a_raised_lac_is_noticed_even_under_a_sound_outer_checksum")
 def lac_and_length_have_no_checksum_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     "The pair's checksum is a constant."
     monkeypatch.setattr(daybook_bookie.store.stored_ledger, "_pair_crc", lambda *_: 0)
 
 
 @mutant(
-    rule=54,
-    caught_by=STORE + "test_rule_54_a_resend_is_journalled_although_the_first_is_in_the_cache",
-    swarm=FULL_JOURNALS,
+    54, STORE + "test_rule_54_a_resend_is_journalled_although_the_first_is_in_the_cache", swarm=FULL_JOURNALS
 )
 def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
     "A frame that the cache has already is answered without a sync of its own."
@@ -310,8 +254,8 @@ def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=43,
-    caught_by="tests/unit/bookie/store/test_write_cache.py::test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_and_after",
+    43,
+    "tests/unit/bookie/store/test_write_cache.py::test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_and_after",
     swarm=JOURNALS,
 )
 def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,11 +271,7 @@ def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@mutant(
-    rule=47,
-    caught_by=CONTRACT + "test_rule_47_removed_replicas_are_gone_and_what_was_added_since_stays",
-    not_simulated=_STORAGE,
-)
+@by_test(47, CONTRACT + "test_rule_47_removed_replicas_are_gone_and_what_was_added_since_stays")
 def a_removal_forgets_what_shares_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     "Whole blocks go, with entries that metadata still places here."
     monkeypatch.setattr(removing, "cut_rows", _nothing)

@@ -9,8 +9,8 @@ from tests.model.mutants.registry import mutant
 
 
 @mutant(
-    rule=49,
-    caught_by="tests/unit/core/bookie/test_stream.py::test_rule_49_a_message_is_covered_only_when_each_of_its_frames_is_decided",
+    49,
+    "tests/unit/core/bookie/test_stream.py::test_rule_49_a_message_is_covered_only_when_each_of_its_frames_is_decided",
     swarm=MIXED_ANSWERS,
 )
 def cumulative_number_passes_undecided_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,8 +23,8 @@ def cumulative_number_passes_undecided_messages(monkeypatch: pytest.MonkeyPatch)
 
 
 @mutant(
-    rule=49,
-    caught_by="tests/unit/core/bookie/test_stream.py::test_rule_49_an_error_is_never_behind_the_number_that_covers_its_message",
+    49,
+    "tests/unit/core/bookie/test_stream.py::test_rule_49_an_error_is_never_behind_the_number_that_covers_its_message",
 )
 def errors_travel_after_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors are told with the next answer instead of this one."""
@@ -40,8 +40,8 @@ def errors_travel_after_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=49,
-    caught_by="tests/unit/core/bookie/test_stream.py::test_rule_49_answers_of_a_closed_stream_are_dropped",
+    49,
+    "tests/unit/core/bookie/test_stream.py::test_rule_49_answers_of_a_closed_stream_are_dropped",
     swarm=MIXED_ANSWERS,
 )
 def closed_stream_still_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,10 +34,7 @@ _FORCE = "tests/unit/core/writer/test_writer_force.py::"
 _EXPLICIT = "tests/unit/core/writer/test_writer_explicit_ids.py::"
 
 
-@mutant(
-    rule=8,
-    caught_by=f"{_WRITER}test_rule_08_a_weak_ack_quorum_is_warned_about",
-)
+@mutant(8, f"{_WRITER}test_rule_08_a_weak_ack_quorum_is_warned_about")
 def every_ack_quorum_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is warned that one lost bookie loses acknowledged entries."""
     from tests.unit.core.writer import test_writer
@@ -49,7 +46,7 @@ def every_ack_quorum_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_writer, "quorum_warning", silent)
 
 
-@mutant(rule=11, caught_by=f"{_CLOSE}test_rule_11_the_loser_of_a_closing_race_returns_the_winners_close")
+@mutant(11, f"{_CLOSE}test_rule_11_the_loser_of_a_closing_race_returns_the_winners_close")
 def the_loser_of_a_closing_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that finds the ledger closed takes that for a failure."""
 
@@ -62,16 +59,13 @@ def the_loser_of_a_closing_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "_metadata_read", read)
 
 
-@mutant(rule=11, caught_by=f"{_CLOSE}test_rule_11_a_close_never_overwrites_a_recovery_at_work")
+@mutant(11, f"{_CLOSE}test_rule_11_a_close_never_overwrites_a_recovery_at_work")
 def a_recovery_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer closes on top of whatever it reads."""
     monkeypatch.setattr("daybook.core.writer.writer.why_not_own", lambda _own, _read: None)
 
 
-@mutant(
-    rule=13,
-    caught_by=f"{_WRITER}test_rule_13_after_a_fence_pending_appends_are_unknown_and_later_ones_are_not_written",
-)
+@mutant(13, f"{_WRITER}test_rule_13_after_a_fence_pending_appends_are_unknown_and_later_ones_are_not_written")
 def a_fence_means_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was pending when the fence came is said to be not written."""
     monkeypatch.setattr(
@@ -80,7 +74,7 @@ def a_fence_means_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@mutant(rule=14, caught_by=f"{_WRITER}test_rule_14_appends_complete_in_order_whatever_the_order_of_answers")
+@mutant(14, f"{_WRITER}test_rule_14_appends_complete_in_order_whatever_the_order_of_answers")
 def completion_skips_holes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch with its quorum is confirmed although one before it is not."""
     step = LedgerWriter.step
@@ -96,13 +90,13 @@ def completion_skips_holes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "step", skipping)
 
 
-@mutant(rule=14, caught_by=f"{_WRITER}test_rule_14_no_entry_is_acknowledged_with_fewer_than_qa_copies")
+@mutant(14, f"{_WRITER}test_rule_14_no_entry_is_acknowledged_with_fewer_than_qa_copies")
 def one_copy_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry is confirmed with any acknowledgement at all."""
     monkeypatch.setattr("daybook.core.writer.writer.is_ack_quorum", lambda _, acked, *_ids: bool(acked))
 
 
-@mutant(rule=15, caught_by=f"{_ENSEMBLE}test_rule_15_nothing_completes_while_the_change_is_undecided")
+@mutant(15, f"{_ENSEMBLE}test_rule_15_nothing_completes_while_the_change_is_undecided")
 def completion_does_not_wait_for_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries are confirmed while a compare-and-set is out."""
     step = LedgerWriter.step
@@ -118,10 +112,7 @@ def completion_does_not_wait_for_a_change(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(LedgerWriter, "step", eager)
 
 
-@mutant(
-    rule=15,
-    caught_by=f"{_ENSEMBLE}test_rule_15_acks_of_a_removed_bookie_are_dropped_for_what_is_not_confirmed",
-)
+@mutant(15, f"{_ENSEMBLE}test_rule_15_acks_of_a_removed_bookie_are_dropped_for_what_is_not_confirmed")
 def acks_of_a_removed_bookie_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """The successor inherits what the removed bookie acknowledged."""
     seat = BatchWindow.seat
@@ -135,7 +126,7 @@ def acks_of_a_removed_bookie_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchWindow, "seat", keeping)
 
 
-@mutant(rule=16, caught_by=f"{_ENSEMBLE}test_rule_16_a_new_bookie_is_sent_nothing_before_metadata_names_it")
+@mutant(16, f"{_ENSEMBLE}test_rule_16_a_new_bookie_is_sent_nothing_before_metadata_names_it")
 def a_new_bookie_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer sends to the successor as soon as it is chosen, and tells metadata meanwhile."""
     step = LedgerWriter.step
@@ -151,7 +142,7 @@ def a_new_bookie_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "step", eager)
 
 
-@mutant(rule=17, caught_by=f"{_ENSEMBLE}test_rule_17_a_change_from_the_same_entry_replaces_the_fragment")
+@mutant(17, f"{_ENSEMBLE}test_rule_17_a_change_from_the_same_entry_replaces_the_fragment")
 def a_change_always_adds_a_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two changes at one entry make two fragments that begin there."""
     from daybook.core.ledger.metadata import Fragment
@@ -164,7 +155,7 @@ def a_change_always_adds_a_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerMetadata, "with_ensemble", adding)
 
 
-@mutant(rule=17, caught_by=f"{_ENSEMBLE}test_rule_17_a_change_to_the_same_bookies_sends_again")
+@mutant(17, f"{_ENSEMBLE}test_rule_17_a_change_to_the_same_bookies_sends_again")
 def the_same_bookies_need_nothing_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that returns to its place is taken to have what was sent while it was away."""
     seat = BatchWindow.seat
@@ -179,7 +170,7 @@ def the_same_bookies_need_nothing_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchWindow, "seat", quiet)
 
 
-@mutant(rule=18, caught_by=f"{_WRITER}test_rule_18_late_answers_of_a_replaced_bookie_change_nothing")
+@mutant(18, f"{_WRITER}test_rule_18_late_answers_of_a_replaced_bookie_change_nothing")
 def late_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is booked by its send alone: for the position that was asked, whoever sits there now."""
     answered = BatchWindow.answered
@@ -197,7 +188,7 @@ def late_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchWindow, "answered", any_answer)
 
 
-@mutant(rule=19, caught_by=f"{_ENSEMBLE}test_rule_19_a_repair_of_an_older_fragment_is_kept", swarm=REPAIRS)
+@mutant(19, f"{_ENSEMBLE}test_rule_19_a_repair_of_an_older_fragment_is_kept", swarm=REPAIRS)
 def own_fragments_win(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a conflict the writer writes what it knew over what it read."""
     step = LedgerWriter.step
@@ -210,31 +201,27 @@ def own_fragments_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "step", forgetting)
 
 
-@mutant(rule=20, caught_by=f"{_ERRORS}test_rule_20_a_ledger_that_is_gone_ends_the_handle")
+@mutant(20, f"{_ERRORS}test_rule_20_a_ledger_that_is_gone_ends_the_handle")
 def a_deleted_ledger_is_a_bookie_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer goes on elsewhere when a bookie says that its ledger is gone."""
     for code in (Code.NO_SUCH_LEDGER, Code.NOT_OPEN):
         monkeypatch.setitem(REACTIONS, code, Reaction.BOOKIE_FAILURE)
 
 
-@mutant(rule=21, caught_by=f"{_ERRORS}test_rule_21_every_code_has_its_reaction")
+@mutant(21, f"{_ERRORS}test_rule_21_every_code_has_its_reaction")
 def every_error_is_the_bookies_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame that every bookie would refuse makes the writer change bookies one after the other."""
     for code in (Code.TOO_LARGE, Code.BAD_FRAME):
         monkeypatch.setitem(REACTIONS, code, Reaction.BOOKIE_FAILURE)
 
 
-@mutant(rule=21, caught_by=f"{_ERRORS}test_rule_21_an_oversized_entry_burns_no_bookie")
+@mutant(21, f"{_ERRORS}test_rule_21_an_oversized_entry_burns_no_bookie")
 def any_size_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """An oversized entry gets an id and goes out."""
     monkeypatch.setattr("daybook.core.writer.writer.check_payloads", lambda _: None)
 
 
-@mutant(
-    rule=21,
-    caught_by=f"{_ERRORS}test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle",
-    swarm=MIXED_ANSWERS,
-)
+@mutant(21, f"{_ERRORS}test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle", swarm=MIXED_ANSWERS)
 def ids_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The id of a refused entry is given again although one bookie has the first payload."""
     decide = Refusals.decide
@@ -247,7 +234,7 @@ def ids_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Refusals, "decide", forgetting)
 
 
-@mutant(rule=21, caught_by=f"{_ENSEMBLE}test_rule_21_ensemble_changes_are_capped")
+@mutant(21, f"{_ENSEMBLE}test_rule_21_ensemble_changes_are_capped")
 def ensemble_changes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer changes its ensemble without end."""
     change = Ensemble.change
@@ -259,20 +246,13 @@ def ensemble_changes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ensemble, "change", uncounted)
 
 
-@mutant(
-    rule=21,
-    caught_by=f"{_ENSEMBLE}test_rule_21_a_bookie_that_returns_when_the_changes_are_spent_ends_the_handle",
-)
+@mutant(21, f"{_ENSEMBLE}test_rule_21_a_bookie_that_returns_when_the_changes_are_spent_ends_the_handle")
 def a_writer_at_its_limit_goes_on_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once its changes are spent, a writer does without a bookie that is back for as long as it writes."""
     monkeypatch.setattr(Ensemble, "_stop_at_limit", Ensemble._continue_without)
 
 
-@mutant(
-    rule=22,
-    caught_by=f"{_FORCE}test_rule_22_only_a_force_by_the_whole_ensemble_moves_the_lac",
-    swarm=RESTARTS,
-)
+@mutant(22, f"{_FORCE}test_rule_22_only_a_force_by_the_whole_ensemble_moves_the_lac", swarm=RESTARTS)
 def a_quorum_of_forces_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """The LAC moves when Qa bookies have forced."""
     synced = Forcing.synced
@@ -285,15 +265,13 @@ def a_quorum_of_forces_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Forcing, "synced", early)
 
 
-@mutant(
-    rule=22, caught_by=f"{_FORCE}test_rule_22_a_bookie_that_restarted_does_not_answer_a_force", swarm=RESTARTS
-)
+@mutant(22, f"{_FORCE}test_rule_22_a_bookie_that_restarted_does_not_answer_a_force", swarm=RESTARTS)
 def boot_ids_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that restarted, and lost what it had not synced, answers the force."""
     monkeypatch.setattr(Forcing, "same_boot", lambda *_: True)
 
 
-@mutant(rule=22, caught_by=f"{_FORCE}test_rule_22_any_failure_ends_the_handle_and_the_ensemble_never_changes")
+@mutant(22, f"{_FORCE}test_rule_22_any_failure_ends_the_handle_and_the_ensemble_never_changes")
 def unforced_entries_change_ensembles(monkeypatch: pytest.MonkeyPatch) -> None:
     """With deferred sync a failed bookie is replaced like any other."""
 
@@ -303,7 +281,7 @@ def unforced_entries_change_ensembles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "_react", react)
 
 
-@mutant(rule=45, caught_by=f"{_NO_SPARE}test_rule_45_without_a_spare_a_quorum_goes_on_and_says_so")
+@mutant(45, f"{_NO_SPARE}test_rule_45_without_a_spare_a_quorum_goes_on_and_says_so")
 def no_spare_ends_the_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     """One lost bookie of three stops writes."""
     init = LedgerWriter.__init__
@@ -316,10 +294,7 @@ def no_spare_ends_the_handle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "__init__", strict)
 
 
-@mutant(
-    rule=45,
-    caught_by=f"{_NO_SPARE}test_rule_45_a_bookie_that_returns_begins_a_new_fragment_with_the_same_ensemble",
-)
+@mutant(45, f"{_NO_SPARE}test_rule_45_a_bookie_that_returns_begins_a_new_fragment_with_the_same_ensemble")
 def a_returned_bookie_takes_its_place_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     """No new fragment begins, so the earlier entries stay in the open one, which is never repaired."""
 
@@ -332,7 +307,7 @@ def a_returned_bookie_takes_its_place_silently(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Ensemble, "probe_answered", revive)
 
 
-@mutant(rule=46, caught_by=f"{_ENSEMBLE}test_rule_46_without_zookeeper_writes_go_on_without_a_failed_bookie")
+@mutant(46, f"{_ENSEMBLE}test_rule_46_without_zookeeper_writes_go_on_without_a_failed_bookie")
 def zookeeper_is_always_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer proposes a change that nobody can take, and stops until ZooKeeper is back."""
     change = Ensemble.change
@@ -344,10 +319,7 @@ def zookeeper_is_always_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ensemble, "change", hopeful)
 
 
-@mutant(
-    rule=46,
-    caught_by=f"{_ENSEMBLE}test_rule_46_once_a_change_was_sent_completions_wait_until_its_outcome_is_known",
-)
+@mutant(46, f"{_ENSEMBLE}test_rule_46_once_a_change_was_sent_completions_wait_until_its_outcome_is_known")
 def no_answer_is_taken_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compare-and-set without an answer is forgotten, and completions go on."""
     answered = MetadataUpdate.cas_answered
@@ -361,8 +333,8 @@ def no_answer_is_taken_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    rule=46,
-    caught_by=f"{_ENSEMBLE}test_rule_46_an_attempt_that_may_still_arrive_is_overtaken_before_anything_completes",
+    46,
+    f"{_ENSEMBLE}test_rule_46_an_attempt_that_may_still_arrive_is_overtaken_before_anything_completes",
     swarm=LATE_CHANGES,
 )
 def a_read_settles_everything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,33 +342,25 @@ def a_read_settles_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MetadataUpdate, "must_settle", property(lambda _: False))
 
 
-@mutant(rule=48, caught_by=f"{_WRITER}test_rule_48_an_idle_writer_publishes_its_lac_within_100_ms")
+@mutant(48, f"{_WRITER}test_rule_48_an_idle_writer_publishes_its_lac_within_100_ms")
 def an_idle_writer_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last LAC goes out with the next append, if there is one."""
     monkeypatch.setattr(BatchWindow, "publish_lac", lambda *_: None)
 
 
-@mutant(rule=53, caught_by=f"{_WRITER}test_rule_53_a_writer_needs_a_fresh_attach")
+@mutant(53, f"{_WRITER}test_rule_53_a_writer_needs_a_fresh_attach")
 def anyone_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer takes any metadata."""
     monkeypatch.setattr("daybook.core.writer.state.check_attached", lambda _: None)
 
 
-@mutant(
-    rule=55,
-    caught_by=f"{_EXPLICIT}test_rule_55_ids_that_were_used_or_cannot_be_are_refused",
-    swarm=EXPLICIT_IDS,
-)
+@mutant(55, f"{_EXPLICIT}test_rule_55_ids_that_were_used_or_cannot_be_are_refused", swarm=EXPLICIT_IDS)
 def an_id_may_be_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second payload under an id that was given is sent."""
     monkeypatch.setattr(ExplicitQueue, "_check_unused", lambda *_: None)
 
 
-@mutant(
-    rule=55,
-    caught_by=f"{_EXPLICIT}test_rule_55_a_close_ends_before_the_gap_and_fails_the_rest",
-    swarm=EXPLICIT_IDS,
-)
+@mutant(55, f"{_EXPLICIT}test_rule_55_a_close_ends_before_the_gap_and_fails_the_rest", swarm=EXPLICIT_IDS)
 def a_gap_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows a gap is not failed when the ledger closes before it."""
     fail = WriterState.fail_appends
@@ -408,7 +372,7 @@ def a_gap_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WriterState, "fail_appends", fail_others)
 
 
-@mutant(rule=55, caught_by=f"{_WRITER}test_rule_55_only_a_ledger_with_explicit_ids_takes_them")
+@mutant(55, f"{_WRITER}test_rule_55_only_a_ledger_with_explicit_ids_takes_them")
 def ids_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that assigns ids itself takes others without a word."""
     add = AppendQueue.add
