@@ -1,7 +1,5 @@
-"""Tests of this folder are coroutines, and harm a cluster that is theirs: whole again before each of them."""
+"""Tests of this folder harm a cluster that is theirs: it is whole again before each of them."""
 
-import asyncio
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,15 +7,6 @@ import pytest
 
 from daybook.local.cluster import LocalCluster
 from tests.process.integration.kit import OwnCluster
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(pyfuncitem.obj(**arguments))
-    return True
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,8 +20,6 @@ from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.memory import MemoryServer, MemoryStore
-
-WAIT_S = 5.0
 
 
 class SilentBookies(ChannelPool):
@@ -81,16 +79,6 @@ async def open_handle(
     finally:
         await ledger.abandon()
         await store.close()
-
-
-def run(work: Callable[[], Any]) -> None:
-    """Run `work` on a loop of its own, within a limit."""
-
-    async def limited() -> None:
-        async with asyncio.timeout(WAIT_S):
-            await work()
-
-    asyncio.run(limited())
 
 
 async def turns(count: int = 5) -> None:

@@ -1,7 +1,7 @@
 """What a client does behind the scenes goes on after an error, and a client that cannot begin says why."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -45,45 +45,32 @@ def make_client(server: MemoryServer) -> Client:
     )
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(10):
-            await work()
-
-    asyncio.run(limited())
-
-
-def test_a_client_that_cannot_learn_the_bookies_says_why() -> None:
-    async def work() -> None:
-        server, store = await cluster()
-        await store.create(NODE, b"no record")
-        with pytest.raises(MetadataError, match="the registration of bookie b0 is not a valid record"):
-            async with make_client(server):
-                pass
-
-    run(work)
+async def test_a_client_that_cannot_learn_the_bookies_says_why() -> None:
+    server, store = await cluster()
+    await store.create(NODE, b"no record")
+    with pytest.raises(MetadataError, match="the registration of bookie b0 is not a valid record"):
+        async with make_client(server):
+            pass
 
 
-def test_the_bookies_are_watched_on_after_a_record_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_bookies_are_watched_on_after_a_record_that_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(client_module, "WATCH_PAUSE_S", 0.01)
+    server, store = await cluster()
+    async with make_client(server) as client:
+        learned, met = asyncio.Event(), asyncio.Event()
+        monkeypatch.setattr(client_module.log, "error", lambda *_, **__: met.set())
+        tell = client.channels.bookies_changed
 
-    async def work() -> None:
-        server, store = await cluster()
-        async with make_client(server) as client:
-            learned, met = asyncio.Event(), asyncio.Event()
-            monkeypatch.setattr(client_module.log, "error", lambda *_, **__: met.set())
-            tell = client.channels.bookies_changed
+        def heard(bookies: Mapping[BookieId, BookieInfo]) -> None:
+            tell(bookies)
+            if "b0" in bookies:
+                learned.set()
 
-            def heard(bookies: Mapping[BookieId, BookieInfo]) -> None:
-                tell(bookies)
-                if "b0" in bookies:
-                    learned.set()
-
-            monkeypatch.setattr(client.channels, "bookies_changed", heard)
-            await store.create(NODE, b"no record")
-            await met.wait()
-            await store.put(NODE, GOOD, None)
-            await learned.wait()
-            assert client.bookies()["b0"].address == "nowhere:1"
-
-    run(work)
+        monkeypatch.setattr(client.channels, "bookies_changed", heard)
+        await store.create(NODE, b"no record")
+        await met.wait()
+        await store.put(NODE, GOOD, None)
+        await learned.wait()
+        assert client.bookies()["b0"].address == "nowhere:1"

@@ -7,64 +7,48 @@ import pytest
 import daybook
 from daybook.metadata.instance import UnknownClusterError
 from daybook.metadata.store.zookeeper import ZooKeeperOptions
-from tests.fixtures.cluster import Connect, abandon
+from tests.fixtures.cluster import abandon
 
 pytestmark = pytest.mark.integration
 
 
-def test_impossible_quorums_and_too_few_bookies(connect: Connect) -> None:
-    async def work() -> None:
-        async with connect() as client:
-            with pytest.raises(daybook.QuorumError, match="write quorum ≥ ack quorum"):
-                await client.create_ledger(write_quorum=2, ack_quorum=3)
-            with pytest.raises(daybook.NotEnoughBookiesError, match=r"5 .*4 "):
-                await client.create_ledger(ensemble_size=5)
-
-    asyncio.run(work())
+async def test_impossible_quorums_and_too_few_bookies(client: daybook.Client) -> None:
+    with pytest.raises(daybook.QuorumError, match="write quorum ≥ ack quorum"):
+        await client.create_ledger(write_quorum=2, ack_quorum=3)
+    with pytest.raises(daybook.NotEnoughBookiesError, match=r"5 .*4 "):
+        await client.create_ledger(ensemble_size=5)
 
 
-def test_a_wrong_password_reads_and_recovers_and_deletes_nothing(connect: Connect) -> None:
-    async def work() -> None:
-        async with connect() as client:
-            ledger = await client.create_ledger(password=b"secret")
-            await ledger.append(b"x")
-            for attempt in (
-                client.open_ledger(ledger.id, password=b"guess"),
-                client.open_ledger(ledger.id, recover=False),
-                client.delete_ledger(ledger.id, password=b"guess"),
-            ):
-                with pytest.raises(daybook.UnauthorizedError, match=f"password of ledger {ledger.id}"):
-                    await attempt
-            assert await ledger.append(b"still mine") == 1
-            await ledger.close()
-
-    asyncio.run(work())
+async def test_a_wrong_password_reads_and_recovers_and_deletes_nothing(client: daybook.Client) -> None:
+    ledger = await client.create_ledger(password=b"secret")
+    await ledger.append(b"x")
+    for attempt in (
+        client.open_ledger(ledger.id, password=b"guess"),
+        client.open_ledger(ledger.id, recover=False),
+        client.delete_ledger(ledger.id, password=b"guess"),
+    ):
+        with pytest.raises(daybook.UnauthorizedError, match=f"password of ledger {ledger.id}"):
+            await attempt
+    assert await ledger.append(b"still mine") == 1
+    await ledger.close()
 
 
-def test_unknown_ledgers_and_ranges(connect: Connect) -> None:
-    async def work() -> None:
-        async with connect() as client:
-            with pytest.raises(daybook.NoSuchLedgerError, match="never created"):
-                await client.open_ledger(2**40)
-            reader = await client.open_ledger(await abandon(client, [b"x"]))
-            for first, last in ((-1, 0), (1, 0), (0, 1)):
-                with pytest.raises(daybook.NoSuchEntryError):
-                    [entry async for entry in reader.read(first, last)]
-
-    asyncio.run(work())
+async def test_unknown_ledgers_and_ranges(client: daybook.Client) -> None:
+    with pytest.raises(daybook.NoSuchLedgerError, match="never created"):
+        await client.open_ledger(2**40)
+    reader = await client.open_ledger(await abandon(client, [b"x"]))
+    for first, last in ((-1, 0), (1, 0), (0, 1)):
+        with pytest.raises(daybook.NoSuchEntryError):
+            [entry async for entry in reader.read(first, last)]
 
 
-def test_a_closed_handle_and_empty_appends(connect: Connect) -> None:
-    async def work() -> None:
-        async with connect() as client:
-            ledger = await client.create_ledger()
-            with pytest.raises(ValueError, match="at least one entry"):
-                await ledger.append_many([])
-            await ledger.close()
-            with pytest.raises(daybook.LedgerClosedError, match="create a new one"):
-                await ledger.append(b"x")
-
-    asyncio.run(work())
+async def test_a_closed_handle_and_empty_appends(client: daybook.Client) -> None:
+    ledger = await client.create_ledger()
+    with pytest.raises(ValueError, match="at least one entry"):
+        await ledger.append_many([])
+    await ledger.close()
+    with pytest.raises(daybook.LedgerClosedError, match="create a new one"):
+        await ledger.append(b"x")
 
 
 def test_an_unknown_cluster_and_no_zookeeper(zookeeper: str) -> None:

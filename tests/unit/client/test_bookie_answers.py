@@ -1,7 +1,8 @@
 """Answers that are no answers: each becomes exactly one event, and none proves anything (rule 6)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
@@ -36,14 +37,6 @@ def frame(first: int, payloads: Sequence[bytes] = (b"x",), ids: Sequence[int] | 
     return encode_frame(1, first, payloads, entry_crcs(1, entry_ids, payloads), entry_ids=ids)
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(WAIT_S):
-            await work()
-
-    asyncio.run(limited())
-
-
 # Calls
 
 
@@ -53,15 +46,12 @@ async def read(*answer: bytes | Exception, first: int = 0, last: int = 9) -> Rea
         return await BookieCalls("b0", channel).read(KEY, SendRead("b0", 7, first, last, 1 << 20))
 
 
-def test_rule_06_a_read_that_breaks_off_after_some_messages_proves_nothing() -> None:
-    async def work() -> None:
-        begun = encode_read(ReadHeader(Code.OK, through=4), [frame(0, [b"a"] * 5)])
-        answered = await read(begun, RuntimeError("the disk is gone"))
-        assert (answered.code, answered.entries, answered.request_id) == (Code.CONNECTION_LOST, (), 7)
-        nothing = await read()
-        assert nothing.code is not Code.OK
-
-    run(work)
+async def test_rule_06_a_read_that_breaks_off_after_some_messages_proves_nothing() -> None:
+    begun = encode_read(ReadHeader(Code.OK, through=4), [frame(0, [b"a"] * 5)])
+    answered = await read(begun, RuntimeError("the disk is gone"))
+    assert (answered.code, answered.entries, answered.request_id) == (Code.CONNECTION_LOST, (), 7)
+    nothing = await read()
+    assert nothing.code is not Code.OK
 
 
 @pytest.mark.parametrize(
@@ -74,38 +64,29 @@ def test_rule_06_a_read_that_breaks_off_after_some_messages_proves_nothing() -> 
         [frame(0, [b"x"] * 3, ids=[0, 5, 5])],
     ],
 )
-def test_entries_out_of_order_or_twice_are_no_answer(frames: list[bytes]) -> None:
-    async def work() -> None:
-        answered = await read(encode_read(ReadHeader(Code.OK, through=9), list(frames)))
-        assert (answered.code, answered.entries) == (Code.IO_ERROR, ())
-
-    run(work)
+async def test_entries_out_of_order_or_twice_are_no_answer(frames: list[bytes]) -> None:
+    answered = await read(encode_read(ReadHeader(Code.OK, through=9), list(frames)))
+    assert (answered.code, answered.entries) == (Code.IO_ERROR, ())
 
 
-def test_limbo_in_any_message_is_limbo_for_the_whole_answer() -> None:
-    async def work() -> None:
-        begun = encode_read(ReadHeader(Code.OK, through=4, limbo=True), [frame(1)])
-        end = encode_read(ReadHeader(Code.OK, through=9), [frame(7)])
-        answered = await read(begun, end)
-        assert (answered.code, answered.limbo, answered.through) == (Code.OK, True, 9)
-
-    run(work)
+async def test_limbo_in_any_message_is_limbo_for_the_whole_answer() -> None:
+    begun = encode_read(ReadHeader(Code.OK, through=4, limbo=True), [frame(1)])
+    end = encode_read(ReadHeader(Code.OK, through=9), [frame(7)])
+    answered = await read(begun, end)
+    assert (answered.code, answered.limbo, answered.through) == (Code.OK, True, 9)
 
 
-def test_a_code_of_another_release_proves_nothing() -> None:
-    async def work() -> None:
-        unary = {
-            "Fence": pb.FenceResponse(code=99, last_add_confirmed=5),
-            "ReadLac": pb.ReadLacResponse(code=99, last_add_confirmed=5),
-            "Force": pb.ForceResponse(code=99),
-        }
-        async with ScriptedBookie(unary=unary) as bookie, open_aio_channel(bookie.address) as channel:
-            calls = BookieCalls("b0", channel)
-            assert (await calls.fence(KEY, 1)).code is Code.UNAVAILABLE
-            assert (await calls.force(KEY, 1)).code is Code.UNAVAILABLE
-            assert (await calls.read_lac(KEY, SendLacRead("b0", 1))).code is Code.UNAVAILABLE
-
-    run(work)
+async def test_a_code_of_another_release_proves_nothing() -> None:
+    unary = {
+        "Fence": pb.FenceResponse(code=99, last_add_confirmed=5),
+        "ReadLac": pb.ReadLacResponse(code=99, last_add_confirmed=5),
+        "Force": pb.ForceResponse(code=99),
+    }
+    async with ScriptedBookie(unary=unary) as bookie, open_aio_channel(bookie.address) as channel:
+        calls = BookieCalls("b0", channel)
+        assert (await calls.fence(KEY, 1)).code is Code.UNAVAILABLE
+        assert (await calls.force(KEY, 1)).code is Code.UNAVAILABLE
+        assert (await calls.read_lac(KEY, SendLacRead("b0", 1))).code is Code.UNAVAILABLE
 
 
 # The append stream
@@ -133,34 +114,33 @@ async def anyone(_boot_id: str) -> bool:
     return True
 
 
-async def with_stream(script: AppendScript, work: Callable[[FrameSender], Awaitable[None]]) -> None:
-    """Do `work` on a stream to a bookie that follows `script`."""
+@asynccontextmanager
+async def stream_to(script: AppendScript) -> AsyncIterator[FrameSender]:
+    """A stream to a bookie that follows `script`."""
     async with ScriptedBookie(script) as bookie:
         stream = FrameSender(
             "b0", lambda: open_aio_channel(bookie.address), "test", anyone, lambda: None, lambda _: None
         )
         try:
-            await work(stream)
+            yield stream
         finally:
             await stream.close()
 
 
-def test_an_attachment_that_is_answered_with_an_unknown_code_is_a_failure_of_the_bookie() -> None:
+async def test_an_attachment_that_is_answered_with_an_unknown_code_is_a_failure_of_the_bookie() -> None:
     async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
         async for _request in requests:
             yield attached(1, 99)
 
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(script) as stream:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         stream.send(sink, 2, frame(1))
         assert await sink.told.get() == (1, Code.UNAVAILABLE)
         assert await sink.told.get() == (2, Code.UNAVAILABLE)
 
-    run(lambda: with_stream(script, work))
 
-
-def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
+async def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
     asked: list[float] = []
 
     async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
@@ -171,7 +151,7 @@ def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
                 asked.append(asyncio.get_running_loop().time())
                 yield attached(1, Code.TOO_MANY_REQUESTS) if len(asked) < 4 else answer
 
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(script) as stream:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         assert await sink.told.get() == (1, "boot 1")
@@ -179,10 +159,8 @@ def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
         assert len(pauses) == 3
         assert pauses[2] > pauses[0] > 0, "each pause is longer"
 
-    run(lambda: with_stream(script, work))
 
-
-def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame_sender, "ATTACH_PATIENCE_S", 0.2)
     asked: list[int] = []
 
@@ -191,7 +169,7 @@ def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.Mo
             asked.append(number)
             yield attached(1, Code.TOO_MANY_REQUESTS)
 
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(script) as stream:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         stream.send(sink, 2, frame(1))
@@ -204,10 +182,8 @@ def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.Mo
             "and it is asked again with the next frame"
         )
 
-    run(lambda: with_stream(script, work))
 
-
-def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -> None:
+async def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -> None:
     asked: asyncio.Queue[int] = asyncio.Queue()
     answer = asyncio.Event()
 
@@ -217,7 +193,7 @@ def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -> None
             await answer.wait()
             yield attached(1, Code.TOO_MANY_REQUESTS)
 
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(script) as stream:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         await asked.get()
@@ -229,10 +205,8 @@ def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -> None
         assert asked.empty()
         assert sink.told.empty()
 
-    run(lambda: with_stream(script, work))
 
-
-def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() -> None:
+async def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() -> None:
     streams: list[int] = []
 
     async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
@@ -243,7 +217,7 @@ def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() ->
                 return
             yield through(1) if answer is None else answer
 
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(script) as stream:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         assert await sink.told.get() == ("gone",)
@@ -251,17 +225,14 @@ def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() ->
         assert await sink.told.get() == (2, "boot 2")
         assert streams == [1, 2, 2]
 
-    run(lambda: with_stream(script, work))
 
-
-def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_the_stream(
+async def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(frame_sender, "_STALL_CHECK_S", 0.02)
     monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", 0.1)
     monkeypatch.setattr(frame_sender, "ATTACH_TIMEOUT_S", 0.5)
-
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(deaf_to_attachments_of(1)) as stream:
         waits, flows = Sink(1), Sink(2)
         stream.send(waits, 1, frame(0))
         stream.send(waits, 2, frame(1))
@@ -273,8 +244,6 @@ def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_the_st
         assert await waits.told.get() == (2, Code.TIMEOUT)
         stream.send(flows, 2, frame(1))
         assert await flows.told.get() == (2, "boot 1"), "it is the same stream"
-
-    run(lambda: with_stream(deaf_to_attachments_of(1), work))
 
 
 def deaf_to_attachments_of(ledger_id: int) -> AppendScript:
@@ -292,7 +261,9 @@ def deaf_to_attachments_of(ledger_id: int) -> AppendScript:
     return script
 
 
-def test_a_bookie_that_answers_attachments_and_no_message_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bookie_that_answers_attachments_and_no_message_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(frame_sender, "_STALL_CHECK_S", 0.1)
     monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", 0.3)
     monkeypatch.setattr(frame_sender, "ATTACH_PAUSE_MAX_S", 0.05)
@@ -304,17 +275,15 @@ def test_a_bookie_that_answers_attachments_and_no_message_has_failed(monkeypatch
             elif answer is not None:
                 yield answer
 
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(script) as stream:
         stuck, asks = Sink(1), Sink(2)
         stream.send(stuck, 1, frame(0))
         stream.send(asks, 1, frame(0))
         assert await stuck.told.get() == ("gone",)
         assert await asks.told.get() == ("gone",)
 
-    run(lambda: with_stream(script, work))
 
-
-def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew() -> None:
+async def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew() -> None:
     attachments: list[int] = []
 
     async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
@@ -329,7 +298,7 @@ def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew(
                 messages += 1
                 yield through(messages)
 
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(script) as stream:
         sink, other = Sink(), Sink(2)
         for send_id in (1, 2, 3):
             stream.send(sink, send_id, frame(send_id))
@@ -340,15 +309,13 @@ def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew(
         assert sink.told.empty()
         assert other.told.empty()
 
-    run(lambda: with_stream(script, work))
 
-
-def test_who_sent_on_a_stream_that_is_closed_before_it_began_is_told() -> None:
+async def test_who_sent_on_a_stream_that_is_closed_before_it_began_is_told() -> None:
     async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
         async for answer in attach_all(requests):
             yield answer or through(1)
 
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(script) as stream:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         await stream.close()
@@ -356,23 +323,19 @@ def test_who_sent_on_a_stream_that_is_closed_before_it_began_is_told() -> None:
         stream.send(sink, 2, frame(0))
         assert await sink.told.get() == (2, "boot 1")
 
-    run(lambda: with_stream(script, work))
 
-
-def test_rule_49_an_answer_about_what_was_never_sent_ends_the_stream() -> None:
+async def test_rule_49_an_answer_about_what_was_never_sent_ends_the_stream() -> None:
     async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
         async for answer in attach_all(requests):
             yield through(2) if answer is None else answer
 
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(script) as stream:
         sink = Sink()
         stream.send(sink, 1, frame(0))
         assert await sink.told.get() == ("gone",)
 
-    run(lambda: with_stream(script, work))
 
-
-def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_others() -> None:
+async def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_others() -> None:
     go_on = asyncio.Event()
 
     async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
@@ -385,7 +348,7 @@ def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_others() -
             else:
                 yield answer
 
-    async def work(stream: FrameSender) -> None:
+    async with stream_to(script) as stream:
         first, second = Sink(), Sink()
         stream.send(first, 1, frame(0))
         stream.send(second, 1, frame(1))
@@ -396,22 +359,18 @@ def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_others() -
         assert await second.told.get() == (2, "boot 1")
         assert first.told.empty()
 
-    run(lambda: with_stream(script, work))
-
 
 @pytest.mark.parametrize("told_by", ["ListLimbo", "GetInfo"])
-def test_a_limbo_mark_comes_with_the_boot_id_whichever_call_of_which_release_tells_it(told_by: str) -> None:
+async def test_a_limbo_mark_comes_with_the_boot_id_whichever_call_of_which_release_tells_it(
+    told_by: str,
+) -> None:
     """An older bookie gives the next mark, of whichever ledger, and its boot id elsewhere."""
-
-    async def work() -> None:
-        is_older = told_by == "GetInfo"
-        found = pb.LimboLedger(ledger_id=KEY.ledger_id + is_older, nonce="n")
-        answers = {
-            "ListLimbo": pb.ListLimboResponse(ledgers=[found], boot_id="" if is_older else "boot"),
-            "GetInfo": pb.GetInfoResponse(boot_id="boot" if is_older else "asked for nothing"),
-        }
-        async with ScriptedBookie(unary=answers) as bookie, open_aio_channel(bookie.address) as channel:
-            answer = await BookieCalls("b0", channel).read_limbo(KEY, ReadLimbo("b0", 3))
-        assert (answer.code, answer.nonce, answer.boot_id) == (Code.OK, None if is_older else "n", "boot")
-
-    run(work)
+    is_older = told_by == "GetInfo"
+    found = pb.LimboLedger(ledger_id=KEY.ledger_id + is_older, nonce="n")
+    answers = {
+        "ListLimbo": pb.ListLimboResponse(ledgers=[found], boot_id="" if is_older else "boot"),
+        "GetInfo": pb.GetInfoResponse(boot_id="boot" if is_older else "asked for nothing"),
+    }
+    async with ScriptedBookie(unary=answers) as bookie, open_aio_channel(bookie.address) as channel:
+        answer = await BookieCalls("b0", channel).read_limbo(KEY, ReadLimbo("b0", 3))
+    assert (answer.code, answer.nonce, answer.boot_id) == (Code.OK, None if is_older else "n", "boot")

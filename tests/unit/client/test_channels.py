@@ -1,7 +1,7 @@
 """Channels and the credentials they are opened with: what whoever gives those may do at any time, a rotation's middle included."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import grpc
 import pytest
@@ -58,77 +58,67 @@ def silent(asked: asyncio.Event) -> AppendScript:
     return hear
 
 
-def run(work: Callable[[ChannelPool, Provider], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        provider = Provider()
-        pool = ChannelPool("test", provider)
-        pool.bookies_changed(BOOKIES)
-        async with asyncio.timeout(10):
-            await work(pool, provider)
-            await pool.close()
-
-    asyncio.run(limited())
+@pytest.fixture
+def provider() -> Provider:
+    return Provider()
 
 
-def test_new_credentials_at_every_look_do_not_open_a_channel_for_every_call() -> None:
-    async def work(pool: ChannelPool, _: Provider) -> None:
-        assert len({id(pool.calls("b0")) for _ in range(100)}) == 1
+@pytest.fixture
+async def pool(provider: Provider) -> AsyncIterator[ChannelPool]:
+    """Channels to b0, which is nowhere."""
+    opened = ChannelPool("test", provider)
+    opened.bookies_changed(BOOKIES)
+    yield opened
+    await opened.close()
 
-    run(work)
+
+async def test_new_credentials_at_every_look_do_not_open_a_channel_for_every_call(pool: ChannelPool) -> None:
+    assert len({id(pool.calls("b0")) for _ in range(100)}) == 1
 
 
-def test_other_credentials_are_used_once_a_channel_is_not_new_any_more(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_other_credentials_are_used_once_a_channel_is_not_new_any_more(
+    pool: ChannelPool, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channels, "RENEWAL_PAUSE_S", 0.0)
-
-    async def work(pool: ChannelPool, provider: Provider) -> None:
-        provider.same = grpc.ssl_channel_credentials()
-        first = pool.calls("b0")
-        assert pool.calls("b0") is first
-        provider.same = grpc.ssl_channel_credentials()
-        assert pool.calls("b0") is not first
-
-    run(work)
+    provider.same = grpc.ssl_channel_credentials()
+    first = pool.calls("b0")
+    assert pool.calls("b0") is first
+    provider.same = grpc.ssl_channel_credentials()
+    assert pool.calls("b0") is not first
 
 
-def test_a_bookie_that_restarted_gets_a_new_channel_at_once() -> None:
-    async def work(pool: ChannelPool, _: Provider) -> None:
-        first = pool.calls("b0")
-        pool.bookies_changed({"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="2")})
-        assert pool.calls("b0") is not first
-
-    run(work)
+async def test_a_bookie_that_restarted_gets_a_new_channel_at_once(pool: ChannelPool) -> None:
+    first = pool.calls("b0")
+    pool.bookies_changed({"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="2")})
+    assert pool.calls("b0") is not first
 
 
-def test_without_credentials_open_channels_serve_on_and_no_new_one_is_opened() -> None:
-    async def work(pool: ChannelPool, provider: Provider) -> None:
-        first = pool.calls("b0")
-        assert first is not None
-        provider.fails = True
-        assert pool.is_secure
-        assert pool.calls("b0") is first
-        pool.bookies_changed({"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="2")})
-        assert pool.calls("b0") is None, "an answer is that the bookie cannot be reached"
-        provider.fails = False
-        assert pool.calls("b0") not in (None, first)
-
-    run(work)
-
-
-def test_a_stream_that_gets_no_credentials_fails_like_one_whose_bookie_is_away() -> None:
-    async def work(pool: ChannelPool, provider: Provider) -> None:
-        provider.fails = True
-        sink = Sink()
-        pool.send_frame("b0", sink, 1, b"frame")
-        assert await sink.failed.get() == "b0"
-        pool.send_frame("b0", sink, 2, b"frame")
-        assert await sink.failed.get() == "b0", "and it is tried again with the next frame"
-
-    run(work)
+async def test_without_credentials_open_channels_serve_on_and_no_new_one_is_opened(
+    pool: ChannelPool, provider: Provider
+) -> None:
+    first = pool.calls("b0")
+    assert first is not None
+    provider.fails = True
+    assert pool.is_secure
+    assert pool.calls("b0") is first
+    pool.bookies_changed({"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="2")})
+    assert pool.calls("b0") is None, "an answer is that the bookie cannot be reached"
+    provider.fails = False
+    assert pool.calls("b0") not in (None, first)
 
 
-def test_who_is_told_of_a_stream_that_the_close_ended_opens_no_other_one() -> None:
+async def test_a_stream_that_gets_no_credentials_fails_like_one_whose_bookie_is_away(
+    pool: ChannelPool, provider: Provider
+) -> None:
+    provider.fails = True
+    sink = Sink()
+    pool.send_frame("b0", sink, 1, b"frame")
+    assert await sink.failed.get() == "b0"
+    pool.send_frame("b0", sink, 2, b"frame")
+    assert await sink.failed.get() == "b0", "and it is tried again with the next frame"
+
+
+async def test_who_is_told_of_a_stream_that_the_close_ended_opens_no_other_one() -> None:
     class Stubborn(Sink):
         """Goes to another bookie, as a machine does that has a spare one."""
 
@@ -147,27 +137,23 @@ def test_who_is_told_of_a_stream_that_the_close_ended_opens_no_other_one() -> No
             self.refused.put_nowait((bookie, code))
 
     asked = asyncio.Event()
-
-    async def work() -> None:
-        async with ScriptedBookie(silent(asked)) as bookie, asyncio.timeout(10):
-            pool = ChannelPool("test")
-            pool.bookies_changed({name: BookieInfo(name, bookie.address) for name in ("b0", "b1")})
-            sink = Stubborn(pool)
-            pool.send_frame("b0", sink, 1, b"frame")
-            await asked.wait()
-            await pool.close()
-            assert sink.failed.get_nowait() == "b0"
-            assert [await sink.refused.get() for _ in range(2)] == [
-                ("b0", Code.CONNECTION_LOST),
-                ("b1", Code.CONNECTION_LOST),
-            ]
-            assert pool.calls("b0") is None
-            assert [task for task in asyncio.all_tasks() if task.get_name().startswith("append-")] == []
-
-    asyncio.run(work())
+    async with ScriptedBookie(silent(asked)) as bookie, asyncio.timeout(10):
+        pool = ChannelPool("test")
+        pool.bookies_changed({name: BookieInfo(name, bookie.address) for name in ("b0", "b1")})
+        sink = Stubborn(pool)
+        pool.send_frame("b0", sink, 1, b"frame")
+        await asked.wait()
+        await pool.close()
+        assert sink.failed.get_nowait() == "b0"
+        assert [await sink.refused.get() for _ in range(2)] == [
+            ("b0", Code.CONNECTION_LOST),
+            ("b1", Code.CONNECTION_LOST),
+        ]
+        assert pool.calls("b0") is None
+        assert [task for task in asyncio.all_tasks() if task.get_name().startswith("append-")] == []
 
 
-def test_rule_46_writers_seal_at_once_while_another_ledger_attaches() -> None:
+async def test_rule_46_writers_seal_at_once_while_another_ledger_attaches() -> None:
     class Writer:
         def __init__(self, ledger_id: int) -> None:
             self.id = ledger_id
@@ -180,18 +166,14 @@ def test_rule_46_writers_seal_at_once_while_another_ledger_attaches() -> None:
             self.flushed = True
 
     asked = asyncio.Event()
-
-    async def work() -> None:
-        async with ScriptedBookie(silent(asked)) as bookie, asyncio.timeout(10):
-            pool = ChannelPool("test")
-            pool.bookies_changed({"b0": BookieInfo("b0", bookie.address)})
-            pool.send_frame("b0", Sink(), 1, b"frame")
-            await asked.wait()
-            attaches, other = Writer(1), Writer(2)
-            pool.unsealed.add(attaches)
-            pool.unsealed.add(other)
-            await asyncio.sleep(0)
-            assert (attaches.flushed, other.flushed) == (False, True)
-            await pool.close()
-
-    asyncio.run(work())
+    async with ScriptedBookie(silent(asked)) as bookie, asyncio.timeout(10):
+        pool = ChannelPool("test")
+        pool.bookies_changed({"b0": BookieInfo("b0", bookie.address)})
+        pool.send_frame("b0", Sink(), 1, b"frame")
+        await asked.wait()
+        attaches, other = Writer(1), Writer(2)
+        pool.unsealed.add(attaches)
+        pool.unsealed.add(other)
+        await asyncio.sleep(0)
+        assert (attaches.flushed, other.flushed) == (False, True)
+        await pool.close()

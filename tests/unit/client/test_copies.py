@@ -14,29 +14,22 @@ from tests.fixtures.cluster import Connect, connect_to, make_cluster
 pytestmark = pytest.mark.integration
 
 
-def test_every_bookie_has_its_copy_when_the_wait_is_over(connect: Connect) -> None:
-    async def work() -> None:
-        for _ in range(5):
-            async with connect() as client:
-                ledger = await client.create_ledger(ack_quorum=1)
-                await ledger.append_many([b"x" * 1000] * 100)
-                await ledger.replicated()
-                await ledger.close()
-                assert (await verify_ledger(client, ledger.id)).is_whole
-
-    asyncio.run(work())
-
-
-def test_an_ended_handle_waits_for_nothing(connect: Connect) -> None:
-    async def work() -> None:
+async def test_every_bookie_has_its_copy_when_the_wait_is_over(connect: Connect) -> None:
+    for _ in range(5):
         async with connect() as client:
-            ledger = await client.create_ledger()
+            ledger = await client.create_ledger(ack_quorum=1)
+            await ledger.append_many([b"x" * 1000] * 100)
             await ledger.replicated()
-            await ledger.abandon()
-            with pytest.raises(daybook.LedgerClosedError):
-                await ledger.replicated()
+            await ledger.close()
+            assert (await verify_ledger(client, ledger.id)).is_whole
 
-    asyncio.run(work())
+
+async def test_an_ended_handle_waits_for_nothing(client: daybook.Client) -> None:
+    ledger = await client.create_ledger()
+    await ledger.replicated()
+    await ledger.abandon()
+    with pytest.raises(daybook.LedgerClosedError):
+        await ledger.replicated()
 
 
 def test_a_bookie_that_stands_still_is_waited_for(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The driver: each request of a machine is answered by one event, or the machine is ended."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from daybook.client.driver.driver import MachineDriver
 from daybook.client.transport.channels import ChannelPool
@@ -53,69 +52,48 @@ class Driven:
         self.has_ended.set()
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(10):
-            await work()
-
-    asyncio.run(limited())
-
-
-def test_requests_to_a_bookie_without_an_address_are_answered_from_the_next_turn() -> None:
-    async def work() -> None:
-        driven = Driven()
-        driven.driver.carry_out([SendFence("b9", 1), SendFrame("b9", 2, b"frame")])
-        assert driven.machine.events.empty(), "never from inside"
-        answers = [await driven.machine.events.get() for _ in range(2)]
-        assert FenceAnswered("b9", 1, Code.CONNECTION_LOST) in answers
-        assert driven.machine.events.empty()
-
-    run(work)
+async def test_requests_to_a_bookie_without_an_address_are_answered_from_the_next_turn() -> None:
+    driven = Driven()
+    driven.driver.carry_out([SendFence("b9", 1), SendFrame("b9", 2, b"frame")])
+    assert driven.machine.events.empty(), "never from inside"
+    answers = [await driven.machine.events.get() for _ in range(2)]
+    assert FenceAnswered("b9", 1, Code.CONNECTION_LOST) in answers
+    assert driven.machine.events.empty()
 
 
-def test_a_machine_that_is_stopped_hears_nothing_more() -> None:
-    async def work() -> None:
-        driven = Driven()
-        driven.driver.carry_out([SendFence("b9", 1), SendFrame("b9", 2, b"frame")])
-        driven.driver.stop()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert driven.machine.events.empty()
-        assert driven.ended == []
-
-    run(work)
+async def test_a_machine_that_is_stopped_hears_nothing_more() -> None:
+    driven = Driven()
+    driven.driver.carry_out([SendFence("b9", 1), SendFrame("b9", 2, b"frame")])
+    driven.driver.stop()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert driven.machine.events.empty()
+    assert driven.ended == []
 
 
-def test_a_machine_that_fails_harms_no_other() -> None:
-    async def work() -> None:
-        pool = ChannelPool("test")
-        broken, sound = Driven(pool), Driven(pool)
-        broken.machine.raises = True
-        for driven in (broken, sound):
-            driven.driver.carry_out([SendFrame("b9", 1, b"frame")])
-        await sound.machine.events.get()
-        assert len(broken.ended) == 1
-        assert "invariant" in str(broken.ended[0])
-        assert sound.ended == []
-        broken.driver.frame_acked("b9", 1, "boot")
-        assert broken.machine.events.qsize() == 1
-
-    run(work)
+async def test_a_machine_that_fails_harms_no_other() -> None:
+    pool = ChannelPool("test")
+    broken, sound = Driven(pool), Driven(pool)
+    broken.machine.raises = True
+    for driven in (broken, sound):
+        driven.driver.carry_out([SendFrame("b9", 1, b"frame")])
+    await sound.machine.events.get()
+    assert len(broken.ended) == 1
+    assert "invariant" in str(broken.ended[0])
+    assert sound.ended == []
+    broken.driver.frame_acked("b9", 1, "boot")
+    assert broken.machine.events.qsize() == 1
 
 
-def test_channels_that_are_closed_under_a_request_end_its_machine() -> None:
+async def test_channels_that_are_closed_under_a_request_end_its_machine() -> None:
     """The call is cancelled then, and no answer would ever come."""
-
-    async def work() -> None:
-        async with ScriptedBookie(unary={"Fence": asyncio.Event()}) as bookie:
-            driven = Driven()
-            driven.pool.bookies_changed({"b0": BookieInfo("b0", bookie.address)})
-            driven.driver.carry_out([SendFence("b0", 1)])
-            await bookie.asked.wait()
-            await driven.pool.close()
-            await driven.has_ended.wait()
-            assert driven.machine.events.empty()
-            (error,) = driven.ended
-            assert "closed" in str(error)
-
-    run(work)
+    async with ScriptedBookie(unary={"Fence": asyncio.Event()}) as bookie:
+        driven = Driven()
+        driven.pool.bookies_changed({"b0": BookieInfo("b0", bookie.address)})
+        driven.driver.carry_out([SendFence("b0", 1)])
+        await bookie.asked.wait()
+        await driven.pool.close()
+        await driven.has_ended.wait()
+        assert driven.machine.events.empty()
+        (error,) = driven.ended
+        assert "closed" in str(error)

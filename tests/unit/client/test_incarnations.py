@@ -1,7 +1,7 @@
 """Which process of a bookie a client believes: the one that is registered, and none that was before it (rule 57)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -83,67 +83,66 @@ class Registrations:
         return None if boot_id is None else BookieInfo(bookie, self.address, boot_id=boot_id)
 
 
-def with_pool(work: Callable[[ChannelPool, Registrations], Awaitable[None]]) -> None:
-    """Do `work` with a pool that knows b0 as process "old", at the address of a process whose streams are numbered."""
-
-    async def limited() -> None:
-        async with ScriptedBookie(acknowledging()) as bookie, asyncio.timeout(10):
-            pool = ChannelPool("test")
-            pool.bookies_changed({"b0": BookieInfo("b0", bookie.address, boot_id="old")})
-            registrations = pool.read_registration = Registrations(bookie.address)
-            try:
-                await work(pool, registrations)
-            finally:
-                await pool.close()
-
-    asyncio.run(limited())
+@pytest.fixture
+async def pool() -> AsyncIterator[ChannelPool]:
+    """It knows b0 as process "old", at the address of a process whose streams are numbered."""
+    async with ScriptedBookie(acknowledging()) as bookie:
+        opened = ChannelPool("test")
+        opened.bookies_changed({"b0": BookieInfo("b0", bookie.address, boot_id="old")})
+        opened.read_registration = Registrations(bookie.address)
+        yield opened
+        await opened.close()
 
 
-def test_rule_57_a_stream_to_a_process_that_is_not_registered_carries_nothing() -> None:
-    async def work(pool: ChannelPool, registrations: Registrations) -> None:
-        sink = Sink()
-        for boot_id in ("old", "a third"):
-            registrations.boot_ids["b0"] = boot_id
-            pool.send_frame("b0", sink, 1, FRAME)
-            assert await sink.fates.get() == ("lost", "b0")
-        registrations.is_away = True
-        pool.send_frame("b0", sink, 2, FRAME)
-        assert await sink.fates.get() == ("lost", "b0"), "nobody knows who it is"
-
-    with_pool(work)
+@pytest.fixture
+def registrations(pool: ChannelPool) -> Registrations:
+    """What the pool reads of the metadata store."""
+    assert isinstance(pool.read_registration, Registrations)
+    return pool.read_registration
 
 
-def test_rule_57_a_process_that_registered_since_the_list_was_read_is_asked_for() -> None:
-    async def work(pool: ChannelPool, registrations: Registrations) -> None:
-        sink = Sink()
-        registrations.boot_ids["b0"] = "boot 1"
+async def test_rule_57_a_stream_to_a_process_that_is_not_registered_carries_nothing(
+    pool: ChannelPool, registrations: Registrations
+) -> None:
+    sink = Sink()
+    for boot_id in ("old", "a third"):
+        registrations.boot_ids["b0"] = boot_id
         pool.send_frame("b0", sink, 1, FRAME)
-        assert await sink.fates.get() == ("acked", "boot 1")
-        pool.send_frame("b0", sink, 2, FRAME)
-        assert await sink.fates.get() == ("acked", "boot 1")
-        assert registrations.asked == ["b0"], "once, for the stream"
-
-    with_pool(work)
-
-
-def test_rule_57_a_stream_ends_when_another_process_registers() -> None:
-    async def work(pool: ChannelPool, registrations: Registrations) -> None:
-        sink = Sink()
-        registrations.boot_ids["b0"] = "boot 1"
-        pool.send_frame("b0", sink, 1, FRAME)
-        assert await sink.fates.get() == ("acked", "boot 1")
-        known = await registrations("b0")
-        assert known is not None
-        pool.bookies_changed({"b0": replace(known, free_bytes=1)})
-        pool.send_frame("b0", sink, 2, FRAME)
-        assert await sink.fates.get() == ("acked", "boot 1"), "the same process says something new"
-        pool.bookies_changed({"b0": replace(known, boot_id="boot 2")})
-        pool.send_frame("b0", sink, 3, FRAME)
         assert await sink.fates.get() == ("lost", "b0")
-        pool.send_frame("b0", sink, 4, FRAME)
-        assert await sink.fates.get() == ("acked", "boot 2")
+    registrations.is_away = True
+    pool.send_frame("b0", sink, 2, FRAME)
+    assert await sink.fates.get() == ("lost", "b0"), "nobody knows who it is"
 
-    with_pool(work)
+
+async def test_rule_57_a_process_that_registered_since_the_list_was_read_is_asked_for(
+    pool: ChannelPool, registrations: Registrations
+) -> None:
+    sink = Sink()
+    registrations.boot_ids["b0"] = "boot 1"
+    pool.send_frame("b0", sink, 1, FRAME)
+    assert await sink.fates.get() == ("acked", "boot 1")
+    pool.send_frame("b0", sink, 2, FRAME)
+    assert await sink.fates.get() == ("acked", "boot 1")
+    assert registrations.asked == ["b0"], "once, for the stream"
+
+
+async def test_rule_57_a_stream_ends_when_another_process_registers(
+    pool: ChannelPool, registrations: Registrations
+) -> None:
+    sink = Sink()
+    registrations.boot_ids["b0"] = "boot 1"
+    pool.send_frame("b0", sink, 1, FRAME)
+    assert await sink.fates.get() == ("acked", "boot 1")
+    known = await registrations("b0")
+    assert known is not None
+    pool.bookies_changed({"b0": replace(known, free_bytes=1)})
+    pool.send_frame("b0", sink, 2, FRAME)
+    assert await sink.fates.get() == ("acked", "boot 1"), "the same process says something new"
+    pool.bookies_changed({"b0": replace(known, boot_id="boot 2")})
+    pool.send_frame("b0", sink, 3, FRAME)
+    assert await sink.fates.get() == ("lost", "b0")
+    pool.send_frame("b0", sink, 4, FRAME)
+    assert await sink.fates.get() == ("acked", "boot 2")
 
 
 class Driven:
@@ -183,57 +182,53 @@ class Driven:
         return await self.events.get()
 
 
-def test_rule_57_only_a_registered_process_testifies() -> None:
+async def test_rule_57_only_a_registered_process_testifies(
+    pool: ChannelPool, registrations: Registrations
+) -> None:
     """An old one does not know what its replacement acknowledged, and would deny it."""
-
-    async def work(pool: ChannelPool, registrations: Registrations) -> None:
-        driven = Driven(pool)
-        await driven.begin()
-        assert await driven.ask(SendFence("b0", 1)) == FenceAnswered("b0", 1, Code.CONNECTION_LOST)
-        read = await driven.ask(SendRead("b0", 2, 0, 9, 100, fence=True))
-        assert isinstance(read, ReadAnswered)
-        assert (read.code, registrations.asked) == (Code.CONNECTION_LOST, ["b0", "b0"])
-        registrations.boot_ids["b0"] = "new"
-        pool_knows = [pool.calls("b0")]
-        await driven.ask(SendFence("b0", 3))
-        await driven.ask(SendFence("b0", 4))
-        assert registrations.asked == ["b0"] * 3, "once for a machine"
-        assert pool.calls("b0") is not pool_knows[0]
-        await driven.ask(SendRead("b0", 5, 0, 9, 100))
-        assert registrations.asked == ["b0"] * 3, "an ordinary read proves nothing to anyone"
-
-    with_pool(work)
+    driven = Driven(pool)
+    await driven.begin()
+    assert await driven.ask(SendFence("b0", 1)) == FenceAnswered("b0", 1, Code.CONNECTION_LOST)
+    read = await driven.ask(SendRead("b0", 2, 0, 9, 100, fence=True))
+    assert isinstance(read, ReadAnswered)
+    assert (read.code, registrations.asked) == (Code.CONNECTION_LOST, ["b0", "b0"])
+    registrations.boot_ids["b0"] = "new"
+    pool_knows = [pool.calls("b0")]
+    await driven.ask(SendFence("b0", 3))
+    await driven.ask(SendFence("b0", 4))
+    assert registrations.asked == ["b0"] * 3, "once for a machine"
+    assert pool.calls("b0") is not pool_knows[0]
+    await driven.ask(SendRead("b0", 5, 0, 9, 100))
+    assert registrations.asked == ["b0"] * 3, "an ordinary read proves nothing to anyone"
 
 
-def test_rule_57_nothing_is_sent_to_a_bookie_named_anew_before_it_was_found_registered() -> None:
-    async def work(pool: ChannelPool, registrations: Registrations) -> None:
-        pool.bookies_changed({"b2": BookieInfo("b2", registrations.address, boot_id="boot 1")})
-        driven = Driven(pool)
-        await driven.begin()
-        registrations.boot_ids = {"b0": "boot 1"}
-        assert await driven.ask(SendFrame("b0", 1, FRAME)) == FrameAcked("b0", 1, "boot 1")
-        assert registrations.asked == ["b0"], "its first frame is judged by the bookie (rule 20)"
-        changed = METADATA.with_ensemble(0, 0, ("b0", "b2"))
-        assert await driven.ask(CasMetadata(2, changed, 0)) == CasAnswered(2, CasOutcome.DONE, 1)
-        assert registrations.asked[1:] == ["b2"]
-        assert await driven.ask(SendFrame("b2", 3, FRAME)) == FrameFailed("b2", 3, Code.CONNECTION_LOST)
-        registrations.boot_ids["b2"] = "boot 1"
-        assert await driven.ask(SendFrame("b2", 4, FRAME)) == FrameFailed("b2", 4, Code.CONNECTION_LOST)
-        for _ in range(20):  # the driver has asked again meanwhile
-            await asyncio.sleep(0)
-        assert await driven.ask(SendFrame("b2", 5, FRAME)) == BookieFailed("b2"), "another b2 answers there"
+async def test_rule_57_nothing_is_sent_to_a_bookie_named_anew_before_it_was_found_registered(
+    pool: ChannelPool, registrations: Registrations
+) -> None:
+    pool.bookies_changed({"b2": BookieInfo("b2", registrations.address, boot_id="boot 1")})
+    driven = Driven(pool)
+    await driven.begin()
+    registrations.boot_ids = {"b0": "boot 1"}
+    assert await driven.ask(SendFrame("b0", 1, FRAME)) == FrameAcked("b0", 1, "boot 1")
+    assert registrations.asked == ["b0"], "its first frame is judged by the bookie (rule 20)"
+    changed = METADATA.with_ensemble(0, 0, ("b0", "b2"))
+    assert await driven.ask(CasMetadata(2, changed, 0)) == CasAnswered(2, CasOutcome.DONE, 1)
+    assert registrations.asked[1:] == ["b2"]
+    assert await driven.ask(SendFrame("b2", 3, FRAME)) == FrameFailed("b2", 3, Code.CONNECTION_LOST)
+    registrations.boot_ids["b2"] = "boot 1"
+    assert await driven.ask(SendFrame("b2", 4, FRAME)) == FrameFailed("b2", 4, Code.CONNECTION_LOST)
+    for _ in range(20):  # the driver has asked again meanwhile
+        await asyncio.sleep(0)
+    assert await driven.ask(SendFrame("b2", 5, FRAME)) == BookieFailed("b2"), "another b2 answers there"
 
-    with_pool(work)
 
-
-def test_rule_57_so_it_is_with_a_change_whose_outcome_was_unknown_at_first() -> None:
-    async def work(pool: ChannelPool, registrations: Registrations) -> None:
-        driven = Driven(pool)
-        await driven.begin()
-        found = await driven.manager.read(0)
-        await driven.manager.cas(found, METADATA.with_ensemble(0, 0, ("b0", "b2")))
-        assert isinstance(await driven.ask(ReadMetadata(1)), MetadataRead)
-        assert registrations.asked == ["b2"]
-        assert await driven.ask(SendFrame("b2", 2, FRAME)) == FrameFailed("b2", 2, Code.CONNECTION_LOST)
-
-    with_pool(work)
+async def test_rule_57_so_it_is_with_a_change_whose_outcome_was_unknown_at_first(
+    pool: ChannelPool, registrations: Registrations
+) -> None:
+    driven = Driven(pool)
+    await driven.begin()
+    found = await driven.manager.read(0)
+    await driven.manager.cas(found, METADATA.with_ensemble(0, 0, ("b0", "b2")))
+    assert isinstance(await driven.ask(ReadMetadata(1)), MetadataRead)
+    assert registrations.asked == ["b2"]
+    assert await driven.ask(SendFrame("b2", 2, FRAME)) == FrameFailed("b2", 2, Code.CONNECTION_LOST)

@@ -7,163 +7,136 @@ import pytest
 from daybook.core.errors import Code, LedgerClosedError, LedgerFencedError, NotEnoughBookiesError
 from daybook.core.writer.policy import WriterPolicy
 from daybook.runtime.clock import monotonic_ms
-from tests.unit.client.handle_kit import open_handle, run, turns
+from tests.unit.client.handle_kit import open_handle, turns
 
 
-def test_all_who_wait_for_room_hear_that_the_handle_ended() -> None:
-    async def work() -> None:
-        async with open_handle(pending_bytes_max=10) as (ledger, bookies):
-            first = asyncio.create_task(ledger.append(b"x" * 10))
+async def test_all_who_wait_for_room_hear_that_the_handle_ended() -> None:
+    async with open_handle(pending_bytes_max=10) as (ledger, bookies):
+        first = asyncio.create_task(ledger.append(b"x" * 10))
+        await turns()
+        blocked = [asyncio.create_task(ledger.append(b"y")) for _ in range(4)]
+        await turns()
+        bookie, sink, send_id = bookies.sent[0]
+        sink.frame_failed(bookie, send_id, Code.FENCED)
+        outcomes = await asyncio.gather(first, *blocked, return_exceptions=True)
+        assert all(isinstance(outcome, LedgerFencedError) for outcome in outcomes)
+
+
+async def test_all_who_wait_for_room_get_it_in_turn() -> None:
+    async with open_handle(pending_bytes_max=10) as (ledger, bookies):
+        appends = [asyncio.create_task(ledger.append(b"x" * 10)) for _ in range(5)]
+        await turns()
+        appends[2].cancel()
+        while not all(append.done() for append in appends):
             await turns()
-            blocked = [asyncio.create_task(ledger.append(b"y")) for _ in range(4)]
-            await turns()
-            bookie, sink, send_id = bookies.sent[0]
-            sink.frame_failed(bookie, send_id, Code.FENCED)
-            outcomes = await asyncio.gather(first, *blocked, return_exceptions=True)
-            assert all(isinstance(outcome, LedgerFencedError) for outcome in outcomes)
-
-    run(work)
+            assert ledger.pending_bytes <= 10
+            bookies.acknowledge()
+        outcomes = await asyncio.gather(*appends, return_exceptions=True)
+        assert isinstance(outcomes.pop(2), asyncio.CancelledError)
+        assert outcomes == [0, 1, 2, 3]
 
 
-def test_all_who_wait_for_room_get_it_in_turn() -> None:
-    async def work() -> None:
-        async with open_handle(pending_bytes_max=10) as (ledger, bookies):
-            appends = [asyncio.create_task(ledger.append(b"x" * 10)) for _ in range(5)]
-            await turns()
-            appends[2].cancel()
-            while not all(append.done() for append in appends):
-                await turns()
-                assert ledger.pending_bytes <= 10
-                bookies.acknowledge()
-            outcomes = await asyncio.gather(*appends, return_exceptions=True)
-            assert isinstance(outcomes.pop(2), asyncio.CancelledError)
-            assert outcomes == [0, 1, 2, 3]
-
-    run(work)
-
-
-def test_a_cancelled_append_keeps_its_place() -> None:
+async def test_a_cancelled_append_keeps_its_place() -> None:
     """Its entry may be written; nobody else gets its id."""
-
-    async def work() -> None:
-        async with open_handle() as (ledger, bookies):
-            appends = [asyncio.create_task(ledger.append(b"%d" % n)) for n in range(3)]
-            await turns()
-            appends[1].cancel()
-            await turns()
-            bookies.acknowledge()
-            outcomes = await asyncio.gather(*appends, return_exceptions=True)
-            assert (outcomes[0], outcomes[2]) == (0, 2)
-            assert isinstance(outcomes[1], asyncio.CancelledError)
-            assert ledger.last_add_confirmed == 2
-
-    run(work)
+    async with open_handle() as (ledger, bookies):
+        appends = [asyncio.create_task(ledger.append(b"%d" % n)) for n in range(3)]
+        await turns()
+        appends[1].cancel()
+        await turns()
+        bookies.acknowledge()
+        outcomes = await asyncio.gather(*appends, return_exceptions=True)
+        assert (outcomes[0], outcomes[2]) == (0, 2)
+        assert isinstance(outcomes[1], asyncio.CancelledError)
+        assert ledger.last_add_confirmed == 2
 
 
-def test_two_closes_at_once_both_return_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    async def work() -> None:
-        async with open_handle() as (ledger, bookies):
-            append = asyncio.create_task(ledger.append(b"x"))
-            await turns()
-            closes = [asyncio.create_task(ledger.close()) for _ in range(3)]
-            await turns()
-            bookies.acknowledge()
-            metadata = await closes[0]
-            assert (metadata.is_closed, metadata.last_entry, await append) == (True, 0, 0)
-            assert await asyncio.gather(*closes) == [metadata] * 3
-            assert await ledger.close() == metadata
-
-    run(work)
+async def test_two_closes_at_once_both_return_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_handle() as (ledger, bookies):
+        append = asyncio.create_task(ledger.append(b"x"))
+        await turns()
+        closes = [asyncio.create_task(ledger.close()) for _ in range(3)]
+        await turns()
+        bookies.acknowledge()
+        metadata = await closes[0]
+        assert (metadata.is_closed, metadata.last_entry, await append) == (True, 0, 0)
+        assert await asyncio.gather(*closes) == [metadata] * 3
+        assert await ledger.close() == metadata
     assert "machine failed" not in caplog.text
 
 
-def test_a_cancelled_close_closes_and_can_be_asked_again() -> None:
-    async def work() -> None:
-        async with open_handle() as (ledger, bookies):
-            append = asyncio.create_task(ledger.append(b"x"))
-            await turns()
-            close = asyncio.create_task(ledger.close())
-            await turns()
-            close.cancel()
-            await turns()
-            bookies.acknowledge()
-            assert await append == 0
-            assert (await ledger.close()).last_entry == 0
-            with pytest.raises(LedgerClosedError):
-                await ledger.append(b"late")
-
-    run(work)
+async def test_a_cancelled_close_closes_and_can_be_asked_again() -> None:
+    async with open_handle() as (ledger, bookies):
+        append = asyncio.create_task(ledger.append(b"x"))
+        await turns()
+        close = asyncio.create_task(ledger.close())
+        await turns()
+        close.cancel()
+        await turns()
+        bookies.acknowledge()
+        assert await append == 0
+        assert (await ledger.close()).last_entry == 0
+        with pytest.raises(LedgerClosedError):
+            await ledger.append(b"late")
 
 
-def test_rule_11_a_bookie_that_sees_the_close_first_does_not_make_it_fail() -> None:
+async def test_rule_11_a_bookie_that_sees_the_close_first_does_not_make_it_fail() -> None:
     """A third bookie that is slow asks the metadata about the ledger when it is closed already, and refuses the entry."""
-
-    async def work() -> None:
-        async with open_handle() as (ledger, bookies):
-            appending = asyncio.ensure_future(ledger.append(b"x"))
-            await turns()
-            *two, (slow, sink, send_id) = bookies.sent
-            for bookie, of, number in two:
-                of.frame_acked(bookie, number, "boot")
-            assert await appending == 0
-            closing = asyncio.ensure_future(ledger.close())
-            await asyncio.sleep(0)
-            sink.frame_failed(slow, send_id, Code.NOT_OPEN)
-            with pytest.raises(LedgerFencedError):
-                await ledger.append(b"y")
-            metadata = await closing
-            assert (metadata.is_closed, metadata.last_entry) == (True, 0)
-            assert await ledger.close() == metadata
-
-    run(work)
+    async with open_handle() as (ledger, bookies):
+        appending = asyncio.ensure_future(ledger.append(b"x"))
+        await turns()
+        *two, (slow, sink, send_id) = bookies.sent
+        for bookie, of, number in two:
+            of.frame_acked(bookie, number, "boot")
+        assert await appending == 0
+        closing = asyncio.ensure_future(ledger.close())
+        await asyncio.sleep(0)
+        sink.frame_failed(slow, send_id, Code.NOT_OPEN)
+        with pytest.raises(LedgerFencedError):
+            await ledger.append(b"y")
+        metadata = await closing
+        assert (metadata.is_closed, metadata.last_entry) == (True, 0)
+        assert await ledger.close() == metadata
 
 
-def test_a_handle_that_ended_and_closes_can_be_abandoned() -> None:
-    async def work() -> None:
-        async with open_handle() as (ledger, bookies):
-            appending = asyncio.ensure_future(ledger.append(b"x"))
-            await turns()
-            closing = asyncio.ensure_future(ledger.close())
-            await asyncio.sleep(0)
-            bookie, sink, send_id = bookies.sent[0]
-            sink.frame_failed(bookie, send_id, Code.FENCED)
-            await ledger.abandon()
-            with pytest.raises(LedgerFencedError):
-                await appending
-            with pytest.raises(LedgerClosedError, match="abandoned"):
-                await closing
-
-    run(work)
+async def test_a_handle_that_ended_and_closes_can_be_abandoned() -> None:
+    async with open_handle() as (ledger, bookies):
+        appending = asyncio.ensure_future(ledger.append(b"x"))
+        await turns()
+        closing = asyncio.ensure_future(ledger.close())
+        await asyncio.sleep(0)
+        bookie, sink, send_id = bookies.sent[0]
+        sink.frame_failed(bookie, send_id, Code.FENCED)
+        await ledger.abandon()
+        with pytest.raises(LedgerFencedError):
+            await appending
+        with pytest.raises(LedgerClosedError, match="abandoned"):
+            await closing
 
 
-def test_rule_21_a_handle_whose_changes_are_spent_says_so_and_closes_its_ledger() -> None:
+async def test_rule_21_a_handle_whose_changes_are_spent_says_so_and_closes_its_ledger() -> None:
     """The bookie that went missing is back; to take it in again would be a change too many."""
-
-    async def work() -> None:
-        async with open_handle(policy=WriterPolicy(ensemble_changes_max=0)) as (ledger, bookies):
-            first = asyncio.ensure_future(ledger.append(b"x"))
-            await turns()
-            *_, (lost, sink, send_id) = bookies.sent
-            sink.frame_failed(lost, send_id, Code.CONNECTION_LOST)
-            bookies.sent.pop()
-            bookies.acknowledge()
-            assert await first == 0
-            assert (ledger.missing, ledger.error) == ((lost,), None)
-            last = asyncio.ensure_future(ledger.append(b"y"))
-            await turns()
-            under_way, bookies.sent = bookies.sent, []
-            ledger.tick(monotonic_ms() + 10_000)
-            (asked,) = [each for each in bookies.sent if each[0] == lost]
-            sink.frame_acked(lost, asked[2], "boot")
-            assert isinstance(ledger.error, NotEnoughBookiesError)
-            with pytest.raises(NotEnoughBookiesError, match="go on in a new ledger"):
-                await ledger.append(b"z")
-            closing = asyncio.ensure_future(ledger.close())
-            for bookie, of, number in under_way:
-                of.frame_acked(bookie, number, "boot")
-            assert await last == 1, "what was under way completes"
-            assert (await closing).last_entry == 1
-            with pytest.raises(NotEnoughBookiesError):
-                await ledger.append(b"z")
-
-    run(work)
+    async with open_handle(policy=WriterPolicy(ensemble_changes_max=0)) as (ledger, bookies):
+        first = asyncio.ensure_future(ledger.append(b"x"))
+        await turns()
+        *_, (lost, sink, send_id) = bookies.sent
+        sink.frame_failed(lost, send_id, Code.CONNECTION_LOST)
+        bookies.sent.pop()
+        bookies.acknowledge()
+        assert await first == 0
+        assert (ledger.missing, ledger.error) == ((lost,), None)
+        last = asyncio.ensure_future(ledger.append(b"y"))
+        await turns()
+        under_way, bookies.sent = bookies.sent, []
+        ledger.tick(monotonic_ms() + 10_000)
+        (asked,) = [each for each in bookies.sent if each[0] == lost]
+        sink.frame_acked(lost, asked[2], "boot")
+        assert isinstance(ledger.error, NotEnoughBookiesError)
+        with pytest.raises(NotEnoughBookiesError, match="go on in a new ledger"):
+            await ledger.append(b"z")
+        closing = asyncio.ensure_future(ledger.close())
+        for bookie, of, number in under_way:
+            of.frame_acked(bookie, number, "boot")
+        assert await last == 1, "what was under way completes"
+        assert (await closing).last_entry == 1
+        with pytest.raises(NotEnoughBookiesError):
+            await ledger.append(b"z")

@@ -1,8 +1,16 @@
 """A reader that was opened long ago: what it is told of a ledger that went on without it (rule 59)."""
 
+import pytest
+
 from daybook.client.reader import Reader
 from daybook.core.ledger.metadata import LedgerMetadata
-from tests.unit.autorecovery.kit import FakeCluster, payload, run
+from tests.unit.autorecovery.kit import FakeCluster, payload, small_cluster
+
+
+@pytest.fixture
+async def cluster() -> FakeCluster:
+    """Bookies b1 to b5, in memory."""
+    return await small_cluster()
 
 
 async def open_ledger(cluster: FakeCluster) -> tuple[Reader, LedgerMetadata]:
@@ -25,42 +33,34 @@ async def move_to(cluster: FakeCluster, reader: Reader, *bookies: str) -> None:
         fake.lac[reader.id] = 19
 
 
-def test_rule_59_a_refresh_is_not_told_an_old_lac_by_bookies_that_were_replaced() -> None:
+async def test_rule_59_a_refresh_is_not_told_an_old_lac_by_bookies_that_were_replaced(
+    cluster: FakeCluster,
+) -> None:
     """Two of the old three answer in good faith, which would be a quorum."""
-
-    async def scenario(cluster: FakeCluster) -> None:
-        reader, _ = await open_ledger(cluster)
-        await move_to(cluster, reader, "b1", "b4", "b5")
-        cluster.fakes["b1"].lac[reader.id] = 9
-        assert await reader.refresh(lenient=False) == 19
-        assert [entry.entry_id async for entry in reader.read()] == list(range(20))
-
-    run(scenario)
+    reader, _ = await open_ledger(cluster)
+    await move_to(cluster, reader, "b1", "b4", "b5")
+    cluster.fakes["b1"].lac[reader.id] = 9
+    assert await reader.refresh(lenient=False) == 19
+    assert [entry.entry_id async for entry in reader.read()] == list(range(20))
 
 
-def test_rule_59_a_refresh_sees_the_close() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        reader, _ = await open_ledger(cluster)
-        current = await cluster.ledgers.read(reader.id)
-        await cluster.ledgers.cas(current, current.value.closed(9, sum(len(payload(n)) for n in range(10))))
-        assert await reader.refresh() == 9
-        assert reader.metadata.is_closed
-
-    run(scenario)
+async def test_rule_59_a_refresh_sees_the_close(cluster: FakeCluster) -> None:
+    reader, _ = await open_ledger(cluster)
+    current = await cluster.ledgers.read(reader.id)
+    await cluster.ledgers.cas(current, current.value.closed(9, sum(len(payload(n)) for n in range(10))))
+    assert await reader.refresh() == 9
+    assert reader.metadata.is_closed
 
 
-def test_rule_59_a_read_that_meets_an_old_ensemble_tells_the_next_one() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        ledger_id = await cluster.ledger("b1", "b2", "b3")
-        reader = Reader((await cluster.ledgers.read(ledger_id)).value, cluster)
-        current = await cluster.ledgers.read(ledger_id)
-        moved = current.value
-        for old, new in (("b1", "b4"), ("b2", "b5")):
-            moved = moved.with_replica(0, old, new)
-            current = await cluster.ledgers.cas(current, moved)
-            cluster.fakes[new].entries[ledger_id] = cluster.fakes[old].entries.pop(ledger_id)
-        cluster.fakes["b3"].down = True
-        assert [entry.entry_id async for entry in reader.read()] == list(range(10))
-        assert reader.metadata == moved
-
-    run(scenario)
+async def test_rule_59_a_read_that_meets_an_old_ensemble_tells_the_next_one(cluster: FakeCluster) -> None:
+    ledger_id = await cluster.ledger("b1", "b2", "b3")
+    reader = Reader((await cluster.ledgers.read(ledger_id)).value, cluster)
+    current = await cluster.ledgers.read(ledger_id)
+    moved = current.value
+    for old, new in (("b1", "b4"), ("b2", "b5")):
+        moved = moved.with_replica(0, old, new)
+        current = await cluster.ledgers.cas(current, moved)
+        cluster.fakes[new].entries[ledger_id] = cluster.fakes[old].entries.pop(ledger_id)
+    cluster.fakes["b3"].down = True
+    assert [entry.entry_id async for entry in reader.read()] == list(range(10))
+    assert reader.metadata == moved

@@ -121,22 +121,19 @@ def test_the_error_of_a_write_that_tls_refuses_explains_it(
         asyncio.run(work())
 
 
-def test_the_errors_of_a_read_and_a_recovery_that_tls_refuses_explain_it(
+async def test_the_errors_of_a_read_and_a_recovery_that_tls_refuses_explain_it(
     secure: LocalCluster, folder: Path
 ) -> None:
-    async def work() -> None:
-        async with connect(secure, client_credentials(AUTHORITY.issue(folder, "client"))) as client:
-            ledger = await write(client, [b"a"])
-            await ledger.abandon()
-        async with connect(secure, lambda: None) as client:
-            with pytest.raises(daybook.RecoveryFailedError, match="may serve TLS only"):
-                await client.open_ledger(ledger.id)
-            metadata = (await client.ledgers.read(ledger.id)).value
-            unconfirmed = Reader(metadata, client).read_unconfirmed(0, 0)
-            with pytest.raises(daybook.NotEnoughReplicasError, match="may serve TLS only"):
-                await anext(unconfirmed)
-
-    asyncio.run(work())
+    async with connect(secure, client_credentials(AUTHORITY.issue(folder, "client"))) as client:
+        ledger = await write(client, [b"a"])
+        await ledger.abandon()
+    async with connect(secure, lambda: None) as client:
+        with pytest.raises(daybook.RecoveryFailedError, match="may serve TLS only"):
+            await client.open_ledger(ledger.id)
+        metadata = (await client.ledgers.read(ledger.id)).value
+        unconfirmed = Reader(metadata, client).read_unconfirmed(0, 0)
+        with pytest.raises(daybook.NotEnoughReplicasError, match="may serve TLS only"):
+            await anext(unconfirmed)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +193,7 @@ def test_a_new_authority_takes_over_under_a_client_that_goes_on(
         rotate(old)
 
 
-def test_calls_under_way_survive_a_renewal(
+async def test_calls_under_way_survive_a_renewal(
     secure: LocalCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that waits for the next entry on a channel of the old certificate gets it."""
@@ -212,28 +209,24 @@ def test_calls_under_way_survive_a_renewal(
         return await read_lac(self, of, request)
 
     monkeypatch.setattr(BookieCalls, "read_lac", noted)
-
-    async def work() -> None:
-        async with (
-            connect(secure, client_credentials(AUTHORITY.issue(folder, "client"))) as reading,
-            connect(secure, client_credentials(AUTHORITY.issue(folder, "writer"))) as writing,
-        ):
-            ledger = await write(writing, [b"first"])
-            tail = (await reading.open_ledger(ledger.id, recover=False)).tail()
-            assert (await anext(tail)).data == b"first"
-            following = asyncio.ensure_future(anext(tail))
-            held = reading.channels.calls("bookie-0")
-            await polling.wait()
-            AUTHORITY.issue(folder, "client")
-            assert await read(reading, (await write(writing, [b"another"])).id) == [b"another"]
-            assert reading.channels.calls("bookie-0") is not held
-            await ledger.append(b"second")
-            assert (await following).data == b"second"
-            assert held is not None
-            answer = await held.stub.get_info(pb.GetInfoRequest(), timeout=10)
-            assert answer.bookie_id == "bookie-0", "who has the old calls can go on with them"
-
-    asyncio.run(work())
+    async with (
+        connect(secure, client_credentials(AUTHORITY.issue(folder, "client"))) as reading,
+        connect(secure, client_credentials(AUTHORITY.issue(folder, "writer"))) as writing,
+    ):
+        ledger = await write(writing, [b"first"])
+        tail = (await reading.open_ledger(ledger.id, recover=False)).tail()
+        assert (await anext(tail)).data == b"first"
+        following = asyncio.ensure_future(anext(tail))
+        held = reading.channels.calls("bookie-0")
+        await polling.wait()
+        AUTHORITY.issue(folder, "client")
+        assert await read(reading, (await write(writing, [b"another"])).id) == [b"another"]
+        assert reading.channels.calls("bookie-0") is not held
+        await ledger.append(b"second")
+        assert (await following).data == b"second"
+        assert held is not None
+        answer = await held.stub.get_info(pb.GetInfoRequest(), timeout=10)
+        assert answer.bookie_id == "bookie-0", "who has the old calls can go on with them"
 
 
 def test_files_that_cannot_be_used_leave_the_old_credentials_in_place(

@@ -208,13 +208,10 @@ async def test_a_patient_write_waits_until_its_outcome_is_known() -> None:
         assert await soon(writing) == 1
 
 
-def test_a_servers_faults_are_counted_down() -> None:
-    async def scenario() -> None:
-        server = MemoryServer()
-        server.inject(Fault(FaultKind.REFUSE, "put", "/a", times=2))
-        assert server.fault_for("put", "/b") is None
-        assert server.fault_for("put", "/a") is not None
-        assert server.fault_for("put", "/a/b") is not None
-        assert server.fault_for("put", "/a") is None
-
-    asyncio.run(scenario())
+async def test_a_servers_faults_are_counted_down() -> None:
+    server = MemoryServer()
+    server.inject(Fault(FaultKind.REFUSE, "put", "/a", times=2))
+    assert server.fault_for("put", "/b") is None
+    assert server.fault_for("put", "/a") is not None
+    assert server.fault_for("put", "/a/b") is not None
+    assert server.fault_for("put", "/a") is None

@@ -32,34 +32,25 @@ def test_the_monotonic_clock_includes_suspended_time() -> None:
     assert clock._CLOCK == time.CLOCK_BOOTTIME
 
 
-def test_a_wait_ends_at_its_instant_and_not_before() -> None:
-    async def work() -> None:
-        instant_s = monotonic_s() + 0.05
-        await sleep_until(instant_s)
-        assert monotonic_s() >= instant_s
-        await sleep_until(0.0)
-        with pytest.raises(TimeoutError):
-            async with timeout_at(0.0):
-                await asyncio.Event().wait()
-
-    asyncio.run(work())
+async def test_a_wait_ends_at_its_instant_and_not_before() -> None:
+    instant_s = monotonic_s() + 0.05
+    await sleep_until(instant_s)
+    assert monotonic_s() >= instant_s
+    await sleep_until(0.0)
+    with pytest.raises(TimeoutError):
+        async with timeout_at(0.0):
+            await asyncio.Event().wait()
 
 
-def test_a_block_that_ends_before_its_instant_is_not_cancelled() -> None:
-    async def work() -> None:
-        async with timeout_at(monotonic_s() + 0.01):
-            pass
-        await sleep_until(monotonic_s() + 0.02)
-
-    asyncio.run(work())
+async def test_a_block_that_ends_before_its_instant_is_not_cancelled() -> None:
+    async with timeout_at(monotonic_s() + 0.01):
+        pass
+    await sleep_until(monotonic_s() + 0.02)
 
 
-def test_a_wait_notices_a_suspension_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        suspension = Suspension(monkeypatch)
-        waiting = asyncio.create_task(sleep_until(monotonic_s() + 3600))
-        await asyncio.sleep(0)
-        suspension.lasts(3601)
-        await asyncio.wait_for(waiting, CHECK_INTERVAL_S + 5)
-
-    asyncio.run(work())
+async def test_a_wait_notices_a_suspension_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    suspension = Suspension(monkeypatch)
+    waiting = asyncio.create_task(sleep_until(monotonic_s() + 3600))
+    await asyncio.sleep(0)
+    suspension.lasts(3601)
+    await asyncio.wait_for(waiting, CHECK_INTERVAL_S + 5)

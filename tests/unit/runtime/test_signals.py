@@ -25,16 +25,13 @@ def test_a_signal_wakes_threads_and_the_main_thread() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_signal_wakes_every_task_of_a_loop() -> None:
-    async def main() -> None:
-        with stop_on_signals() as stop:
-            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGINT)
-            async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-                tasks.create_task(stop.wait_async())
-                tasks.create_task(stop.wait_async())
-            assert stop.reason == "SIGINT"
-
-    asyncio.run(main())
+async def test_a_signal_wakes_every_task_of_a_loop() -> None:
+    with stop_on_signals() as stop:
+        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGINT)
+        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+            tasks.create_task(stop.wait_async())
+            tasks.create_task(stop.wait_async())
+        assert stop.reason == "SIGINT"
 
 
 def test_the_first_reason_stays() -> None:
