@@ -110,6 +110,38 @@ def mutant(
     return register
 
 
+def instead_of(target: object, name: str) -> Callable[[Callable[..., Any]], Patch]:
+    """Make a mutant of the decorated function: it takes the place of the attribute `name` of a class or module."""
+
+    def make(replacement: Callable[..., Any]) -> Patch:
+        def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+            monkeypatch.setattr(target, name, replacement)
+
+        return _named_as(patch, replacement)
+
+    return make
+
+
+def around(target: object, name: str) -> Callable[[Callable[..., Any]], Patch]:
+    """As `instead_of`, for a function whose first argument is what it takes the place of."""
+
+    def make(replacement: Callable[..., Any]) -> Patch:
+        def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+            original = getattr(target, name)
+            monkeypatch.setattr(target, name, lambda *args, **named: replacement(original, *args, **named))
+
+        return _named_as(patch, replacement)
+
+    return make
+
+
+def _named_as(patch: Patch, replacement: Callable[..., Any]) -> Patch:
+    """The catalog names a mutant after its function."""
+    patch.__name__, patch.__doc__ = replacement.__name__, replacement.__doc__
+    patch.__module__ = replacement.__module__
+    return patch
+
+
 def load_catalog() -> dict[str, Exception]:
     """Import every module of the catalog; the errors of those that cannot be imported, by module name."""
     failures: dict[str, Exception] = {}

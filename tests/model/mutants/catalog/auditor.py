@@ -1,6 +1,7 @@
 """Rules of the auditor, taken out one at a time."""
 
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from daybook.core.repair.judgement import Findings, LedgerJudge
 from daybook.core.repair.plan import owed_by
 from daybook.core.repair.task import BackOff, RepairTask
 from tests.model.mutants.catalog.swarms import NO_SPARES, READ_ONLY, REPAIRS, SIMPLE_DISKS, SWITCHED_OFF
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 from tests.model.sim.bookie_gc import Collector
 from tests.model.sim.metadata_model import Versioned
 
@@ -71,16 +72,16 @@ def bookies_are_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(33, f"{_LOST}test_rule_33_a_read_only_bookie_is_not_lost", swarm=READ_ONLY)
-def read_only_bookies_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LostBookies, "observe")
+def read_only_bookies_are_lost(
+    observe: Any,
+    self: LostBookies,
+    now_ms: int,
+    writable: AbstractSet[BookieId],
+    read_only: AbstractSet[BookieId],
+) -> None:
     """Only the list of writable bookies counts."""
-    observe = LostBookies.observe
-
-    def writable_only(
-        self: LostBookies, now_ms: int, writable: AbstractSet[BookieId], read_only: AbstractSet[BookieId]
-    ) -> None:
-        observe(self, now_ms, writable, frozenset())
-
-    monkeypatch.setattr(LostBookies, "observe", writable_only)
+    observe(self, now_ms, writable, frozenset())
 
 
 @mutant(33, f"{_TASK}test_rule_33_a_worker_examines_again_before_it_copies")
@@ -103,13 +104,10 @@ def failed_ledgers_are_tried_without_a_pause(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @mutant(35, f"{_WORK}test_rule_35_a_failed_repair_is_set_aside_for_a_time_that_doubles")
-def failed_ledgers_are_due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(RepairTask, "set_aside")
+def failed_ledgers_are_due_at_once(self: RepairTask, *, until_ms: int, why: str) -> RepairTask:
     """The task of a ledger whose repair failed is stored as one that is due."""
-
-    def keep(self: RepairTask, *, until_ms: int, why: str) -> RepairTask:
-        return self
-
-    monkeypatch.setattr(RepairTask, "set_aside", keep)
+    return self
 
 
 @mutant(36, f"{_LEDGER}test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_back")
@@ -119,13 +117,10 @@ def misplaced_fragments_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(37, f"{_PACE}test_rule_37_fifty_thousand_ledgers_are_read_at_the_pace_of_the_metadata_store")
-def metadata_is_read_without_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(PacedReads, "_save")
+def metadata_is_read_without_a_pace(self: PacedReads, now_ms: int) -> None:
     """Only the reads in flight are limited, so the metadata store is kept busy for as long as a cycle lasts."""
-
-    def save(self: PacedReads, now_ms: int) -> None:
-        self._saved_millis = self._burst_millis
-
-    monkeypatch.setattr(PacedReads, "_save", save)
+    self._saved_millis = self._burst_millis
 
 
 @mutant(45, f"{_LEDGER}test_rule_45_open_fragments_count_as_replicated_up_to_their_lac")
@@ -145,23 +140,18 @@ def gaps_of_live_writers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(47, f"{_LEDGER}test_rule_47_one_missing_entry_in_the_middle_is_found")
-def gap_checks_look_at_first_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(LedgerJudge, "_gap")
+def gap_checks_look_at_first_and_last(
+    self: LedgerJudge, metadata: LedgerMetadata, index: int, position: int, findings: Findings
+) -> IntervalSet | None:
     """A bookie that has the first and the last entry that it owes is believed to have the rest."""
-
-    def ends_only(
-        self: LedgerJudge, metadata: LedgerMetadata, index: int, position: int, findings: Findings
-    ) -> IntervalSet | None:
-        listed = (findings.listed or {}).get(metadata.fragments[index].bookies[position])
-        if listed is None:
-            return None
-        gap = IntervalSet()
-        for interval in owed_by(metadata, index, position):
-            gap.add_ids(
-                entry for entry in sorted({interval.first, interval.last}) if not listed.contains(entry)
-            )
-        return gap
-
-    monkeypatch.setattr(LedgerJudge, "_gap", ends_only)
+    listed = (findings.listed or {}).get(metadata.fragments[index].bookies[position])
+    if listed is None:
+        return None
+    gap = IntervalSet()
+    for interval in owed_by(metadata, index, position):
+        gap.add_ids(entry for entry in sorted({interval.first, interval.last}) if not listed.contains(entry))
+    return gap
 
 
 @mutant(

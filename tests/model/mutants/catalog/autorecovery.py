@@ -1,6 +1,6 @@
 """Rules of the auditor's and the workers' processes, taken out one at a time; tests/model/mutants/catalog/auditor.py has the core's."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from daybook.core.repair.task import BackOff, DueTimes
 from daybook.metadata.lease import Lease
 from daybook.metadata.tasks import RepairTasks
 from tests.model.mutants.catalog.swarms import REPAIRS
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 
 _PROCESS = "it is in the auditor's and the workers' processes; the simulator runs the core's machines alone"
 by_slow_test = partial(mutant, slow=True, not_simulated=_PROCESS)
@@ -54,43 +54,31 @@ def workers_take_every_absent_bookie_for_lost(monkeypatch: pytest.MonkeyPatch) -
 
 
 @by_test(33, f"{_AUDITOR}::test_rule_33_a_bookie_that_returns_during_a_cycle_is_not_lost_for_the_rest_of_it")
-def bookies_are_observed_between_cycles_only(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(AuditCycles, "observe_always")
+async def bookies_are_observed_between_cycles_only(self: AuditCycles) -> None:
     """What was found at the beginning of a round holds to its end."""
-
-    async def never(self: AuditCycles) -> None:
-        return
-
-    monkeypatch.setattr(AuditCycles, "observe_always", never)
+    return
 
 
 @by_test(33, f"{_WORKER}::test_rule_33_a_switch_thrown_during_a_repair_stops_it_after_the_fragment")
-def the_switch_is_read_before_the_work_only(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(WorkPool, "_follow_switch")
+async def the_switch_is_read_before_the_work_only(self: WorkPool) -> None:
     """A worker that has begun goes through all its ledgers although repair is switched off."""
-
-    async def never(self: WorkPool) -> None:
-        return
-
-    monkeypatch.setattr(WorkPool, "_follow_switch", never)
+    return
 
 
 @by_test(34, f"{_WORKER}::test_rule_34_a_worker_that_lost_its_lock_commits_nothing")
-def machines_commit_without_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Guarded, "_checked")
+def machines_commit_without_the_lock(self: Guarded, effects: list[Effect]) -> list[Effect]:
     """A worker that was paused beyond its session commits what it had begun."""
-
-    def unchecked(self: Guarded, effects: list[Effect]) -> list[Effect]:
-        return effects
-
-    monkeypatch.setattr(Guarded, "_checked", unchecked)
+    return effects
 
 
 @by_slow_test(34, f"{_WORKER}::test_rule_34_work_ends_at_the_instant_the_session_may_have_ended")
-def locks_are_lost_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Lease, "lost")
+async def locks_are_lost_only_when_told(self: Lease) -> None:
     """A worker goes on until the server tells it that its lock is gone."""
-
-    async def told(self: Lease) -> None:
-        await self._gone()
-
-    monkeypatch.setattr(Lease, "lost", told)
+    await self._gone()
 
 
 @by_test(34, f"{_AUDITOR}::test_rule_34_an_auditor_that_may_have_lost_the_leadership_marks_nothing")
@@ -102,13 +90,10 @@ def deposed_auditors_mark_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 @by_slow_test(
     35, f"{_WORKER}::test_rule_35_an_unrecoverable_ledger_blocks_no_other_and_waits_longer_each_time"
 )
-def failed_tasks_are_not_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(RepairTasks, "set_aside")
+async def failed_tasks_are_not_set_aside(self: RepairTasks, *_: Any, **__: Any) -> None:
     """A ledger that cannot be repaired stays at the front of the queue."""
-
-    async def keep(self: RepairTasks, *_: Any, **__: Any) -> None:
-        return
-
-    monkeypatch.setattr(RepairTasks, "set_aside", keep)
+    return
 
 
 @by_test(
@@ -145,23 +130,19 @@ def settings_of_the_pace_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     47,
     f"{_AUDITOR}::test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_cycle_once_and_by_every_full_one",
 )
-def a_comparison_lasts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Auditor, "begin")
+def a_comparison_lasts_for_ever(
+    begin: Any, self: Auditor, now_ms: int, ledger_ids: Iterable[LedgerId], scope: CycleScope
+) -> None:
     """What was whole once is never compared again, in a full round neither."""
-    begin = Auditor.begin
-
-    def keep(self: Auditor, now_ms: int, ledger_ids: Iterable[LedgerId], scope: CycleScope) -> None:
-        begin(self, now_ms, ledger_ids, replace(scope, full=False))
-
-    monkeypatch.setattr(Auditor, "begin", keep)
+    begin(self, now_ms, ledger_ids, replace(scope, full=False))
 
 
 @by_test(56, f"{_WORKER}::test_rule_56_what_is_marked_after_the_last_examination_is_not_done_with_the_task")
-def tasks_are_done_whatever_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(RepairTasks, "done")
+async def tasks_are_done_whatever_was_added(
+    done: Callable[..., Awaitable[bool]], self: RepairTasks, ledger_id: LedgerId, version: int
+) -> bool:
     """A repaired ledger's task is deleted with what an auditor has found in it meanwhile."""
-    done = RepairTasks.done
-
-    async def forget(self: RepairTasks, ledger_id: LedgerId, version: int) -> bool:
-        newest = await self.read(ledger_id)
-        return await done(self, ledger_id, newest.version if newest else version)
-
-    monkeypatch.setattr(RepairTasks, "done", forget)
+    newest = await self.read(ledger_id)
+    return await done(self, ledger_id, newest.version if newest else version)

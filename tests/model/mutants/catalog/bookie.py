@@ -1,5 +1,6 @@
 """Mutants of a ledger on a bookie."""
 
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -9,25 +10,21 @@ from daybook.core.errors import Code
 from daybook.core.format.frame import FrameHeader
 from daybook.core.ids import EntryId
 from tests.model.mutants.catalog.swarms import DELETIONS, LOST_DISKS
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 
 _TESTS = "tests/unit/core/bookie/test_bookie.py::"
 _FORGED = "tests/unit/core/bookie/test_bookie_forged_fences.py::"
 
 
 @mutant(3, f"{_TESTS}test_rule_03_a_fence_creates_the_ledger_where_it_was_never_seen")
-def only_known_ledgers_are_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(BookieLedger, "fence")
+def only_known_ledgers_are_fenced(fence: Callable[..., object], self: BookieLedger, key: str) -> object:
     """A fence on a ledger that the bookie never saw leaves no trace."""
-    fence = BookieLedger.fence
-
-    def if_known(self: BookieLedger, key: str) -> object:
-        known = self.introduced
-        verdict = fence(self, key)
-        self.fenced = self.fenced and known
-        self.fence_is_durable = lambda number: None  # type: ignore[method-assign]  # nothing to make durable
-        return verdict
-
-    monkeypatch.setattr(BookieLedger, "fence", if_known)
+    known = self.introduced
+    verdict = fence(self, key)
+    self.fenced = self.fenced and known
+    self.fence_is_durable = lambda number: None  # type: ignore[method-assign]  # nothing to make durable
+    return verdict
 
 
 @mutant(
@@ -45,13 +42,10 @@ def a_forged_fence_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     f"{_FORGED}test_rule_04_a_dropped_fence_that_becomes_durable_does_not_answer_for_the_next_one",
     not_simulated="no client of the simulator makes keys up",
 )
-def any_fence_that_becomes_durable_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(BookieLedger, "fence_is_durable")
+def any_fence_that_becomes_durable_answers(self: BookieLedger, _: int) -> None:
     """A fence is answered when an earlier one, which was dropped, becomes durable."""
-
-    def durable(self: BookieLedger, _: int) -> None:
-        self.is_fence_durable = True
-
-    monkeypatch.setattr(BookieLedger, "fence_is_durable", durable)
+    self.is_fence_durable = True
 
 
 @mutant(4, f"{_TESTS}test_rule_04_every_fencer_waits_until_the_fence_is_durable")
@@ -61,14 +55,12 @@ def a_second_fencer_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(10, f"{_TESTS}test_rule_10_only_recovery_frames_pass_the_fence")
-def the_fence_stops_write_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(BookieLedger, "accept")
+def the_fence_stops_write_back(
+    accept: Callable[..., Code], self: BookieLedger, stream_id: int, header: FrameHeader
+) -> Code:
     """A bookie refuses recovery frames too."""
-    accept = BookieLedger.accept
-
-    def refusing(self: BookieLedger, stream_id: int, header: FrameHeader) -> Code:
-        return Code.FENCED if self.fenced else accept(self, stream_id, header)
-
-    monkeypatch.setattr(BookieLedger, "accept", refusing)
+    return Code.FENCED if self.fenced else accept(self, stream_id, header)
 
 
 @mutant(10, f"{_TESTS}test_rule_10_only_recovery_frames_pass_the_fence")
@@ -84,13 +76,10 @@ def any_ledger_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(20, f"{_TESTS}test_rule_20_after_deletion_and_collection_the_old_writer_is_out", swarm=DELETIONS)
-def collection_keeps_attachments(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(BookieLedger, "forget")
+def collection_keeps_attachments(self: BookieLedger) -> None:
     """A collected ledger forgets its fence but not its writer."""
-
-    def forget(self: BookieLedger) -> None:
-        self.fenced = False
-
-    monkeypatch.setattr(BookieLedger, "forget", forget)
+    self.fenced = False
 
 
 @mutant(
@@ -104,37 +93,29 @@ def limbo_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(29, f"{_TESTS}test_rule_29_limbo_is_cleared_only_with_the_nonce_that_still_stands", swarm=LOST_DISKS)
-def any_repair_clears_limbo(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(BookieLedger, "clear_limbo")
+def any_repair_clears_limbo(self: BookieLedger, nonce: str) -> bool:
     """The nonce is not compared."""
-
-    def clear(self: BookieLedger, nonce: str) -> bool:
-        self.limbo_nonce = None
-        return True
-
-    monkeypatch.setattr(BookieLedger, "clear_limbo", clear)
+    self.limbo_nonce = None
+    return True
 
 
 @mutant(43, f"{_TESTS}test_rule_43_an_add_comes_before_the_fence_or_is_refused")
-def a_fence_counts_only_once_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(BookieLedger, "_refuses_normal")
+def a_fence_counts_only_once_it_is_durable(self: BookieLedger) -> Code:
     """Between the fence and its sync adds still pass, so that a recovery read can overtake one."""
-
-    def refuses(self: BookieLedger) -> Code:
-        return Code.FENCED if self.is_fence_durable else Code.OK
-
-    monkeypatch.setattr(BookieLedger, "_refuses_normal", refuses)
+    return Code.FENCED if self.is_fence_durable else Code.OK
 
 
 @mutant(44, f"{_TESTS}test_rule_44_lac_and_length_are_one_record")
-def the_length_is_not_kept_with_the_lac(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(BookieLedger, "accept")
+def the_length_is_not_kept_with_the_lac(
+    accept: Callable[..., Code], self: BookieLedger, stream_id: int, header: FrameHeader
+) -> Code:
     """A bookie stores the LAC alone."""
-    accept = BookieLedger.accept
-
-    def without_length(self: BookieLedger, stream_id: int, header: FrameHeader) -> Code:
-        code = accept(self, stream_id, header)
-        self.length_at_lac = 0
-        return code
-
-    monkeypatch.setattr(BookieLedger, "accept", without_length)
+    code = accept(self, stream_id, header)
+    self.length_at_lac = 0
+    return code
 
 
 @mutant(54, f"{_TESTS}test_rule_54_an_entry_that_is_there_already_is_acked_only_once_it_is_synced")

@@ -6,7 +6,7 @@ import pytest
 from daybook_bookie.identity import epoch
 
 from daybook.metadata.claim import Claim
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import instead_of, mutant
 
 _DISKS = "the simulator's disks lose what was not synced, or everything; they are not set back"
 by_test = partial(mutant, not_simulated=_DISKS)
@@ -20,14 +20,11 @@ def old_disks_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @by_test(58, f"{_TESTS}::test_rule_58_the_epoch_rises_with_what_is_written")
-def zookeeper_is_told_before_the_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(epoch.DiskEpoch, "step")
+def zookeeper_is_told_before_the_disks(self: epoch.DiskEpoch) -> int:
     """The epoch is raised in ZooKeeper before it is durable, so that disks after a crash count as old."""
-
-    def step(self: epoch.DiskEpoch) -> int:
-        self.age = epoch.Age(self.age.store + 1, self.age.store + 1)
-        return self.age.store
-
-    monkeypatch.setattr(epoch.DiskEpoch, "step", step)
+    self.age = epoch.Age(self.age.store + 1, self.age.store + 1)
+    return self.age.store
 
 
 @by_test(
@@ -39,14 +36,11 @@ def writing_raises_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @by_test(58, f"{_TESTS}::test_rule_58_marks_and_epoch_are_of_one_claim")
-def old_disks_are_marked_without_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Claim, "commit_epoch")
+async def old_disks_are_marked_without_the_claim(self: Claim) -> None:
     """What was written to the process with the right disks after the list is missed."""
-
-    async def commit(self: Claim) -> None:
-        await self._store.multi([self.disks.operation(self.incarnation)])
-        self.disks.done()
-
-    monkeypatch.setattr(Claim, "commit_epoch", commit)
+    await self._store.multi([self.disks.operation(self.incarnation)])
+    self.disks.done()
 
 
 @by_test(57, f"{_TESTS}::test_rule_57_a_process_whose_directories_were_copied_and_started_elsewhere_stops")

@@ -1,10 +1,9 @@
 """Mutants of who answers: a bookie at an address that was another's."""
 
 import grpc
-import pytest
 from daybook_bookie.service.admission import Admission
 
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import instead_of, mutant
 
 _SERVER = "it is about network addresses"
 
@@ -15,11 +14,8 @@ _SERVER = "it is about network addresses"
     slow=True,
     not_simulated=_SERVER,
 )
-def any_bookie_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Admission, "service")
+def any_bookie_answers(self: Admission, details: grpc.HandlerCallDetails) -> object:
     """Whoever has a bookie's old address testifies in its place."""
-
-    def let_in(self: Admission, details: grpc.HandlerCallDetails) -> object:
-        handler = self._handlers.service(details)
-        return None if handler is None else self._bounded(handler)
-
-    monkeypatch.setattr(Admission, "service", let_in)
+    handler = self._handlers.service(details)
+    return None if handler is None else self._bounded(handler)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from daybook.metadata.store import kazoo_session, read_ahead, resolving
 from daybook.metadata.store.store import Versioned
 from daybook.runtime.clock import monotonic_s
 from tests.model.mutants.catalog.swarms import LOST_ANSWERS
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 
 _ZOOKEEPER = "it is in the client of ZooKeeper; the simulator has a metadata service of its own"
 by_slow_test = partial(mutant, slow=True, not_simulated=_ZOOKEEPER)
@@ -25,79 +26,63 @@ LEDGERS = "tests/unit/metadata/test_ledgers.py"
 
 
 @by_test(28, f"{LEDGERS}::test_rule_28_a_listing_that_cannot_be_completed_is_an_error_never_a_shorter_list")
-def a_directory_that_cannot_be_listed_counts_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(tree, "list_directory")
+async def a_directory_that_cannot_be_listed_counts_as_empty(
+    listed: Callable[..., Awaitable[tuple[str, ...]]], *arguments: Any
+) -> tuple[str, ...]:
     """A listing error gives a shorter list."""
-    listed = tree.list_directory
-
-    async def swallow(*arguments: Any) -> tuple[str, ...]:
-        try:
-            return await listed(*arguments)
-        except MetadataError:
-            return ()
-        except MetadataUnavailableError:
-            return ()
-
-    monkeypatch.setattr(tree, "list_directory", swallow)
+    try:
+        return await listed(*arguments)
+    except MetadataError:
+        return ()
+    except MetadataUnavailableError:
+        return ()
 
 
 @by_test(28, f"{LEDGERS}::test_rule_28_an_unreadable_ledger_ends_the_listing_and_a_deleted_one_does_not")
-def a_ledger_that_cannot_be_read_counts_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(ledgers.LedgerManager, "_read_if_there")
+async def a_ledger_that_cannot_be_read_counts_as_deleted(read: Any, self: Any, ledger_id: int) -> Any:
     """A read error during a walk leaves the ledger out."""
-    read = ledgers.LedgerManager._read_if_there
-
-    async def swallow(self: Any, ledger_id: int) -> Any:
-        try:
-            return await read(self, ledger_id)
-        except MetadataUnavailableError:
-            return None
-
-    monkeypatch.setattr(ledgers.LedgerManager, "_read_if_there", swallow)
+    try:
+        return await read(self, ledger_id)
+    except MetadataUnavailableError:
+        return None
 
 
 @by_slow_test(
     29,
     "tests/unit/metadata/test_bookies.py::test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used_once",
 )
-def a_registered_bookie_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(bookies.BookieDirectory, "_refuse_if_registered")
+async def a_registered_bookie_may_be_replaced(_self: Any, _bookie: str) -> None:
     """A replacement is authorised while the old bookie is still registered."""
-
-    async def agree(_self: Any, _bookie: str) -> None:
-        return None
-
-    monkeypatch.setattr(bookies.BookieDirectory, "_refuse_if_registered", agree)
+    return
 
 
 @by_slow_test(33, "tests/unit/metadata/test_tasks.py::test_rule_33_repair_is_switched_off_and_on_for_all")
-def the_disable_flag_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(tasks.RepairTasks, "disabled")
+async def the_disable_flag_is_not_read(_self: Any) -> bool:
     """Workers continue although repair is switched off."""
-
-    async def never(_self: Any) -> bool:
-        return False
-
-    monkeypatch.setattr(tasks.RepairTasks, "disabled", never)
+    return False
 
 
 @by_test(34, "tests/unit/metadata/test_tasks.py::test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be")
-def a_lease_is_held_until_its_loss_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(resolving.ResolvingStore, "session_may_have_ended")
+async def a_lease_is_held_until_its_loss_is_reported(self: Any, session_id: int) -> None:
     """An owner continues after its session may have ended, until the loss is reported to it."""
-
-    async def until_told(self: Any, session_id: int) -> None:
-        while self.session.session_id == session_id:
-            await self.session_changed(self.session)
-
-    monkeypatch.setattr(resolving.ResolvingStore, "session_may_have_ended", until_told)
+    while self.session.session_id == session_id:
+        await self.session_changed(self.session)
 
 
 @by_test(
     35, "tests/unit/metadata/test_tasks.py::test_rule_35_a_ledger_set_aside_keeps_its_task_until_a_new_reason"
 )
-def a_ledger_that_cannot_be_repaired_stays_due(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(tasks.RepairTasks, "set_aside")
+async def a_ledger_that_cannot_be_repaired_stays_due(
+    _self: Any, _task: Any, *, until_ms: int, why: str
+) -> None:
     """An unrecoverable ledger is not set aside."""
-
-    async def nothing(_self: Any, _task: Any, *, until_ms: int, why: str) -> None:
-        return None
-
-    monkeypatch.setattr(tasks.RepairTasks, "set_aside", nothing)
+    return
 
 
 @by_test(37, f"{LEDGERS}::test_rule_37_metadata_of_many_ledgers_is_read_a_bounded_number_at_a_time")
@@ -109,23 +94,17 @@ def all_ledgers_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     42, f"{LOST_REPLIES}::test_rule_42_a_create_whose_reply_was_lost_is_recognised_as_own", swarm=LOST_ANSWERS
 )
-def own_creates_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(resolving.ResolvingStore, "_is_own")
+async def own_creates_are_not_recognised(*_arguments: Any, **_more: Any) -> bool:
     """A retry mistakes its own create for another client's."""
-
-    async def never(*_arguments: Any, **_more: Any) -> bool:
-        return False
-
-    monkeypatch.setattr(resolving.ResolvingStore, "_is_own", never)
+    return False
 
 
 @mutant(42, f"{LOST_REPLIES}::test_rule_42_another_clients_node_is_not_taken_for_own", swarm=LOST_ANSWERS)
-def any_node_found_by_a_retry_is_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(resolving.ResolvingStore, "_is_own")
+async def any_node_found_by_a_retry_is_own(*_arguments: Any, **_more: Any) -> bool:
     """A retry mistakes another client's create for its own."""
-
-    async def always(*_arguments: Any, **_more: Any) -> bool:
-        return True
-
-    monkeypatch.setattr(resolving.ResolvingStore, "_is_own", always)
+    return True
 
 
 @by_test(
@@ -137,23 +116,17 @@ def leases_carry_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @by_test(42, f"{LOST_REPLIES}::test_rule_42_a_sequence_node_is_made_once")
-def sequence_nodes_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(resolving.ResolvingStore, "_find_sequence_node")
+async def sequence_nodes_are_not_looked_for(*_arguments: Any) -> None:
     """A retry creates a second sequence node."""
-
-    async def none(*_arguments: Any) -> None:
-        return None
-
-    monkeypatch.setattr(resolving.ResolvingStore, "_find_sequence_node", none)
+    return
 
 
 @mutant(42, f"{LOST_REPLIES}::test_rule_42_another_clients_put_is_not_taken_for_own", swarm=LOST_ANSWERS)
-def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(resolving.ResolvingStore, "_holds_put")
+async def any_new_version_is_the_own_put(*_arguments: Any) -> bool:
     """A retry mistakes another client's put for its own."""
-
-    async def always(*_arguments: Any) -> bool:
-        return True
-
-    monkeypatch.setattr(resolving.ResolvingStore, "_holds_put", always)
+    return True
 
 
 @mutant(
@@ -161,48 +134,37 @@ def any_new_version_is_the_own_put(monkeypatch: pytest.MonkeyPatch) -> None:
     f"{LOST_REPLIES}::test_rule_42_a_put_whose_reply_was_lost_is_recognised_as_own",
     not_simulated="a machine that receives a conflict reads again, and finds its own change",
 )
-def own_puts_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(resolving.ResolvingStore, "_holds_put")
+async def own_puts_are_not_recognised(*_arguments: Any) -> bool:
     """A retry mistakes its own put for another client's."""
-
-    async def never(*_arguments: Any) -> bool:
-        return False
-
-    monkeypatch.setattr(resolving.ResolvingStore, "_holds_put", never)
+    return False
 
 
 @mutant(
     42, f"{LOST_REPLIES}::test_rule_42_a_multi_is_recognised_by_what_it_created_or_put", swarm=LOST_ANSWERS
 )
-def own_multis_are_not_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(resolving.ResolvingStore, "_holds_multi")
+async def own_multis_are_not_recognised(*_arguments: Any) -> bool:
     """A retry mistakes its own multi for another client's."""
-
-    async def never(*_arguments: Any) -> bool:
-        return False
-
-    monkeypatch.setattr(resolving.ResolvingStore, "_holds_multi", never)
+    return False
 
 
 @by_test(42, f"{LOST_REPLIES}::test_rule_42_an_owner_whose_session_ended_never_deletes_his_successors_node")
-def a_release_is_bound_to_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(resolving.ResolvingStore, "delete")
+async def a_release_is_bound_to_no_session(
+    delete: Any, self: Any, path: str, version: int | None = None, **_more: Any
+) -> None:
     """A former owner deletes the present node, whoever owns it."""
-    delete = resolving.ResolvingStore.delete
-
-    async def anyhow(self: Any, path: str, version: int | None = None, **_more: Any) -> None:
-        await delete(self, path, version)
-
-    monkeypatch.setattr(resolving.ResolvingStore, "delete", anyhow)
+    await delete(self, path, version)
 
 
 @by_test(
     42, "tests/unit/metadata/test_bookies.py::test_rule_42_a_bookie_registers_again_after_its_session_expired"
 )
-def a_bookie_registers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(registration.Registration, "_keep")
+async def a_bookie_registers_once(_self: Any) -> None:
     """A bookie whose session expired does not register again."""
-
-    async def nothing(_self: Any) -> None:
-        return None
-
-    monkeypatch.setattr(registration.Registration, "_keep", nothing)
+    return
 
 
 @mutant(
@@ -219,31 +181,23 @@ def leases_are_judged_by_a_clock_that_sleeps_with_the_machine(monkeypatch: pytes
     46,
     "tests/unit/metadata/test_zookeeper.py::test_rule_46_a_session_is_certain_from_when_the_answered_request_was_sent",
 )
-def a_session_is_counted_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(kazoo_session.SessionClient, "answered")
+def a_session_is_counted_from_the_answer(answered: Any, self: Any, session_id: int, sent: float) -> None:
     """The session's life counts from the arrival of an answer, not from the sending of its request."""
-    answered = kazoo_session.SessionClient.answered
-
-    def late(self: Any, session_id: int, sent: float) -> None:
-        answered(self, session_id, monotonic_s())
-
-    monkeypatch.setattr(kazoo_session.SessionClient, "answered", late)
+    answered(self, session_id, monotonic_s())
 
 
 @by_test(
     46,
     "tests/unit/metadata/test_zookeeper.py::test_rule_46_an_answered_ping_proves_no_more_than_its_own_sending",
 )
-def any_answered_ping_is_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(kazoo_session.SessionConnection, "_send_ping")
+def any_answered_ping_is_the_latest(send: Any, self: Any, connect_timeout: float) -> None:
     """The answer to an early ping counts as the answer to the last one."""
-    send = kazoo_session.SessionConnection._send_ping
-
-    def overwrite(self: Any, connect_timeout: float) -> None:
-        send(self, connect_timeout)
-        under_way, latest = len(self._pings_sent), self._pings_sent[-1]
-        self._pings_sent.clear()
-        self._pings_sent.extend([latest] * under_way)
-
-    monkeypatch.setattr(kazoo_session.SessionConnection, "_send_ping", overwrite)
+    send(self, connect_timeout)
+    under_way, latest = len(self._pings_sent), self._pings_sent[-1]
+    self._pings_sent.clear()
+    self._pings_sent.extend([latest] * under_way)
 
 
 @by_slow_test(
@@ -258,13 +212,10 @@ def a_session_is_counted_on_for_too_long(monkeypatch: pytest.MonkeyPatch) -> Non
 @mutant(
     53, f"{LEDGERS}::test_rule_53_an_open_ledger_is_attached_for_writing_once", slow=True, swarm=LOST_ANSWERS
 )
-def an_attach_is_written_whatever_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(ledgers.LedgerManager, "cas")
+async def an_attach_is_written_whatever_the_version(
+    self: Any, current: Any, new: LedgerMetadata, *, timeout_s: float | None = None
+) -> Versioned[LedgerMetadata]:
     """An attach is a plain write instead of a compare-and-set."""
-
-    async def write(
-        self: Any, current: Any, new: LedgerMetadata, *, timeout_s: float | None = None
-    ) -> Versioned[LedgerMetadata]:
-        path = self._layout.ledger(new.ledger_id)
-        return Versioned(new, await self._store.put(path, new.to_json(), None, timeout_s=timeout_s))
-
-    monkeypatch.setattr(ledgers.LedgerManager, "cas", write)
+    path = self._layout.ledger(new.ledger_id)
+    return Versioned(new, await self._store.put(path, new.to_json(), None, timeout_s=timeout_s))

@@ -6,7 +6,7 @@ from daybook.core.effects import Effect
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.reader.lac import LacReader
 from daybook.core.reader.view import LedgerView
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import instead_of, mutant
 
 
 @mutant(
@@ -27,11 +27,8 @@ def a_refresh_trusts_the_metadata_of_the_opening(monkeypatch: pytest.MonkeyPatch
     "tests/unit/core/reader/test_ledger_view.py::test_rule_59_what_one_part_finds_out_the_next_one_begins_with",
     not_simulated="a read that meets an old ensemble looks at the metadata by itself, only later",
 )
-def what_a_part_finds_out_stays_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(LedgerView, "_learn_metadata")
+def what_a_part_finds_out_stays_with_it(self: LedgerView, metadata: LedgerMetadata) -> None:
     """Each read of a reader that was opened long ago begins with the old ensembles again."""
-
-    def only_a_close(self: LedgerView, metadata: LedgerMetadata) -> None:
-        if metadata.is_closed:
-            self.metadata, self.last_add_confirmed = metadata, metadata.last_entry
-
-    monkeypatch.setattr(LedgerView, "_learn_metadata", only_a_close)
+    if metadata.is_closed:
+        self.metadata, self.last_add_confirmed = metadata, metadata.last_entry

@@ -1,5 +1,8 @@
 """Mutants of recovery: each takes out one thing that keeps a ledger from closing short or differently."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from daybook.core.effects import Effect, RecoveryFailed
@@ -14,7 +17,7 @@ from daybook.core.recovery.fencing import Fencing
 from daybook.core.recovery.recovery import LedgerRecovery
 from daybook.core.recovery.write_back import WriteBack
 from tests.model.mutants.catalog.swarms import CLOSES, LOST_DISKS, STRIPED
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 
 _EVIDENCE = "tests/unit/core/recovery/test_recovery_evidence.py::"
 _WRITE_BACK = "tests/unit/core/recovery/test_write_back.py::"
@@ -26,23 +29,17 @@ _CLOSE = "tests/unit/core/recovery/test_recovery_close.py::"
     f"{_EVIDENCE}test_rule_01_the_fenced_writer_can_complete_nothing_whatever_subset_answered",
     swarm=STRIPED,
 )
-def one_ack_quorum_of_fences_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Fencing, "is_complete")
+def one_ack_quorum_of_fences_is_enough(self: Fencing) -> bool:
     """Qf bookies of the whole ensemble count as coverage, instead of Qf of every write set."""
-
-    def is_complete(self: Fencing) -> bool:
-        return self.fenced.bit_count() >= self._quorum.coverage
-
-    monkeypatch.setattr(Fencing, "is_complete", is_complete)
+    return self.fenced.bit_count() >= self._quorum.coverage
 
 
 @mutant(1, f"{_EVIDENCE}test_rule_01_recovery_goes_on_only_when_no_ack_quorum_is_left")
-def every_bookie_must_be_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Fencing, "is_complete")
+def every_bookie_must_be_fenced(self: Fencing) -> bool:
     """Coverage asks for the whole ensemble, so that one dead bookie blocks recovery."""
-
-    def is_complete(self: Fencing) -> bool:
-        return self.fenced == (1 << len(self._fragment.bookies)) - 1
-
-    monkeypatch.setattr(Fencing, "is_complete", is_complete)
+    return self.fenced == (1 << len(self._fragment.bookies)) - 1
 
 
 @mutant(2, f"{_EVIDENCE}test_rule_02_recovery_reads_fence")
@@ -52,13 +49,10 @@ def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(5, f"{_EVIDENCE}test_rule_05_recovery_starts_at_the_last_fragment")
-def recovery_starts_at_the_bookies_lac(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Fencing, "starting_point")
+def recovery_starts_at_the_bookies_lac(self: Fencing) -> tuple[EntryId, int]:
     """The start of the last fragment is ignored."""
-
-    def starting_point(self: Fencing) -> tuple[EntryId, int]:
-        return max([(NO_ENTRY, 0), *self._lac_answers])
-
-    monkeypatch.setattr(Fencing, "starting_point", starting_point)
+    return max([(NO_ENTRY, 0), *self._lac_answers])
 
 
 @mutant(6, f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
@@ -68,38 +62,30 @@ def one_denial_ends_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(6, f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
-def an_error_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(EvidenceWindow, "answer")
+def an_error_is_a_denial(
+    answer: Any, self: EvidenceWindow, position: int, first: EntryId, answered: ReadAnswered
+) -> None:
     """A bookie that failed to answer counts like one that said "not found"."""
-
-    answer = EvidenceWindow.answer
-
-    def taken(self: EvidenceWindow, position: int, first: EntryId, answered: ReadAnswered) -> None:
-        if answered.code is not Code.OK:
-            answered = ReadAnswered(answered.bookie, answered.request_id, Code.OK, through=MAX_ID)
-        answer(self, position, first, answered)
-
-    monkeypatch.setattr(EvidenceWindow, "answer", taken)
+    if answered.code is not Code.OK:
+        answered = ReadAnswered(answered.bookie, answered.request_id, Code.OK, through=MAX_ID)
+    answer(self, position, first, answered)
 
 
 @mutant(7, f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
-def only_the_first_replica_is_asked_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerRecovery, "step")
+def only_the_first_replica_is_asked_in_time(
+    step: Callable[..., list[Effect]], self: LedgerRecovery, event: RecoveryEvent
+) -> list[Effect]:
     """A read waits for the bookie that was asked first, however long."""
-    step = LedgerRecovery.step
-
-    def timeless(self: LedgerRecovery, event: RecoveryEvent) -> list[Effect]:
-        return [] if isinstance(event, Tick) else step(self, event)
-
-    monkeypatch.setattr(LedgerRecovery, "step", timeless)
+    return [] if isinstance(event, Tick) else step(self, event)
 
 
 @mutant(7, f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
-def write_back_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(WriteBack, "_is_confirmed")
+def write_back_waits_for_all(self: WriteBack, batch: write_back._Batch) -> bool:
     """An entry counts only when every bookie of its write set has it."""
-
-    def is_confirmed(self: WriteBack, batch: write_back._Batch) -> bool:
-        return all(batch.acked >> position & 1 for position in batch.frames)
-
-    monkeypatch.setattr(WriteBack, "_is_confirmed", is_confirmed)
+    return all(batch.acked >> position & 1 for position in batch.frames)
 
 
 @mutant(8, f"{_EVIDENCE}test_rule_08_with_an_ack_quorum_of_one_a_dead_bookie_refuses_recovery")
@@ -109,32 +95,29 @@ def a_majority_is_enough_for_any_ack_quorum(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @mutant(9, f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close")
-def ensemble_changes_never_reach_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(LedgerRecovery, "_closed_from")
+def ensemble_changes_never_reach_the_metadata(
+    self: LedgerRecovery, metadata: LedgerMetadata
+) -> LedgerMetadata:
     """The close leaves the spares out, so that no one would look for entries there."""
-
-    def closed_from(self: LedgerRecovery, metadata: LedgerMetadata) -> LedgerMetadata:
-        assert self._replay is not None
-        return metadata.closed(self._replay.write_back.recovered_to, self._replay.write_back.length)
-
-    monkeypatch.setattr(LedgerRecovery, "_closed_from", closed_from)
+    assert self._replay is not None
+    return metadata.closed(self._replay.write_back.recovered_to, self._replay.write_back.length)
 
 
 @mutant(9, f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close")
-def a_spare_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerRecovery, "step")
+def a_spare_is_named_at_once(
+    step: Callable[..., list[Effect]], self: LedgerRecovery, event: RecoveryEvent
+) -> list[Effect]:
     """An ensemble change of recovery is written to the metadata before the close."""
-    step = LedgerRecovery.step
-
-    def stepped(self: LedgerRecovery, event: RecoveryEvent) -> list[Effect]:
-        before = len(self._replay.write_back.changes) if self._replay else 0
-        effects = step(self, event)
-        changes = self._replay.write_back.changes if self._replay else []
-        if len(changes) > before and self.started_with:
-            change = changes[-1]
-            named = self.started_with.with_ensemble(change.first_entry, change.length_before, change.bookies)
-            self._metadata.propose(named, self.version, effects)
-        return effects
-
-    monkeypatch.setattr(LedgerRecovery, "step", stepped)
+    before = len(self._replay.write_back.changes) if self._replay else 0
+    effects = step(self, event)
+    changes = self._replay.write_back.changes if self._replay else []
+    if len(changes) > before and self.started_with:
+        change = changes[-1]
+        named = self.started_with.with_ensemble(change.first_entry, change.length_before, change.bookies)
+        self._metadata.propose(named, self.version, effects)
+    return effects
 
 
 @mutant(10, f"{_WRITE_BACK}test_rule_10_write_back_passes_the_fence")
@@ -144,19 +127,15 @@ def write_back_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @mutant(11, f"{_CLOSE}test_rule_11_the_loser_of_a_close_race_returns_the_winners_close")
-def the_loser_of_a_close_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerRecovery, "_recovered")
+def the_loser_of_a_close_race_fails(recovered: Any, self: LedgerRecovery, metadata: LedgerMetadata) -> None:
     """A recovery whose own end differs from the close that won reports an error."""
-    recovered = LedgerRecovery._recovered
-
-    def only_its_own(self: LedgerRecovery, metadata: LedgerMetadata) -> None:
-        closing = self.started_with if self.phase is recovery.Phase.CLOSING else None
-        if closing is not None and self._closed_from(closing).last_entry != metadata.last_entry:
-            self.phase = recovery.Phase.DONE
-            self._out.append(RecoveryFailed(RecoveryFailedError("another end")))
-        else:
-            recovered(self, metadata)
-
-    monkeypatch.setattr(LedgerRecovery, "_recovered", only_its_own)
+    closing = self.started_with if self.phase is recovery.Phase.CLOSING else None
+    if closing is not None and self._closed_from(closing).last_entry != metadata.last_entry:
+        self.phase = recovery.Phase.DONE
+        self._out.append(RecoveryFailed(RecoveryFailedError("another end")))
+    else:
+        recovered(self, metadata)
 
 
 @mutant(12, f"{_WRITE_BACK}test_rule_12_write_back_keeps_the_lac_that_recovery_started_from")
@@ -176,46 +155,35 @@ def the_lac_rises_for_readers_too(monkeypatch: pytest.MonkeyPatch) -> None:
     f"{_EVIDENCE}test_rule_29_a_limbo_bookie_counts_for_the_fence_but_not_for_the_lac_or_for_absence",
     swarm=LOST_DISKS,
 )
-def limbo_denials_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(_Testimony, "reports_absent")
+def limbo_denials_are_believed(self: _Testimony, entry_id: EntryId) -> bool:
     """A bookie that lost its disk proves that an entry was never written."""
-
-    def reports_absent(self: _Testimony, entry_id: EntryId) -> bool:
-        return self.speaks_for(entry_id) and entry_id not in self.present
-
-    monkeypatch.setattr(_Testimony, "reports_absent", reports_absent)
+    return self.speaks_for(entry_id) and entry_id not in self.present
 
 
 @mutant(29, f"{_EVIDENCE}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed", swarm=LOST_DISKS)
-def limbo_lacs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Fencing, "_record_lac")
+def limbo_lacs_are_believed(self: Fencing, event: FenceAnswered) -> None:
     """The LAC that a bookie in limbo tells counts."""
-
-    def believing(self: Fencing, event: FenceAnswered) -> None:
-        self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
-
-    monkeypatch.setattr(Fencing, "_record_lac", believing)
+    self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
 
 
 @mutant(44, f"{_EVIDENCE}test_rule_44_the_length_is_right_where_a_fragment_has_just_begun")
-def the_length_before_a_fragment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Fencing, "starting_point")
+def the_length_before_a_fragment_is_ignored(starting_point: Any, self: Fencing) -> tuple[EntryId, int]:
     """The length comes from the bookies alone, which know none where a fragment has just begun."""
-    starting_point = Fencing.starting_point
-
-    def without_length(self: Fencing) -> tuple[EntryId, int]:
-        lac, _ = starting_point(self)
-        return lac, max([(NO_ENTRY, 0), *self._lac_answers])[1]
-
-    monkeypatch.setattr(Fencing, "starting_point", without_length)
+    lac, _ = starting_point(self)
+    return lac, max([(NO_ENTRY, 0), *self._lac_answers])[1]
 
 
 @mutant(56, f"{_CLOSE}test_a_change_of_the_fragment_under_recovery_is_never_overwritten", swarm=CLOSES)
-def a_close_overwrites_what_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(LedgerRecovery, "_close_again")
+def a_close_overwrites_what_changed_meanwhile(
+    self: LedgerRecovery, metadata: LedgerMetadata, version: int
+) -> None:
     """A close that met a conflict is repeated against the new version, whatever changed."""
-
-    def close_again(self: LedgerRecovery, metadata: LedgerMetadata, version: int) -> None:
-        assert self.started_with is not None
-        self._metadata.propose(self._closed_from(self.started_with), version, self._out)
-
-    monkeypatch.setattr(LedgerRecovery, "_close_again", close_again)
+    assert self.started_with is not None
+    self._metadata.propose(self._closed_from(self.started_with), version, self._out)
 
 
 @mutant(

@@ -16,7 +16,7 @@ from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge, Op
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.repair.repair import LedgerRepair, _Phase
 from tests.model.mutants.catalog.swarms import BY_HAND, EXPIRIES, LOST_DISKS, LOST_SUCCESSORS, REPAIRS
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import instead_of, mutant
 
 _REPAIR = "tests/unit/core/repair/test_repair.py::"
 _RACES = "tests/unit/core/repair/test_repair_races.py::"
@@ -132,13 +132,10 @@ def nonce_is_read_after_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(29, f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo", swarm=LOST_DISKS)
-def refused_clearing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(LedgerRepair, "_limbo_cleared")
+def refused_clearing_counts(self: LedgerRepair, event: LimboCleared) -> list[Effect]:
     """A repair whose nonce no longer stands says that limbo has ended."""
-
-    def cleared(self: LedgerRepair, event: LimboCleared) -> list[Effect]:
-        return self._finish()
-
-    monkeypatch.setattr(LedgerRepair, "_limbo_cleared", cleared)
+    return self._finish()
 
 
 @mutant(29, f"{_LIMBO}test_rule_29_limbo_never_ends_before_the_ledger_is_closed", swarm=LOST_DISKS)

@@ -24,7 +24,7 @@ from daybook.core.bookie.over_replicated import OverReplicatedRemoval
 from daybook.core.errors import Code
 from daybook.core.format.frame import Buffer, FrameHeader, decode_header
 from tests.model.mutants.catalog.swarms import DELETIONS, REPAIRS
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import around, mutant
 
 _SERVER = "it is in the server's threads, sockets and boot, which the simulator models"
 by_slow_test = partial(mutant, slow=True, not_simulated=_SERVER)
@@ -40,30 +40,22 @@ ROLLBACK = "tests/unit/bookie/identity/test_server_rollback.py::"
 
 
 @by_slow_test(2, FENCE + "test_rule_02_a_recovery_read_fences")
-def recovery_reads_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Reads, "_admit")
+def recovery_reads_only_read(admit: Callable[..., Code], self: Reads, request: Any) -> Code:
     """A recovery read is served like any other."""
-    admit = Reads._admit
-
-    def without_fence(self: Reads, request: Any) -> Code:
-        request.fence = False
-        return admit(self, request)
-
-    monkeypatch.setattr(Reads, "_admit", without_fence)
+    request.fence = False
+    return admit(self, request)
 
 
 @by_slow_test(3, FENCE + "test_rule_03_a_ledger_that_was_never_seen_is_created_and_fenced")
-def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Fencer, "_fence")
+def unknown_ledgers_are_not_fenced(fence: Any, self: Fencer, ledger_id: int, key: str) -> Any:
     """A fence of a ledger that the bookie does not know is answered and forgotten."""
-    fence = Fencer._fence
-
-    def only_known(self: Fencer, ledger_id: int, key: str) -> Any:
-        with self._table.lock:
-            known = self._table.machine.ledgers.find(ledger_id)
-        if known is None:
-            return Code.OK, LacAnswer(-1, 0, limbo=False, fenced=True)
-        return fence(self, ledger_id, key)
-
-    monkeypatch.setattr(Fencer, "_fence", only_known)
+    with self._table.lock:
+        known = self._table.machine.ledgers.find(ledger_id)
+    if known is None:
+        return Code.OK, LacAnswer(-1, 0, limbo=False, fenced=True)
+    return fence(self, ledger_id, key)
 
 
 @by_slow_test(4, FENCE + "test_rule_04_a_fence_is_answered_only_when_it_is_durable")
@@ -90,18 +82,14 @@ def forces_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @by_slow_test(23, APPEND + "test_rule_23_nothing_is_answered_before_the_sync")
-def answers_come_when_a_message_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(JournalThread, "put")
+def answers_come_when_a_message_is_queued(put: Any, self: JournalThread, item: Any) -> None:
     """A frame is answered as soon as the journal thread may see it."""
-    put = JournalThread.put
-
-    def put_and_answer(self: JournalThread, item: Any) -> None:
-        put(self, item)
-        if isinstance(item, MessageItem):
-            stream, frames, item.frames = item._stream, item.frames, []
-            stream.decide(item.message, frames, Code.OK)
-            stream.send_answers()
-
-    monkeypatch.setattr(JournalThread, "put", put_and_answer)
+    put(self, item)
+    if isinstance(item, MessageItem):
+        stream, frames, item.frames = item._stream, item.frames, []
+        stream.decide(item.message, frames, Code.OK)
+        stream.send_answers()
 
 
 @by_slow_test(23, APPEND + "test_rule_23_a_failed_sync_stops_the_bookie_without_an_answer")
@@ -145,15 +133,11 @@ def a_roll_back_is_kept_in_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @mutant(62, ROLLBACK + "test_rule_62_forged_fences_set_nothing_off", slow=True, not_simulated=_NEVER_BACK)
-def a_mere_fence_proves_a_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerTable, "known")
+def a_mere_fence_proves_a_ledger(known: Callable[..., Known], self: LedgerTable) -> Known:
     """Whoever can open a connection stops the collection, by one fence."""
-    known = LedgerTable.known
-
-    def all_of_it(self: LedgerTable) -> Known:
-        found = known(self)
-        return found._replace(highest_proved=max(found.ledger_ids, default=-1))
-
-    monkeypatch.setattr(LedgerTable, "known", all_of_it)
+    found = known(self)
+    return found._replace(highest_proved=max(found.ledger_ids, default=-1))
 
 
 @by_slow_test(3, FENCE + "test_rule_03_a_fence_of_a_ledger_that_came_to_be_meanwhile_is_kept")
@@ -214,44 +198,38 @@ def removals_do_not_look_for_adds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @by_slow_test(49, APPEND + "test_rule_49_mixed_success_and_error_in_one_message")
-def refusals_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(AppendStream, "decide")
+def refusals_are_not_told(
+    decide: Any, self: AppendStream, message: int, frames: list[int], code: Code
+) -> None:
     """A refused frame counts as decided, but its error is never sent."""
-    decide = AppendStream.decide
-
-    def always_ok(self: AppendStream, message: int, frames: list[int], code: Code) -> None:
-        decide(self, message, frames, Code.OK)
-
-    monkeypatch.setattr(AppendStream, "decide", always_ok)
+    decide(self, message, frames, Code.OK)
 
 
 @by_slow_test(54, APPEND + "test_rule_54_a_resend_is_answered_only_when_it_is_durable")
-def resends_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(AppendStream, "_accept")
+def resends_are_answered_at_once(
+    accept: Any, self: AppendStream, item: MessageItem, message: bytes, frames: Any, refused: Any
+) -> None:
     """A frame whose entries are in the cache already is answered without a sync."""
-    accept = AppendStream._accept
-
-    def skip_duplicates(
-        self: AppendStream, item: MessageItem, message: bytes, frames: Any, refused: Any
-    ) -> None:
-        cache = self.shared.table.storage.cache
-        with self.shared.table.lock:
-            known = [
-                index
-                for index, (header, _) in enumerate(frames)
-                if (hit := cache.next_from(header.ledger_id, header.first_entry)) is not None
-                and hit[0] == header.first_entry
-            ]
-        if len(known) == len(frames):
-            self.decide(item.message, known, Code.OK)
-            self.send_answers()
-            self.shared.budget.give_back(item.size_bytes)
-            # in order: what was sent before counts as durable as well
-            for number in list(self._answers._undecided):
-                self.decide(number, [0], Code.OK)
-            self.send_answers()
-        else:
-            accept(self, item, message, frames, refused)
-
-    monkeypatch.setattr(AppendStream, "_accept", skip_duplicates)
+    cache = self.shared.table.storage.cache
+    with self.shared.table.lock:
+        known = [
+            index
+            for index, (header, _) in enumerate(frames)
+            if (hit := cache.next_from(header.ledger_id, header.first_entry)) is not None
+            and hit[0] == header.first_entry
+        ]
+    if len(known) == len(frames):
+        self.decide(item.message, known, Code.OK)
+        self.send_answers()
+        self.shared.budget.give_back(item.size_bytes)
+        # in order: what was sent before counts as durable as well
+        for number in list(self._answers._undecided):
+            self.decide(number, [0], Code.OK)
+        self.send_answers()
+    else:
+        accept(self, item, message, frames, refused)
 
 
 @by_slow_test(
@@ -261,14 +239,12 @@ def resends_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         "test_rule_29_a_mark_that_is_flushed_while_marks_are_listed_is_listed"
     ),
 )
-def marks_are_looked_for_in_the_store_first(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerTable, "limbo_marks")
+def marks_are_looked_for_in_the_store_first(
+    limbo_marks: Callable[..., dict[int, str]], self: LedgerTable
+) -> dict[int, str]:
     """A mark that is flushed between two looks is met by neither."""
-    limbo_marks = LedgerTable.limbo_marks
-
-    def store_first(self: LedgerTable) -> dict[int, str]:
-        stored = self.storage.store.limbo_marks()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(self.storage.store), "limbo_marks", lambda _: stored)
-            return limbo_marks(self)
-
-    monkeypatch.setattr(LedgerTable, "limbo_marks", store_first)
+    stored = self.storage.store.limbo_marks()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(self.storage.store), "limbo_marks", lambda _: stored)
+        return limbo_marks(self)

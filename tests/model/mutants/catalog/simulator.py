@@ -10,7 +10,7 @@ from daybook.core.bookie.ledger import BookieLedger
 from daybook.core.errors import Code
 from daybook.core.events import ForceAnswered
 from tests.model.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, RESTARTS, TWO_PROCESSES
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import instead_of, mutant
 from tests.model.sim.auditing import Inspector, WorkerClient
 from tests.model.sim.bookie_calls import BookieCalls
 from tests.model.sim.bookie_model import SimBookie
@@ -25,14 +25,13 @@ def compare_and_set_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(22, swarm=RESTARTS)
-def forces_are_answered_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(BookieCalls, "force")
+def forces_are_answered_before_the_sync(
+    self: BookieCalls, ledger_id: int, request_id: int, reply: object
+) -> None:
     """A bookie answers a force while deferred frames wait for their sync."""
-
-    def force(self: BookieCalls, ledger_id: int, request_id: int, reply: object) -> None:
-        assert callable(reply)
-        reply(ForceAnswered(self.name, request_id, Code.OK, self.boot_id))
-
-    monkeypatch.setattr(BookieCalls, "force", force)
+    assert callable(reply)
+    reply(ForceAnswered(self.name, request_id, Code.OK, self.boot_id))
 
 
 @mutant(23)

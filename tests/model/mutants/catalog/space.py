@@ -9,7 +9,7 @@ from daybook_bookie.disk.errors import StorageFullError
 from daybook_bookie.disk.watch import DiskWatch, Trial
 from daybook_bookie.journal import journal
 
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import instead_of, mutant
 
 SPACE = "tests/unit/bookie/upkeep/test_server_space.py::"
 DESCRIPTORS = "tests/unit/bookie/service/test_descriptors.py::"
@@ -72,10 +72,7 @@ def no_descriptor_is_kept_in_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
         "test_rule_30_no_room_within_a_file_is_read_only_and_no_byte_is_written_twice"
     ),
 )
-def a_file_that_had_no_room_is_written_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(journal.Journal, "_end_file")
+def a_file_that_had_no_room_is_written_on(_: journal.Journal, error: OSError) -> None:
     "What comes next is written over what was cut short."
-
-    def refuse(_: journal.Journal, error: OSError) -> None:
-        raise StorageFullError(str(error)) from error
-
-    monkeypatch.setattr(journal.Journal, "_end_file", refuse)
+    raise StorageFullError(str(error)) from error

@@ -1,6 +1,7 @@
 """Mutants of a bookie's storage: rule 23, rule 24, rule 25, rule 26, rule 27,
 rule 29, rule 30, rule 44 and rule 54."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -28,7 +29,7 @@ from daybook.core.bookie.range_scan import RangeScan
 from daybook.core.format.frame import FrameHeader
 from daybook.core.ids import NO_ENTRY
 from tests.model.mutants.catalog.swarms import BROKEN_FLUSHES, DAMAGE, FAILED_SYNCS, FULL_JOURNALS, JOURNALS
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 
 _STORAGE = "the simulator's disks have no pages of LMDB, no cookies and no second try after a failure"
 by_test = partial(mutant, not_simulated=_STORAGE)
@@ -46,14 +47,11 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 @mutant(23, JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good", swarm=JOURNALS)
-def syncs_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Journal, "sync")
+def syncs_are_skipped(journal: Journal) -> Position:
     "What was written is called durable, and answered, without a sync."
-
-    def sync(journal: Journal) -> Position:
-        journal.durable = journal.written
-        return journal.durable
-
-    monkeypatch.setattr(Journal, "sync", sync)
+    journal.durable = journal.written
+    return journal.durable
 
 
 @mutant(25, JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused", swarm=DAMAGE)
@@ -68,16 +66,12 @@ def replays_believe_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
     slow=True,
     swarm=DAMAGE,
 )
-def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(RangeScan, "_from_store")
+def damage_is_left_out(from_store: Any, scan: RangeScan, first: int, end: int, room_bytes: int) -> Any:
     "A read passes over what it cannot read, as if it had never been there."
-    from_store = RangeScan._from_store
-
-    def without_a_word(scan: RangeScan, first: int, end: int, room_bytes: int) -> Any:
-        blocks = from_store(scan, first, end, room_bytes)
-        scan.damaged = NO_ENTRY
-        return blocks
-
-    monkeypatch.setattr(RangeScan, "_from_store", without_a_word)
+    blocks = from_store(scan, first, end, room_bytes)
+    scan.damaged = NO_ENTRY
+    return blocks
 
 
 @by_test(23, JOURNAL + "test_rule_23_a_failed_write_or_fsync_stops_the_bookie_for_good")
@@ -91,15 +85,12 @@ def journal_goes_on_after_a_failed_fsync(monkeypatch: pytest.MonkeyPatch) -> Non
     REPLAY + "test_rule_23_what_a_failed_sync_left_readable_is_written_again_before_it_counts",
     swarm=FAILED_SYNCS,
 )
-def replays_sync_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(JournalReplay, "rewrite")
+def replays_sync_what_they_read(replay: JournalReplay) -> None:
     "What a replay read is synced, and not written: the kernel calls the pages of a failed sync clean."
-
-    def sync(replay: JournalReplay) -> None:
-        for file_id, _, _ in replay._to_rewrite:
-            replay._disk.open(file_name(file_id)).fdatasync()
-        replay._to_rewrite.clear()
-
-    monkeypatch.setattr(JournalReplay, "rewrite", sync)
+    for file_id, _, _ in replay._to_rewrite:
+        replay._disk.open(file_name(file_id)).fdatasync()
+    replay._to_rewrite.clear()
 
 
 @by_test(
@@ -118,14 +109,11 @@ def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch)
 
 
 @mutant(24, STORE + "test_rule_24_what_comes_after_the_swap_is_replayed", swarm=JOURNALS)
-def checkpoint_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Storage, "flush")
+def checkpoint_is_taken_after_the_flush(storage: Storage, generation: Any) -> None:
     "The flush claims the journal up to where it is now, not to where it was at the swap."
-
-    def flush(storage: Storage, generation: Any) -> None:
-        flushing.flush(storage.store, generation, storage.journal.durable)
-        storage.journal.trim(storage.store.checkpoint)
-
-    monkeypatch.setattr(Storage, "flush", flush)
+    flushing.flush(storage.store, generation, storage.journal.durable)
+    storage.journal.trim(storage.store.checkpoint)
 
 
 @mutant(
@@ -163,17 +151,15 @@ def close_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @by_test(26, CONTRACT + "test_rule_26_what_vanished_is_an_error_and_never_an_absence")
-def a_miss_is_an_absence(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(BlockReader, "read")
+def a_miss_is_an_absence(
+    real: Callable[..., list[bytes]], reader: BlockReader, *arguments: Any
+) -> list[bytes]:
     "What LMDB does not find does not exist."
-    real = BlockReader.read
-
-    def read(reader: BlockReader, *arguments: Any) -> list[bytes]:
-        try:
-            return real(reader, *arguments)
-        except CorruptStoreError:
-            return []
-
-    monkeypatch.setattr(BlockReader, "read", read)
+    try:
+        return real(reader, *arguments)
+    except CorruptStoreError:
+        return []
 
 
 @by_test(26, STORE + "test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_start")
@@ -241,16 +227,12 @@ def lac_and_length_have_no_checksum_of_their_own(monkeypatch: pytest.MonkeyPatch
 @mutant(
     54, STORE + "test_rule_54_a_resend_is_journalled_although_the_first_is_in_the_cache", swarm=FULL_JOURNALS
 )
-def a_duplicate_is_not_journalled(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Storage, "accept")
+def a_duplicate_is_not_journalled(real: Any, storage: Storage, data: Any, header: FrameHeader) -> Record:
     "A frame that the cache has already is answered without a sync of its own."
-    real = Storage.accept
-
-    def accept(storage: Storage, data: Any, header: FrameHeader) -> Record:
-        known = storage.cache.next_from(header.ledger_id, header.first_entry)
-        record = real(storage, data, header)
-        return record if known is None else fence_record(10**9)
-
-    monkeypatch.setattr(Storage, "accept", accept)
+    known = storage.cache.next_from(header.ledger_id, header.first_entry)
+    record = real(storage, data, header)
+    return record if known is None else fence_record(10**9)
 
 
 @mutant(

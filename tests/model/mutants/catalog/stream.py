@@ -5,7 +5,7 @@ import pytest
 from daybook.core.errors import Code
 from daybook.core.stream import FrameFailure, StreamAnswer, StreamAnswers, StreamWindow
 from tests.model.mutants.catalog.swarms import MIXED_ANSWERS
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import instead_of, mutant
 
 
 @mutant(
@@ -13,13 +13,10 @@ from tests.model.mutants.registry import mutant
     "tests/unit/core/bookie/test_stream.py::test_rule_49_a_message_is_covered_only_when_each_of_its_frames_is_decided",
     swarm=MIXED_ANSWERS,
 )
-def cumulative_number_passes_undecided_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(StreamAnswers, "_advance")
+def cumulative_number_passes_undecided_messages(self: StreamAnswers) -> None:
     """The newest decided message is acknowledged as if all before it were."""
-
-    def advance(self: StreamAnswers) -> None:
-        self._through = max(number for number, left in self._undecided.items() if not left)
-
-    monkeypatch.setattr(StreamAnswers, "_advance", advance)
+    self._through = max(number for number, left in self._undecided.items() if not left)
 
 
 @mutant(

@@ -1,6 +1,8 @@
 """Mutants of the ledger writer."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,7 @@ from daybook.core.writer.state import WriterState
 from daybook.core.writer.window import Batch, BatchWindow, Member
 from daybook.core.writer.writer import LedgerWriter
 from tests.model.mutants.catalog.swarms import EXPLICIT_IDS, LATE_CHANGES, MIXED_ANSWERS, REPAIRS, RESTARTS
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 
 _WRITER = "tests/unit/core/writer/test_writer.py::"
 _ERRORS = "tests/unit/core/writer/test_writer_errors.py::"
@@ -47,16 +49,13 @@ def every_ack_quorum_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(11, f"{_CLOSE}test_rule_11_the_loser_of_a_closing_race_returns_the_winners_close")
-def the_loser_of_a_closing_race_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(LedgerWriter, "_metadata_read")
+def the_loser_of_a_closing_race_fails(self: LedgerWriter, event: MetadataRead) -> None:
     """A writer that finds the ledger closed takes that for a failure."""
-
-    def read(self: LedgerWriter, event: MetadataRead) -> None:
-        if self._state.update.was_read(event):
-            error = why_not_own(self.metadata, event.metadata)
-            assert error is not None
-            self._closing.lost(error)
-
-    monkeypatch.setattr(LedgerWriter, "_metadata_read", read)
+    if self._state.update.was_read(event):
+        error = why_not_own(self.metadata, event.metadata)
+        assert error is not None
+        self._closing.lost(error)
 
 
 @mutant(11, f"{_CLOSE}test_rule_11_a_close_never_overwrites_a_recovery_at_work")
@@ -75,19 +74,17 @@ def a_fence_means_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(14, f"{_WRITER}test_rule_14_appends_complete_in_order_whatever_the_order_of_answers")
-def completion_skips_holes(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerWriter, "step")
+def completion_skips_holes(
+    step: Callable[..., list[Effect]], self: LedgerWriter, event: WriterEvent
+) -> list[Effect]:
     """A batch with its quorum is confirmed although one before it is not."""
-    step = LedgerWriter.step
-
-    def skipping(self: LedgerWriter, event: WriterEvent) -> list[Effect]:
-        effects = step(self, event)
-        for batch in list(self._window.uncompleted.values()) if isinstance(event, FrameAcked) else ():
-            if is_ack_quorum(self.metadata.quorum, batch.acked, batch.first, batch.last):
-                self._state.completed = batch.first - 1
-                self._complete()
-        return effects
-
-    monkeypatch.setattr(LedgerWriter, "step", skipping)
+    effects = step(self, event)
+    for batch in list(self._window.uncompleted.values()) if isinstance(event, FrameAcked) else ():
+        if is_ack_quorum(self.metadata.quorum, batch.acked, batch.first, batch.last):
+            self._state.completed = batch.first - 1
+            self._complete()
+    return effects
 
 
 @mutant(14, f"{_WRITER}test_rule_14_no_entry_is_acknowledged_with_fewer_than_qa_copies")
@@ -97,49 +94,43 @@ def one_copy_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(15, f"{_ENSEMBLE}test_rule_15_nothing_completes_while_the_change_is_undecided")
-def completion_does_not_wait_for_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerWriter, "step")
+def completion_does_not_wait_for_a_change(
+    step: Callable[..., list[Effect]], self: LedgerWriter, event: WriterEvent
+) -> list[Effect]:
     """Entries are confirmed while a compare-and-set is out."""
-    step = LedgerWriter.step
-
-    def eager(self: LedgerWriter, event: WriterEvent) -> list[Effect]:
-        effects = step(self, event)
-        if isinstance(event, FrameAcked):
-            update, self._state.update = self._state.update, MetadataUpdate(0, RequestIds())
-            self._complete()
-            self._state.update = update
-        return effects
-
-    monkeypatch.setattr(LedgerWriter, "step", eager)
+    effects = step(self, event)
+    if isinstance(event, FrameAcked):
+        update, self._state.update = self._state.update, MetadataUpdate(0, RequestIds())
+        self._complete()
+        self._state.update = update
+    return effects
 
 
 @mutant(15, f"{_ENSEMBLE}test_rule_15_acks_of_a_removed_bookie_are_dropped_for_what_is_not_confirmed")
-def acks_of_a_removed_bookie_count(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(BatchWindow, "seat")
+def acks_of_a_removed_bookie_count(
+    seat: Any, self: BatchWindow, position: int, bookie: BookieId, out: list[Effect]
+) -> None:
     """The successor inherits what the removed bookie acknowledged."""
-    seat = BatchWindow.seat
-
-    def keeping(self: BatchWindow, position: int, bookie: BookieId, out: list[Effect]) -> None:
-        acked = {first: batch.acked for first, batch in self.uncompleted.items()}
-        seat(self, position, bookie, out)
-        for first, batch in self.uncompleted.items():
-            batch.acked |= acked[first]
-
-    monkeypatch.setattr(BatchWindow, "seat", keeping)
+    acked = {first: batch.acked for first, batch in self.uncompleted.items()}
+    seat(self, position, bookie, out)
+    for first, batch in self.uncompleted.items():
+        batch.acked |= acked[first]
 
 
 @mutant(16, f"{_ENSEMBLE}test_rule_16_a_new_bookie_is_sent_nothing_before_metadata_names_it")
-def a_new_bookie_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerWriter, "step")
+def a_new_bookie_is_used_at_once(
+    step: Callable[..., list[Effect]], self: LedgerWriter, event: WriterEvent
+) -> list[Effect]:
     """The writer sends to the successor as soon as it is chosen, and tells metadata meanwhile."""
-    step = LedgerWriter.step
-
-    def eager(self: LedgerWriter, event: WriterEvent) -> list[Effect]:
-        effects = step(self, event)
-        for change in [effect for effect in effects if isinstance(effect, CasMetadata)]:
-            for position, bookie in enumerate(change.metadata.last_fragment.bookies):
-                if bookie != self._window.members[position].bookie:
-                    self._window.seat(position, bookie, effects)
-        return effects
-
-    monkeypatch.setattr(LedgerWriter, "step", eager)
+    effects = step(self, event)
+    for change in [effect for effect in effects if isinstance(effect, CasMetadata)]:
+        for position, bookie in enumerate(change.metadata.last_fragment.bookies):
+            if bookie != self._window.members[position].bookie:
+                self._window.seat(position, bookie, effects)
+    return effects
 
 
 @mutant(17, f"{_ENSEMBLE}test_rule_17_a_change_from_the_same_entry_replaces_the_fragment")
@@ -156,18 +147,16 @@ def a_change_always_adds_a_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(17, f"{_ENSEMBLE}test_rule_17_a_change_to_the_same_bookies_sends_again")
-def the_same_bookies_need_nothing_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(BatchWindow, "seat")
+def the_same_bookies_need_nothing_sent(
+    seat: Any, self: BatchWindow, position: int, bookie: BookieId, out: list[Effect]
+) -> None:
     """A bookie that returns to its place is taken to have what was sent while it was away."""
-    seat = BatchWindow.seat
-
-    def quiet(self: BatchWindow, position: int, bookie: BookieId, out: list[Effect]) -> None:
-        member = self.members[position]
-        if member.bookie == bookie:
-            member.state = MemberState.LIVE
-        else:
-            seat(self, position, bookie, out)
-
-    monkeypatch.setattr(BatchWindow, "seat", quiet)
+    member = self.members[position]
+    if member.bookie == bookie:
+        member.state = MemberState.LIVE
+    else:
+        seat(self, position, bookie, out)
 
 
 @mutant(18, f"{_WRITER}test_rule_18_late_answers_of_a_replaced_bookie_change_nothing")
@@ -189,16 +178,14 @@ def late_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(19, f"{_ENSEMBLE}test_rule_19_a_repair_of_an_older_fragment_is_kept", swarm=REPAIRS)
-def own_fragments_win(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerWriter, "step")
+def own_fragments_win(
+    step: Callable[..., list[Effect]], self: LedgerWriter, event: WriterEvent
+) -> list[Effect]:
     """After a conflict the writer writes what it knew over what it read."""
-    step = LedgerWriter.step
-
-    def forgetting(self: LedgerWriter, event: WriterEvent) -> list[Effect]:
-        if isinstance(event, MetadataRead) and why_not_own(self.metadata, event.metadata) is None:
-            event = replace(event, metadata=self.metadata)
-        return step(self, event)
-
-    monkeypatch.setattr(LedgerWriter, "step", forgetting)
+    if isinstance(event, MetadataRead) and why_not_own(self.metadata, event.metadata) is None:
+        event = replace(event, metadata=self.metadata)
+    return step(self, event)
 
 
 @mutant(20, f"{_ERRORS}test_rule_20_a_ledger_that_is_gone_ends_the_handle")
@@ -222,28 +209,20 @@ def any_size_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(21, f"{_ERRORS}test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle", swarm=MIXED_ANSWERS)
-def ids_are_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Refusals, "decide")
+def ids_are_given_twice(decide: Callable[..., bool], self: Refusals, batch: Batch) -> bool:
     """The id of a refused entry is given again although one bookie has the first payload."""
-    decide = Refusals.decide
-
-    def forgetting(self: Refusals, batch: Batch) -> bool:
-        if batch.refused.bit_count() > 1:
-            batch.acked = 0
-        return decide(self, batch)
-
-    monkeypatch.setattr(Refusals, "decide", forgetting)
+    if batch.refused.bit_count() > 1:
+        batch.acked = 0
+    return decide(self, batch)
 
 
 @mutant(21, f"{_ENSEMBLE}test_rule_21_ensemble_changes_are_capped")
-def ensemble_changes_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Ensemble, "change")
+def ensemble_changes_are_not_counted(change: Callable[..., Stop | None], self: Ensemble) -> Stop | None:
     """A writer changes its ensemble without end."""
-    change = Ensemble.change
-
-    def uncounted(self: Ensemble) -> Stop | None:
-        self.changes = 0
-        return change(self)
-
-    monkeypatch.setattr(Ensemble, "change", uncounted)
+    self.changes = 0
+    return change(self)
 
 
 @mutant(21, f"{_ENSEMBLE}test_rule_21_a_bookie_that_returns_when_the_changes_are_spent_ends_the_handle")
@@ -253,16 +232,12 @@ def a_writer_at_its_limit_goes_on_degraded(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @mutant(22, f"{_FORCE}test_rule_22_only_a_force_by_the_whole_ensemble_moves_the_lac", swarm=RESTARTS)
-def a_quorum_of_forces_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Forcing, "synced")
+def a_quorum_of_forces_is_enough(synced: Any, self: Forcing, bookie: BookieId, last_pushed: EntryId) -> None:
     """The LAC moves when Qa bookies have forced."""
-    synced = Forcing.synced
-
-    def early(self: Forcing, bookie: BookieId, last_pushed: EntryId) -> None:
-        if self.active is not None and len(self.active.owing) == 2:
-            self.active.owing = {bookie: self.active.owing[bookie]}
-        synced(self, bookie, last_pushed)
-
-    monkeypatch.setattr(Forcing, "synced", early)
+    if self.active is not None and len(self.active.owing) == 2:
+        self.active.owing = {bookie: self.active.owing[bookie]}
+    synced(self, bookie, last_pushed)
 
 
 @mutant(22, f"{_FORCE}test_rule_22_a_bookie_that_restarted_does_not_answer_a_force", swarm=RESTARTS)
@@ -272,64 +247,53 @@ def boot_ids_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(22, f"{_FORCE}test_rule_22_any_failure_ends_the_handle_and_the_ensemble_never_changes")
-def unforced_entries_change_ensembles(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(LedgerWriter, "_react")
+def unforced_entries_change_ensembles(
+    self: LedgerWriter, member: Member, _code: Code, _batch: Batch | None
+) -> None:
     """With deferred sync a failed bookie is replaced like any other."""
-
-    def react(self: LedgerWriter, member: Member, _code: Code, _batch: Batch | None) -> None:
-        self._member_failed(member)
-
-    monkeypatch.setattr(LedgerWriter, "_react", react)
+    self._member_failed(member)
 
 
 @mutant(45, f"{_NO_SPARE}test_rule_45_without_a_spare_a_quorum_goes_on_and_says_so")
-def no_spare_ends_the_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerWriter, "__init__")
+def no_spare_ends_the_handle(init: Any, self: LedgerWriter, *args: object, **options: object) -> None:
     """One lost bookie of three stops writes."""
-    init = LedgerWriter.__init__
-
-    def strict(self: LedgerWriter, *args: object, **options: object) -> None:
-        policy = options.get("policy", writer_policy.WriterPolicy())
-        options["policy"] = replace(policy, go_on_without_spare=False)  # type: ignore[type-var]  # it is a WriterPolicy
-        init(self, *args, **options)  # type: ignore[arg-type]  # passed through
-
-    monkeypatch.setattr(LedgerWriter, "__init__", strict)
+    policy = options.get("policy", writer_policy.WriterPolicy())
+    options["policy"] = replace(policy, go_on_without_spare=False)  # type: ignore[type-var]  # it is a WriterPolicy
+    init(self, *args, **options)
 
 
 @mutant(45, f"{_NO_SPARE}test_rule_45_a_bookie_that_returns_begins_a_new_fragment_with_the_same_ensemble")
-def a_returned_bookie_takes_its_place_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+@instead_of(Ensemble, "probe_answered")
+def a_returned_bookie_takes_its_place_silently(self: Ensemble, member: Member) -> bool:
     """No new fragment begins, so the earlier entries stay in the open one, which is never repaired."""
-
-    def revive(self: Ensemble, member: Member) -> bool:
-        if member.state is MemberState.MISSING:
-            self._window.seat(member.position, member.bookie, self._state.out)
-            self._report_missing()
-        return False
-
-    monkeypatch.setattr(Ensemble, "probe_answered", revive)
+    if member.state is MemberState.MISSING:
+        self._window.seat(member.position, member.bookie, self._state.out)
+        self._report_missing()
+    return False
 
 
 @mutant(46, f"{_ENSEMBLE}test_rule_46_without_zookeeper_writes_go_on_without_a_failed_bookie")
-def zookeeper_is_always_there(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Ensemble, "change")
+def zookeeper_is_always_there(change: Callable[..., Stop | None], self: Ensemble) -> Stop | None:
     """The writer proposes a change that nobody can take, and stops until ZooKeeper is back."""
-    change = Ensemble.change
-
-    def hopeful(self: Ensemble) -> Stop | None:
-        self._state.is_connected = True
-        return change(self)
-
-    monkeypatch.setattr(Ensemble, "change", hopeful)
+    self._state.is_connected = True
+    return change(self)
 
 
 @mutant(46, f"{_ENSEMBLE}test_rule_46_once_a_change_was_sent_completions_wait_until_its_outcome_is_known")
-def no_answer_is_taken_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(MetadataUpdate, "cas_answered")
+def no_answer_is_taken_for_a_no(
+    answered: Callable[..., LedgerMetadata | None],
+    self: MetadataUpdate,
+    event: CasAnswered,
+    out: list[Effect],
+) -> LedgerMetadata | None:
     """A compare-and-set without an answer is forgotten, and completions go on."""
-    answered = MetadataUpdate.cas_answered
-
-    def forgetful(self: MetadataUpdate, event: CasAnswered, out: list[Effect]) -> LedgerMetadata | None:
-        stored = answered(self, event, out)
-        self._phase = MetadataUpdate(0, RequestIds())._phase
-        return stored
-
-    monkeypatch.setattr(MetadataUpdate, "cas_answered", forgetful)
+    stored = answered(self, event, out)
+    self._phase = MetadataUpdate(0, RequestIds())._phase
+    return stored
 
 
 @mutant(
@@ -361,15 +325,11 @@ def an_id_may_be_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(55, f"{_EXPLICIT}test_rule_55_a_close_ends_before_the_gap_and_fails_the_rest", swarm=EXPLICIT_IDS)
-def a_gap_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(WriterState, "fail_appends")
+def a_gap_is_no_end(fail: Any, self: WriterState, error: DaybookError) -> None:
     """What follows a gap is not failed when the ledger closes before it."""
-    fail = WriterState.fail_appends
-
-    def fail_others(self: WriterState, error: DaybookError) -> None:
-        if not isinstance(error, EntryIdError):
-            fail(self, error)
-
-    monkeypatch.setattr(WriterState, "fail_appends", fail_others)
+    if not isinstance(error, EntryIdError):
+        fail(self, error)
 
 
 @mutant(55, f"{_WRITER}test_rule_55_only_a_ledger_with_explicit_ids_takes_them")
