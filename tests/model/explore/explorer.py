@@ -143,12 +143,12 @@ class Invariants:
 
     def _holders(self, world: World, metadata: LedgerMetadata, entry_id: EntryId) -> int:
         """How many of the bookies that metadata names for an entry have it."""
-        bookies = metadata.fragment_of(entry_id).bookies
-        shelves = [
-            self.universe.shelf_of(world.bookies[self.universe.names.index(bookies[position])])
+        names = metadata.fragment_of(entry_id).bookies
+        bookies = [
+            self.universe.bookie_of(world.bookies[self.universe.names.index(names[position])])
             for position in write_set(metadata.quorum, entry_id)
         ]
-        return sum(entry_id in shelf.entries for shelf in shelves)
+        return sum(entry_id in bookie.entries for bookie in bookies)
 
     def _check_acked(self, world: World, metadata: LedgerMetadata) -> None:
         """AllAckedEntriesAreReadable."""
@@ -165,10 +165,10 @@ class Invariants:
     def _check_stored(self, world: World) -> None:
         """NoOutOfOrderEntries: every bookie stores, under an id, what the writer gave that id."""
         for number in world.bookies:
-            shelf = self.universe.shelf_of(number)
-            for entry_id, data in shelf.entries.items():
+            bookie = self.universe.bookie_of(number)
+            for entry_id, data in bookie.entries.items():
                 if data != payload(entry_id):
-                    msg = f"NoOutOfOrderEntries: {shelf.name} has {data!r} as entry {entry_id}"
+                    msg = f"NoOutOfOrderEntries: {bookie.name} has {data!r} as entry {entry_id}"
                     raise InvariantError(msg)
 
     def _check_closed(self, world: World, metadata: LedgerMetadata) -> None:
@@ -183,7 +183,7 @@ class Invariants:
             msg = f"the length {metadata.length} is not that of entries up to {metadata.last_entry} (rule 44)"
             raise InvariantError(msg)
         for number in world.bookies:
-            told = self.universe.shelf_of(number).ledger.last_add_confirmed().last_add_confirmed
+            told = self.universe.bookie_of(number).ledger.last_add_confirmed().last_add_confirmed
             if told > metadata.last_entry:
                 msg = f"a bookie tells LAC {told}, closed at {metadata.last_entry} (rule 12)"
                 raise InvariantError(msg)

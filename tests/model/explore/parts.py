@@ -1,38 +1,22 @@
-"""What an explored world is made of: bounds, bookies, messages, and the world itself as a tuple of numbers.
+"""What an explored world is made of: bounds, messages, and the world itself as a tuple of numbers.
 
-A bookie is the real `BookieLedger` over a dictionary that is durable at once, so that what the explorer counts out is
-the protocol and not a disk.
+Its bookies are durable at once (`tests/unit/core/one_ledger.py`), so that what the explorer counts out is the protocol
+and not a disk.
 """
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, Purpose
 from daybook.core.effects import SendFence, SendFrame, SendRead
-from daybook.core.errors import Code
-from daybook.core.events import Event, FenceAnswered, FrameAcked, FrameFailed, ReadAnswered
-from daybook.core.format.frame import Entry, decode_entries, decode_header
-from daybook.core.ids import BookieId, EntryId
-from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.events import Event
+from daybook.core.ids import EntryId
 from daybook.core.recovery.recovery import LedgerRecovery
 from daybook.core.writer.writer import LedgerWriter
 
-LEDGER: Final = 7
-
-
-KEY: Final = "00$key"
-
-
 WRITER: Final = 0
-
-
 NOT_STARTED: Final = -1
-
-
 ENDED: Final = -2
 """What a client that has ended thinks does not matter any more."""
-
-
 FAILED: Final = -1
 
 
@@ -66,53 +50,6 @@ class NoDice:
 
     def randrange(self, stop: int, /) -> int:
         raise AssertionError("the explored world draws nothing")
-
-
-class Shelf:
-    """A bookie: its ledger and the entries it stores."""
-
-    def __init__(self, name: BookieId) -> None:
-        self.name = name
-        self.entries: dict[EntryId, bytes] = {}
-        self.ledger = BookieLedger(LEDGER)
-
-    def serve(self, client: int, asked: "Asked", metadata: LedgerMetadata | None) -> Event:
-        """Carry out a request, durably, and answer."""
-        if isinstance(asked, SendFrame):
-            code = self._add(client, asked.frame, metadata)
-            if code is Code.OK:
-                return FrameAcked(self.name, asked.send_id)
-            return FrameFailed(self.name, asked.send_id, code)
-        if isinstance(asked, SendFence) or asked.fence:
-            verdict = self.ledger.fence(KEY)
-            assert verdict.verdict is AttachVerdict.OK
-            self.ledger.fence_is_durable(verdict.number)
-        lac = self.ledger.last_add_confirmed()
-        if isinstance(asked, SendFence):
-            return FenceAnswered(
-                self.name, asked.request_id, Code.OK, lac.last_add_confirmed, lac.length_at_lac, lac.limbo
-            )
-        found = tuple(
-            Entry(i, self.entries[i]) for i in sorted(self.entries) if asked.first <= i <= asked.last
-        )
-        return ReadAnswered(self.name, asked.request_id, Code.OK, found, (), asked.last, lac.limbo)
-
-    def _add(self, client: int, frame: bytes, metadata: LedgerMetadata | None) -> Code:
-        header = decode_header(frame)
-        purpose = Purpose.RECOVERY if header.is_recovery else Purpose.WRITE
-        verdict = self.ledger.attach(client, KEY, purpose)
-        if verdict is AttachVerdict.NEEDS_METADATA:
-            verdict = self.ledger.attach_with_metadata(client, KEY, purpose, metadata)
-        code = verdict.code
-        if code is Code.OK:
-            code = self.ledger.accept(client, header)
-        if code is Code.OK:
-            entries, damaged = decode_entries(frame, header)
-            assert not damaged
-            for entry_id, data in entries:
-                known = self.entries.setdefault(entry_id, data)
-                assert known == data, f"{self.name} was given two different entries {entry_id}"
-        return code
 
 
 T = TypeVar("T")
@@ -202,12 +139,3 @@ class Step(NamedTuple):
 def payload(entry_id: EntryId) -> bytes:
     """What the writer writes as `entry_id`."""
     return f"entry {entry_id}".encode()
-
-
-def timed_out(asked: Asked) -> Event:
-    """What a client takes for the answer when none came."""
-    if isinstance(asked, SendFrame):
-        return FrameFailed(asked.bookie, asked.send_id, Code.TIMEOUT)
-    if isinstance(asked, SendFence):
-        return FenceAnswered(asked.bookie, asked.request_id, Code.TIMEOUT)
-    return ReadAnswered(asked.bookie, asked.request_id, Code.TIMEOUT)

@@ -10,9 +10,8 @@ from itertools import combinations, product
 
 import pytest
 
-from daybook.core.effects import CasMetadata, ReadLimbo, ReadMetadata, Recovered, RepairFinished
-from daybook.core.errors import Code
-from daybook.core.events import LimboRead, MetadataRead
+from daybook.core.effects import CasMetadata, ReadMetadata, Recovered, RepairFinished
+from daybook.core.events import MetadataRead
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.repair.repair import LedgerRepair
@@ -99,8 +98,6 @@ class Actor:
         events: Sequence[object]
         if isinstance(effect, DeleteMetadata):
             events = [self._delete(effect)]
-        elif isinstance(effect, ReadLimbo):
-            events = [LimboRead(effect.bookie, effect.request_id, Code.OK)]
         else:
             events = self.cluster.perform(effect)  # type: ignore[arg-type]  # what is no request has no answer
             if not events:

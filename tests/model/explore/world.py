@@ -22,7 +22,7 @@ from daybook.core.effects import (
     SendFrame,
     SendRead,
 )
-from daybook.core.errors import LedgerFencedError
+from daybook.core.errors import Code, LedgerFencedError
 from daybook.core.events import (
     AppendRequested,
     CasAnswered,
@@ -45,8 +45,6 @@ from tests.model.explore.components import Memo, Pool, Shared
 from tests.model.explore.parts import (
     ENDED,
     FAILED,
-    KEY,
-    LEDGER,
     NOT_STARTED,
     WRITER,
     Action,
@@ -60,14 +58,13 @@ from tests.model.explore.parts import (
     NoDice,
     Reply,
     Request,
-    Shelf,
     Step,
     T,
     World,
     payload,
-    timed_out,
 )
 from tests.unit.core.in_order import InOrder
+from tests.unit.core.one_ledger import KEY, LEDGER, MemoryBookie, failed
 
 
 class Universe:
@@ -79,11 +76,11 @@ class Universe:
         self.names = [f"b{i + 1}" for i in range(bounds.ensemble + bounds.spares)]
         self.infos = {name: BookieInfo(name) for name in self.names}
         self.machines: Pool[Machine] = Pool()
-        self.shelves: Pool[Shelf] = Pool()
+        self.bookies: Pool[MemoryBookie] = Pool()
         self.metadata: Pool[LedgerMetadata] = Pool()
         self.messages: Shared[Message] = Shared()
         self.meta_of = Memo(self.metadata.copy)
-        self.shelf_of = Memo(self.shelves.copy)
+        self.bookie_of = Memo(self.bookies.copy)
         self._serve = Memo(self._served)
         self._step = Memo(self._stepped)
         self._start = Memo(self._started)
@@ -97,13 +94,13 @@ class Universe:
             password_hash=KEY,
             writer_token="w",
         )
-        shelves = [Shelf(name) for name in self.names]
-        for shelf in shelves[: self.bounds.ensemble]:
-            shelf.ledger.attach_with_metadata(WRITER, KEY, Purpose.WRITE, metadata)
+        bookies = [MemoryBookie(name) for name in self.names]
+        for bookie in bookies[: self.bounds.ensemble]:
+            bookie.ledger.attach_with_metadata(WRITER, KEY, Purpose.WRITE, metadata)
         writer = LedgerWriter(metadata, 1, placement=InOrder(), rng=NoDice(), bookies=self.infos)
         return World(
             (self.machines.number(writer), *[NOT_STARTED] * self.bounds.recoverers),
-            tuple(map(self.shelves.number, shelves)),
+            tuple(map(self.bookies.number, bookies)),
             self.metadata.number(metadata),
             1,
             frozenset(),
@@ -201,8 +198,8 @@ class Universe:
             return self._feed(world, message.client, message.event)
         assert isinstance(message, Request)
         position = self.names.index(message.asked.bookie)
-        shelf, reply = self._serve((world.bookies[position], message.client, message.asked, world.metadata))
-        world = world._replace(bookies=_with(world.bookies, position, shelf))
+        bookie, reply = self._serve((world.bookies[position], message.client, message.asked, world.metadata))
+        world = world._replace(bookies=_with(world.bookies, position, bookie))
         late_ack = isinstance(reply, FrameAcked)  # what a client must not be fooled by (rule 18)
         if message.given_up and not late_ack:
             return world
@@ -218,14 +215,14 @@ class Universe:
             messages=world.messages - {number} | {still_there},
             left=_one_less(world.left, "timeouts"),
         )
-        return self._feed(world, message.client, timed_out(message.asked))
+        return self._feed(world, message.client, failed(message.asked, Code.TIMEOUT))
 
     def _wipe(self, world: World, position: int) -> World:
-        shelf = Shelf(self.names[position])
+        bookie = MemoryBookie(self.names[position])
         if self.names[position] in self.meta_of(world.metadata).bookies():
-            shelf.ledger.enter_limbo(f"nonce {world.left.wipes}")
+            bookie.ledger.enter_limbo(f"nonce {world.left.wipes}")
         return world._replace(
-            bookies=_with(world.bookies, position, self.shelves.number(shelf)),
+            bookies=_with(world.bookies, position, self.bookies.number(bookie)),
             wiped=world.wiped | {position},
             left=_one_less(world.left, "wipes"),
         )
@@ -291,9 +288,9 @@ class Universe:
             return not ended
         if ended and self.meta_of(world.metadata).is_closed:
             return False
-        shelf = world.bookies[self.names.index(message.asked.bookie)]
-        served, _ = self._serve((shelf, message.client, message.asked, world.metadata))
-        return served != shelf or world.left.wipes > 0
+        bookie = world.bookies[self.names.index(message.asked.bookie)]
+        served, _ = self._serve((bookie, message.client, message.asked, world.metadata))
+        return served != bookie or world.left.wipes > 0
 
     def _started(self, client: int) -> tuple[int, tuple[Message, ...]]:
         machine = LedgerRecovery(LEDGER, placement=InOrder(), rng=NoDice(), bookies=self.infos)
@@ -331,9 +328,9 @@ class Universe:
 
     def _served(self, key: tuple[int, int, Asked, int]) -> tuple[int, Event]:
         number, client, asked, metadata = key
-        shelf = self.shelves.copy(number)
-        reply = shelf.serve(client, asked, self.meta_of(metadata))
-        return self.shelves.number(shelf), reply
+        bookie = self.bookies.copy(number)
+        reply = bookie.serve(client, asked, self.meta_of(metadata))
+        return self.bookies.number(bookie), reply
 
     def describe(self, action: Action) -> str:
         """The action in words, for a trace."""

@@ -31,8 +31,9 @@ from daybook.core.format.frame import decode_header, frame_entry_ids
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.recovery.recovery import LedgerRecovery
 from tests.model.scripts.harness import register
+from tests.unit.core.one_ledger import failed
 from tests.unit.core.recovery.recovery_kit import recovery_of
-from tests.unit.core.small_cluster import Cluster, failed
+from tests.unit.core.small_cluster import Cluster
 
 NAME: Final = "recovery"
 

@@ -48,7 +48,8 @@ from daybook.core.recovery.deletion import DeletionFence, DeletionPolicy
 from daybook.core.recovery.recovery import LedgerRecovery
 from daybook.core.writer.writer import LedgerWriter
 from tests.unit.core.in_order import InOrder
-from tests.unit.core.small_cluster import LEDGER, Cluster
+from tests.unit.core.one_ledger import LEDGER
+from tests.unit.core.small_cluster import Cluster
 
 AnyMachine = Machine[Any, Effect]
 

@@ -12,9 +12,10 @@ from daybook.core.effects import CasMetadata
 from daybook.core.placement.policies import make_policy
 from daybook.core.repair import requests as rq
 from daybook.core.repair.judgement import Findings
+from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.repair.judgement_kit import listing, up
 from tests.unit.core.repair.queue_kit import Queue, heal, task_for
-from tests.unit.core.repair.repair_model import LEDGER, Cluster, closed_ledger, open_ledger
+from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_ledger
 
 METADATA = closed_ledger(3, 3, 2, [(0, "abc")], 9)
 

@@ -28,8 +28,9 @@ from daybook.core.ids import EntryId
 from daybook.core.ledger.metadata import Fragment
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.reader.reader import LedgerReader, ReadPolicy, nearness
+from tests.unit.core.one_ledger import failed
 from tests.unit.core.reader.reading import SMALL, Reading, closed_cluster, expected, read
-from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, entry, failed
+from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, entry
 
 SHAPES = [(3, 3, 2), (3, 2, 2), (5, 3, 2), (4, 3, 2), (6, 3, 2), (5, 2, 1), (1, 1, 1)]
 

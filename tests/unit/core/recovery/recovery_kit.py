@@ -8,7 +8,8 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.core.recovery.policy import RecoveryPolicy
 from daybook.core.recovery.recovery import LedgerRecovery
 from tests.unit.core.in_order import InOrder
-from tests.unit.core.small_cluster import LEDGER, Cluster, Run
+from tests.unit.core.one_ledger import LEDGER
+from tests.unit.core.small_cluster import Cluster, Run
 
 
 def recovery_of(cluster: Cluster, policy: RecoveryPolicy | None = None) -> LedgerRecovery:

@@ -19,7 +19,8 @@ from daybook.core.events import (
 from daybook.core.ledger.metadata import LedgerState
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.recovery.deletion import DeletionFence, DeletionPolicy
-from tests.unit.core.small_cluster import LEDGER, Cluster, Run
+from tests.unit.core.one_ledger import LEDGER
+from tests.unit.core.small_cluster import Cluster, Run
 
 DELAY_MS = 60_000
 POLICY = DeletionPolicy(DELAY_MS, patience_ms=15_000, retry_ms=500)

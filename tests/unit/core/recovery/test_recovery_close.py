@@ -11,8 +11,9 @@ from daybook.core.errors import (
     NoSuchLedgerError,
 )
 from daybook.core.events import CasAnswered, CasOutcome, MetadataRead, MetadataUnreadable, Tick
+from tests.unit.core.one_ledger import failed
 from tests.unit.core.recovery.recovery_kit import recover, recovery_of, run_of
-from tests.unit.core.small_cluster import Cluster, Run, failed
+from tests.unit.core.small_cluster import Cluster, Run
 
 
 def test_rule_11_two_recoverers_in_every_order_return_one_close() -> None:

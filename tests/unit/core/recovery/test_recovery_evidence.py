@@ -23,8 +23,9 @@ from daybook.core.errors import (
 from daybook.core.events import BookieFailed, Tick
 from daybook.core.ledger.metadata import LedgerState
 from daybook.core.quorum import write_set
+from tests.unit.core.one_ledger import failed
 from tests.unit.core.recovery.recovery_kit import SHAPES, recover, refusal, run_of
-from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, entry, failed
+from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, entry
 
 
 def test_rule_01_recovery_goes_on_only_when_no_ack_quorum_is_left() -> None:

@@ -15,8 +15,9 @@ from daybook.core.quorum import write_set
 from daybook.core.recovery.policy import RecoveryPolicy
 from daybook.core.recovery.write_back import Spares, WriteBack
 from tests.unit.core.in_order import InOrder
+from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.recovery.recovery_kit import recover, run_of
-from tests.unit.core.small_cluster import ENTRY_BYTES, LEDGER, Cluster, entry
+from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, entry
 
 
 def test_an_entry_on_a_single_bookie_is_made_safe_before_the_close() -> None:
@@ -118,7 +119,7 @@ def test_rule_10_write_back_passes_the_fence() -> None:
     cluster = Cluster()
     cluster.write(0, ["b1"])
     assert recover(cluster).last_entry == 0
-    frames = [decode_header(frame) for frame, _ in cluster.bookies["b2"].frames]
+    frames = [decode_header(frame) for frame in cluster.frames["b2"]]
     assert [header.is_recovery for header in frames] == [True]
 
 
@@ -133,8 +134,8 @@ def test_rule_12_write_back_keeps_the_lac_that_recovery_started_from() -> None:
     first.up_to_the_cas()  # it has written 1, 2 and 3 back and dies before the close
     headers = [
         decode_header(frame)
-        for bookie in cluster.bookies.values()
-        for frame, _ in bookie.frames
+        for frames in cluster.frames.values()
+        for frame in frames
         if decode_header(frame).is_recovery
     ]
     assert len(headers) == 9

@@ -20,8 +20,9 @@ from daybook.core.repair.order import Order, TaskOrder
 from daybook.core.repair.repair import LedgerRepair
 from daybook.core.repair.task import BackOff, RepairTask
 from daybook.core.repair.work import LedgerResult, LedgerWork
+from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.repair.judgement_kit import audit, listing
-from tests.unit.core.repair.repair_model import LEDGER, Cluster
+from tests.unit.core.repair.repair_model import Cluster
 
 BACK_OFF = BackOff(first_ms=1_000, max_ms=8_000)
 

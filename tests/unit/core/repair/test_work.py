@@ -13,9 +13,10 @@ from daybook.core.repair.judgement import Problem
 from daybook.core.repair.order import TaskOrder
 from daybook.core.repair.task import RepairTask
 from daybook.core.repair.work import TRIES_OF_A_PLAN, Outcome
+from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.repair.judgement_kit import up
 from tests.unit.core.repair.queue_kit import Queue, task_for
-from tests.unit.core.repair.repair_model import LEDGER, Cluster, closed_ledger, open_ledger
+from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_ledger
 
 METADATA = closed_ledger(3, 3, 2, [(0, "abc")], 9)
 
