@@ -4,7 +4,7 @@ from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import write_set
 from tests.model.sim.checkers import Checkers
-from tests.model.sim.ghost import Ghost
+from tests.model.sim.oracle import Oracle
 
 
 def may_lose(checkers: Checkers, bookie: BookieId) -> bool:
@@ -18,16 +18,16 @@ def may_lose(checkers: Checkers, bookie: BookieId) -> bool:
     if len(replaced) > checkers.replaced_max:
         return False
     return all(
-        _survives(checkers, ghost, metadata, bookie)
-        for ghost in checkers.ghosts.values()
-        for metadata in (ghost.metadata, ghost.proposed)
-        if metadata is not None and not ghost.deleted
+        _survives(checkers, oracle, metadata, bookie)
+        for oracle in checkers.oracles.values()
+        for metadata in (oracle.metadata, oracle.proposed)
+        if metadata is not None and not oracle.deleted
     )
 
 
-def _survives(checkers: Checkers, ghost: Ghost, metadata: LedgerMetadata, bookie: BookieId) -> bool:
+def _survives(checkers: Checkers, oracle: Oracle, metadata: LedgerMetadata, bookie: BookieId) -> bool:
     most = metadata.quorum.ack_quorum - 1
-    if not metadata.is_closed and len(_unfit_to_be_named(checkers, ghost, metadata, bookie)) > most:
+    if not metadata.is_closed and len(_unfit_to_be_named(checkers, oracle, metadata, bookie)) > most:
         return False
     for index, fragment in enumerate(metadata.fragments):
         names = fragment.bookies
@@ -38,7 +38,7 @@ def _survives(checkers: Checkers, ghost: Ghost, metadata: LedgerMetadata, bookie
             if sum(limbo[position] for position in write_set(metadata.quorum, residue)) > most:
                 return False
         end = metadata.fragment_end(index)
-        for entry, holders in ghost.durable_ever.items():
+        for entry, holders in oracle.durable_ever.items():
             if entry < fragment.first_entry or (end is not None and entry > end):
                 continue
             lost = [
@@ -51,14 +51,14 @@ def _survives(checkers: Checkers, ghost: Ghost, metadata: LedgerMetadata, bookie
 
 
 def _unfit_to_be_named(
-    checkers: Checkers, ghost: Ghost, metadata: LedgerMetadata, bookie: BookieId
+    checkers: Checkers, oracle: Oracle, metadata: LedgerMetadata, bookie: BookieId
 ) -> set[BookieId]:
     """A writer may put any of them into the last ensemble, where nobody could then say how far it was written.
 
     One whose disk was just lost is in limbo as soon as it is named; one with damage keeps it whatever it is sent again.
     """
     first = metadata.last_fragment.first_entry
-    recent = [(entry, holders) for entry, holders in ghost.durable_ever.items() if entry >= first]
+    recent = [(entry, holders) for entry, holders in oracle.durable_ever.items() if entry >= first]
     return {bookie} | {
         name
         for name, found in checkers.bookies.items()

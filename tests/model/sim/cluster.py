@@ -89,8 +89,8 @@ class Cluster:
 
     def key_of(self, ledger_id: LedgerId) -> str:
         """What the bookies of the ledger want to see."""
-        ghost = self.checkers.ghosts.get(ledger_id)
-        return KEY if ghost is None else ghost.metadata.password_hash
+        oracle = self.checkers.oracles.get(ledger_id)
+        return KEY if oracle is None else oracle.metadata.password_hash
 
     def client_of(self, stream: Stream) -> ClientProcess:
         """The client's end of a stream."""

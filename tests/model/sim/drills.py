@@ -110,8 +110,8 @@ class Drills:
             recovery = RecoveryClient(self._cluster, self._scenario.name("drill"), writer.ledger_id)
             recovery.times_out = False
             recoveries.append(recovery)
-        ghost = self._cluster.checkers.ghosts[writer.ledger_id]
-        self._wait(lambda: ghost.end is not None, "a recovery ends without the slowest bookie", why)
+        oracle = self._cluster.checkers.oracles[writer.ledger_id]
+        self._wait(lambda: oracle.end is not None, "a recovery ends without the slowest bookie", why)
         if count > 1:
             self._wait(lambda: all(r.done for r in recoveries), "every recovery ends", why)
 

@@ -16,13 +16,13 @@ def orphans(checkers: Checkers) -> list[str]:
     found = []
     for bookie, disk in checkers.bookies.items():
         for ledger_id, entries in disk.everything_held().items():
-            ghost = checkers.ghosts.get(ledger_id)
-            if ghost is None:
+            oracle = checkers.oracles.get(ledger_id)
+            if oracle is None:
                 continue  # a bookie's own mark, while it writes its limbo down
-            if ghost.deleted:
+            if oracle.deleted:
                 found.append(f"{bookie} still has the deleted ledger {ledger_id}")
-            elif ghost.end is not None:
-                surplus = sorted(set(entries) - set(checkers.owed_by(ghost, bookie)))
+            elif oracle.end is not None:
+                surplus = sorted(set(entries) - set(checkers.owed_by(oracle, bookie)))
                 if surplus:
                     found.append(f"{bookie} still has {surplus} of ledger {ledger_id}, which it does not owe")
     return found
@@ -31,9 +31,9 @@ def orphans(checkers: Checkers) -> list[str]:
 def misplaced(checkers: Checkers, registered: Mapping[BookieId, BookieInfo]) -> list[str]:
     """The fragments of which one replica could be moved to spread the others over more racks (rule 36)."""
     found = []
-    for ledger_id, ghost in checkers.ghosts.items():
-        metadata = ghost.metadata
-        if ghost.deleted or ghost.end is None or not metadata.bookies() <= registered.keys():
+    for ledger_id, oracle in checkers.oracles.items():
+        metadata = oracle.metadata
+        if oracle.deleted or oracle.end is None or not metadata.bookies() <= registered.keys():
             continue
         for fragment in metadata.fragments:
             members = fragment.bookies

@@ -88,7 +88,7 @@ class RecoveryChecks:
         """No write set has an ack quorum left that would take a normal frame (rule 1)."""
         quorum, members, ledger_id = metadata.quorum, metadata.last_fragment.bookies, metadata.ledger_id
         disks = self._checkers.bookies
-        if self._checkers.ghosts[ledger_id].deleted:
+        if self._checkers.oracles[ledger_id].deleted:
             return  # a bookie that collected it forgot the fence too, and takes no frame without metadata
         shut = {
             name

@@ -38,7 +38,7 @@ class RepairChecks:
                 case fx.SendFrame():
                     self._copies(effect)
                 case fx.CasMetadata(metadata=metadata):
-                    self._checkers.ghosts[self._ledger_id].proposed = metadata
+                    self._checkers.oracles[self._ledger_id].proposed = metadata
                     self._names()
                 case fx.RepairFinished():
                     self._finishes()

@@ -413,7 +413,7 @@ def run_seed(seed: int, *, tracing: bool = False, swarm: Swarm | None = None) ->
         seed,
         world.events,
         world.now_us,
-        sum(ghost.acked + 1 for ghost in cluster.checkers.ghosts.values()),
+        sum(oracle.acked + 1 for oracle in cluster.checkers.oracles.values()),
         failure,
         world.tally,
         world.trace.lines,

@@ -188,7 +188,7 @@ def repair(scene: Scene) -> RepairChecks:
 def test_a_repair_that_goes_on_in_a_fragment_that_someone_else_changed_is_seen(
     scene: Scene, repair: RepairChecks
 ) -> None:
-    metadata = scene.checkers.ghosts[0].metadata
+    metadata = scene.checkers.oracles[0].metadata
     repair.stepped(ev.MetadataRead(1, metadata, 2), [frame_to("b3", 1, 0)])
     repair.stepped(ev.MetadataRead(2, metadata.with_replica(0, "b1", "b4"), 3), [])
     with violated("what someone else changed is left alone"):
@@ -198,14 +198,14 @@ def test_a_repair_that_goes_on_in_a_fragment_that_someone_else_changed_is_seen(
 
 
 def test_a_repair_may_find_its_own_change_and_copy_once_more(scene: Scene, repair: RepairChecks) -> None:
-    metadata = scene.checkers.ghosts[0].metadata
+    metadata = scene.checkers.oracles[0].metadata
     repair.stepped(ev.MetadataRead(1, metadata.with_replica(0, "b2", "b3"), 2), [frame_to("b3", 1, 0)])
 
 
 def test_a_repair_that_copies_nothing_again_after_a_conflict_is_seen(
     scene: Scene, repair: RepairChecks
 ) -> None:
-    cas = fx.CasMetadata(1, scene.checkers.ghosts[0].metadata, 1)
+    cas = fx.CasMetadata(1, scene.checkers.oracles[0].metadata, 1)
     conflict = ev.CasAnswered(1, ev.CasOutcome.CONFLICT)
     repair.stepped(TICK, [cas])
     repair.stepped(conflict, [])

@@ -70,8 +70,8 @@ class Twins:
         self, process: "BookieCalls", ledger_id: LedgerId, held: Container[EntryId], *, limbo: bool
     ) -> None:
         """`process` answers a fence: for what a writer was told that its bookie has, it must not say that it is not there."""
-        ghost = self._cluster.checkers.ghosts.get(ledger_id)
-        is_open = ghost is not None and not ghost.deleted and ghost.end is None
+        oracle = self._cluster.checkers.oracles.get(ledger_id)
+        is_open = oracle is not None and not oracle.deleted and oracle.end is None
         if process.name not in self.split or limbo or not is_open:
             return
         told = self._told.get((process.name, ledger_id), ())

@@ -199,7 +199,7 @@ class WriterClient(Driver):
 
     def _forced(self, effect: fx.Forced) -> None:
         """With deferred sync only this acknowledges (rule 22), and on the whole ensemble."""
-        first = self.cluster.checkers.ghosts[self.ledger_id].acked + 1
+        first = self.cluster.checkers.oracles[self.ledger_id].acked + 1
         if effect.last_add_confirmed >= first:
             last = effect.last_add_confirmed
             self.cluster.checkers.completed(self.machine.metadata, first, last, everywhere=True)

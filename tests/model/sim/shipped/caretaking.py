@@ -68,9 +68,9 @@ class Caretaker(ShippedProcess):
             return
         cluster.fully_replicated = report.is_fully_replicated and report.ledgers == len(self.store.ledgers)
         began_us = (report.began_at_ms - START_S * 1000) * 1000 // SCALE
-        ghosts = [ghost for ghost in cluster.checkers.ghosts.values() if not ghost.deleted]
+        oracles = [oracle for oracle in cluster.checkers.oracles.values() if not oracle.deleted]
         was_calm = not cluster.is_faulty and began_us > cluster.healed_us
-        was_calm &= all(ghost.end is not None and ghost.changed_us < began_us for ghost in ghosts)
+        was_calm &= all(oracle.end is not None and oracle.changed_us < began_us for oracle in oracles)
         if report.is_fully_replicated and was_calm:
             cluster.checkers.nothing_is_under_replicated(began_us)
 

@@ -74,10 +74,10 @@ class WritingUser:
             self._process.note(f"creates no ledger: {error}")
             self._process.is_unsure |= isinstance(error, MetadataUnavailableError)
             return
-        ghost = self._checkers.ghosts[ledger.id]
-        if ghost.given:
+        oracle = self._checkers.oracles[ledger.id]
+        if oracle.given:
             self._fail("a ledger is given to one writer", f"ledger {ledger.id} to two (rule 42, rule 53)")
-        ghost.given = True
+        oracle.given = True
         self._process.given.add(ledger.id)
         self._process.note(f"writes ledger {ledger.id}")
         ledger.pending_bytes_max = self._rng.choice((10, 40, ledger.pending_bytes_max))

@@ -7,7 +7,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 
 
 @dataclass(slots=True)
-class Ghost:
+class Oracle:
     """What is known of one ledger by someone who sees everything."""
 
     metadata: LedgerMetadata
