@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from http import HTTPStatus
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -25,13 +26,16 @@ RESTRICTED: Final = {
 }
 """The labels of a namespace whose pods must comply with restricted pod security."""
 
+PROGRAMS: Final = {"bare_control_plane": CONTROL_PLANE, "helm": ("helm",)}
+"""What has to be built for the tests that use a fixture."""
 _NUMBERS = count(1)
 _MISSING: list[BinariesMissingError] = []
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what the tests need, if any of them needs it, and say how far that is."""
-    wanted = any("bare_control_plane" in getattr(item, "fixturenames", ()) for item in session.items)
+    """Build what the tests need, and say how far that is."""
+    fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    wanted = [name for fixture, names in PROGRAMS.items() if fixture in fixtures for name in names]
     if not wanted or left_out() or session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
@@ -41,19 +45,24 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             print(text, file=sys.__stderr__, flush=True)
 
     try:
-        binaries(CONTROL_PLANE, say=say)
+        binaries(wanted, say=say)
     except BinariesMissingError as error:
         _MISSING.append(error)
+
+
+def programs(fixture: str) -> dict[str, Path]:
+    """The programs of a fixture; its tests are skipped where they are left out, and fail where they cannot be had."""
+    if left_out():
+        pytest.skip(f"{WITHOUT} is set")
+    if _MISSING:
+        pytest.fail(str(_MISSING[0]), pytrace=False)
+    return binaries(PROGRAMS[fixture])
 
 
 @pytest.fixture(scope="session")
 def bare_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane that knows nothing of Daybook yet."""
-    if left_out():
-        pytest.skip(f"{WITHOUT} is set")
-    if _MISSING:
-        pytest.fail(str(_MISSING[0]), pytrace=False)
-    with ControlPlane(tmp_path_factory.mktemp("control-plane"), binaries(CONTROL_PLANE)) as plane:
+    with ControlPlane(tmp_path_factory.mktemp("control-plane"), programs("bare_control_plane")) as plane:
         yield plane
 
 

@@ -1,15 +1,15 @@
-"""Helm, built before the first test that needs it, because that takes minutes and a test is given two."""
+"""Helm, and what the chart renders."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import pytest
 import yaml
 
-from tests.cluster.binaries import KUBERNETES, WITHOUT, BinariesMissingError, binaries, left_out
+from tests.cluster.binaries import KUBERNETES
 from tests.cluster.control_plane import ControlPlane
+from tests.kubernetes.conftest import programs
 from tests.paths import ROOT
 
 CHART: Final = ROOT / "charts" / "daybook"
@@ -18,38 +18,15 @@ RELEASE: Final = "daybook"
 Object: TypeAlias = dict[str, Any]
 Render: TypeAlias = Callable[..., list[Object]]
 
-_MISSING: list[BinariesMissingError] = []
-
 
 class HelmError(Exception):
     """Helm refused; the message is what it said."""
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build Helm, if a test needs it, and say how far that is."""
-    wanted = any("helm" in getattr(item, "fixturenames", ()) for item in session.items)
-    if not wanted or left_out() or session.config.option.collectonly:
-        return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-
-    def say(text: str) -> None:
-        with capture.global_and_fixture_disabled():
-            print(text, file=sys.__stderr__, flush=True)
-
-    try:
-        binaries(("helm",), say=say)
-    except BinariesMissingError as error:
-        _MISSING.append(error)
-
-
 @pytest.fixture(scope="session")
 def helm() -> Callable[..., str]:
     """Runs Helm; its standard output. Raises HelmError."""
-    if left_out():
-        pytest.skip(f"{WITHOUT} is set")
-    if _MISSING:
-        pytest.fail(str(_MISSING[0]), pytrace=False)
-    program = binaries(("helm",))["helm"]
+    program = programs("helm")["helm"]
 
     def run(*words: object) -> str:
         done = subprocess.run(
