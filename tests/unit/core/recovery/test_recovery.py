@@ -5,7 +5,6 @@ import pytest
 from daybook.core.effects import Recovered, SendFence, SendFrame
 from daybook.core.errors import Code
 from daybook.core.events import BookieFailed, BookiesChanged, FenceAnswered
-from daybook.core.ledger.metadata import LedgerState
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.recovery.policy import RecoveryPolicy
 from daybook.core.recovery.recovery import Phase
@@ -13,24 +12,6 @@ from tests.unit.core.recovery.recovery_kit import recover, recovery_of, run_of
 from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, Run, entry
 
 # What it does when nothing is in the way
-
-
-def test_a_ledger_that_was_never_written_closes_at_minus_one() -> None:
-    cluster = Cluster()
-    closed = recover(cluster)
-    assert (closed.state, closed.last_entry, closed.length) == (LedgerState.CLOSED, -1, 0)
-    assert cluster.meta == closed
-
-
-def test_everything_on_an_ack_quorum_is_kept_and_written_back() -> None:
-    cluster = Cluster(spares=1)
-    cluster.write_everywhere(0, 4)
-    cluster.write(5, ["b1", "b3"], lac=4)
-    closed = recover(cluster)
-    assert (closed.last_entry, closed.length) == (5, 6 * ENTRY_BYTES)
-    assert cluster.bookies["b2"].entries[5] == entry(5)
-    assert closed.fragments == cluster.meta.fragments
-    assert len(closed.fragments) == 1
 
 
 def test_a_closed_ledger_is_returned_as_it_is() -> None:

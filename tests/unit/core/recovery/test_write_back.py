@@ -20,14 +20,6 @@ from tests.unit.core.recovery.recovery_kit import recover, run_of
 from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, entry
 
 
-def test_an_entry_on_a_single_bookie_is_made_safe_before_the_close() -> None:
-    cluster = Cluster()
-    cluster.write(0, ["b2"])
-    closed = recover(cluster)
-    assert closed.last_entry == 0
-    assert [0 in bookie.entries for bookie in cluster.bookies.values()] == [True, True, True]
-
-
 def test_a_striped_write_back_sends_a_bookie_only_what_it_holds() -> None:
     cluster = Cluster(5, 3, 2)
     for entry_id in range(12):
@@ -58,36 +50,10 @@ def test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close
     assert cluster.meta.last_entry == 0
 
 
-def test_a_bookie_that_fails_during_write_back_is_replaced_and_the_close_names_the_spare() -> None:
-    cluster = Cluster(spares=1)
-    cluster.write_everywhere(0, 1, lac=1)
-    cluster.write(2, ["b1", "b2"], lac=1)
-    run = run_of(cluster)
-    run.until(SendFrame)
-    cluster.down = {"b2"}
-    run.finish()
-    assert cluster.meta.fragments == (
-        Fragment(0, 0, ("b1", "b2", "b3")),
-        Fragment(2, 2 * ENTRY_BYTES, ("b1", "b4", "b3")),
-    )
-    assert cluster.bookies["b4"].entries == {2: entry(2)}
-    assert (cluster.meta.last_entry, cluster.meta.length) == (2, 3 * ENTRY_BYTES)
-
-
 def test_acks_of_a_replaced_bookie_do_not_count() -> None:
     """b3 acks the first frame and fails the second: the spare in its place has neither."""
     cluster = Cluster(spares=1)
-    infos = {name: BookieInfo(name) for name in cluster.bookies}
-    write_back = WriteBack(
-        LEDGER,
-        cluster.quorum,
-        cluster.meta.last_fragment,
-        -1,
-        0,
-        Spares(InOrder(), random.Random(1), infos),
-        RequestIds(),
-        10**6,
-    )
+    write_back = write_back_of(cluster, " ".join(cluster.bookies))
     sent = [{e.bookie: e.send_id for e in write_back.add([Entry(i, entry(i))])} for i in range(2)]
     write_back.acked(sent[0]["b3"])
     to_spare = write_back.failed(sent[1]["b3"], Code.IO_ERROR)
