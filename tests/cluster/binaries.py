@@ -96,7 +96,7 @@ def find(names: Sequence[str]) -> dict[str, Path]:
 
 
 def binaries(names: Sequence[str] = CONTROL_PLANE, *, say: Say = print) -> dict[str, Path]:
-    """The programs by name, built if need be, which `say` tells about. Raises BinariesMissingError."""
+    """The programs by name, built if need be, which `say` reports. Raises BinariesMissingError."""
     found = find(names)
     if len(found) < len(names):
         with locked(
@@ -204,7 +204,7 @@ def _failed(command: Sequence[str], lines: Sequence[str]) -> BinariesMissingErro
     said = "\n".join(f"  {line}" for line in lines[-_ERROR_LINES:])
     return BinariesMissingError(
         f"`{' '.join(command[:2])}` failed:\n{said}\n"
-        "The tests of the operator need a real Kubernetes API server. Mend what Go complains of (it needs its module "
+        "The tests of the operator need a real Kubernetes API server. Repair what Go complains of (it needs its module "
         f"proxy, about 6 GB of disk and ten minutes), or point {ASSETS} at a directory that has "
         f"{', '.join(CONTROL_PLANE)}, or set {WITHOUT}=1 to leave these tests out."
     )

@@ -17,7 +17,7 @@ _TTL_S: Final = 5
 
 
 def corefile(*, bind: str = "", kubeconfig: Path | None = None) -> str:
-    """What CoreDNS is told: in a pod nothing more than the domain, elsewhere where to listen and whom to ask."""
+    """CoreDNS's configuration: in a pod nothing more than the domain, elsewhere where to listen and whom to ask."""
     listen = f"  bind {bind}\n" if bind else ""
     ask = f"    kubeconfig {kubeconfig} test\n" if kubeconfig else ""
     return f"{DOMAIN}:53 {{\n{listen}  errors\n  kubernetes {DOMAIN} {{\n{ask}    ttl {_TTL_S}\n  }}\n}}\n"

@@ -225,7 +225,7 @@ class NodeCluster:
         self._start_kubelet(node)
 
     def cut(self, name: str) -> None:
-        """Cut a node's network: its processes go on, and nobody hears of them."""
+        """Cut a node's network: its processes continue, and nobody reaches them."""
         node = self._node(name)
         self.sandbox.run("ip", "link", "set", node.link, "down", node=name)
 

@@ -70,7 +70,7 @@ class Process:
         if self._process is None or self.pid is None:
             return
         self._process.terminate()
-        self._process.send_signal(signal.SIGCONT)  # a paused process hears SIGTERM only when it goes on
+        self._process.send_signal(signal.SIGCONT)  # a paused process receives SIGTERM only when it continues
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:

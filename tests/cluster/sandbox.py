@@ -35,7 +35,7 @@ class Sandbox:
 
     @property
     def pid(self) -> int | None:
-        """The first process of the sandbox, while it lives; told from one that came later by its start time."""
+        """The first process of the sandbox, while it lives; its start time tells it from one that came later."""
         try:
             known = json.loads(self._file.read_text(encoding="utf-8"))
         except FileNotFoundError:

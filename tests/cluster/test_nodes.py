@@ -1,4 +1,4 @@
-"""What can be told of a cluster of nodes without bringing one up, which `make e2e` does."""
+"""What can be tested of a cluster of nodes without bringing one up, which `make e2e` does."""
 
 import hashlib
 import io

@@ -80,8 +80,8 @@ def measure(
                 "load": round(os.getloadavg()[0], 1),
             }
         )
-        told = ", ".join(f"{name} {value:,}" for name, value in figures.items() if name in UNITS)
-        console.print(f"{part}, {size:,}: {what}: {told}", soft_wrap=True)
+        shown = ", ".join(f"{name} {value:,}" for name, value in figures.items() if name in UNITS)
+        console.print(f"{part}, {size:,}: {what}: {shown}", soft_wrap=True)
 
     with tempfile.TemporaryDirectory(prefix="daybook-growth-", dir=directory) as scratch:
         work(sorted(sizes or usual), Path(scratch), note)

@@ -94,16 +94,16 @@ def _forget(file: Path) -> None:
 
 
 def _measure(cluster: LocalCluster, limited: _Limited, ledgers: list[int], size: int, note: Note) -> None:
-    def told(what: str, **figures: float) -> None:
+    def report(what: str, **figures: float) -> None:
         pid = cluster.file.bookie(BOOKIE).pid
         memory = {"rss_anon_mib": round(rss_anon_mib(pid), 1), **limited.figures()}
         note(what, size, **{name: round(value, 2) for name, value in figures.items()}, **memory)
 
-    told("write", **asyncio.run(_fill(cluster, ledgers, size)))
-    told("restart after a kill", seconds=limited.restart(cluster, kill=True))
-    told("restart", seconds=limited.restart(cluster))
-    told("catch-up read", **asyncio.run(_catch_up(cluster, ledgers)))
-    told("random read", **asyncio.run(_read_here_and_there(cluster, ledgers)))
+    report("write", **asyncio.run(_fill(cluster, ledgers, size)))
+    report("restart after a kill", seconds=limited.restart(cluster, kill=True))
+    report("restart", seconds=limited.restart(cluster))
+    report("catch-up read", **asyncio.run(_catch_up(cluster, ledgers)))
+    report("random read", **asyncio.run(_read_here_and_there(cluster, ledgers)))
     store = cluster.directory / BOOKIE / "store"
     on_disk = sum(file.stat().st_blocks * 512 for file in store.rglob("*") if file.is_file())
     note("store", size, on_disk_mib=round(on_disk / MIB, 1))

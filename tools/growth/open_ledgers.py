@@ -38,8 +38,8 @@ def _write(cluster: LocalCluster, size: int) -> list[dict[str, Any]]:
     about = [cluster.zookeeper.connect_string, str(size), str(IDLE_S)]
     pids = [str(bookie.pid) for bookie in cluster.bookies]
     words = [sys.executable, "-m", "tools.growth.writer", *about, *pids]
-    told = subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout
-    return [json.loads(line) for line in told.splitlines()]
+    output = subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout
+    return [json.loads(line) for line in output.splitlines()]
 
 
 async def _recover(cluster: LocalCluster) -> dict[str, Any]:

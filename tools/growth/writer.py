@@ -24,7 +24,7 @@ SEEN_S: Final = 60.0
 """When a reader counts as stuck."""
 
 
-def tell(what: str, **figures: Any) -> None:
+def report(what: str, **figures: Any) -> None:
     """Print a record."""
     rounded = {
         name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()
@@ -59,20 +59,20 @@ async def main(zookeeper: str, count: int, idle_s: float, pids: Sequence[int]) -
 
         cpu = Cpu(pids)
         ledgers = await asyncio.gather(*(create() for _ in range(count)))
-        tell("create", **cpu.figures())
+        report("create", **cpu.figures())
         cpu = Cpu(pids)
         await asyncio.gather(*(ledger.append(b"first") for ledger in ledgers))
-        tell("first append to each", **cpu.figures())
+        report("first append to each", **cpu.figures())
         cpu = Cpu(pids)
         await asyncio.gather(*(ledger.append(b"second") for ledger in ledgers))
-        tell("another append to each", **cpu.figures())
+        report("another append to each", **cpu.figures())
         grown = {pid: rss_anon_mib(pid) - before for pid, before in empty.items()}
         client_mib = grown.pop(os.getpid())
-        tell("memory", client_mib=client_mib, bookie_mib=max(grown.values()))
+        report("memory", client_mib=client_mib, bookie_mib=max(grown.values()))
         cpu = Cpu(pids)
         await asyncio.sleep(idle_s)
         figures = cpu.figures()
-        tell(
+        report(
             "idle",
             client_cpu_percent=100 * figures["client_cpu_s"] / figures["seconds"],
             bookie_cpu_percent=100 * figures["bookie_cpu_s"] / figures["seconds"],
@@ -85,9 +85,9 @@ async def publication(client: daybook.Client, ledgers: Sequence[daybook.Ledger])
     """How long after its acknowledgement a reader sees a last entry: of one ledger, and of all that are written to."""
     sample = random.Random(1).sample(ledgers, min(SAMPLES, len(ledgers)))
     alone = [await seen_after_s(client, ledger, [ledger]) for ledger in sample]
-    tell("a last entry is seen", **_spread(alone))
+    report("a last entry is seen", **_spread(alone))
     together = await seen_after_s(client, sample[-1], ledgers)
-    tell("a last entry of all is seen", seconds=together)
+    report("a last entry of all is seen", seconds=together)
 
 
 async def seen_after_s(

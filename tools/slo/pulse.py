@@ -1,4 +1,4 @@
-"""A steady writer that tells how long nothing was acknowledged, and what became of its entries in the end.
+"""A steady writer that measures how long nothing was acknowledged, and what became of its entries in the end.
 
 One small entry every few milliseconds, whether or not those before are acknowledged, and a new ledger when a handle
 ends, as a user's program would. The longest time between two acknowledgements is what a loss costs a writer.

@@ -44,8 +44,10 @@ def test_the_api_server_takes_all_of_it(
     control_plane: ControlPlane, render: Render, data: str, values: Object
 ) -> None:
     objects = render(values)
-    told = take(control_plane, objects)
-    assert told.count("serverside-applied") == len([each for each in objects if each["kind"] not in FOREIGN])
+    output = take(control_plane, objects)
+    assert output.count("serverside-applied") == len(
+        [each for each in objects if each["kind"] not in FOREIGN]
+    )
 
 
 def test_pods_pass_where_restricted_pod_security_is_enforced(
@@ -205,8 +207,8 @@ def test_helm_installs_upgrades_and_leaves_the_crds(
 ) -> None:
     where = ("--kubeconfig", control_plane.kubeconfig, "-n", namespace)
     name = f"{RELEASE}-{namespace}"
-    told = helm("install", name, CHART, *where, "--take-ownership")
-    assert "kubectl apply" in told, "the notes say what to do next"
+    output = helm("install", name, CHART, *where, "--take-ownership")
+    assert "kubectl apply" in output, "the notes say what to do next"
     kinds = "deployment,statefulset,service,role,networkpolicy,poddisruptionbudget"
     assert control_plane.kubectl("get", kinds, "-n", namespace, "-o", "name").count("\n") >= 8
     helm(

@@ -170,7 +170,7 @@ def test_who_is_lost_and_what_lacks_replicas_is_told_by_an_alert_each(render: Re
 
 
 def test_what_alerts_count_is_their_own_releases(render: Render) -> None:
-    """One Prometheus may hear of several: two leaders of two releases are as it should be."""
+    """One Prometheus may scrape several releases: two leaders of two releases are right."""
 
     def expressions(values: dict[str, Any], *flags: str) -> dict[str, str]:
         (found,) = of_kind(render(values, *flags), "PrometheusRule")

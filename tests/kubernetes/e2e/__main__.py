@@ -132,12 +132,12 @@ def check(world: World, outcome: Outcome) -> bool:
     if world.workload is None:
         return True
     try:
-        told = world.workload.check()
+        tally = world.workload.check()
     except StepError as error:
         outcome.checked, outcome.failed = str(error).splitlines()[0], True
         say(f"FAILED: {error}")
         return False
-    outcome.checked = f"{told['acknowledged']:,} acknowledged, {told['lost']} lost"
+    outcome.checked = f"{tally['acknowledged']:,} acknowledged, {tally['lost']} lost"
     return True
 
 
@@ -151,7 +151,7 @@ def clean_up(cluster: NodeCluster, before: Traces, outcome: Outcome, *, keep_log
 
 def show(outcomes: list[Outcome], seconds: float) -> None:
     """The table of all steps."""
-    table = Table("step", "seconds", "seen", "mended by", "read back")
+    table = Table("step", "seconds", "seen", "repaired by", "read back")
     for outcome in outcomes:
         colour = "red" if outcome.failed else "green"
         table.add_row(

@@ -1,6 +1,6 @@
-"""Who mended what: after each harm the replicas must come back by recovery Jobs, and by nobody else.
+"""Who repaired what: after each harm the replicas must come back by recovery Jobs, and by nobody else.
 
-Two witnesses tell. The API server: which Jobs there were, for which ledgers, and how they ended. ZooKeeper: who held the
+There are two witnesses. The API server: which Jobs there were, for which ledgers, and how they ended. ZooKeeper: who held the
 lock of a ledger under repair. A lock that no Job's pod held, or a ledger that was owed a repair and was in no Job that
 came to its end, fails the step.
 """
@@ -19,7 +19,7 @@ class StepError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A recovery Job as it was seen last. One that is gone without having failed was told that its ledgers are mended."""
+    """A recovery Job as it was seen last. One that is gone without having failed found its ledgers repaired."""
 
     name: str
     created: datetime
@@ -47,19 +47,21 @@ class Repairs:
         self._jobs = {name: replace(job, gone=True) for name, job in self._jobs.items()} | here
 
     def account(self, since: datetime, owed: Iterable[int], holders: Mapping[str, list[int]]) -> str:
-        """What the Jobs did since then, in words. Raises StepError if `owed` ledgers were mended otherwise, or not."""
+        """What the Jobs did since then, in words. Raises StepError if `owed` ledgers were repaired otherwise, or not."""
         strangers = {who: ids for who, ids in holders.items() if self._job_of(who) is None}
         if strangers:
-            raise StepError(f"not by Jobs alone: these mended ledgers and are no recovery Jobs: {strangers}")
+            raise StepError(
+                f"not by Jobs alone: these repaired ledgers and are no recovery Jobs: {strangers}"
+            )
         new = [job for job in self._jobs.values() if job.created >= since]
-        mended = frozenset[int]().union(*(job.ledgers for job in new if job.did_it))
-        if left := sorted(set(owed) - mended):
+        repaired = frozenset[int]().union(*(job.ledgers for job in new if job.did_it))
+        if left := sorted(set(owed) - repaired):
             raise StepError(f"ledgers {left} were owed a repair, and no Job of {new} that succeeded had them")
         if not new:
             return "no Job needed"
         failed = sum(job.failed for job in new)
-        told = f"{len(new)} Job{'s' * (len(new) > 1)}, {len(mended)} ledgers"
-        return told + (f", {failed} failed" if failed else "")
+        did = f"{len(new)} Job{'s' * (len(new) > 1)}, {len(repaired)} ledgers"
+        return did + (f", {failed} failed" if failed else "")
 
     def _job_of(self, holder: str) -> Job | None:
         """A worker's name begins with that of its pod, and that with its Job's."""

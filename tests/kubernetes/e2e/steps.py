@@ -89,9 +89,9 @@ def quickstart(world: World) -> str:
 
 def helm_test(world: World) -> str:
     """`helm test` writes, reads and verifies."""
-    told = world.helm("test", RELEASE, "-n", NAMESPACE, "--logs", "--timeout", "5m")
-    if "all as they were written" not in told:
-        raise StepError(f"helm test said:\n{told}")
+    output = world.helm("test", RELEASE, "-n", NAMESPACE, "--logs", "--timeout", "5m")
+    if "all as they were written" not in output:
+        raise StepError(f"helm test said:\n{output}")
     return "1,000 entries read back"
 
 
@@ -132,7 +132,7 @@ def lose_disk(world: World) -> str:
 def stop_node(world: World) -> str:
     """A node loses power for longer than a bookie may be away, and comes back.
 
-    No two replicas may share a node, so of three nodes none is left to copy to: what is missing is told, and given back
+    No two replicas may share a node, so of three nodes none is left to copy to: what is missing is reported, and given back
     when the node is.
     """
     return _without(world, "node-c", world.cluster.stop, world.cluster.start)
@@ -143,11 +143,11 @@ def cut_network(world: World) -> str:
     return _without(world, "node-b", world.cluster.cut, world.cluster.join)
 
 
-def _without(world: World, node: str, harm: Callable[[str], None], mend: Callable[[str], None]) -> str:
-    """Harm a node until it is not ready and its bookies are lost, and mend it."""
+def _without(world: World, node: str, harm: Callable[[str], None], repair: Callable[[str], None]) -> str:
+    """Harm a node until it is not ready and its bookies are lost, and repair it."""
     gone = world.pods_on(node)
     harmed = now()
-    with world.harmed(node, harm, mend):
+    with world.harmed(node, harm, repair):
         world.until(
             f"{node} and its bookies are missed",
             lambda: (
@@ -176,14 +176,14 @@ def drain(world: World) -> str:
     """`kubectl daybook drain` takes the sixth out again: nothing names it any more, and its cookie is gone."""
     owed = world.naming(f"{POOL}-5")
     began = now()
-    told = world.daybook("drain", POOL, "--to", "5", "--yes")
+    output = world.daybook("drain", POOL, "--to", "5", "--yes")
     world.settled(began, BOOKIES, SETTLE_S, harmed=began, owed=owed)
     if world.get("pods", "-l", f"statefulset.kubernetes.io/pod-name={POOL}-5")["items"]:
         raise StepError(f"{POOL}-5 still runs")
     stages = [
         stage
         for stage in ("ReadOnly", "Replicating", "Verifying", "CookieRemoved", "Lowered")
-        if stage in told
+        if stage in output
     ]
     return f"{', '.join(stages)}; {len(owed)} ledgers named it"
 

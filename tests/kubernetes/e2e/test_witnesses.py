@@ -1,4 +1,4 @@
-"""The witnesses of `make e2e` can say no: without a cluster, what they make of what they are told."""
+"""The witnesses of `make e2e` can say no: without a cluster, what they conclude from what they are given."""
 
 import subprocess
 import sys
@@ -83,8 +83,8 @@ def test_a_process_and_a_directory_that_are_left_are_told(tmp_path: Path) -> Non
 
 
 def test_a_pod_digests_its_packages_as_the_tree_does() -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", IN_POD, "daybook"], capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == digest_of("daybook")
+    assert done.stdout.strip() == digest_of("daybook")
     assert digest_of("daybook") != digest_of("daybook_bookie")

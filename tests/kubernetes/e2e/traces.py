@@ -21,7 +21,7 @@ _PLACES: Final = (
     "/var/log/containers",
     "/var/log/pods",
 )
-"""Where Kubernetes puts files unless it is told otherwise, or whatever it is told."""
+"""Where Kubernetes puts files unless it is configured otherwise, or in any case."""
 _WORKLOAD: Final = "tests.kubernetes.e2e.workload"
 _COUNTERS: Final = re.compile(r" \[\d+:\d+\]$")
 

@@ -5,7 +5,7 @@ reads closed ones back meanwhile. On `check` it reads everything that was ever a
 answer is one line of JSON. Only an acknowledged entry that is gone or changed counts as lost: a ledger that cannot be
 read now is tried again.
 
-It also watches ZooKeeper, because it can: `holders` tells who has held the locks of ledgers under repair since it was
+It also watches ZooKeeper, because it can: `holders` says who has held the locks of ledgers under repair since it was
 asked last, `naming BOOKIE` which ledgers name a bookie, but for the one that is being written.
 """
 
@@ -62,7 +62,7 @@ class Workload:
         self.stop = asyncio.Event()
 
     async def write(self) -> None:
-        """Write one ledger after the other until told to stop."""
+        """Write one ledger after the other until asked to stop."""
         while not self.stop.is_set():
             try:
                 await self._write_ledger()
@@ -89,7 +89,7 @@ class Workload:
             self._closed.append(ledger.id)  # by us, or by who reads it with recovery
 
     async def check_all_along(self) -> None:
-        """Read closed ledgers back, the newest first, until told to stop."""
+        """Read closed ledgers back, the newest first, until asked to stop."""
         at = 0
         while not self.stop.is_set():
             if at < len(self._closed):
@@ -126,7 +126,7 @@ class Workload:
             return True
 
     async def watch_repairs(self) -> None:
-        """Note who holds the locks of ledgers under repair, until told to stop."""
+        """Note who holds the locks of ledgers under repair, until asked to stop."""
         tasks = RepairTasks(self._client.store, self._client.layout)
         while not self.stop.is_set():
             try:

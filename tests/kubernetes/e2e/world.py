@@ -67,10 +67,10 @@ class Workload:
 
     def check(self) -> Object:
         """Everything that was acknowledged, read back now. Raises StepError if anything is lost or changed."""
-        told: Object = self.ask("check")
-        if told["lost"] or told["changed"] or told["unreadable"]:
-            raise StepError(f"acknowledged entries are gone: {told}; the workload's log is {self.log}")
-        return told
+        tally: Object = self.ask("check")
+        if tally["lost"] or tally["changed"] or tally["unreadable"]:
+            raise StepError(f"acknowledged entries are gone: {tally}; the workload's log is {self.log}")
+        return tally
 
     def end(self) -> None:
         """End the process, whatever it does."""
@@ -149,7 +149,7 @@ class World:
         return str(self.get(f"pod/{pod}")["spec"]["nodeName"])
 
     def is_ready(self, node: str) -> bool:
-        """Whether Kubernetes hears of the node."""
+        """Whether Kubernetes takes the node for ready."""
         found = {each["type"]: each["status"] for each in self.get(f"node/{node}")["status"]["conditions"]}
         return found.get("Ready") == "True"
 
@@ -222,7 +222,7 @@ class World:
     ) -> None:
         """Wait until all bookies serve and a full audit that began after `since` found every entry in its place.
 
-        Recovery Jobs alone must have mended what had to be mended since `harmed`, and `owed` ledgers in any case.
+        Recovery Jobs alone must have repaired what had to be repaired since `harmed`, and `owed` ledgers in any case.
         """
 
         def check() -> object:
@@ -251,13 +251,13 @@ class World:
         self.by_jobs = self.repairs.account(harmed, owed, holders)
 
     @contextmanager
-    def harmed(self, node: str, harm: Callable[[str], None], mend: Callable[[str], None]) -> Iterator[None]:
+    def harmed(self, node: str, harm: Callable[[str], None], repair: Callable[[str], None]) -> Iterator[None]:
         """Do something to a node, and undo it whatever happens meanwhile."""
         harm(node)
         try:
             yield
         finally:
-            mend(node)
+            repair(node)
 
 
 class NotYet:
@@ -273,5 +273,5 @@ class NotYet:
 
 
 def now() -> datetime:
-    """The time in whole seconds, as Kubernetes tells it."""
+    """The time in whole seconds, as Kubernetes writes it."""
     return datetime.now(UTC).replace(microsecond=0)

@@ -170,8 +170,8 @@ def test_images_of_zookeeper_and_bookie_work_together(archives: dict[str, Path],
             assert get(metrics_port, "/metrics") == 200
             assert get(zookeeper_health, "/metrics") == 200
         finally:
-            told = [end(process) for process in processes]
-            print(*told, sep="\n")  # pytest shows it where the test failed
+            said = [end(process) for process in processes]
+            print(*said, sep="\n")  # pytest shows it where the test failed
             for each in held:
                 each.close()
     assert list((tmp_path / "journal").iterdir())

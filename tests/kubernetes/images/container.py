@@ -89,7 +89,7 @@ class Image:
 def end(process: subprocess.Popen[str]) -> str:
     """End what `Image.start` started, with all its processes; what it printed.
 
-    Its first process is killed itself: it would outlive `unshare`, since a change of user clears the signal that tells.
+    Its first process is killed itself: it would outlive `unshare`, since a change of user clears the signal at the parent's death.
     """
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     for child in children.read_text().split() if process.poll() is None else ():

@@ -40,7 +40,7 @@ class Report:
 
 
 class Found(Exception):  # noqa: N818 - a finding, and a test that expects one reads better so
-    """An invariant does not hold in a world that can be reached; the message tells how."""
+    """An invariant does not hold in a world that can be reached; the message says how."""
 
 
 def explore(bounds: Bounds, *, worlds_max: int = 10**9) -> Report:
@@ -172,7 +172,7 @@ class Invariants:
                     raise InvariantError(msg)
 
     def _check_closed(self, world: World, metadata: LedgerMetadata) -> None:
-        """AllCommittedEntriesReachAckQuorum; and no bookie tells a LAC beyond the close (rule 12)."""
+        """AllCommittedEntriesReachAckQuorum; and no bookie reports a LAC beyond the close (rule 12)."""
         needed = metadata.quorum.ack_quorum - len(world.wiped)
         for entry_id in range(metadata.last_entry + 1):
             holders = self._holders(world, metadata, entry_id)
@@ -183,9 +183,9 @@ class Invariants:
             msg = f"the length {metadata.length} is not that of entries up to {metadata.last_entry} (rule 44)"
             raise InvariantError(msg)
         for number in world.bookies:
-            told = self.universe.bookie_of(number).ledger.last_add_confirmed().last_add_confirmed
-            if told > metadata.last_entry:
-                msg = f"a bookie tells LAC {told}, closed at {metadata.last_entry} (rule 12)"
+            lac = self.universe.bookie_of(number).ledger.last_add_confirmed().last_add_confirmed
+            if lac > metadata.last_entry:
+                msg = f"a bookie reports LAC {lac}, closed at {metadata.last_entry} (rule 12)"
                 raise InvariantError(msg)
 
     def _check_ends(self, world: World, metadata: LedgerMetadata) -> None:

@@ -128,7 +128,7 @@ class InvariantError(AssertionError):
 
 
 class Step(NamedTuple):
-    """What a machine does with an event: its next state, what it sends, what it tells its user."""
+    """What a machine does with an event: its next state, what it sends, what it reports to its user."""
 
     machine: int
     messages: tuple[Message, ...] = ()

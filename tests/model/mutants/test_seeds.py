@@ -28,7 +28,7 @@ SEEDS: Final = load_seeds()
 
 def test_every_mutant_has_a_seed_or_says_why_it_has_none() -> None:
     assert sorted(SEEDS) == sorted(mutant.name for mutant in SIMULATED), (
-        "run `make mutants UPDATE=1`; what no seed catches is a hole in the simulator: mend that"
+        "run `make mutants UPDATE=1`; what no seed catches is a hole in the simulator: close that"
     )
 
 

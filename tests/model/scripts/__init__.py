@@ -1,1 +1,1 @@
-"""The machines of the core, told as scripts: what happens, and what they answer, in text that people can read."""
+"""The machines of the core as scripts: what happens, and what they answer, in text that people can read."""

@@ -2,7 +2,7 @@
 
 {"kind": "power cuts", "seed": 7, "counts": {"cuts": 200, …}, "violations": 0, "seconds": 812.4, "commit": "1a2b3c4",
 "date": "2026-01-31"}. The commit ends in "+" if files of the project were changed since. Written outside the repository
-unless told otherwise: a run is not a change of the project.
+unless a variable names another file: a run is not a change of the project.
 """
 
 import json

@@ -65,7 +65,7 @@ class Storm:
             write_settings(directory / name, {**identity, "address": f"{host}:0"}, SETTINGS)
 
     async def run(self, minutes: float) -> None:
-        """Faults for so long, then peace; `violations` tells what was wrong."""
+        """Faults for so long, then none; `violations` says what was wrong."""
         rng = random.Random(self._seed)
         async with AsyncExitStack() as stack:
             works = [

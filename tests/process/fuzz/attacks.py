@@ -1,6 +1,6 @@
 """What a hostile client does to a bookie over real sockets, one function for each way; a healthy client is beside it.
 
-Each attack returns how many messages or calls it sent, and itself checks that what it is told is clear: a code of gRPC
+Each attack returns how many messages or calls it sent, and itself checks that the answer is clear: a code of gRPC
 that says whose fault it is, or one of ours. None may take the bookie's memory, threads or service with it.
 """
 
@@ -40,7 +40,7 @@ LEDGER: Final = 2
 
 
 class RawStream:
-    """An append stream that sends any bytes, and reads nothing unless it is told to."""
+    """An append stream that sends any bytes, and reads nothing unless it is asked to."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         """Open it."""
@@ -211,7 +211,7 @@ def half_open_streams(address: str, random: Random, count: int) -> int:
         ended = sum(not stream.call.is_active() for stream in streams)
         for stream in streams:
             stream.cancel()
-    assert ended < count, "the limit is between, and the older ones give way"
+    assert ended < count, "the limit is between, and the older ones are evicted"
     return count
 
 

@@ -86,7 +86,7 @@ class Process:
         raise AssertionError(self.log)
 
     def liveness(self) -> str:
-        """What the probe hears."""
+        """What the probe receives."""
         with grpc.insecure_channel(self.addresses["health_address"]) as channel:
             request = health_pb2.HealthCheckRequest(service="liveness")
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=WAIT_S)

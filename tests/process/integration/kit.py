@@ -35,7 +35,7 @@ POLL_S: Final = 0.02
 
 
 class OwnCluster:
-    """A cluster that is harmed by one test after the other, and mended or replaced in between."""
+    """A cluster that is harmed by one test after the other, and repaired or replaced in between."""
 
     def __init__(self, new_directory: Callable[[], Path]) -> None:
         """Nothing runs before `whole` is asked for."""
@@ -43,10 +43,10 @@ class OwnCluster:
         self._cluster: LocalCluster | None = None
 
     def whole(self) -> LocalCluster:
-        """The cluster with everything running; another one if this one cannot be mended."""
+        """The cluster with everything running; another one if this one cannot be repaired."""
         if self._cluster is not None:
             try:
-                mend(self._cluster)
+                restart(self._cluster)
             except ClusterError:
                 self.stop()
         if self._cluster is None:
@@ -71,7 +71,7 @@ def wake(cluster: LocalCluster) -> None:
         send(entry, signal.SIGCONT)
 
 
-def mend(cluster: LocalCluster) -> None:
+def restart(cluster: LocalCluster) -> None:
     """Start whatever does not run. Raises ClusterError."""
     wake(cluster)
     if cluster.zookeeper.pid is None:

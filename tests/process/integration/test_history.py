@@ -1,4 +1,4 @@
-"""The judge of histories: what is right passes, and everything that can be wrong is told by its kind."""
+"""The judge of histories: what is right passes, and everything that can be wrong is reported by its kind."""
 
 import pytest
 
@@ -76,24 +76,24 @@ def test_what_is_right_passes(right: History) -> None:
         (history(final=list(enumerate(VALUES[:3])), reads=[(3, b"dddd")]), {(Kind.PHANTOM, 3)}),
     ],
 )
-def test_what_is_wrong_is_told(wrong: History, kinds: set[tuple[Kind, int]]) -> None:
+def test_what_is_wrong_is_reported(wrong: History, kinds: set[tuple[Kind, int]]) -> None:
     assert {(found.kind, found.entry_id) for found in wrong.judge()} == kinds
 
 
-def test_a_ledger_that_nobody_read_back_is_told() -> None:
+def test_a_ledger_that_nobody_read_back_is_reported() -> None:
     made = History()
     made.created(7)
     made.submitted(7, VALUES)
     assert [found.kind for found in made.judge()] == [Kind.UNREAD]
 
 
-def test_a_second_close_that_differs_is_told() -> None:
+def test_a_second_close_that_differs_is_reported() -> None:
     made = history()
     made.closed(7, 2, 6, list(enumerate(VALUES[:3])))
     assert Kind.CHANGED in {found.kind for found in made.judge()}
 
 
-def test_an_entry_that_is_in_two_ledgers_is_told() -> None:
+def test_an_entry_that_is_in_two_ledgers_is_reported() -> None:
     made = history()
     made.created(8)
     made.submitted(8, [b"a"])

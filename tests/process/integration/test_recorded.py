@@ -1,4 +1,4 @@
-"""Histories survive their file, and whatever is done wrong to a sound one, at random, is told by its kind."""
+"""Histories survive their file, and whatever is done wrong to a sound one, at random, is reported by its kind."""
 
 import json
 import random

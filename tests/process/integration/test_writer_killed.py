@@ -23,7 +23,7 @@ KILL_TIMEOUT_MS = 10_000
 
 
 class Writer:
-    """A writing process, and where it tells what it does."""
+    """A writing process, and the file with its reports."""
 
     def __init__(self, zookeeper: str, said: Path) -> None:
         """Start it."""

@@ -23,7 +23,7 @@ def payload(ledger_id: int, entry_id: int) -> bytes:
 
 
 def parse(said: str) -> History:
-    """The history that the writer told; its last line may have been cut off by the kill."""
+    """The history that the writer reported; its last line may have been cut off by the kill."""
     history = History()
     ledger_id = submitted = 0
     for line in said.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""A bookie that says what a test tells it to, over a real socket: for answers that no bookie of ours gives."""
+"""A bookie that answers what a test wants, over a real socket: for answers that no bookie of ours gives."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

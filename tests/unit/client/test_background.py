@@ -61,14 +61,14 @@ async def test_the_bookies_are_watched_on_after_a_record_that_is_none(
     async with make_client(server) as client:
         learned, met = asyncio.Event(), asyncio.Event()
         monkeypatch.setattr(client_module.log, "error", lambda *_, **__: met.set())
-        tell = client.channels.bookies_changed
+        notify = client.channels.bookies_changed
 
-        def heard(bookies: Mapping[BookieId, BookieInfo]) -> None:
-            tell(bookies)
+        def learn(bookies: Mapping[BookieId, BookieInfo]) -> None:
+            notify(bookies)
             if "b0" in bookies:
                 learned.set()
 
-        monkeypatch.setattr(client.channels, "bookies_changed", heard)
+        monkeypatch.setattr(client.channels, "bookies_changed", learn)
         await store.create(NODE, b"no record")
         await met.wait()
         await store.put(NODE, GOOD, None)

@@ -93,20 +93,20 @@ async def test_a_code_of_another_release_proves_nothing() -> None:
 
 
 class Sink(FrameSink):
-    """Notes what it is told."""
+    """Records its notifications."""
 
     def __init__(self, ledger_id: int = 1) -> None:
         super().__init__(ledger_id, "h", recovery=False)
-        self.told: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
+        self.events: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
 
     def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
-        self.told.put_nowait((send_id, boot_id))
+        self.events.put_nowait((send_id, boot_id))
 
     def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
-        self.told.put_nowait((send_id, code))
+        self.events.put_nowait((send_id, code))
 
     def bookie_failed(self, bookie: BookieId) -> None:
-        self.told.put_nowait(("gone",))
+        self.events.put_nowait(("gone",))
 
 
 async def anyone(_boot_id: str) -> bool:
@@ -136,8 +136,8 @@ async def test_an_attachment_that_is_answered_with_an_unknown_code_is_a_failure_
         sink = Sink()
         stream.send(sink, 1, frame(0))
         stream.send(sink, 2, frame(1))
-        assert await sink.told.get() == (1, Code.UNAVAILABLE)
-        assert await sink.told.get() == (2, Code.UNAVAILABLE)
+        assert await sink.events.get() == (1, Code.UNAVAILABLE)
+        assert await sink.events.get() == (2, Code.UNAVAILABLE)
 
 
 async def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
@@ -154,7 +154,7 @@ async def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
     async with stream_to(script) as stream:
         sink = Sink()
         stream.send(sink, 1, frame(0))
-        assert await sink.told.get() == (1, "boot 1")
+        assert await sink.events.get() == (1, "boot 1")
         pauses = [later - earlier for earlier, later in pairwise(asked)]
         assert len(pauses) == 3
         assert pauses[2] > pauses[0] > 0, "each pause is longer"
@@ -173,12 +173,12 @@ async def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pyt
         sink = Sink()
         stream.send(sink, 1, frame(0))
         stream.send(sink, 2, frame(1))
-        assert await sink.told.get() == (1, Code.TOO_MANY_REQUESTS)
-        assert await sink.told.get() == (2, Code.TOO_MANY_REQUESTS)
+        assert await sink.events.get() == (1, Code.TOO_MANY_REQUESTS)
+        assert await sink.events.get() == (2, Code.TOO_MANY_REQUESTS)
         assert not stream.is_attaching(1)
         assert len(asked) > 1
         stream.send(sink, 3, frame(0))
-        assert await sink.told.get() == (3, Code.TOO_MANY_REQUESTS), (
+        assert await sink.events.get() == (3, Code.TOO_MANY_REQUESTS), (
             "and it is asked again with the next frame"
         )
 
@@ -200,10 +200,10 @@ async def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -
         stream.forget(sink)
         answer.set()
         async with asyncio.timeout(WAIT_S):
-            while stream.is_attaching(1):  # noqa: ASYNC110 - what the stream does when it has the answer tells nobody
+            while stream.is_attaching(1):  # noqa: ASYNC110 - the stream reports to nobody what it does with the answer
                 await asyncio.sleep(0)
         assert asked.empty()
-        assert sink.told.empty()
+        assert sink.events.empty()
 
 
 async def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_one() -> None:
@@ -220,9 +220,9 @@ async def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_on
     async with stream_to(script) as stream:
         sink = Sink()
         stream.send(sink, 1, frame(0))
-        assert await sink.told.get() == ("gone",)
+        assert await sink.events.get() == ("gone",)
         stream.send(sink, 2, frame(0))
-        assert await sink.told.get() == (2, "boot 2")
+        assert await sink.events.get() == (2, "boot 2")
         assert streams == [1, 2, 2]
 
 
@@ -237,13 +237,13 @@ async def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_
         stream.send(waits, 1, frame(0))
         stream.send(waits, 2, frame(1))
         stream.send(flows, 1, frame(0))
-        assert await flows.told.get() == (1, "boot 1")
+        assert await flows.events.get() == (1, "boot 1")
         assert stream.is_idle, "the ledger that attaches makes nobody wait"
         assert stream.is_attaching(1)
-        assert await waits.told.get() == (1, Code.TIMEOUT)
-        assert await waits.told.get() == (2, Code.TIMEOUT)
+        assert await waits.events.get() == (1, Code.TIMEOUT)
+        assert await waits.events.get() == (2, Code.TIMEOUT)
         stream.send(flows, 2, frame(1))
-        assert await flows.told.get() == (2, "boot 1"), "it is the same stream"
+        assert await flows.events.get() == (2, "boot 1"), "it is the same stream"
 
 
 def deaf_to_attachments_of(ledger_id: int) -> AppendScript:
@@ -279,8 +279,8 @@ async def test_a_bookie_that_answers_attachments_and_no_message_has_failed(
         stuck, asks = Sink(1), Sink(2)
         stream.send(stuck, 1, frame(0))
         stream.send(asks, 1, frame(0))
-        assert await stuck.told.get() == ("gone",)
-        assert await asks.told.get() == ("gone",)
+        assert await stuck.events.get() == ("gone",)
+        assert await asks.events.get() == ("gone",)
 
 
 async def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches_anew() -> None:
@@ -302,12 +302,14 @@ async def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches
         sink, other = Sink(), Sink(2)
         for send_id in (1, 2, 3):
             stream.send(sink, send_id, frame(send_id))
-        assert await sink.told.get() == ("gone",)
+        assert await sink.events.get() == ("gone",)
         stream.send(sink, 4, frame(4))
-        assert await sink.told.get() == (4, "boot 2"), "the boot id is that of the stream that took the frame"
+        assert await sink.events.get() == (4, "boot 2"), (
+            "the boot id is that of the stream that took the frame"
+        )
         assert attachments == [1, 2]
-        assert sink.told.empty()
-        assert other.told.empty()
+        assert sink.events.empty()
+        assert other.events.empty()
 
 
 async def test_who_sent_on_a_stream_that_is_closed_before_it_began_is_told() -> None:
@@ -319,9 +321,9 @@ async def test_who_sent_on_a_stream_that_is_closed_before_it_began_is_told() -> 
         sink = Sink()
         stream.send(sink, 1, frame(0))
         await stream.close()
-        assert sink.told.get_nowait() == ("gone",)
+        assert sink.events.get_nowait() == ("gone",)
         stream.send(sink, 2, frame(0))
-        assert await sink.told.get() == (2, "boot 1")
+        assert await sink.events.get() == (2, "boot 1")
 
 
 async def test_rule_49_an_answer_about_what_was_never_sent_ends_the_stream() -> None:
@@ -332,7 +334,7 @@ async def test_rule_49_an_answer_about_what_was_never_sent_ends_the_stream() -> 
     async with stream_to(script) as stream:
         sink = Sink()
         stream.send(sink, 1, frame(0))
-        assert await sink.told.get() == ("gone",)
+        assert await sink.events.get() == ("gone",)
 
 
 async def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_others() -> None:
@@ -355,9 +357,9 @@ async def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_othe
         stream.forget(first)
         stream.send(second, 2, frame(2))
         go_on.set()
-        assert await second.told.get() == (1, "boot 1")
-        assert await second.told.get() == (2, "boot 1")
-        assert first.told.empty()
+        assert await second.events.get() == (1, "boot 1")
+        assert await second.events.get() == (2, "boot 1")
+        assert first.events.empty()
 
 
 @pytest.mark.parametrize("told_by", ["ListLimbo", "GetInfo"])

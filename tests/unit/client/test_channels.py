@@ -48,14 +48,14 @@ class Sink(FrameSink):
 
 
 def silent(asked: asyncio.Event) -> AppendScript:
-    """A bookie that hears requests, the first of which sets `asked`, and answers none."""
+    """A bookie that receives requests, the first of which sets `asked`, and answers none."""
 
-    async def hear(_: int, requests: Requests) -> AsyncIterator[bytes]:
+    async def receive(_: int, requests: Requests) -> AsyncIterator[bytes]:
         async for _request in requests:
             asked.set()
         yield b""
 
-    return hear
+    return receive
 
 
 @pytest.fixture

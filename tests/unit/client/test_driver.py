@@ -61,7 +61,7 @@ async def test_requests_to_a_bookie_without_an_address_are_answered_from_the_nex
     assert driven.machine.events.empty()
 
 
-async def test_a_machine_that_is_stopped_hears_nothing_more() -> None:
+async def test_a_machine_that_is_stopped_receives_nothing_more() -> None:
     driven = Driven()
     driven.driver.carry_out([SendFence("b9", 1), SendFrame("b9", 2, b"frame")])
     driven.driver.stop()

@@ -10,7 +10,7 @@ from daybook.runtime.clock import monotonic_ms
 from tests.unit.client.handle_kit import open_handle, turns
 
 
-async def test_all_who_wait_for_room_hear_that_the_handle_ended() -> None:
+async def test_all_who_wait_for_room_are_notified_that_the_handle_ended() -> None:
     async with open_handle(pending_bytes_max=10) as (ledger, bookies):
         first = asyncio.create_task(ledger.append(b"x" * 10))
         await turns()

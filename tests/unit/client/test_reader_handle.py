@@ -1,4 +1,4 @@
-"""A reader that was opened long ago: what it is told of a ledger that went on without it (rule 59)."""
+"""A reader that was opened long ago: what it learns of a ledger that was written further (rule 59)."""
 
 import pytest
 

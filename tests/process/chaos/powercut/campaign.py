@@ -49,7 +49,7 @@ class Campaign:
         self._numbers = count()
 
     async def run(self, cuts: int, minutes: float = math.inf) -> None:
-        """At least so many cuts, or as many as the time allows; ends at the first violation, which `violations` tells."""
+        """At least so many cuts, or as many as the time allows; ends at the first violation, which is in `violations`."""
         ends_at = time.monotonic() + 60 * minutes
         self._progress = asyncio.Event()  # of the loop that runs now
         for number in count():

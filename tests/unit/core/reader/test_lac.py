@@ -74,16 +74,16 @@ def test_the_lac_is_never_before_the_last_fragment_and_a_close_is_final() -> Non
     assert LacReader(closed).start() == [LacKnown(12, closed)]
 
 
-def test_a_tail_tells_every_rise_and_never_goes_back() -> None:
+def test_a_tail_reports_every_rise_and_never_goes_back() -> None:
     tail = LacTail(Cluster().meta)
     (poll,) = started(tail)
-    told: list[EntryId] = []
+    reported: list[EntryId] = []
     for lac in [0, 3, 2, 3, 7, 1]:
         effects = tail.step(lac_answer(poll, lac))
-        told += [e.last_add_confirmed for e in effects if isinstance(e, LacKnown)]
+        reported += [e.last_add_confirmed for e in effects if isinstance(e, LacKnown)]
         (poll,) = polls(effects)
-        assert poll.known_lac == max(told)
-    assert told == [0, 3, 7]
+        assert poll.known_lac == max(reported)
+    assert reported == [0, 3, 7]
 
 
 def test_a_tail_ends_with_the_metadata_of_the_close() -> None:

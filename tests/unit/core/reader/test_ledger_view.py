@@ -28,7 +28,7 @@ def test_rule_59_what_one_part_finds_out_the_next_one_begins_with() -> None:
     assert (view.metadata, view.last_add_confirmed) == (CLOSED, 9)
 
 
-def test_rule_59_nothing_goes_back_when_parts_tell_late() -> None:
+def test_rule_59_nothing_goes_back_when_parts_report_late() -> None:
     view = LedgerView(MOVED)
     view.learn(LacKnown(8))
     view.learn(LacKnown(6))

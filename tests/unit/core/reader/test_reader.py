@@ -261,7 +261,7 @@ def test_a_reader_that_is_behind_a_close_does_not_pass_it() -> None:
     assert isinstance(reading.error, NoSuchEntryError)
 
 
-def test_a_deleted_ledger_is_told_as_such() -> None:
+def test_a_deleted_ledger_is_reported_as_such() -> None:
     cluster = closed_cluster()
     reader = LedgerReader(cluster.meta, 0, 99)
     cluster.metadata = None
@@ -360,7 +360,7 @@ def test_metadata_that_nobody_asked_for_changes_nothing() -> None:
     assert not reader.is_done
 
 
-def test_a_wrong_password_is_told_as_such() -> None:
+def test_a_wrong_password_is_reported_as_such() -> None:
     cluster = closed_cluster(last=3)
     reading = Reading(cluster, LedgerReader(cluster.meta, 0, 3, policy=SMALL))
     while not reading.results:

@@ -223,7 +223,7 @@ def test_rule_44_the_length_at_the_lac_comes_from_the_answer_with_that_lac() -> 
     assert (closed.last_entry, closed.length) == (5, 408)
 
 
-def test_a_wrong_password_is_told_as_such() -> None:
+def test_a_wrong_password_is_reported_as_such() -> None:
     cluster = Cluster()
     run = run_of(cluster)
     while run.queue:

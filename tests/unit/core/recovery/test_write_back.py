@@ -90,7 +90,7 @@ def test_rule_10_write_back_passes_the_fence() -> None:
 
 
 def test_rule_12_write_back_keeps_the_lac_that_recovery_started_from() -> None:
-    """Two recoverers: the first finds more and dies before its close; no bookie may tell a LAC beyond the second's end."""
+    """Two recoverers: the first finds more and dies before its close; no bookie may report a LAC beyond the second's end."""
     cluster = Cluster()
     cluster.write_everywhere(0, 1, lac=0)
     cluster.write(2, ["b1"], lac=0)
@@ -122,8 +122,8 @@ def test_rule_12_a_tail_reader_sees_no_entry_beyond_the_final_close() -> None:
     assert isinstance(first.results[-1], RecoveryFailed)  # the end cannot be proven with b2 alone
     cluster.down = {"b2"}
     assert recover(cluster).last_entry == -1
-    told = max(b.ledger.last_add_confirmed().last_add_confirmed for b in cluster.bookies.values())
-    assert told == -1
+    reported = max(b.ledger.last_add_confirmed().last_add_confirmed for b in cluster.bookies.values())
+    assert reported == -1
 
 
 def test_a_bookie_that_only_queues_is_given_up_before_it_fills_the_memory() -> None:
