@@ -53,7 +53,7 @@ class RecoveryClient(Driver):
         self.feed(ev.BookiesChanged(registered))
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
-        """Look at what the recovery asks for."""
+        """Check what the recovery asks for."""
         self._checks.stepped(event, effects)
 
     def _recovered(self, effect: fx.Recovered) -> None:

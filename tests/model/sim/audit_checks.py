@@ -239,7 +239,7 @@ class AuditChecks:
             self._fail("the switch stops auto-recovery", f"{sorted(lost)} are lost (rule 33)")
 
     def finished(self, ledger_id: LedgerId, *, has_looked: bool) -> None:
-        """A repair says that it is done: has it looked at the metadata since its last copy (rule 56)?"""
+        """A repair says that it is done: has it read the metadata since its last copy (rule 56)?"""
         if not has_looked:
             self._fail(
                 "a repair ends with a look at the metadata", f"that of ledger {ledger_id} did not (rule 56)"

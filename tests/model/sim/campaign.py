@@ -37,7 +37,7 @@ class Campaign:
         piece_seeds: int = PIECE_SEEDS,
         on_part: Callable[[Summary], None] = lambda _part: None,
     ) -> None:
-        """`on_part` is told of each part as it comes in, in the order of the seeds."""
+        """`on_part` gets each part as it comes in, in the order of the seeds."""
         self.total = Summary()
         self.is_stopped = False
         self._chunks = _chunks(first, last)

@@ -1,4 +1,4 @@
-"""The promise, checked while a run goes on: what was acknowledged is never lost, reordered or changed.
+"""The promise, checked during a run: what was acknowledged is never lost, reordered or changed.
 
 An oracle beside every ledger remembers what no real component could: what was appended, which bookies ever had it
 durably, what was acknowledged, what any reader has seen, how the ledger ended. The invariants carry the names that the
@@ -154,7 +154,7 @@ class Checkers:
             oracle.content.pop(entry, None)
 
     def not_written(self, ledger_id: LedgerId, entry_ids: Iterable[EntryId]) -> None:
-        """The user was told that nothing of this was written, and may write it elsewhere (rule 13)."""
+        """The user got the error that nothing of this was written, and may write it elsewhere (rule 13)."""
         oracle = self.oracles[ledger_id]
         oracle.not_written |= {entry: oracle.content[entry] for entry in entry_ids if entry in oracle.content}
 
@@ -189,7 +189,7 @@ class Checkers:
             )
 
     def reader_lac(self, ledger_id: LedgerId, before: EntryId, now: EntryId) -> None:
-        """What one reader was told, and what it is told now."""
+        """The LAC that one reader had, and the one that it gets now."""
         if now < before:
             self.fail("LAC never goes back", f"for a reader of ledger {ledger_id}, from {before} to {now}")
         self.lac_seen(ledger_id, now)
@@ -201,7 +201,7 @@ class Checkers:
         self.lac_seen(ledger_id, now)
 
     def lac_seen(self, ledger_id: LedgerId, lac: EntryId) -> None:
-        """Someone was told that everything up to `lac` is safe."""
+        """Someone learned that everything up to `lac` is safe."""
         oracle = self.oracles[ledger_id]
         if lac <= oracle.seen_lac:
             return
@@ -215,30 +215,30 @@ class Checkers:
         oracle.seen_lac = lac
 
     def ended(self, ledger_id: LedgerId, metadata: LedgerMetadata) -> None:
-        """A client was told that the ledger ended so."""
+        """A client got this close of the ledger."""
         oracle = self.oracles[ledger_id]
         if (metadata.last_entry, metadata.length) != (oracle.metadata.last_entry, oracle.metadata.length):
             self.fail(
                 "a close is final",
-                f"ledger {ledger_id} is closed at {oracle.metadata.last_entry}, told {metadata.last_entry}",
+                f"ledger {ledger_id} is closed at {oracle.metadata.last_entry}, a client got {metadata.last_entry}",
             )
 
     # Readers
 
-    def refreshed(self, ledger_id: LedgerId, began_with: LedgerMetadata, told: LacKnown) -> None:
-        """A reader asked for the LAC when metadata was `began_with`: it is told no less than that says (rule 59)."""
+    def refreshed(self, ledger_id: LedgerId, began_with: LedgerMetadata, known: LacKnown) -> None:
+        """A reader asked for the LAC when metadata was `began_with`: it gets no less than that says (rule 59)."""
         if began_with.is_closed:
-            if told.closed is None:
+            if known.closed is None:
                 self.fail(
                     "a refresh follows the metadata",
-                    f"ledger {ledger_id} was closed, and was told to be open",
+                    f"ledger {ledger_id} was closed, and reported as open",
                 )
             return
         least = began_with.last_fragment.first_entry - 1
-        if told.last_add_confirmed < least:
+        if known.last_add_confirmed < least:
             self.fail(
                 "a refresh follows the metadata",
-                f"ledger {ledger_id} was at {least} by metadata alone, a reader was told {told.last_add_confirmed}",
+                f"ledger {ledger_id} was at {least} by metadata alone, a reader got {known.last_add_confirmed}",
             )
 
     def delivered(
@@ -277,7 +277,7 @@ class Checkers:
             oracle.synced_once.add((bookie, entry_id))
 
     def acked_by(self, bookie: BookieId, ledger_id: LedgerId, entry_ids: Iterable[EntryId]) -> None:
-        """A client heard that `bookie` has synced these entries (rule 23, rule 49, rule 54)."""
+        """A client received that `bookie` has synced these entries (rule 23, rule 49, rule 54)."""
         once = self.oracles[ledger_id].synced_once
         missing = [entry for entry in entry_ids if (bookie, entry) not in once]
         if missing:
@@ -332,7 +332,7 @@ class Checkers:
     ) -> None:
         """`bookie` removed replicas: none that it owes (rule 47).
 
-        `raised`: the version was since the metadata was read; `added_to`: the ledger was since the look at it began.
+        `raised`: the version was since the metadata was read; `added_to`: the ledger was since its observation began.
         """
         oracle = self.oracles[ledger_id]
         if not raised:
@@ -406,7 +406,7 @@ class Checkers:
     def under_replicated(self, heard_us: int | None = None) -> list[str]:
         """What some bookie owes of a closed ledger and does not hold, or cannot vouch for; in words.
 
-        `heard_us`: as bookies told from then on. What they have accepted and not synced yet is in their listings; one
+        `heard_us`: as bookies reported from then on. What they have accepted and not synced yet is in their listings; one
         that a repair names since may be in limbo still, with all that it owes.
         """
         found = []
@@ -432,7 +432,7 @@ class Checkers:
             self.acked_entries_are_readable(oracle)
 
     def acked_entries_are_readable(self, oracle: Oracle) -> None:
-        """Every acknowledged entry is on the disk of a bookie where metadata tells readers to look."""
+        """Every acknowledged entry is on the disk of a bookie where metadata sends readers."""
         if oracle.deleted:
             return
         metadata, ledger_id = oracle.metadata, oracle.metadata.ledger_id

@@ -40,7 +40,7 @@ class Cluster:
         self.is_faulty = True
         self.checkers = Checkers(self.world)
         self.shipped = self.swarm.shipped or draw_shipped(self.world.rng("whole processes"))
-        if self.shipped.processes:  # ids that are free again cannot be told from outside a writer
+        if self.shipped.processes:  # from outside a writer nobody knows which ids are free again
             self.swarm = replace(self.swarm, refusal=0.0)
             self.checkers.replaced_max = self.swarm.quorum.ack_quorum - 1
         self.network = Network(self.world, self.swarm)
@@ -123,7 +123,7 @@ class Cluster:
         self.store.locks = {name: owner for name, owner in self.store.locks.items() if owner is not session}
 
     def expire(self, session: Session) -> None:
-        """End a session; a living owner learns of it when it next hears from ZooKeeper."""
+        """End a session; a living owner learns of it at ZooKeeper's next answer."""
         if session.expired:
             return
         self.store.expire(session)
@@ -132,7 +132,7 @@ class Cluster:
             self.world.at(self.world.now_us + 5 * MS, owner, owner.session_expired)
 
     def _bookies_changed(self) -> None:
-        """Watches fire: each client hears some time later, and reads the list as it is then."""
+        """Watches fire: each client is notified some time later, and reads the list as it is then."""
         for client in self.live_clients():
             delay = (1 + int(8 * self.rng.random())) * MS + self.twins.delay_us()
             self.world.at(self.world.now_us + delay, client, self._tell_bookies, client)
@@ -144,7 +144,7 @@ class Cluster:
         client.heard_of(self.store.bookies())
 
     def store_away(self, until_us: int) -> None:
-        """ZooKeeper does not answer until then; clients that care are told, a little later."""
+        """ZooKeeper does not answer until then; clients that care are notified, a little later."""
         self.store.away_until_us = until_us
         for client in self.live_clients():
             now = self.world.now_us
@@ -166,10 +166,10 @@ class Cluster:
         self.is_faulty = self.network.is_faulty = self.store.is_faulty = is_faulty
 
     def heal(self) -> None:
-        """From now on everything works; what was broken is mended by the operator and by the machines themselves."""
+        """From now on everything works; the operator and the machines themselves repair what is broken."""
         self.healed_us = self.world.now_us
         self.set_faulty(is_faulty=False)
-        self.network.mend()
+        self.network.repair()
         self.store.away_until_us = self.store.repair_off_until_us = 0
         for old in self.twins.old:
             self.twins.end(old)

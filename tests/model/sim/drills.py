@@ -26,7 +26,7 @@ _FOR_EVER_US: Final = 60_000 * MS
 
 
 class DrillWriter(WriterClient):
-    """A writer that appends when it is told to."""
+    """A writer that appends when it is asked to."""
 
     def _append_later(self) -> None:
         """Not by itself."""
@@ -63,7 +63,7 @@ class Drills:
             len(writer.machine._window.in_state(MemberState.LIVE))
             < writer.machine.metadata.quorum.ensemble_size
         ):
-            return  # a bookie that came late is in limbo even for this ledger: one trouble at a time
+            return  # a bookie that came late is in limbo even for this ledger: one fault at a time
         if self._chance.random() < _RACE_CHANCE:
             self._close_race(writer)
         else:
@@ -145,7 +145,7 @@ class Drills:
         self._recover(writer, "every disk is full, but for its reserve (rule 30)")
 
     def _without_zookeeper(self, writer: DrillWriter) -> None:
-        """ZooKeeper is away and a bookie dies: a writer with a quorum goes on (rule 45, rule 46)."""
+        """ZooKeeper is away and a bookie dies: a writer with a quorum continues (rule 45, rule 46)."""
         quorum = writer.machine.metadata.quorum
         members = writer.machine.metadata.last_fragment.bookies
         position = self._rng.randrange(len(members))

@@ -206,15 +206,15 @@ class Faults:
         self.cluster.network.cut(ends[0], ends[1], self.world.now_us + self._some_us(300))
 
     def _cut_off(self) -> None:
-        """One bookie hears everyone and is heard by no one, or the other way round."""
+        """One bookie receives from everyone and reaches no one, or the other way round."""
         self.world.tally.fault("one-way partition")
-        bookie, heard = self._bookie().name, self._rng.random() < 0.5
+        bookie, receives = self._bookie().name, self._rng.random() < 0.5
         until = self.world.now_us + self._some_us(300)
         self.world.note(
-            "network", f"{bookie} {'hears no one' if heard else 'is heard by no one'} for a while"
+            "network", f"{bookie} {'receives nothing' if receives else 'reaches no one'} for a while"
         )
         for client in self.cluster.live_clients():
-            ends = (client.name, bookie) if heard else (bookie, client.name)
+            ends = (client.name, bookie) if receives else (bookie, client.name)
             self.cluster.network.cut(*ends, until)
 
     # ZooKeeper

@@ -1,6 +1,6 @@
 """What must be true in the end, when nothing goes wrong any more: no orphans, and placement as good as it can be.
 
-Each tells what is left in words, so that a run can wait for it and say what it waited for in vain.
+Each says what is left in words, so that a run can wait for it and say what it waited for in vain.
 """
 
 from collections.abc import Mapping

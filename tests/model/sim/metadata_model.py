@@ -2,7 +2,7 @@
 
 A session's requests are carried out in the order they were sent, and none after the session has expired; but for a
 compare-and-set that its client gave up and that lands later, so that "sync, then read" alone decides no unknown outcome
-(rule 46). A request can be lost before it is carried out or after it; the client hears the same either way. Reads that do not sync may be a little old, and a listing may lack some of its
+(rule 46). A request can be lost before it is carried out or after it; the client gets the same either way. Reads that do not sync may be a little old, and a listing may lack some of its
 members (rule 28). Every change passes `check_transition` and the checkers.
 """
 
@@ -41,7 +41,7 @@ SESSION_TIMEOUT_US: Final = 250 * MS
 
 
 class Lost(Enum):
-    """What a client hears when it hears nothing."""
+    """What a client gets for an answer when none comes."""
 
     LOST = "no answer"
 
@@ -59,7 +59,7 @@ class Stamp(Enum):
 
 
 class Superseded(Enum):
-    """What a process hears that is its bookie no more (rule 57)."""
+    """What a process gets that is its bookie no more (rule 57)."""
 
     SUPERSEDED = "another process is the bookie"
 
@@ -143,7 +143,7 @@ class MetadataStore:
             del self.registered[bookie]
             self.checkers.audits.unregistered(bookie, self.world.now_ms)
         if gone:
-            self._tell_watchers()
+            self._notify_watchers()
 
     @property
     def is_away(self) -> bool:
@@ -236,7 +236,7 @@ class MetadataStore:
     def cas(
         self, metadata: LedgerMetadata, expected_version: int, party: Party | None = None
     ) -> tuple[CasOutcome, int]:
-        """Compare-and-set; the judges of transitions look at every change that would be made."""
+        """Compare-and-set; the judges of transitions check every change that would be made."""
         current = self.ledgers.get(metadata.ledger_id)
         if current is None or not self._version_matches(current.version, expected_version):
             self.world.tally.state("cas conflict")
@@ -296,7 +296,7 @@ class MetadataStore:
         self.leaves.discard(info.bookie)
         self.registered[info.bookie] = (info, session)
         self.checkers.audits.registered(info.bookie, self.world.now_ms)
-        self._tell_watchers()
+        self._notify_watchers()
         return True
 
     # One process at a time (rule 57)
@@ -414,6 +414,6 @@ class MetadataStore:
         self.tasks[task.ledger_id] = task.to_json(), version + 1
         return TaskMarked(task, version + 1)
 
-    def _tell_watchers(self) -> None:
-        for tell in self.watchers:
-            tell()
+    def _notify_watchers(self) -> None:
+        for notify in self.watchers:
+            notify()

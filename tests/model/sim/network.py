@@ -33,7 +33,7 @@ class Network:
         """Nothing gets from `source` to `target` until then; the other direction is not touched."""
         self._cut_until_us[source, target] = until_us
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Every way is open again."""
         self._cut_until_us.clear()
 

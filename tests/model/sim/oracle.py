@@ -20,12 +20,12 @@ class Oracle:
     synced_once: set[tuple[BookieId, EntryId]] = field(default_factory=set)
     """Like `durable_ever`, but a removal takes nothing out."""
     not_written: dict[EntryId, bytes] = field(default_factory=dict)
-    """What its writer was told to be certainly not written."""
+    """What certainly was not written, by an error of its writer."""
     acked: EntryId = NO_ENTRY
     delivered: EntryId = NO_ENTRY
     seen_lac: EntryId = NO_ENTRY
     given: bool = False
-    """Some client was told that it has created it."""
+    """Some client got it as its own creation."""
     deleted: bool = False
     collected: set[BookieId] = field(default_factory=set)
 

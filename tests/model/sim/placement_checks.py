@@ -1,4 +1,4 @@
-"""What a new ledger is told and given: a warning if its quorum is weak (rule 8), racks as good as they can be (rule 36).
+"""What a new ledger gets: a warning if its quorum is weak (rule 8), racks as good as they can be (rule 36).
 
 The judge knows nothing of the search that it judges: it looks for a seating without a flaw by trying them one by one.
 """
@@ -30,7 +30,7 @@ def check_new_ledger(
     racks = [registered[name].rack for name in ensemble]
     misses = rack_deficit(metadata, ensemble, registered)
     if misses and not placement.problems(quorum, ensemble, registered):
-        checkers.fail("what is placed badly is told", f"nothing is said of {racks} (rule 36)")
+        checkers.fail("what is placed badly is reported", f"nothing is said of {racks} (rule 36)")
     writable = {name: info for name, info in registered.items() if info.writable}
     if misses and has_flawless_seating(quorum, writable):
         checkers.fail("a new ensemble is placed as well as can be", f"{racks}, of {registered} (rule 36)")

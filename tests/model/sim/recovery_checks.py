@@ -1,7 +1,7 @@
 """What a recovery may ask for: whom it fenced before it reads, where it begins, what its frames say, what it closes over.
 
 A rule of recovery that is broken shows in the promise only in rare company, because the rules back each other up
-(coverage and fencing reads, rule 1 and rule 2, above all). Here each is looked at by itself.
+(coverage and fencing reads, rule 1 and rule 2, above all). Here each is checked by itself.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class RecoveryChecks:
         self._asked: dict[int, EntryId] = {}
         self._fences: set[int] = set()
         self._vouched_for: list[EntryId] = []
-        """The LACs that those who can vouch for them told this round of fences."""
+        """The LACs that those who can vouch for them reported to this round of fences."""
         self._denials: list[tuple[BookieId, EntryId, ev.ReadAnswered]] = []
 
     def stepped(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
@@ -103,8 +103,8 @@ class RecoveryChecks:
     def _writes_back(self, effect: fx.SendFrame) -> None:
         header = decode_header(effect.frame)
         if header.last_add_confirmed != self._machine.start_lac:
-            told, start = header.last_add_confirmed, self._machine.start_lac
-            self._fail("write-back keeps the LAC", f"it tells {told}, and began at {start} (rule 12)")
+            lac, start = header.last_add_confirmed, self._machine.start_lac
+            self._fail("write-back keeps the LAC", f"it sends {lac}, and began at {start} (rule 12)")
         found, _ = decode_entries(effect.frame, header, 0)
         self._sent[effect.send_id] = effect.bookie, [entry.entry_id for entry in found]
 

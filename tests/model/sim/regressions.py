@@ -1,7 +1,7 @@
-"""Seeds that once raised an alarm, why, and what had to be mended: what ships, or the simulator.
+"""Seeds that once raised an alarm, why, and what had to be repaired: what ships, or the simulator.
 
 An alarm of the simulator's own is one of a check that asked for too much, or of a process that it plays otherwise than
-the real one behaves. Both look alike until somebody has read the trace, so both are kept, and told on
+the real one behaves. Both look alike until somebody has read the trace, so both are kept, and described on
 docs/reliability.md.
 """
 
@@ -13,7 +13,7 @@ class Regression(NamedTuple):
 
     why: str
     in_product: bool = False
-    """Whether it was what ships that had to be mended."""
+    """Whether it was what ships that had to be repaired."""
     commit: str = ""
     """Where it was found, if the run is on record."""
 

@@ -1,7 +1,7 @@
 """What one repair may do: copy its share, leave alone what others have changed, end only when it has looked.
 
 The rules of repair back each other up as those of recovery do: a lock keeps workers apart (rule 34), and without it a
-changed fragment does (rule 56). So each step of a repair is looked at by itself.
+changed fragment does (rule 56). So each step of a repair is checked by itself.
 """
 
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ class RepairChecks:
 
     def _leave_alone(self) -> None:
         if self._is_someone_elses and self._plan.clear_limbo is None:
-            self._fail("what someone else changed is left alone", "it goes on (rule 56)")
+            self._fail("what someone else changed is left alone", "it continues (rule 56)")
 
     # What it does
 
@@ -111,7 +111,7 @@ class RepairChecks:
             self._fail("after a conflict the copies are made anew", "it makes none (rule 47)")
 
     def _finishes(self) -> None:
-        """It has looked at the metadata since its last copy (rule 56), and a refused clearing is no end (rule 29)."""
+        """It has read the metadata since its last copy (rule 56), and a refused clearing is no end (rule 29)."""
         plan, checkers = self._plan, self._checkers
         checkers.audits.finished(
             self._ledger_id, has_looked=self._has_looked or not self._machine.copied_entries

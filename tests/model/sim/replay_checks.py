@@ -1,6 +1,6 @@
 """What a replay must give back: all that was synced, and nothing that was never written (rule 23, rule 24, rule 25).
 
-Looked at when a bookie comes back, so that a journal that forgets is caught at once, whether or not a reader would have
+Checked when a bookie comes back, so that a journal that forgets is caught at once, whether or not a reader would have
 noticed that one replica of several is gone.
 """
 

@@ -315,7 +315,7 @@ class Scenario:
     def _created_once(self) -> None:
         """Who creates one ledger makes one, whatever answers were lost (rule 42).
 
-        What somebody else recovered or deleted in the meantime is no ledger to write any more: there is another one.
+        What another client recovered or deleted in the meantime is no ledger to write any more: there is another one.
         """
         found = self.cluster.store.ledgers
         for process, _ in self._shipped:

@@ -60,7 +60,7 @@ class StreamClient(ClientProcess):
         self.sent: dict[int, bytes] = {}
         """What each frame was, for the checkers."""
         self.view = dict(cluster.store.bookies())
-        """Where the bookies are, and which process each is, as far as this client has heard."""
+        """Where the bookies are, and which process each is, as far as this client knows."""
         self._unregistered: set[BookieId] = set()
         """Those that were named anew when none of their processes was registered (rule 57)."""
 
@@ -82,7 +82,7 @@ class StreamClient(ClientProcess):
         return self.cluster.twins.is_meant(process, self.view)
 
     def _confirm(self, bookie: BookieId, then: Callable[[bool], None]) -> None:
-        """Read the bookie's registration; `then` is told whether there is one, which is what is believed from then on."""
+        """Read the bookie's registration; `then` receives whether there is one, and the client relies on that from then on."""
         store = self.cluster.store
 
         def read(answer: object) -> None:
@@ -211,7 +211,7 @@ class StreamClient(ClientProcess):
             entries = frame_entry_ids(frame, header)
             self.cluster.checkers.acked_by(bookie, header.ledger_id, entries)
             if not header.is_recovery:
-                self.cluster.twins.told(bookie, header.ledger_id, entries)
+                self.cluster.twins.acknowledged(bookie, header.ledger_id, entries)
 
     def stream_lost(self, stream: Stream) -> None:
         """The stream broke: everything under way to that bookie is unknown."""

@@ -94,7 +94,7 @@ def test_a_run_without_end_is_a_failure() -> None:
         world.at(world.now_us, None, again)
 
     again()
-    with pytest.raises(ViolationError, match="goes on for ever"):
+    with pytest.raises(ViolationError, match="repeats for ever"):
         world.run(1)
 
 
@@ -271,7 +271,7 @@ def test_the_atlas_keeps_one_copy_of_what_may_be_acknowledged() -> None:
     first.wipe()
     assert may_lose(cluster.checkers, "b0"), "it is lost already"
     assert not may_lose(cluster.checkers, "b1"), "with Qa = 2 an entry may be on these two only"
-    assert not may_lose(cluster.checkers, "b3"), "a writer that has not heard yet may name it next"
+    assert not may_lose(cluster.checkers, "b3"), "a writer that does not know yet may name it next"
     assert second.alive
 
 

@@ -1,7 +1,7 @@
 """Seeds that once failed pass now; a change that brings the defect back may turn them red again.
 
 Seeds are bound to what the simulator draws, so an old one may no longer meet its defect: each defect has a test of its
-own beside the code that had it, or is told in `REGRESSIONS` with enough detail to write one.
+own beside the code that had it, or is described in `REGRESSIONS` with enough detail to write one.
 """
 
 import pytest

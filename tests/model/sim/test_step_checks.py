@@ -1,4 +1,4 @@
-"""The checks that look at single steps of the machines, on histories that are known to be bad, beside good ones."""
+"""The checks of single steps of the machines, on histories that are known to be bad, beside good ones."""
 
 from dataclasses import replace
 from random import Random
@@ -142,7 +142,7 @@ def test_a_bad_place_that_nobody_tells_of_is_seen(scene: Scene, monkeypatch: pyt
     policy = make_policy()
     monkeypatch.setattr(type(policy), "problems", lambda *_: [])
     racks = {f"b{i}": BookieInfo(f"b{i}", rack="r1" if i == 3 else "r0", writable=i < 3) for i in range(4)}
-    with violated("what is placed badly is told"):
+    with violated("what is placed badly is reported"):
         check_new_ledger(scene.checkers, policy, OPEN, racks)
 
 

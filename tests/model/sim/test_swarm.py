@@ -22,10 +22,10 @@ CHUNKS: Final = 4
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_seed_keeps_the_promise_and_every_named_state_is_reached(chunk: int) -> None:
     summary = run_chunk(range(chunk * CHUNK, (chunk + 1) * CHUNK))
-    told = [
+    failures = [
         f"seed {found.seed}: {found.failure}\n  {replay_command(found.seed)}" for found in summary.failures
     ]
-    assert not told, "\n".join(told)
+    assert not failures, "\n".join(failures)
     assert summary.tally.missing_states() == []
     assert [name for name in FAULTS if not summary.tally.faults[name]] == []
     assert summary.acked > 10 * CHUNK, "a run that acknowledges nothing proves nothing"

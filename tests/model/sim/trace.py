@@ -1,4 +1,4 @@
-"""What happened, for a reader: a trace of one seed, and the counts that tell what a run of many seeds has met.
+"""What happened, for a reader: a trace of one seed, and the counts of what a run of many seeds has met.
 
 A simulator that never reached a state proves nothing about it, so the states that matter have names here, the run
 counts them, and a default run that misses one fails.
@@ -37,14 +37,14 @@ STATES: Final[dict[str, str]] = {
     "read what was not written": "… and the next process had the same pages, which no sync writes any more (rule 23)",
     "refresh after a change": "a reader asked for the LAC after the metadata that it was opened with had changed (rule 59)",
     "replaced beside its process": "a bookie that was cut off and lived was replaced (rule 57)",
-    "superseded": "… and its old process heard of that, and stopped",
+    "superseded": "… and its old process learned of that, and stopped",
     "a leave that ended": "… or had registered again before its replacement had the claim, which was not let in",
     "no witness": "a recovery asked for a bookie's process, and none was registered (rule 57)",
     "torn group": "a crash kept some sectors of what was not synced, and the replay cut it off (rule 25)",
     "journal refused": "a damaged journal was refused, and its bookie replaced (rule 25)",
     "harmless damage": "… and damage of what nobody needed changed nothing",
     "journal trimmed": "journal files went, after a flush (rule 24)",
-    "journal full": "the journal found no room for a file, and what waited was told so (rule 30)",
+    "journal full": "the journal found no room for a file, and what waited was refused (rule 30)",
     "store full": "a flush found no room, and was made later (rule 30)",
     "damaged entry": "a read met an entry that its bookie has and cannot read (rule 26)",
     "damage mended": "… and a repair brought it back",

@@ -1,8 +1,8 @@
 """Two processes of one bookie id: an old one that ZooKeeper has given up and that lives, and its replacement (rule 57).
 
 The replacement boots on an empty disk as the server does: it claims the id, lists what it may have lost, marks that
-durably, stamps its cookie under the same claim, registers. Meanwhile the old process goes on for whoever reaches it,
-until it hears that it is the bookie no more, or dies. Which of the two a client means is where its own list of bookies
+durably, stamps its cookie under the same claim, registers. Meanwhile the old process serves whoever reaches it,
+until it learns that it is the bookie no more, or dies. Which of the two a client means is where its own list of bookies
 says that the bookie is, and the lists of clients may be old.
 """
 
@@ -35,7 +35,7 @@ class Twins:
         """Every process of such a bookie by where it is."""
         self.old: list[SimBookie] = []
         """Those that were replaced."""
-        self._told: dict[tuple[BookieId, LedgerId], set[EntryId]] = {}
+        self._acknowledged: dict[tuple[BookieId, LedgerId], set[EntryId]] = {}
         self.split: set[BookieId] = set()
         """The bookies that may be meant in two ways."""
         share = cluster.swarm.twins
@@ -62,20 +62,20 @@ class Twins:
 
     # What is testified
 
-    def told(self, bookie: BookieId, ledger_id: LedgerId, entries: Iterable[EntryId]) -> None:
-        """A writer heard that `bookie`, whichever process of it, has these entries."""
-        self._told.setdefault((bookie, ledger_id), set()).update(entries)
+    def acknowledged(self, bookie: BookieId, ledger_id: LedgerId, entries: Iterable[EntryId]) -> None:
+        """A writer got the acknowledgement of `bookie`, whichever process of it, for these entries."""
+        self._acknowledged.setdefault((bookie, ledger_id), set()).update(entries)
 
     def testifies(
         self, process: "BookieCalls", ledger_id: LedgerId, held: Container[EntryId], *, limbo: bool
     ) -> None:
-        """`process` answers a fence: for what a writer was told that its bookie has, it must not say that it is not there."""
+        """`process` answers a fence: it must not report absent what its bookie has acknowledged to a writer."""
         oracle = self._cluster.checkers.oracles.get(ledger_id)
         is_open = oracle is not None and not oracle.deleted and oracle.end is None
         if process.name not in self.split or limbo or not is_open:
             return
-        told = self._told.get((process.name, ledger_id), ())
-        denied = sorted(entry for entry in told if entry not in held)
+        acknowledged = self._acknowledged.get((process.name, ledger_id), ())
+        denied = sorted(entry for entry in acknowledged if entry not in held)
         if denied:
             what = f"{process.place} lacks {denied} of ledger {ledger_id}, and vouches for it (rule 57)"
             self._cluster.checkers.fail("what a bookie acknowledged is not denied", what)
@@ -89,7 +89,7 @@ class Twins:
             self._world.at(when, None, self._begin)
 
     def delay_us(self) -> int:
-        """How much later than usual a client hears of who is registered, where that matters."""
+        """How much later than usual a client learns who is registered, where that matters."""
         return int(self._rng.choice((0, 0, 60, 200)) * MS * self._rng.random()) if self.split else 0
 
     def _begin(self) -> None:

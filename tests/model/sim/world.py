@@ -126,7 +126,7 @@ class World:
             self.now_us = time_us
             self.events += 1
             if self.events > EVENTS_MAX:
-                msg = f"more than {EVENTS_MAX} events: something goes on for ever"
+                msg = f"more than {EVENTS_MAX} events: something repeats for ever"
                 raise ViolationError(msg)
             call(*args)
         self.now_us = max(self.now_us, until_us)

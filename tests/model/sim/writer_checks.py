@@ -1,8 +1,8 @@
-"""What a writer may ask for and tell its user: each step of one writer is looked at, beside the invariants of the run.
+"""What a writer may ask for and report to its user: each step of one writer is checked, beside the invariants of the run.
 
 Nothing is acknowledged twice or after it failed; "nothing was written" is never said of what a recovery finds (rule 13);
 a bookie is blamed only for what is its fault (rule 21); a force is answered by those that accepted (rule 22); the handle
-goes on as long as a quorum answers (rule 45); a close leaves no append undecided (rule 55).
+continues as long as a quorum answers (rule 45); a close leaves no append undecided (rule 55).
 """
 
 from collections.abc import Sequence
@@ -137,7 +137,7 @@ class WriterChecks:
             self._fail("nothing is acknowledged with other ids", f"request {effect.token}: {effect}")
 
     def over(self) -> None:
-        """The handle is done with: who asked for a close has heard how it ended, whoever closed the ledger (rule 11)."""
+        """The handle is done with: who asked for a close knows how it ended, whoever closed the ledger (rule 11)."""
         if self._closing:
             self._fail("every close is answered", f"{sorted(self._closing)} are not (rule 11)")
 
@@ -205,7 +205,7 @@ class WriterChecks:
     def _ensemble_changed(self) -> None:
         self._changes += 1
         if self._changes > self._changes_max + self._unknown_changes:
-            self._fail("ensemble changes are capped", "the writer goes on changing (rule 21)")
+            self._fail("ensemble changes are capped", "the writer continues to change (rule 21)")
 
     def _degraded(self, missing: frozenset[str]) -> None:
         """Those that are back must be in a fragment of their own (rule 45)."""

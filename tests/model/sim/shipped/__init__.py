@@ -4,7 +4,7 @@
     zookeeper.py, connection.py         servers with a tree of nodes each, and the transport beneath `ResolvingStore`
     channel.py, append_call.py, servant.py   what stands in for gRPC: a channel of calls, and what a simulated bookie answers
     process.py                          a process that runs all that, and what its neighbours in the simulator ask of it
-    users.py, writing.py, reading.py    its users: they write, read, recover and delete, and remember what they were told
+    users.py, writing.py, reading.py    its users: they write, read, recover and delete, and remember what they learned
     caretaking.py                       the auditor, the worker and a decommissioning
     swarm.py                            which seeds run all this, and how much of it
 

@@ -111,7 +111,7 @@ class AppendCall:
         self._wake.set()
 
     def end(self) -> None:
-        """The client is done with it; the bookie hears of that a little later."""
+        """The client is done with it; the bookie learns of that a little later."""
         stream: Stream = self._stream
         if self._process.streams.pop(stream.number, None) is not None:
             stream.broken = True

@@ -47,7 +47,7 @@ class Caretaker(ShippedProcess):
         self._stop = asyncio.Event()
 
     async def work(self) -> None:
-        """Audit and mend; connect again when ZooKeeper was away."""
+        """Audit and repair; connect again when ZooKeeper was unavailable."""
         await _connected(self, self._serve)
 
     async def _serve(self, client: Client) -> None:

@@ -51,7 +51,7 @@ class Connection:
         self.is_broken = False
         """Nothing that is sent from now on arrives."""
         self.is_replaced = False
-        """The session goes on over another one: what is still under way on this one is dropped."""
+        """The session continues over another one: what is still under way on this one is dropped."""
         self._transport = transport
         self._store = store
         self._rng = transport.rng
@@ -95,7 +95,7 @@ class Connection:
         if delay_us > _SLOW_US:
             world.tally.fault("ZooKeeper reply slow")
         self._down_us = max(self._down_us, world.now_us + delay_us)
-        world.at(self._down_us, self._transport.process, self._transport.heard, self, kind, args)
+        world.at(self._down_us, self._transport.process, self._transport.received, self, kind, args)
 
     def lose(self) -> None:
         """Break; the client learns of it some time later."""
@@ -175,7 +175,7 @@ class SimTransport(Transport):
         session.server.when_applied(len(self._store.log), partial(link.down, "granted", session, sent_s))
 
     def _watch_silence(self, link: Connection) -> None:
-        """Give a connection up on which nothing is heard, and ping meanwhile."""
+        """Give a connection up on which nothing is received, and ping meanwhile."""
         if self._is_over(link):
             return
         if self.process.world.now_us - self._heard_us > _SILENCE_US:
@@ -192,7 +192,7 @@ class SimTransport(Transport):
             session.heard_us = session.owner.world.now_us
             link.down("pong", sent_s)
 
-    def heard(self, link: Connection, kind: str, args: tuple[Any, ...]) -> None:
+    def received(self, link: Connection, kind: str, args: tuple[Any, ...]) -> None:
         """A message has come."""
         if self._is_over(link):
             return
@@ -201,7 +201,7 @@ class SimTransport(Transport):
             case "granted":
                 self._granted(*args)
             case "expired":
-                self.process.note("hears that its session has expired")
+                self.process.note("learns that its session has expired")
                 self.server_session, self._session_id, self._alive_until = None, 0, 0.0
                 self._moved()
                 self._dial()
@@ -323,9 +323,9 @@ class SimTransport(Transport):
                 answer = error
             if isinstance(answer, StoreError) and path in self._unheard:
                 self._store.world.tally.state("met its own change")
-            session.server.when_applied(len(self._store.log), partial(tell, session, respond, answer))
+            session.server.when_applied(len(self._store.log), partial(notify, session, respond, answer))
 
-        def tell(session: ClientSession, respond: Callable[[Any], None], answer: Any) -> None:
+        def notify(session: ClientSession, respond: Callable[[Any], None], answer: Any) -> None:
             respond(answer)
             if not isinstance(answer, StoreError) and (session.link is None or session.link.is_broken):
                 self._unheard.add(path)

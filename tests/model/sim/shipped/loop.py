@@ -61,7 +61,7 @@ class _Future(_Numbered, asyncio.Future[Any]):
 
 
 class SimLoop(BaseEventLoop):
-    """The event loop of one process. `failed` is what ended a part of it that nobody looks at."""
+    """The event loop of one process. `failed` is what ended a part of it that nobody awaits."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class SimLoop(BaseEventLoop):
         handle = super().call_at(when, callback, *args, context=context)
         if not self._is_detached:
             world = self._process.world
-            soonest_us = world.now_us + (when > self.time())  # a clock that is looked at again has gone on
+            soonest_us = world.now_us + (when > self.time())  # a clock that is read again has advanced
             world.at(max(soonest_us, world_us(when)), self._process, self._due, handle)
         return handle
 
@@ -177,7 +177,7 @@ class SimLoop(BaseEventLoop):
                 self.failed = error[1]
 
     def detach(self) -> None:
-        """The process has died: its world goes on without it, and what it still had to do is taken apart in peace."""
+        """The process has died: its world continues without it, and its tasks are cancelled."""
         self._is_detached = True
         for _ in range(_TURNS_MAX):
             for task in sorted(asyncio.all_tasks(self), key=hash):

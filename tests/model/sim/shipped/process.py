@@ -47,9 +47,9 @@ class ShippedProcess(ClientProcess):
         self.winding_up = asyncio.Event()
         """Set once nothing goes wrong any more: what is begun is brought to its end, and nothing else begun."""
         self.given: set[LedgerId] = set()
-        """The ledgers that its users created, as they were told."""
+        """The ledgers that its users got as their creations."""
         self.is_unsure = False
-        """One of them was told that a creation has no known outcome."""
+        """One of them got the error that a creation has no known outcome."""
         self.channel_rng = self.world.rng(f"{name}/channels")
         self._transport: SimTransport | None = None
         self._nobody = Session(-1, self)

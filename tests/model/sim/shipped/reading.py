@@ -1,7 +1,7 @@
 """Users that read through `Reader`: they follow a ledger to its end, ask now and then, recover and delete.
 
-Each keeps one reader for as long as it can, as a service does: what it was told never goes back, and the close that
-somebody else made is seen.
+Each keeps one reader for as long as it can, as a service does: its LAC never goes back, and it sees the close that
+another client made.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _PAUSE_S: Final = 0.5
 
 
 class ReadingUser:
-    """Looks at one ledger, and remembers how far it was told that it may read."""
+    """Reads one ledger, and remembers how far it may read."""
 
     def __init__(self, process: "ShippedProcess", name: str, ledger_id: LedgerId) -> None:
         self._process = process
@@ -138,7 +138,7 @@ class ReadingUser:
         return False
 
     def _told(self, reader: Reader) -> None:
-        """How far this user may read, by one of its readers; what another one was told is another matter."""
+        """How far this user may read, by one of its readers; another one's LAC is another matter."""
         lac = max(self._lac, reader.last_add_confirmed)
         self._checkers.reader_lac(self._ledger_id, self._lac, lac)
         self._lac = lac

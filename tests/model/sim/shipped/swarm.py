@@ -23,7 +23,7 @@ class ShippedSwarm:
     """Processes with an auditor and a worker, in the place of the simulator's own; 0: those."""
     decommission: bool = False
     lag: float = 0.0
-    """How often a ZooKeeper server hears late of a change."""
+    """How often a change reaches a ZooKeeper server late."""
 
 
 def draw_shipped(rng: Random) -> ShippedSwarm:

@@ -133,7 +133,7 @@ def test_a_pause_holds_everything_up_and_a_crash_ends_it(stage: Stage) -> None:
 
 def test_an_error_that_nobody_waits_for_ends_the_run(stage: Stage) -> None:
     async def fail() -> None:
-        raise RuntimeError("nobody hears")
+        raise RuntimeError("nobody waits for it")
 
     async def work(_process: ShippedProcess) -> None:
         _lost = asyncio.get_running_loop().create_task(fail())
@@ -141,7 +141,7 @@ def test_an_error_that_nobody_waits_for_ends_the_run(stage: Stage) -> None:
         await asyncio.sleep(1)
 
     stage.start(work)
-    with pytest.raises(RuntimeError, match="nobody hears"):
+    with pytest.raises(RuntimeError, match="nobody waits for it"):
         stage.run(for_ms=10)
 
 
@@ -182,7 +182,7 @@ def test_a_session_that_is_not_heard_of_ends_and_its_nodes_with_it(stage: Stage)
         doubtful_us = stage.world.now_us
         with pytest.raises(SessionExpiredError):
             await store.create("/daybook/sim/f", ephemeral=True, session_id=first.session_id)
-        assert stage.world.now_us > doubtful_us, "who asks is told only later"
+        assert stage.world.now_us > doubtful_us, "who asks is answered only later"
         return store.session.session_id, await store.exists("/daybook/sim/e")
 
     stage.start(lambda process: _take(process, answers, use))
@@ -236,45 +236,45 @@ def test_a_watch_fires_before_its_change_is_read(stage: Stage) -> None:
 
 
 def test_two_creators_of_one_node_are_told_apart(stage: Stage) -> None:
-    told: list[str] = []
+    answers: list[str] = []
 
     async def work(process: ShippedProcess) -> None:
         store = await process.open_store()
         try:
-            told.append(await store.create("/daybook/sim/one", process.name.encode()))
+            answers.append(await store.create("/daybook/sim/one", process.name.encode()))
         except NodeExistsError:
-            told.append("exists")
+            answers.append("exists")
 
     stage.start(work)
     stage.start(work)
     stage.run(for_ms=200)
-    assert sorted(told) == ["/daybook/sim/one", "exists"]
+    assert sorted(answers) == ["/daybook/sim/one", "exists"]
 
 
 # gRPC
 
 
 def test_calls_come_back_in_the_form_of_the_wire_and_fail_as_those_of_grpc(stage: Stage) -> None:
-    told: list[Any] = []
+    answers: list[Any] = []
 
     async def work(process: ShippedProcess) -> None:
         channel = SimChannel(process, "b0")
         stub = BookieStub(channel, "b0")
-        told.append((await stub.get_info(pb.GetInfoRequest(), timeout=1)).bookie_id)
+        answers.append((await stub.get_info(pb.GetInfoRequest(), timeout=1)).bookie_id)
         stage.cluster.bookies["b0"].pause(stage.world.now_us + 10_000 * MS)
         for _ in range(2):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.get_info(pb.GetInfoRequest(), timeout=1)
-            told.append(caught.value.code())
+            answers.append(caught.value.code())
         waiting = asyncio.ensure_future(stub.get_info(pb.GetInfoRequest(), timeout=1))
         await asyncio.sleep(0.1)
         await channel.close()
         await asyncio.wait([waiting])
-        told.append(waiting.cancelled())
+        answers.append(waiting.cancelled())
 
     stage.start(work)
     stage.run(for_ms=500)
-    assert told == ["b0", grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.DEADLINE_EXCEEDED, True]
+    assert answers == ["b0", grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.DEADLINE_EXCEEDED, True]
 
 
 # Whole seeds

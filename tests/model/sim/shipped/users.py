@@ -1,4 +1,4 @@
-"""What the users of one client process do: they write, and look at whatever ledgers there are."""
+"""What the users of one client process do: they write, and read whatever ledgers there are."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

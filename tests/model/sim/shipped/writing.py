@@ -172,7 +172,7 @@ class WritingUser:
     def _payloads(self, count: int) -> list[bytes]:
         return [self._rng.randbytes(self._rng.randrange(12)) for _ in range(count)]
 
-    # What it is told
+    # What it learns
 
     def _expect(self, call: _Call) -> None:
         """The ledger has the call, or will have it before any later one: these are its entries."""
@@ -187,7 +187,7 @@ class WritingUser:
     def _acknowledged(self, call: _Call, first: EntryId, last: EntryId) -> None:
         ledger = self._ledger
         if not self._process.alive:
-            return  # nobody hears it any more
+            return  # nobody receives it any more
         if (first, last) != (call.ids[0], call.ids[-1]):
             what = f"{call.ids[0]} … {call.ids[-1]} of ledger {ledger.id} became {first} … {last}"
             self._fail("appends keep the order of their calls", what)

@@ -1,9 +1,9 @@
-"""ZooKeeper as its wire shows it: a tree of nodes on servers that lag, sessions that live by what is heard of them.
+"""ZooKeeper as its wire shows it: a tree of nodes on servers that lag, sessions that live by what their clients send.
 
 The simulator's own processes, its bookies among them, go on talking to `MetadataStore`; what they do is done to the
 tree as well, and what is done to the tree passes the same judges. A write is carried out at the leader when it arrives
 and answered when the client's server has it; a read is answered by that server as it is, so that who has not synced may
-be told what is old (rule 46). A session's requests are carried out in their order, and none after its end.
+read what is old (rule 46). A session's requests are carried out in their order, and none after its end.
 """
 
 import json
@@ -45,7 +45,7 @@ Respond: TypeAlias = Callable[[Any], None]
 
 
 class Server:
-    """One server: the tree as far as it has heard from the leader, and the watches that clients have left here."""
+    """One server: the tree as far as it has it from the leader, and the watches that clients have left here."""
 
     def __init__(self, ensemble: "TreeStore") -> None:
         self.tree = MemoryTree(self._changed)
@@ -71,16 +71,16 @@ class Server:
             self._waiting.append((number, call))
 
     def watch(self, path: str, session: "ClientSession") -> None:
-        """Tell `session` once, when the node at `path`, or what is below it, changes."""
+        """Notify `session` once, when the node at `path`, or what is below it, changes."""
         self._watches.setdefault(path, {})[session] = None
 
     def _changed(self, path: str) -> None:
         for session in self._watches.pop(path, ()):
-            session.tell(path)
+            session.notify(path)
 
 
 class ClientSession(Session):
-    """The session of a client that ships: it lives as long as it is heard of."""
+    """The session of a client that ships: it lives as long as its client sends something."""
 
     __slots__ = ("_busy", "_queue", "cut_until_us", "heard_us", "link", "server")
 
@@ -94,8 +94,8 @@ class ClientSession(Session):
         self._queue: deque[Callable[[Callable[[], None]], None]] = deque()
         self._busy = False
 
-    def tell(self, path: str) -> None:
-        """A watch fires, if there is a connection left to tell it on."""
+    def notify(self, path: str) -> None:
+        """A watch fires, if there is a connection left to notify it on."""
         if self.link is not None:
             self.link.down("watch", path)
 
@@ -122,7 +122,7 @@ class TreeStore(MetadataStore):
     def __init__(
         self, world: World, swarm: Swarm, checkers: Checkers, bookies: Sequence[BookieId], lag: float
     ) -> None:
-        """`lag`: how often a server hears late of a change."""
+        """`lag`: how often a change reaches a server late."""
         super().__init__(world, swarm, checkers)
         self.tree = MemoryTree()
         """The leader's."""
@@ -162,7 +162,7 @@ class TreeStore(MetadataStore):
     # Changes
 
     def commit(self, change: Change) -> Any:
-        """Carry out `change` at the leader; the others hear of it. Raises StoreError, and nothing is changed."""
+        """Carry out `change` at the leader; the others get it. Raises StoreError, and nothing is changed."""
         result = change(self.tree)
         self.log.append(change)
         for server in self.servers:
@@ -307,7 +307,7 @@ class TreeStore(MetadataStore):
         return session
 
     def _watch_over(self, session: ClientSession) -> None:
-        """End it when nothing was heard of it for as long as was agreed; while no leader is there, no time passes."""
+        """End it when nothing was received from it for as long as was agreed; while no leader is there, no time passes."""
         if session.expired:
             return
         ends_us = max(session.heard_us, self.away_until_us) + SESSION_TIMEOUT_US
@@ -317,7 +317,7 @@ class TreeStore(MetadataStore):
             self.world.at(ends_us, None, self._watch_over, session)
 
     def end(self, session: ClientSession) -> None:
-        """The session is over, and its client hears so if it is there."""
+        """The session is over, and its client is notified if it is there."""
         super().expire(session)
         self.commit(lambda tree: tree.end_session(session.number))
         if session.link is not None:
