@@ -5,12 +5,12 @@ from itertools import product
 
 import pytest
 
-from daybook.core.effects import CasMetadata, ReadMetadata, Recovered, RecoveryFailed, SendFence, SendRead
+from daybook.core.effects import ReadMetadata, Recovered, RecoveryFailed, SendFence, SendRead
 from daybook.core.errors import (
     Code,
     NoSuchLedgerError,
 )
-from daybook.core.events import CasAnswered, CasOutcome, MetadataRead, MetadataUnreadable, Tick
+from daybook.core.events import MetadataRead, MetadataUnreadable, Tick
 from tests.unit.core.one_ledger import failed
 from tests.unit.core.recovery.recovery_kit import recover, recovery_of, run_of
 from tests.unit.core.small_cluster import Cluster, Run
@@ -99,26 +99,6 @@ def test_a_change_of_the_fragment_under_recovery_is_never_overwritten() -> None:
     cluster.version += 1
     assert isinstance(run.finish()[-1], RecoveryFailed)
     assert cluster.meta.last_fragment.bookies == ("b4", "b2", "b3")
-
-
-@pytest.mark.parametrize("applied", [True, False])
-def test_a_compare_and_set_without_answer_is_settled_by_reading(applied: bool) -> None:
-    cluster = Cluster()
-    cluster.write_everywhere(0, 1)
-    run = run_of(cluster)
-    lost = 0
-    while run.queue:
-        effect = run.queue[0]
-        if isinstance(effect, CasMetadata) and lost < 2 and effect.request_id != lost:
-            run.queue.popleft()
-            if applied:
-                cluster.perform(effect)
-            lost += 1
-            run.feed(CasAnswered(effect.request_id, CasOutcome.UNKNOWN))
-        else:
-            run.one()
-    assert run.results == [Recovered(cluster.meta)]
-    assert cluster.meta.last_entry == 1
 
 
 def test_unreadable_metadata_is_asked_for_again_after_a_while() -> None:
