@@ -5,6 +5,7 @@ fails in its own body with the patch and passes without it: an import error or a
 """
 
 import ast
+import gc
 import json
 import multiprocessing
 import os
@@ -175,6 +176,7 @@ def _read_report(target: Path, seconds: float) -> _Report:
 
 def _run_child(run: _Run, target: Path) -> None:
     """In the child: run pytest with its output in a file, then leave without the parent's clean-up."""
+    gc.freeze()  # pytest collects garbage several times at its end, and would look through all that the parent has loaded
     os.chdir(ROOT)
     output = os.open(target.with_suffix(".out"), os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     os.dup2(output, 1)
