@@ -41,6 +41,13 @@ def processes(name: str) -> set[int]:
     return found
 
 
+def processes_of_pod(name: str, uid: str) -> set[int]:
+    """The processes of the pod with this UID on the node whose cgroup is `name`."""
+    top = _ROOT / "memory"
+    pods = (top / name).rglob(f"*{uid}")
+    return set().union(*(processes(str(folder.relative_to(top))) for folder in pods))
+
+
 def shims(socket: str) -> list[int]:
     """The processes that stand between a node's containerd, which listens on `socket`, and its containers."""
     found = []

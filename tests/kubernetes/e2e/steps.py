@@ -117,6 +117,9 @@ def lose_disk(world: World) -> str:
     folders = world.volumes_of(pod)
     owed = world.naming(pod)
     began = now()
+    world.freeze(
+        pod
+    )  # a bookie that still runs would put files that it makes ahead into the empty directories
     for folder in folders:
         for each in folder.iterdir():
             shutil.rmtree(each) if each.is_dir() else each.unlink()

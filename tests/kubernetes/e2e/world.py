@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from tests.cluster import cgroups
 from tests.cluster.binaries import binaries
 from tests.cluster.control_plane import KubectlError
 from tests.cluster.node_files import DOMAIN, GATEWAY
@@ -164,6 +166,15 @@ class World:
         """The directories of a bookie's volumes."""
         claims = [self.get(f"pvc/{role}-{pod}") for role in ("journal", "store")]
         return [self.cluster.volume_folder(claim["spec"]["volumeName"]) for claim in claims]
+
+    def freeze(self, pod: str) -> None:
+        """Stop the pod's processes where they are: until they are killed, they write nothing more."""
+        node = self.cluster.nodes[self.node_of(pod)]
+        frozen = cgroups.processes_of_pod(node.cgroup, self.get(f"pod/{pod}")["metadata"]["uid"])
+        if not frozen:
+            raise StepError(f"{pod} has no process on {node.name}")
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
 
     def note_jobs(self) -> None:
         """Remember recovery Jobs: they are deleted some time after they end."""
