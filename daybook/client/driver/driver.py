@@ -7,7 +7,7 @@ fed back from the event loop's next turn, never from inside `step`.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import BookieCalls
@@ -43,18 +43,12 @@ from daybook.core.events import (
 )
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.core.machine import Machine
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.store import BadVersionError, Versioned
 from daybook.runtime.logs import get_logger
 
 log = get_logger(__name__)
-
-
-class Machine(Protocol):
-    """A state machine of the core."""
-
-    def step(self, event: Any) -> list[Effect]:
-        """Take an event, return what to do."""
 
 
 class MachineDriver(FrameSink):
@@ -65,7 +59,7 @@ class MachineDriver(FrameSink):
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Machine[Any, Effect],
         ledger_id: LedgerId,
         key: str,
         *,

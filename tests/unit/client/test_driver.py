@@ -20,6 +20,10 @@ class Machine:
     def __init__(self) -> None:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.raises = False
+        self.is_done = False
+
+    def start(self) -> list[Effect]:
+        return []
 
     def step(self, event: Event) -> list[Effect]:
         self.events.put_nowait(event)

@@ -153,6 +153,10 @@ class Driven:
         self.manager = LedgerManager(MemoryStore(MemoryServer()), Layout("test"))
         self.pool = pool
         self.driver: MachineDriver
+        self.is_done = False
+
+    def start(self) -> list[Effect]:
+        return []
 
     def step(self, event: Event) -> list[Effect]:
         self.events.put_nowait(event)
