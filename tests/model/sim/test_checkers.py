@@ -365,5 +365,5 @@ def test_a_queue_that_grows_beyond_its_limit_is_named(scene: Scene, monkeypatch:
 def test_a_queue_without_a_limit_is_found(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     machine, _ = make_writer(scene)
     assert queues.unlisted(machine) == set()
-    monkeypatch.delitem(queues.QUEUES, ("SendWindow", "lagging"))
-    assert queues.unlisted(machine) == {("SendWindow", "lagging")}
+    monkeypatch.delitem(queues.QUEUES, ("BatchWindow", "lagging"))
+    assert queues.unlisted(machine) == {("BatchWindow", "lagging")}
