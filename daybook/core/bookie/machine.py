@@ -282,6 +282,7 @@ class BookieMachine(Generic[Record]):
         records = []
         for ledger_id in ledger_ids:
             self.ledgers.forget(ledger_id)
+            self.watches.touched(ledger_id)
             records.append(self._storage.decide(LedgerDeleted(ledger_id)))
         return records
 

@@ -1,4 +1,4 @@
-"""Noticing what happens to a ledger while its metadata is read: a frame, a fence, or a key that metadata showed."""
+"""Noticing what happens to a ledger while its metadata is read: a frame, a fence, a key that metadata showed, or its deletion."""
 
 from collections.abc import Iterable
 

@@ -98,9 +98,9 @@ class JournalledDisk(FailingDisk):
         self.journal_is_full = False
         self._dropped: set[LedgerId] = set()
         self._was_damaged = False
-        self._mount(new=True)
         self.proved = START
-        """Groups that lie before it can be damaged unnoticed by nobody: a later one says that they were durable."""
+        """No damage to the groups before it goes unnoticed: a later group says that they were durable."""
+        self._mount(new=True)
 
     # Writing
 
@@ -390,7 +390,7 @@ class JournalledDisk(FailingDisk):
         self._outlived: set[LedgerId] = set()
         """Ledgers whose deletion the store has before the journal does: a sync of what came before brings nothing back."""
         self._decided = set()
-        self._proves = self.storage.journal.durable
+        self._proves = self.proved  # what was read back is proved by the next group, not by a sync of nothing
         ids = set(self.store.ledgers())
         for generation in self.storage.cache.generations:
             ids |= generation.ledgers.keys()

@@ -308,6 +308,14 @@ def test_rule_29_limbo_ends_with_the_nonce_that_stands_and_no_other() -> None:
 # Deletion
 
 
+def test_a_deletion_is_noticed_by_who_watches_the_ledger() -> None:
+    """A removal of over-replicated entries that began before it would bring the deleted ledger back."""
+    bookie = Bookie()
+    (watch,) = bookie.machine.watches.begin([LEDGER])
+    bookie.machine.delete([LEDGER])
+    assert watch.changes == 1
+
+
 def test_rule_20_a_deleted_ledger_lets_nobody_in() -> None:
     bookie = Bookie()
     bookie.attach()
