@@ -127,8 +127,7 @@ class LedgerRepair:
 
     def start(self) -> list[Effect]:
         """Begin. A plan that breaks rule 31 or rule 29 fails at once."""
-        refusal = self._why_not()
-        if refusal:
+        if refusal := self._why_not():
             return self._fail(RepairError(f"ledger {self.metadata.ledger_id}: {refusal}"))
         if self.plan.clear_limbo is not None:
             return self._ask(_Phase.READ_NONCE, lambda number: ReadLimbo(self._limbo_bookie(), number))
@@ -171,11 +170,12 @@ class LedgerRepair:
             case MetadataUnreadable():
                 self._retry.start(self._now_ms)
                 return []
+            case _:
+                assert_never(event)
 
     def _why_not(self) -> str | None:
         """Why this plan must not be carried out on the metadata it was made from."""
-        bookie = self.plan.clear_limbo
-        if bookie is not None and not self.metadata.is_closed:
+        if (bookie := self.plan.clear_limbo) is not None and not self.metadata.is_closed:
             return "limbo ends only for a CLOSED ledger: recover it first (rule 29)"
         assert bookie is None or self.plan == limbo_plan(self.metadata, bookie)
         for repair in self.plan.fragments:

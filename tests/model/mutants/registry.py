@@ -64,6 +64,10 @@ class Mutant:
     swarm: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the swarm that are fixed instead of random, where the rule matters too rarely otherwise."""
 
+    def __reduce__(self) -> tuple[Callable[[str], "Mutant"], tuple[str]]:
+        """One process hands a mutant to another by its name: each has loaded the catalog."""
+        return find, (self.name,)
+
 
 _REGISTER: dict[str, Mutant] = {}
 

@@ -23,7 +23,7 @@ from daybook.core.bookie.open_ledgers import OpenLedgers
 from daybook.core.bookie.over_replicated import OverReplicatedRemoval
 from daybook.core.errors import Code
 from daybook.core.format.frame import Buffer, FrameHeader, decode_header
-from tests.model.mutants.catalog.swarms import DELETIONS, REPAIRS
+from tests.model.mutants.catalog.swarms import REPAIRS
 from tests.model.mutants.registry import around, mutant
 
 _SERVER = "it is in the server's threads, sockets and boot, which the simulator models"
@@ -68,7 +68,8 @@ def fences_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     20,
     GC + "test_rule_20_a_writer_of_a_deleted_and_collected_ledger_writes_no_more",
     slow=True,
-    swarm=DELETIONS,
+    not_simulated="no check of the simulator sees frames of a deleted ledger whose object stays; "
+    "bookie.collection_keeps_attachments is the same fault where one does",
 )
 def writers_stay_attached_to_deleted_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Collection leaves the ledger's object, and with it the attachments, in place."""
