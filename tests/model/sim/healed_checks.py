@@ -3,7 +3,7 @@
 Each says what is left in words, so that a run can wait for it and say what it waited for in vain.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo
@@ -11,10 +11,15 @@ from tests.model.sim.audit_checks import rack_deficit
 from tests.model.sim.checkers import Checkers
 
 
-def orphans(checkers: Checkers) -> list[str]:
-    """What bookies hold of deleted ledgers, and replicas that metadata no longer places on them; in words."""
+def orphans(checkers: Checkers, gone: Collection[BookieId] = ()) -> list[str]:
+    """What bookies hold of deleted ledgers, and replicas that metadata no longer places on them; in words.
+
+    `gone` bookies were decommissioned: nobody starts on their disks any more, so nobody collects there.
+    """
     found = []
     for bookie, disk in checkers.bookies.items():
+        if bookie in gone:
+            continue
         for ledger_id, entries in disk.everything_held().items():
             oracle = checkers.oracles.get(ledger_id)
             if oracle is None:

@@ -338,13 +338,14 @@ class Scenario:
         ]
         at_it = [f"{process.name} has not ended" for process, _ in self._shipped if not process.done]
         staying = [f"{self._leaving} is there yet"] if self._stays() else []
+        gone = {name for name, bookie in self.cluster.bookies.items() if bookie.gone}
         wishes: tuple[tuple[str, Callable[[], list[str]]], ...] = (
             ("every ledger gets closed", lambda: not_closed),
             ("every deletion ends", lambda: deleting),
             ("every client that ships ends", lambda: at_it),
             ("a bookie can be taken out", lambda: staying),
             ("everything is fully replicated", checkers.under_replicated),
-            ("nothing is left of what was deleted or moved", lambda: orphans(checkers)),
+            ("nothing is left of what was deleted or moved", lambda: orphans(checkers, gone)),
             ("placement is kept", lambda: misplaced(checkers, store.bookies())),
             ("the auditor is content", self._open_findings),
         )
