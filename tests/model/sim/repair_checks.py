@@ -44,7 +44,7 @@ class RepairChecks:
                     self._finishes()
                 case _:
                     pass
-        if isinstance(event, ev.LockLost) and not any(isinstance(e, fx.RepairFailed) for e in effects):
+        if isinstance(event, ev.LockLost) and not self._machine.is_done:
             self._fail("a worker without its lock stops", "it does not (rule 34)")
 
     def _fail(self, invariant: str, why: str) -> None:
