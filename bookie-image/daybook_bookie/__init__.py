@@ -3,9 +3,11 @@
 In reading order:
 
     settings, main, process  its settings, the command, the life of the process
+    server                   its sockets, with a pool of threads for each kind of call
     bookie                   its parts, put together, started and stopped in the right order
-    upkeep/                  deletion, over-replicated entries, scrubbing
     service/                 what clients ask: append, attach, fence, read, control calls
+    upkeep/                  deletion, over-replicated entries, scrubbing
+    ledgers                  the core's machine, under the one lock that every decision holds
     identity/                which bookie this is, and whether it may start on what it finds
     store/                   the write cache, LMDB, and the order of things between them and the journal
     journal/                 what is appended there and synced survives a crash; what is answered was synced there first

@@ -21,6 +21,7 @@ from daybook_bookie.identity.kept_mode import KeptMode
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.identity.rollback import RollBackGuard
 from daybook_bookie.journal.thread import Barrier, JournalThread
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.append import AppendContext
 from daybook_bookie.service.attach import Attacher
@@ -28,7 +29,6 @@ from daybook_bookie.service.availability import Availability
 from daybook_bookie.service.budget import ByteBudget
 from daybook_bookie.service.control import Control
 from daybook_bookie.service.fencing import Fencer
-from daybook_bookie.service.ledgers import LedgerTable
 from daybook_bookie.service.long_poll import LongPolls
 from daybook_bookie.service.passwords import Passwords
 from daybook_bookie.service.reads import Reads
@@ -73,7 +73,7 @@ class Bookie:
         )
         self.table = LedgerTable(
             storage,
-            self.long_polls,
+            self.long_polls.has_waiters,
             write_cache_bytes=settings.write_cache_bytes,
             flush_bytes=settings.flush_bytes,
         )

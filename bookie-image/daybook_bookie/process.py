@@ -38,7 +38,7 @@ from daybook_bookie.disk.errors import DiskLostError, ForgottenError
 from daybook_bookie.identity.boot import open_storage
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.service.server import BookieServer
+from daybook_bookie.server import BookieServer
 from daybook_bookie.settings import BookieSettings
 
 _LOG: Final = get_logger(__name__)

@@ -2,10 +2,8 @@
 
 In reading order:
 
-    server      the sockets, with a pool of threads for each kind of call
     roles       who may ask what
     admission, deadlines, budget  who gets a worker, what ends a call, how many bytes may be held
-    ledgers     the core's machine, under the one lock that every decision holds
     attach, passwords  a stream and a ledger: workers that read the metadata which a decision needs
     append, streams  one client's append stream, and the streams that are open
     fencing     refused from now on, answered once it is durable

@@ -29,9 +29,9 @@ from daybook.wire.messages import (
 )
 from daybook_bookie.journal.format import Record
 from daybook_bookie.journal.thread import JournalThread
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.budget import ByteBudget
-from daybook_bookie.service.ledgers import LedgerTable
 from daybook_bookie.service.long_poll import LongPolls
 
 _LOG: Final = get_logger(__name__)

@@ -19,9 +19,9 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 from daybook_bookie.identity.rollback import RollBackGuard
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.append import AppendStream
-from daybook_bookie.service.ledgers import LedgerTable
 from daybook_bookie.service.passwords import refuse_impossible
 
 _LOG: Final = get_logger(__name__)

@@ -14,8 +14,8 @@ from daybook.runtime.logs import get_logger
 from daybook_bookie.disk.watch import DiskWatch, SpaceState
 from daybook_bookie.identity.kept_mode import KeptMode
 from daybook_bookie.identity.metadata_link import MetadataLink
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.service.ledgers import LedgerTable
 
 _LOG: Final = get_logger(__name__)
 UPDATE_RATIO: Final = 0.01

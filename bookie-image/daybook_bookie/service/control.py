@@ -26,10 +26,10 @@ from daybook_bookie.identity.kept_mode import NO_REASON
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.identity.rollback import RollBackGuard
 from daybook_bookie.journal.thread import Barrier, JournalThread
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.availability import Availability
 from daybook_bookie.service.fencing import Fencer
-from daybook_bookie.service.ledgers import LedgerTable
 from daybook_bookie.service.long_poll import LongPolls
 from daybook_bookie.service.passwords import Passwords
 from daybook_bookie.service.streams import AppendStreams

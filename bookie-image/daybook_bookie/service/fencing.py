@@ -8,8 +8,8 @@ from daybook.core.bookie.machine import NO_LAC
 from daybook.core.errors import Code
 from daybook.core.ids import LedgerId
 from daybook_bookie.journal.thread import Barrier, JournalThread
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.service.ledgers import LedgerTable
 from daybook_bookie.service.long_poll import LongPolls
 from daybook_bookie.service.passwords import Passwords
 

@@ -16,7 +16,7 @@ from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.runtime.logs import get_logger
 from daybook_bookie.journal.format import PASSWORD_HASH_BYTES_MAX
-from daybook_bookie.service.ledgers import LedgerTable
+from daybook_bookie.ledgers import LedgerTable
 
 _LOG: Final = get_logger(__name__)
 

@@ -15,9 +15,9 @@ from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import READ_MESSAGE_BYTES_TARGET, ReadHeader, encode_read
 from daybook_bookie.disk.errors import CorruptStoreError
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.fencing import Fencer
-from daybook_bookie.service.ledgers import LedgerTable
 from daybook_bookie.service.passwords import Passwords
 from daybook_bookie.store.storage import Storage
 

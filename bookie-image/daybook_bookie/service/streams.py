@@ -4,9 +4,9 @@ import threading
 from operator import attrgetter
 from typing import Final
 
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.append import AppendContext, AppendStream
-from daybook_bookie.service.ledgers import LedgerTable
 
 _EVICTED: Final = "as many append streams are open as may (streams_max), and no ledger was attached to this one: open it again to write"
 _last_received: Final = attrgetter("received_ms", "stream_id")

@@ -22,8 +22,8 @@ from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook_bookie.identity.rollback import RollBackGuard
 from daybook_bookie.journal.thread import Barrier, JournalThread
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.service.ledgers import LedgerTable
 from daybook_bookie.upkeep.over_replicated import OverReplicatedCollector
 
 _LOG: Final = get_logger(__name__)

@@ -13,8 +13,8 @@ from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.store.store import BadVersionError, Versioned
 from daybook.runtime.logs import get_logger
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.service.ledgers import LedgerTable
 
 _LOG: Final = get_logger(__name__)
 

@@ -15,7 +15,7 @@ from daybook_bookie.identity.boot import open_storage
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.journal.format import Position
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.service.server import BookieServer
+from daybook_bookie.server import BookieServer
 from daybook_bookie.settings import BookieSettings
 from prometheus_client import CollectorRegistry
 

@@ -11,9 +11,9 @@ from daybook_bookie.identity.rollback import RollBackGuard
 from daybook_bookie.journal.format import Record, RecordKind, frame_record
 from daybook_bookie.journal.journal import Journal
 from daybook_bookie.journal.thread import Barrier, JournalThread
+from daybook_bookie.ledgers import Known, LedgerTable
 from daybook_bookie.service.append import AppendStream, MessageItem
 from daybook_bookie.service.fencing import Fencer
-from daybook_bookie.service.ledgers import Known, LedgerTable
 from daybook_bookie.service.reads import Reads
 
 from daybook.core.bookie.deletion import DeletionCycle

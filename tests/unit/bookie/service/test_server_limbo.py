@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from daybook_bookie.journal.format import deletion_record, limbo_clear_record, limbo_record
 from daybook_bookie.journal.thread import Barrier
-from daybook_bookie.service.ledgers import LedgerTable
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.store.store import Store
 
 from daybook.core.errors import Code

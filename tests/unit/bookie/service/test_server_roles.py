@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
+from daybook_bookie.server import BookieServer
 from daybook_bookie.service.roles import ROLES_OF_CALLS, Gate, Role, roles_of
-from daybook_bookie.service.server import BookieServer
 from daybook_bookie.settings import Enforcement
 
 from daybook.core.errors import Code

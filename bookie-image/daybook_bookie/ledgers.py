@@ -6,7 +6,7 @@ anyone else can look.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -16,7 +16,6 @@ from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY, LedgerId
 from daybook_bookie.disk.watch import SpaceState
 from daybook_bookie.journal.format import Record
-from daybook_bookie.service.long_poll import LongPolls
 from daybook_bookie.store.machine_storage import MachineStorage, core_record
 from daybook_bookie.store.reading import add_block
 from daybook_bookie.store.storage import Storage
@@ -40,13 +39,18 @@ class LedgerTable:
     """The machine and its lock. `machine` is called with `lock` held; methods here say whether they take it."""
 
     def __init__(
-        self, storage: Storage, long_polls: LongPolls, *, write_cache_bytes: int, flush_bytes: int
+        self,
+        storage: Storage,
+        has_waiters: Callable[[LedgerId], bool],
+        *,
+        write_cache_bytes: int,
+        flush_bytes: int,
     ) -> None:
-        """`write_cache_bytes` bounds the generation that takes frames; at `flush_bytes` a flush is asked for."""
+        """`has_waiters`: whether a long poll waits for a ledger. `write_cache_bytes` bounds the generation that takes frames; at `flush_bytes` a flush is asked for."""
         self.lock = threading.Lock()
         self.storage = storage
         self.machine: BookieMachine[Record] = BookieMachine(
-            MachineStorage(storage, write_cache_bytes), long_polls.has_waiters
+            MachineStorage(storage, write_cache_bytes), has_waiters
         )
         self.space = SpaceState.WRITABLE
         self.read_only_reason = ""
