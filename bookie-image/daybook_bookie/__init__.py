@@ -13,6 +13,7 @@ In reading order:
     journal/                 what is appended there and synced survives a crash; what is answered was synced there first
     disk/                    the disk as all of them use it, and how it can fail
     metrics, descriptors     its metrics; how many files it may have open
+    poller                   a thread that does one thing at intervals
 
 Each of them imports only what is listed below it, and settings and metrics.
 """

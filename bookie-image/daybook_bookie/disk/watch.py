@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from daybook.runtime.logs import get_logger
+from daybook_bookie.poller import Poller
 
 _LOG: Final = get_logger(__name__)
 
@@ -128,12 +129,11 @@ class DiskWatch:
         """Poll once, at once: a bookie with a full disk starts read-only. `has_room`: by directory, see `Trial`."""
         self._measure = usages
         self._limits = limits
-        self._interval_s = interval_ms / 1000
-        self._wake = threading.Event()
-        self._closing = False
+        self._poller = Poller(
+            "disk-watch", interval_ms / 1000, self._poll, failed="the space could not be polled"
+        )
         self._warned = False
         self._trials = {name: Trial(each) for name, each in has_room.items()}
-        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.state = SpaceState.WRITABLE
         self.usages: list[Usage] = []
@@ -211,30 +211,15 @@ class DiskWatch:
 
     def start(self) -> None:
         """Poll in a thread from now on."""
-        self._thread = threading.Thread(target=self._run, name="disk-watch", daemon=True)
-        self._thread.start()
+        self._poller.start()
 
     def close(self) -> None:
         """Stop polling."""
-        self._closing = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._closing:
-            self._wake.wait(self._interval_s)
-            self._wake.clear()
-            if not self._closing:
-                self._poll()
+        self._poller.close()
 
     def _poll(self) -> None:
-        """One poll of the thread. It survives any error, since nothing else would poll again."""
-        try:
-            self.check()
-            self.on_poll()
-        except Exception:  # noqa: BLE001 - whatever it is, the next poll tries again
-            _LOG.exception("the space could not be polled")
+        self.check()
+        self.on_poll()
 
 
 def _severity(state: SpaceState) -> int:

@@ -10,7 +10,6 @@ waits for it.
 
 import errno
 import json
-import threading
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -20,6 +19,7 @@ from daybook.runtime.logs import get_logger
 from daybook_bookie.disk.disk import FULL, Disk
 from daybook_bookie.disk.small_files import read_whole, with_checksum, without_checksum, write_durably
 from daybook_bookie.journal.format import Position
+from daybook_bookie.poller import Poller
 
 _LOG: Final = get_logger(__name__)
 FILE: Final = "epoch"
@@ -95,23 +95,18 @@ class EpochKeeper:
         self._is_connected = is_connected
         self._seen = written()
         self._raised_ms = monotonic_ms()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="epoch", daemon=True)
+        self._poller = Poller(
+            "epoch", _POLL_S, self.poll, failed="the epoch of the disks could not be polled"
+        )
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._poller.start()
 
     def close(self) -> None:
         """Raise the epoch once more if anything was written, so that an old copy is found even after an orderly stop."""
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self._poller.close():
             self.poll(at_last=True)
-
-    def _run(self) -> None:
-        while not self._closing.wait(_POLL_S):
-            self.poll()
 
     def poll(self, *, at_last: bool = False) -> None:
         """Raise the epoch if that is due and ZooKeeper is connected; the next poll retries what fails."""

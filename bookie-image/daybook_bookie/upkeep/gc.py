@@ -24,6 +24,7 @@ from daybook_bookie.identity.rollback import RollBackGuard
 from daybook_bookie.journal.thread import Barrier, JournalThread
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.poller import Poller
 from daybook_bookie.upkeep.over_replicated import OverReplicatedCollector
 
 _LOG: Final = get_logger(__name__)
@@ -85,21 +86,23 @@ class Collector:
         self._source = source
         self._guard = guard
         self._metrics = metrics
-        self._interval_s = interval_ms / 1000
         self._on_deleted = on_deleted
-        self._closing = threading.Event()
         self._one_cycle = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="gc", daemon=True)
+        self._poller = Poller(
+            "gc",
+            interval_ms / 1000,
+            self._collect_if_due,
+            failed="a cycle of garbage collection failed",
+            first=self._judge,
+        )
 
     def start(self) -> None:
         """Begin with the cycles."""
-        self._thread.start()
+        self._poller.start()
 
     def close(self) -> None:
         """Stop; a deletion under way is finished."""
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._poller.close()
 
     def collect(self, *, over_replicated: bool = True) -> Collected:
         """One cycle now; without `over_replicated` only deleted ledgers are looked for."""
@@ -110,16 +113,14 @@ class Collector:
         self._metrics.gc_rounds.labels("complete" if result.complete else "incomplete").inc()
         return result
 
-    def _run(self) -> None:
+    def _judge(self) -> None:
         try:
             self._guard.judge(self._table.known().highest_proved, self._source.next_ledger_id())
         except DaybookError as error:
             _LOG.warning("the counter of ledger ids cannot be read; the first cycle does", reason=str(error))
-        while not self._closing.wait(self._interval_s):
-            try:
-                self.collect(over_replicated=self._over_replicated_is_due())
-            except Exception:  # noqa: BLE001 - the next cycle tries again
-                _LOG.exception("a cycle of garbage collection failed")
+
+    def _collect_if_due(self) -> None:
+        self.collect(over_replicated=self._over_replicated_is_due())
 
     def _over_replicated_is_due(self) -> bool:
         if monotonic_ms() < self._over_replicated_at_ms:
@@ -129,7 +130,7 @@ class Collector:
 
     def _collect_over_replicated(self, collector: OverReplicatedCollector, result: Collected) -> None:
         for ledger_id in self._table.known_ids():
-            if self._closing.is_set():
+            if self._poller.is_closing:
                 return
             try:
                 result.over_replicated_entries += collector.collect(ledger_id)
@@ -163,7 +164,7 @@ class Collector:
     def _collect_all(self, cycle: DeletionCycle, *, dropped: int) -> Collected:
         result = Collected()
         for ledger_id in cycle.missing:
-            if self._closing.is_set():
+            if self._poller.is_closing:
                 break
             try:
                 gone = cycle.metadata_read(ledger_id, self._source.read_ledger(ledger_id))
@@ -185,7 +186,7 @@ class Collector:
         never_created = frozenset(cycle.never_created)
         dropped = 0
         for watch in watching:
-            if watch.ledger_id in never_created and not self._closing.is_set():
+            if watch.ledger_id in never_created and not self._poller.is_closing:
                 with self._table.lock:
                     record = self._table.machine.drop_fence(watch)
                     if record is not None:

@@ -16,6 +16,7 @@ from daybook.core.ids import EntryId, LedgerId
 from daybook.runtime.logs import get_logger
 from daybook_bookie.disk.errors import CorruptStoreError
 from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.poller import Poller
 from daybook_bookie.store.entry_store import EntryStore
 
 _LOG: Final = get_logger(__name__)
@@ -42,22 +43,20 @@ class Scrubber:
         """`bytes_per_second` bounds the rounds of the thread, not what is asked for."""
         self._store = store
         self._metrics = metrics
-        self._interval_s = interval_ms / 1000
         self._bytes_per_second = bytes_per_second
-        self._closing = threading.Event()
         self._lock = threading.Lock()
         self._damaged: defaultdict[LedgerId, set[EntryId]] = defaultdict(set)
-        self._thread = threading.Thread(target=self._run, name="scrubber", daemon=True)
+        self._poller = Poller(
+            "scrubber", interval_ms / 1000, self._scrub_all, failed="a round of the scrubber failed"
+        )
 
     def start(self) -> None:
         """Begin with the rounds."""
-        self._thread.start()
+        self._poller.start()
 
     def close(self) -> None:
         """Stop."""
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._poller.close()
 
     def scrub_now(self, ledger_id: LedgerId | None = None) -> Scrubbed:
         """Check one ledger, or all, without a pause."""
@@ -92,18 +91,14 @@ class Scrubber:
         self._count()
         return still
 
-    def _run(self) -> None:
-        while not self._closing.wait(self._interval_s):
-            try:
-                self._scrub(sorted(self._store.ledgers()), slow=True)
-                self._metrics.scrub_rounds.inc()
-            except Exception:  # noqa: BLE001 - the next round tries again
-                _LOG.exception("a round of the scrubber failed")
+    def _scrub_all(self) -> None:
+        self._scrub(sorted(self._store.ledgers()), slow=True)
+        self._metrics.scrub_rounds.inc()
 
     def _scrub(self, ledger_ids: list[LedgerId], *, slow: bool) -> Scrubbed:
         result = Scrubbed()
         for ledger_id in ledger_ids:
-            if self._closing.is_set():
+            if self._poller.is_closing:
                 break
             damaged = self._scrub_ledger(ledger_id, result, slow=slow)
             result.ledgers += 1
@@ -122,7 +117,7 @@ class Scrubber:
         """The entries of the ledger that exist and cannot be read."""
         damaged: list[EntryId] = []
         at = 0
-        while not self._closing.is_set():
+        while not self._poller.is_closing:
             record = self._store.ledger(ledger_id)
             wanted = -1 if record is None else record.intervals.next_from(at)
             if record is None or wanted < 0:
@@ -143,7 +138,7 @@ class Scrubber:
                 self._metrics.scrubbed_entries.inc(len(good))
                 at = max([wanted, *(entry.entry_id for entry in good[-1:]), *bad[-1:]]) + 1
             if slow:
-                self._closing.wait(sum(map(len, frames)) / self._bytes_per_second)
+                self._poller.pause(sum(map(len, frames)) / self._bytes_per_second)
         return damaged
 
     def _is_damaged(self, ledger_id: LedgerId, entry: EntryId) -> bool:
