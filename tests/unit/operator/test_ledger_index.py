@@ -1,11 +1,9 @@
 """The index of a cluster's ledgers: read once, then kept by what changes, in passes that cost little however many there are."""
 
 import asyncio
-import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 from daybook_operator.clusters import ledger_index as module
@@ -28,15 +26,43 @@ from daybook.metadata.tasks import RepairTasks
 from tests.unit.metadata.harness import formatted, memory_opener
 
 WAIT_MS = 10_000
+READ_MS = 1
+FAILED_READ_MS = 20
+"""What reads of metadata cost, by the clock of these tests, which nothing else advances."""
+
+
+class Clock:
+    """The time of these tests."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self._advanced = asyncio.Event()
+
+    def advance(self, by_ms: int) -> None:
+        self.now_ms += by_ms
+        self._advanced.set()
+
+    async def is_set_within(self, event: asyncio.Event, timeout_ms: float) -> bool:
+        """As the function of this name, by this clock."""
+        end_ms = self.now_ms + timeout_ms
+        while not event.is_set() and self.now_ms < end_ms:
+            self._advanced.clear()
+            waits = [asyncio.create_task(each.wait()) for each in (event, self._advanced)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for each in waits:
+                each.cancel()
+        await asyncio.sleep(0)
+        return event.is_set()
 
 
 class Counting(LedgerManager):
-    """Notes whose metadata is read; fails while `is_away`."""
+    """Records whose metadata is read; fails while `is_unavailable`."""
 
-    def __init__(self, store: MetadataStore, layout: Layout) -> None:
+    def __init__(self, store: MetadataStore, layout: Layout, clock: Clock) -> None:
         super().__init__(store, layout)
         self.reads: list[LedgerId] = []
-        self.is_away = False
+        self.is_unavailable = False
+        self._clock = clock
         self._more = asyncio.Event()
 
     async def was_read(self, ledger_id: LedgerId) -> None:
@@ -48,8 +74,9 @@ class Counting(LedgerManager):
     async def read(self, ledger_id: LedgerId, *, sync: bool = False) -> Versioned[LedgerMetadata]:
         self.reads.append(ledger_id)
         self._more.set()
-        if self.is_away:
-            raise MetadataUnavailableError("ZooKeeper is away")
+        self._clock.advance(FAILED_READ_MS if self.is_unavailable else READ_MS)
+        if self.is_unavailable:
+            raise MetadataUnavailableError("ZooKeeper is unavailable")
         return await super().read(ledger_id, sync=sync)
 
 
@@ -73,7 +100,7 @@ class Cluster:
         return (await self.ledgers.create_ledger(first)).value.ledger_id
 
     async def move(self, ledger_id: LedgerId, *bookies: str) -> None:
-        """A worker has copied its entries elsewhere."""
+        """A worker has copied its entries to others."""
         found = await LedgerManager.read(self.ledgers, ledger_id)
         moved = replace(found.value, fragments=(Fragment(0, 0, bookies),))
         await self.store.put(self.layout.ledger(ledger_id), moved.to_json(), found.version)
@@ -93,7 +120,8 @@ async def cluster() -> AsyncIterator[Cluster]:
     _, opener = memory_opener()
     store = await opener()
     layout = await formatted(store)
-    ledgers, tasks = Counting(store, layout), RepairTasks(store, layout)
+    clock = Clock()
+    ledgers, tasks = Counting(store, layout, clock), RepairTasks(store, layout)
     whole = asyncio.Event()
     made = Cluster(
         store, layout, ledgers, tasks, LedgerIndex(store, layout, ledgers, tasks, whole.set), whole
@@ -105,154 +133,147 @@ async def cluster() -> AsyncIterator[Cluster]:
                 await made.index.run()
             await asyncio.sleep(0)
 
-    running = asyncio.create_task(run())
-    try:
-        yield made
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await store.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "monotonic_ms", lambda: clock.now_ms)
+        patch.setattr(module, "is_set_within", clock.is_set_within)
+        running = asyncio.create_task(run())
+        try:
+            yield made
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await store.close()
 
 
-def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test."""
-
-    @functools.wraps(test)
-    def run(**fixtures: Any) -> None:
-        asyncio.run(test(**fixtures))
-
-    return run
+@pytest.fixture
+async def made() -> AsyncIterator[Cluster]:
+    async with cluster() as opened:
+        yield opened
 
 
-@on_a_loop
-async def test_a_pass_reads_what_is_new_or_open_or_has_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pass_reads_what_is_new_or_open_or_has_a_task(
+    made: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SLICE", 0)
-    async with cluster() as made:
-        closed = [await made.make("a", "b") for _ in range(50)]
-        writing = await made.make("b", "c", is_closed=False)
-        assert await made.pass_() == [*closed, writing]
-        assert await made.pass_() == [writing], "and not what cannot have changed"
-        new = await made.make("c", "d")
-        await made.tasks.mark(closed[3], reasons=["lost b"], bookies=["b"], now_ms=0)
-        assert await made.pass_() == [closed[3], writing, new]
-        await made.move(closed[3], "a", "d")
-        task = await made.tasks.read(closed[3])
-        assert task is not None
-        await made.tasks.done(closed[3], task.version)
-        assert await made.pass_() == [closed[3], writing], "its task is gone, and it may have changed before"
-        assert made.named()["d"] == {closed[3], new}
-        assert closed[3] not in made.named()["b"]
-        await made.ledgers.delete(new, 0)
-        await made.pass_()
-        assert made.named()["d"] == {closed[3]}
-        await made.move(closed[4], "a", "d")
-        made.index.doubt(closed[4])  # its task came and went between two passes
-        made.ledgers.is_away = True
-        assert not await made.index.fresh(age_ms=0, wait_ms=20)
-        made.ledgers.is_away = False
-        await made.pass_()
-        assert made.named()["d"] == {closed[3], closed[4]}
+    closed = [await made.make("a", "b") for _ in range(50)]
+    writing = await made.make("b", "c", is_closed=False)
+    assert await made.pass_() == [*closed, writing]
+    assert await made.pass_() == [writing], "and not what cannot have changed"
+    new = await made.make("c", "d")
+    await made.tasks.mark(closed[3], reasons=["lost b"], bookies=["b"], now_ms=0)
+    assert await made.pass_() == [closed[3], writing, new]
+    await made.move(closed[3], "a", "d")
+    task = await made.tasks.read(closed[3])
+    assert task is not None
+    await made.tasks.done(closed[3], task.version)
+    assert await made.pass_() == [closed[3], writing], "its task is gone, and it may have changed before"
+    assert made.named()["d"] == {closed[3], new}
+    assert closed[3] not in made.named()["b"]
+    await made.ledgers.delete(new, 0)
+    await made.pass_()
+    assert made.named()["d"] == {closed[3]}
+    await made.move(closed[4], "a", "d")
+    made.index.doubt(closed[4])  # its task came and went between two passes
+    made.ledgers.is_unavailable = True
+    assert not await made.index.fresh(age_ms=0, wait_ms=20)
+    made.ledgers.is_unavailable = False
+    await made.pass_()
+    assert made.named()["d"] == {closed[3], closed[4]}
 
 
-@on_a_loop
-async def test_what_somebody_changed_by_hand_is_found_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_somebody_changed_by_hand_is_found_in_turn(
+    made: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SLICE", 10)
-    async with cluster() as made:
-        closed = [await made.make("a", "b") for _ in range(25)]
-        await made.pass_()
-        await made.move(closed[-1], "a", "c")
-        turns = [await made.pass_() for _ in range(3)]
-        assert sorted(ledger_id for turn in turns for ledger_id in turn) != []
-        assert all(len(turn) <= 10 for turn in turns)
-        assert set().union(*map(set, turns)) == set(closed)
-        assert made.named()["c"] == {closed[-1]}
+    closed = [await made.make("a", "b") for _ in range(25)]
+    await made.pass_()
+    await made.move(closed[-1], "a", "c")
+    turns = [await made.pass_() for _ in range(3)]
+    assert sorted(ledger_id for turn in turns for ledger_id in turn) != []
+    assert all(len(turn) <= 10 for turn in turns)
+    assert set().union(*map(set, turns)) == set(closed)
+    assert made.named()["c"] == {closed[-1]}
 
 
-@on_a_loop
-async def test_a_look_waits_a_little_and_the_first_reading_goes_on() -> None:
-    async with cluster() as made:
-        await made.make("a", "b")
-        made.ledgers.is_away = True
-        assert not await made.index.fresh(age_ms=0, wait_ms=20)
-        assert not made.index.is_whole
-        made.ledgers.is_away = False
-        assert await made.index.fresh(age_ms=0, wait_ms=WAIT_MS)
-        assert made.index.is_whole
-        made.ledgers.is_away = True
-        await made.make("a", "c")
-        assert not await made.index.fresh(age_ms=0, wait_ms=20), "it is not as young as asked for"
-        assert await made.index.fresh(age_ms=60_000, wait_ms=20), "and whole all the same"
-        assert made.named()["a"] == {0}, "what is known stays as it was"
+async def test_a_reconcile_waits_no_longer_than_asked_and_the_first_pass_continues(made: Cluster) -> None:
+    await made.make("a", "b")
+    made.ledgers.is_unavailable = True
+    assert not await made.index.fresh(age_ms=0, wait_ms=20)
+    assert not made.index.is_whole
+    made.ledgers.is_unavailable = False
+    assert await made.index.fresh(age_ms=0, wait_ms=WAIT_MS)
+    assert made.index.is_whole
+    made.ledgers.is_unavailable = True
+    await made.make("a", "c")
+    assert not await made.index.fresh(age_ms=0, wait_ms=20), "it is not as young as asked for"
+    assert await made.index.fresh(age_ms=60_000, wait_ms=20), "and whole all the same"
+    assert made.named()["a"] == {0}, "what is known stays as it was"
 
 
-@on_a_loop
-async def test_a_ledger_that_cannot_be_read_is_told_and_what_is_known_stays(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_ledger_that_cannot_be_read_is_reported_and_what_is_known_stays(
+    made: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PAUSE_MS", 0)
-    async with cluster() as made:
-        bad = await made.make("a", "b")
-        whole = (await made.store.get(made.layout.ledger(bad))).value
-        await made.store.put(made.layout.ledger(bad), b"{", None)
-        async with asyncio.timeout(WAIT_MS / 1000):
-            assert not await made.index.fresh(age_ms=0, wait_ms=60 * WAIT_MS), "it is told when it is known"
-            assert not await made.index.fresh(age_ms=0, wait_ms=60 * WAIT_MS), "and at once from then on"
-        asker = Asker(frozenset({"a"}), frozenset(), PlacementSettings("rack"))
-        told = await Surveys().of(made.index, asker, registered={}, locations={}, is_whole=False)
-        assert told.read_error.startswith(f"ledger {bad}: "), "a person is to mend it, and has to know which"
-        await made.store.put(made.layout.ledger(bad), whole, None)
-        async with asyncio.timeout(WAIT_MS / 1000):
-            await made.whole.wait()
-        assert made.index.read_error == ""
-        await made.pass_()
-        made.whole.clear()
-        await made.store.put(made.layout.ledger(bad), b"{", None)
-        assert not await made.index.fresh(age_ms=0, wait_ms=WAIT_MS)
-        assert made.index.is_whole, "what is known stays"
-        await made.store.put(made.layout.ledger(bad), whole, None)
-        async with asyncio.timeout(WAIT_MS / 1000):
-            await made.whole.wait()  # who was not made to wait looks again
-
-
-@on_a_loop
-async def test_who_cannot_wait_for_a_pass_has_the_one_before_and_another_is_made() -> None:
-    async with cluster() as made:
-        for _ in range(300):
-            await made.make("a", "b", is_closed=False)
-        await made.pass_()
-        await made.pass_()
-        new = await made.make("c", "d")
-        made.ledgers.reads.clear()
-        assert await made.index.fresh(age_ms=0, wait_ms=1)
-        async with asyncio.timeout(WAIT_MS / 1000):
-            await made.ledgers.was_read(new)
-
-
-@on_a_loop
-async def test_a_survey_tells_what_concerns_the_pool() -> None:
-    async with cluster() as made:
-        for ensemble in (("a", "b"), ("a", "c"), ("b", "c", "d")):
-            await made.make(*ensemble)
-        surveys = Surveys()
-        asker = Asker(frozenset({"a"}), frozenset({"c"}), PlacementSettings("rack"))
-        racks = {"a": "1", "b": "1", "c": "2", "d": "3"}
-        registered = {b: BookieInfo(b, boot_id="x") for b in racks}
-        locations = {b: Location("", "", rack, f"node-{b}") for b, rack in racks.items()}
-        before = await surveys.of(
-            made.index, asker, registered=registered, locations=locations, is_whole=False
+    bad = await made.make("a", "b")
+    whole = (await made.store.get(made.layout.ledger(bad))).value
+    await made.store.put(made.layout.ledger(bad), b"{", None)
+    async with asyncio.timeout(WAIT_MS / 1000):
+        assert not await made.index.fresh(age_ms=0, wait_ms=60 * WAIT_MS), (
+            "it returns once the error is known"
         )
-        assert (before.is_whole, before.ledgers) == (False, 0)
-        await made.pass_()
-        found = await surveys.of(made.index, asker, registered=registered, locations=locations, is_whole=True)
-        assert (found.ledgers, found.ledgers_of) == (3, {"a": 2, "b": 2, "c": 2, "d": 1})
-        assert found.naming == {"c": (1, 2)}
-        assert found.ack_quorum_of == {"a": 1, "b": 1, "c": 1, "d": 2}
-        assert (found.ensemble_max, found.ensemble_max_ledger) == (3, 2)
-        assert found.misplaced_count == 1
-        assert found.misplaced[0].startswith("ledger 0: ")
-        locations["b"] = Location("", "", "2", "node-b")
-        moved = await surveys.of(made.index, asker, registered=registered, locations=locations, is_whole=True)
-        assert moved.misplaced_count == 0, "judged anew once somebody stands elsewhere"
+        assert not await made.index.fresh(age_ms=0, wait_ms=60 * WAIT_MS), "and at once from then on"
+    asker = Asker(frozenset({"a"}), frozenset(), PlacementSettings("rack"))
+    told = await Surveys().of(made.index, asker, registered={}, locations={}, is_whole=False)
+    assert told.read_error.startswith(f"ledger {bad}: "), "a person must repair it, and has to know which"
+    await made.store.put(made.layout.ledger(bad), whole, None)
+    async with asyncio.timeout(WAIT_MS / 1000):
+        await made.whole.wait()
+    assert made.index.read_error == ""
+    await made.pass_()
+    made.whole.clear()
+    await made.store.put(made.layout.ledger(bad), b"{", None)
+    assert not await made.index.fresh(age_ms=0, wait_ms=WAIT_MS)
+    assert made.index.is_whole, "what is known stays"
+    await made.store.put(made.layout.ledger(bad), whole, None)
+    async with asyncio.timeout(WAIT_MS / 1000):
+        await made.whole.wait()  # whoever did not wait observes again
+
+
+async def test_a_caller_that_cannot_wait_for_a_pass_gets_the_one_before_and_another_is_made(
+    made: Cluster,
+) -> None:
+    for _ in range(100):
+        await made.make("a", "b", is_closed=False)
+    await made.pass_()
+    await made.pass_()
+    new = await made.make("c", "d")
+    made.ledgers.reads.clear()
+    assert await made.index.fresh(age_ms=0, wait_ms=1)
+    async with asyncio.timeout(WAIT_MS / 1000):
+        await made.ledgers.was_read(new)
+
+
+async def test_a_survey_contains_what_concerns_the_pool(made: Cluster) -> None:
+    for ensemble in (("a", "b"), ("a", "c"), ("b", "c", "d")):
+        await made.make(*ensemble)
+    surveys = Surveys()
+    asker = Asker(frozenset({"a"}), frozenset({"c"}), PlacementSettings("rack"))
+    racks = {"a": "1", "b": "1", "c": "2", "d": "3"}
+    registered = {b: BookieInfo(b, boot_id="x") for b in racks}
+    locations = {b: Location("", "", rack, f"node-{b}") for b, rack in racks.items()}
+    before = await surveys.of(made.index, asker, registered=registered, locations=locations, is_whole=False)
+    assert (before.is_whole, before.ledgers) == (False, 0)
+    await made.pass_()
+    found = await surveys.of(made.index, asker, registered=registered, locations=locations, is_whole=True)
+    assert (found.ledgers, found.ledgers_of) == (3, {"a": 2, "b": 2, "c": 2, "d": 1})
+    assert found.naming == {"c": (1, 2)}
+    assert found.ack_quorum_of == {"a": 1, "b": 1, "c": 1, "d": 2}
+    assert (found.ensemble_max, found.ensemble_max_ledger) == (3, 2)
+    assert found.misplaced_count == 1
+    assert found.misplaced[0].startswith("ledger 0: ")
+    locations["b"] = Location("", "", "2", "node-b")
+    moved = await surveys.of(made.index, asker, registered=registered, locations=locations, is_whole=True)
+    assert moved.misplaced_count == 0, "judged again once a bookie has another location"
 
 
 BOOKIES = st.lists(st.sampled_from("abcd"), min_size=2, max_size=3, unique=True)
@@ -269,27 +290,24 @@ EVENTS = st.lists(
 
 @settings(max_examples=50, deadline=None)
 @given(EVENTS)
-def test_after_a_pass_the_index_is_what_a_listing_says(events: list[tuple[str, list[str]]]) -> None:
-    async def scene() -> None:
-        async with cluster() as made:
-            ledgers: list[LedgerId] = []
-            for number, (what, bookies) in enumerate(events):
-                if what in {"make", "open"}:
-                    ledgers.append(await made.make(*bookies, is_closed=what == "make"))
-                elif what == "delete" and ledgers:
-                    await made.store.delete(made.layout.ledger(ledgers.pop(number % len(ledgers))))
-                elif what == "move" and ledgers:
-                    ledger_id = ledgers[number % len(ledgers)]
-                    found = await LedgerManager.read(made.ledgers, ledger_id)
-                    if found.value.quorum.ensemble_size == len(bookies):
-                        await made.move(ledger_id, *bookies)
-                elif what == "pass":
-                    await made.pass_()
-            await made.pass_()
-            assert made.named() == await listed(made)
-            assert sorted(ids_in(made.index.groups.values())) == sorted(ledgers)
-
-    asyncio.run(scene())
+async def test_after_a_pass_the_index_is_what_a_listing_says(events: list[tuple[str, list[str]]]) -> None:
+    async with cluster() as made:
+        ledgers: list[LedgerId] = []
+        for number, (what, bookies) in enumerate(events):
+            if what in {"make", "open"}:
+                ledgers.append(await made.make(*bookies, is_closed=what == "make"))
+            elif what == "delete" and ledgers:
+                await made.store.delete(made.layout.ledger(ledgers.pop(number % len(ledgers))))
+            elif what == "move" and ledgers:
+                ledger_id = ledgers[number % len(ledgers)]
+                found = await LedgerManager.read(made.ledgers, ledger_id)
+                if found.value.quorum.ensemble_size == len(bookies):
+                    await made.move(ledger_id, *bookies)
+            elif what == "pass":
+                await made.pass_()
+        await made.pass_()
+        assert made.named() == await listed(made)
+        assert sorted(ids_in(made.index.groups.values())) == sorted(ledgers)
 
 
 async def listed(made: Cluster) -> dict[str, set[LedgerId]]:

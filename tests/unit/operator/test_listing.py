@@ -1,6 +1,5 @@
 """One namespace that refuses is no reason to know nothing of the others."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -40,27 +39,27 @@ def namespaces_of(objects: tuple[Any, ...]) -> list[str]:
     return [each["metadata"]["namespace"] for each in objects]
 
 
-def test_a_namespace_that_refuses_is_left_out_alone() -> None:
+async def test_a_namespace_that_refuses_is_left_out_alone() -> None:
     server = ApiServer(refuses={"a", "gone"}, gone={"gone"})
-    found = asyncio.run(list_all(server, ["a", "b", "c", "gone"], RESOURCES))
+    found = await list_all(server, ["a", "b", "c", "gone"], RESOURCES)
     assert [namespaces_of(found.objects[kind]) for kind in RESOURCES] == [["b", "c"]] * 2
     assert found.refused == {"a"}, "what is in it may be there still; what was in the other is not"
 
 
-def test_nobody_who_answers_is_an_error() -> None:
+async def test_nobody_who_answers_is_an_error() -> None:
     for namespaces in (["a"], []):
         with pytest.raises(ForbiddenError):
-            asyncio.run(list_all(ApiServer(refuses={"a", ""}), namespaces, RESOURCES))
+            await list_all(ApiServer(refuses={"a", ""}), namespaces, RESOURCES)
 
 
-def test_kinds_are_known_by_whoever_answers() -> None:
+async def test_kinds_are_known_by_whoever_answers() -> None:
     kinds = ["BookiePool", "Topic"]
     server = ApiServer(refuses={"a"})
-    assert asyncio.run(missing_kinds(server, ["a", "b"], kinds)) == ["Topic"]
+    assert await missing_kinds(server, ["a", "b"], kinds) == ["Topic"]
     assert server.asked == ["a", "b", "b"]
     with pytest.raises(KubeError):
-        asyncio.run(missing_kinds(ApiServer(refuses={"a", "b"}), ["a", "b"], kinds))
-    assert asyncio.run(missing_kinds(ApiServer(refuses=set()), [], kinds)) == ["Topic"]
+        await missing_kinds(ApiServer(refuses={"a", "b"}), ["a", "b"], kinds)
+    assert await missing_kinds(ApiServer(refuses=set()), [], kinds) == ["Topic"]
 
 
 def test_what_was_known_of_a_namespace_that_refuses_stays_known() -> None:
@@ -78,16 +77,16 @@ def test_what_was_known_of_a_namespace_that_refuses_stays_known() -> None:
     ]
 
 
-def test_an_api_server_that_is_away_is_no_namespace_that_is_gone() -> None:
+async def test_an_api_server_that_is_away_is_no_namespace_that_is_gone() -> None:
     class Away(ApiServer):
         async def find(self, kind: str, namespace: str, name: str) -> Object | None:
             raise UnavailableError("no answer")
 
-    found = asyncio.run(list_all(Away(refuses={"a"}), ["a", "b"], RESOURCES))
+    found = await list_all(Away(refuses={"a"}), ["a", "b"], RESOURCES)
     assert found.refused == {"a"}
 
 
-def test_what_is_asked_for_the_sake_of_another_namespace_may_be_refused() -> None:
+async def test_what_is_asked_for_the_sake_of_another_namespace_may_be_refused() -> None:
     server = ApiServer(refuses={"a"})
-    assert asyncio.run(if_allowed(server.listing("Job", "a"), [])) == []
-    assert len(asyncio.run(if_allowed(server.listing("Job", "b"), []))) == 1
+    assert await if_allowed(server.listing("Job", "a"), []) == []
+    assert len(await if_allowed(server.listing("Job", "b"), [])) == 1

@@ -1,6 +1,5 @@
 """What is read of a ledger with an entry that was found nowhere, before it is judged."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,23 +42,23 @@ def task(ledger_id: int = 7, reasons: tuple[str, ...] = (), **more: Any) -> Vers
     )
 
 
-def read(link: Any, *tasks: Versioned[RepairTask]) -> Any:
-    return asyncio.run(verdicts(link, tasks))
+async def read(link: Any, *tasks: Versioned[RepairTask]) -> Any:
+    return await verdicts(link, tasks)
 
 
-def test_who_is_away_is_awaited() -> None:
-    (found,) = read(Link(), task(), task(8, why_not="it is too early"), task(404))
+async def test_who_is_away_is_awaited() -> None:
+    (found,) = await read(Link(), task(), task(8, why_not="it is too early"), task(404))
     assert (found.ledger_id, found.awaited, found.is_lost) == (7, ("b1", "b2"), False)
 
 
-def test_a_verdict_waits_for_the_try_that_follows_a_return() -> None:
+async def test_a_verdict_waits_for_the_try_that_follows_a_return() -> None:
     everybody, limbo = ("b0", "b1", "b2"), ("limbo b1",)
-    assert read(Link(registered=everybody), task(reasons=limbo))[0].is_lost
-    assert not read(Link(registered=everybody), task(reasons=limbo, not_before_ms=0))[0].is_lost
-    assert not read(Link(registered=everybody, is_audited=False), task(reasons=limbo))[0].is_lost
+    assert (await read(Link(registered=everybody), task(reasons=limbo)))[0].is_lost
+    assert not (await read(Link(registered=everybody), task(reasons=limbo, not_before_ms=0)))[0].is_lost
+    assert not (await read(Link(registered=everybody, is_audited=False), task(reasons=limbo)))[0].is_lost
 
 
-def test_of_more_than_are_looked_at_nothing_is_claimed() -> None:
+async def test_of_more_than_are_looked_at_nothing_is_claimed() -> None:
     tasks = [task(number, ("limbo b1",)) for number in range(JUDGED_MAX + 2)]
-    found = read(Link(registered=("b0", "b1", "b2")), *tasks)
+    found = await read(Link(registered=("b0", "b1", "b2")), *tasks)
     assert [each.is_lost for each in found] == [True] * JUDGED_MAX + [False] * 2

@@ -1,8 +1,10 @@
-"""The work queue: one look for many events, never two at once, back-off, and nothing is ever forgotten."""
+"""The work queue: one reconcile for many events, never two of a key at once, back-off, and no event is lost."""
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from daybook_operator.kube.queue import BackOff, Key, Schedule, WorkQueue
@@ -19,7 +21,7 @@ def schedule(first_ms: int = 100, largest_ms: int = 1000) -> Schedule:
     return Schedule(BackOff(first_ms, largest_ms), random.Random(1))
 
 
-def test_many_events_about_an_object_are_one_look() -> None:
+def test_many_events_about_an_object_are_one_reconcile() -> None:
     todo = schedule()
     for _ in range(5):
         todo.add(A)
@@ -27,7 +29,7 @@ def test_many_events_about_an_object_are_one_look() -> None:
     assert todo.take(0) is None
 
 
-def test_an_event_during_a_look_is_one_more_look_afterwards() -> None:
+def test_an_event_during_a_reconcile_causes_one_more_afterwards() -> None:
     todo = schedule()
     todo.add(A)
     todo.take(0)
@@ -40,14 +42,14 @@ def test_an_event_during_a_look_is_one_more_look_afterwards() -> None:
     assert todo.take(0) is None
 
 
-def test_objects_are_looked_at_in_the_order_of_their_events() -> None:
+def test_objects_are_reconciled_in_the_order_of_their_events() -> None:
     todo = schedule()
     for key in (B, A, C, B):
         todo.add(key)
     assert [todo.take(0) for _ in range(3)] == [B, A, C]
 
 
-def test_failures_come_again_after_pauses_that_double_up_to_the_largest() -> None:
+def test_failures_are_retried_after_pauses_that_double_up_to_the_largest() -> None:
     todo = schedule()
     pauses, now_ms = [], 0
     for _ in range(8):
@@ -61,7 +63,7 @@ def test_failures_come_again_after_pauses_that_double_up_to_the_largest() -> Non
     todo.done(A, now_ms, None)
     todo.add(A)
     todo.take(now_ms)
-    assert todo.failed(A, now_ms) <= 100, "a success begins the pauses anew"
+    assert todo.failed(A, now_ms) <= 100, "a success resets the pauses"
 
 
 def test_an_event_does_not_wait_for_the_pause() -> None:
@@ -72,7 +74,7 @@ def test_an_event_does_not_wait_for_the_pause() -> None:
     todo.add(A)
     assert todo.take(0) == A
     todo.done(A, 0, None)
-    assert todo.next_ms(0) is None, "the timer of the pause went with it"
+    assert todo.next_ms(0) is None, "the timer of the pause is gone"
 
 
 def test_of_two_times_the_earlier_one_counts() -> None:
@@ -87,7 +89,7 @@ def test_of_two_times_the_earlier_one_counts() -> None:
 
 
 class ScheduleMachine(RuleBasedStateMachine):
-    """Whatever happens in whatever order: no key is worked on twice at once, and every wish is fulfilled."""
+    """Whatever happens in whatever order: no key is worked on twice at once, and every event leads to a reconcile."""
 
     keys = Bundle("keys")
 
@@ -115,7 +117,7 @@ class ScheduleMachine(RuleBasedStateMachine):
     def take(self) -> None:
         key = self.todo.take(self.now_ms)
         if key is None:
-            assert self.wanted <= self.working, "what is wanted and idle is handed out"
+            assert self.wanted <= self.working, "a key that has an event and is idle is taken"
         else:
             assert key not in self.working
             self.working.add(key)
@@ -130,7 +132,7 @@ class ScheduleMachine(RuleBasedStateMachine):
                 self.todo.done(key, self.now_ms, again_s)
             else:
                 self.todo.failed(key, self.now_ms)
-                assert self.todo.next_ms(self.now_ms) is not None, "a failure comes again"
+                assert self.todo.next_ms(self.now_ms) is not None, "a failure is retried"
 
     @rule(by_ms=st.integers(1, 10_000))
     def time_passes(self, by_ms: int) -> None:
@@ -144,112 +146,96 @@ class ScheduleMachine(RuleBasedStateMachine):
 TestScheduleMachine = ScheduleMachine.TestCase
 
 
-async def settle(condition: Callable[[], bool]) -> None:
-    never = asyncio.Event()
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.wait({asyncio.ensure_future(never.wait())}, timeout=0.005)
-    raise AssertionError("it never came to hold")
+class Reconciles(list[Key]):
+    """The keys that were reconciled, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._another = asyncio.Event()
+
+    def record(self, key: Key) -> int:
+        """Record another; return how many of this key there are."""
+        self.append(key)
+        self._another.set()
+        return self.count(key)
+
+    async def until(self, *keys: Key) -> None:
+        """Return once these were reconciled, each as often as it is given."""
+        while Counter(keys) - Counter(self):
+            self._another.clear()
+            await self._another.wait()
 
 
-def run_queue(
-    reconcile: Callable[[Key], Awaitable[float | None]],
-    scenario: Callable[[WorkQueue], Awaitable[None]],
-    *,
-    timeout_s: float = 5,
-) -> OperatorMetrics:
+@asynccontextmanager
+async def working(
+    reconcile: Callable[[Key], Awaitable[float | None]], *, timeout_s: float = 5
+) -> AsyncIterator[WorkQueue]:
     metrics = OperatorMetrics()
-
-    async def work() -> None:
-        queue = WorkQueue(
-            reconcile,
-            workers=3,
-            timeout_s=timeout_s,
-            rng=random.Random(1),
-            metrics=metrics,
-            back_off=BackOff(1, 5),
-        )
-        running = asyncio.create_task(queue.run())
-        try:
-            await scenario(queue)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(work())
-    return metrics
+    queue = WorkQueue(
+        reconcile,
+        workers=3,
+        timeout_s=timeout_s,
+        rng=random.Random(1),
+        metrics=metrics,
+        back_off=BackOff(1, 5),
+    )
+    running = asyncio.create_task(queue.run())
+    try:
+        yield queue
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
-def test_the_queue_works_on_several_objects_but_on_one_at_a_time() -> None:
-    under_way: dict[Key, int] = {}
-    most = [0]
-    looks: list[Key] = []
+async def test_the_queue_works_on_several_objects_but_on_one_at_a_time() -> None:
+    began, ended = Reconciles(), Reconciles()
     gate = asyncio.Event()
 
-    async def reconcile(key: Key) -> float | None:
-        under_way[key] = under_way.get(key, 0) + 1
-        assert under_way[key] == 1
-        most[0] = max(most[0], sum(under_way.values()))
+    async def reconcile(key: Key) -> None:
+        assert began.record(key) == ended.count(key) + 1
         await gate.wait()
-        under_way[key] -= 1
-        looks.append(key)
-        return None
+        ended.record(key)
 
-    async def scenario(queue: WorkQueue) -> None:
+    async with working(reconcile) as queue:
         queue.add_all([A, B, C])
-        await settle(lambda: sum(under_way.values()) == 3)
+        await began.until(A, B, C)
         queue.add(A)
         gate.set()
-        await settle(lambda: looks.count(A) == 2)
-
-    run_queue(reconcile, scenario)
-    assert most[0] == 3
+        await ended.until(A, A)
 
 
 @pytest.mark.parametrize("error", [DaybookError("not yet"), ZeroDivisionError("a defect")])
-def test_a_look_that_fails_is_tried_again_and_ends_no_other(error: Exception) -> None:
-    looks: list[Key] = []
+async def test_a_reconcile_that_fails_is_tried_again_and_ends_no_other(error: Exception) -> None:
+    done = Reconciles()
 
-    async def reconcile(key: Key) -> float | None:
-        looks.append(key)
-        if key == A and looks.count(A) < 3:
+    async def reconcile(key: Key) -> None:
+        if done.record(key) < 3 and key == A:
             raise error
-        return None
 
-    async def scenario(queue: WorkQueue) -> None:
+    async with working(reconcile) as queue:
         queue.add_all([A, B])
-        await settle(lambda: looks.count(A) == 3 and looks.count(B) == 1)
-
-    metrics = run_queue(reconcile, scenario)
-    assert metrics.reconciles.labels("Ledger", "error")._value.get() == 2
+        await done.until(A, A, A, B)
+    assert queue._metrics.reconciles.labels("Ledger", "error")._value.get() == 2
 
 
-def test_a_look_that_hangs_is_given_up_and_tried_again() -> None:
-    looks: list[Key] = []
+async def test_a_reconcile_that_hangs_is_ended_and_tried_again() -> None:
+    done = Reconciles()
 
-    async def reconcile(key: Key) -> float | None:
-        looks.append(key)
-        if len(looks) == 1:
+    async def reconcile(key: Key) -> None:
+        if done.record(key) == 1:
             await asyncio.Event().wait()
-        return None
 
-    async def scenario(queue: WorkQueue) -> None:
+    async with working(reconcile, timeout_s=0.02) as queue:
         queue.add(A)
-        await settle(lambda: len(looks) == 2)
-
-    run_queue(reconcile, scenario, timeout_s=0.02)
+        await done.until(A, A)
 
 
-def test_a_look_may_ask_to_be_made_again() -> None:
-    looks: list[Key] = []
+async def test_a_reconcile_may_ask_for_another() -> None:
+    done = Reconciles()
 
     async def reconcile(key: Key) -> float | None:
-        looks.append(key)
-        return 0.001 if len(looks) < 4 else None
+        return 0.001 if done.record(key) < 4 else None
 
-    async def scenario(queue: WorkQueue) -> None:
+    async with working(reconcile) as queue:
         queue.add(A)
-        await settle(lambda: len(looks) == 4)
-
-    run_queue(reconcile, scenario)
+        await done.until(A, A, A, A)

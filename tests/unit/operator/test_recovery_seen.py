@@ -1,6 +1,5 @@
 """What the operator takes for due, of tasks that workers with other clocks have set aside."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,9 @@ from daybook.metadata.store.store import Versioned
 NOW_MS = 1_000_000_000
 
 
-def test_rule_35_no_stored_time_keeps_a_job_from_a_ledger_for_longer_than_the_longest_back_off() -> None:
+async def test_rule_35_no_stored_time_keeps_a_job_from_a_ledger_for_longer_than_the_longest_back_off() -> (
+    None
+):
     stored_ms = (NOW_MS + 1_000, NOW_MS + 1_000 * BACK_OFF_MS_MAX)
     tasks = [
         Versioned(RepairTask(number, ("gap b1",), ("b1",), 1, 1, not_before_ms), 3)
@@ -31,5 +32,5 @@ def test_rule_35_no_stored_time_keeps_a_job_from_a_ledger_for_longer_than_the_lo
         tasks=SimpleNamespace(disabled=lambda: answer(value=False)),
         audits=SimpleNamespace(last_report=None, last_full_report=None, without_task={}),
     )
-    seen = asyncio.run(observe_recovery(world, link))
+    seen = await observe_recovery(world, link)
     assert [task.not_before_ms for task in seen.tasks] == [NOW_MS + 1_000, NOW_MS + BACK_OFF_MS_MAX]

@@ -1,6 +1,5 @@
 """How bookies and recovery Jobs are let in by a ZooKeeper that asks for TLS and a user: by settings that they know."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -109,7 +108,7 @@ def test_without_it_nothing_is_mounted_or_set(monkeypatch: pytest.MonkeyPatch) -
         ("/tenant", False),
     ],
 )
-def test_the_operator_shows_its_credentials_to_its_own_zookeeper_alone(
+async def test_the_operator_shows_its_credentials_to_its_own_zookeeper_alone(
     zookeeper: str, is_shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAYBOOK_ZOOKEEPER_DIGEST", "user:secret")
@@ -130,13 +129,10 @@ def test_the_operator_shows_its_credentials_to_its_own_zookeeper_alone(
         lambda *_: None,
     )
 
-    async def link() -> None:
-        clusters = Clusters(context)
-        with pytest.raises(MetadataUnavailableError):
-            await clusters.link(ClusterRef(zookeeper, "daybook"))
-        await clusters.close()
-
-    asyncio.run(link())
+    clusters = Clusters(context)
+    with pytest.raises(MetadataUnavailableError):
+        await clusters.link(ClusterRef(zookeeper, "daybook"))
+    await clusters.close()
     (options,) = shown
     assert options.auth == ((("digest", "user:secret"),) if is_shown else ())
     assert (options.acl is not None) == is_shown
