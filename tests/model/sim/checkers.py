@@ -79,6 +79,7 @@ class Checkers:
             )
         oracle.metadata, oracle.proposed, oracle.changed_us = new, None, self.world.now_us
         if new.last_fragment != old.last_fragment:
+            oracle.discount_replaced()
             self.audits.ensemble_changed(new, self.world.now_ms)
         if new.is_closed and not old.is_closed:
             self._closed(oracle, new)

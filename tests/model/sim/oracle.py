@@ -1,5 +1,6 @@
 """What is known of one ledger by someone who sees everything: the checkers compare with it, the fault atlas asks it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
@@ -19,6 +20,8 @@ class Oracle:
     durable_ever: dict[EntryId, set[BookieId]] = field(default_factory=dict)
     synced_once: set[tuple[BookieId, EntryId]] = field(default_factory=set)
     """Like `durable_ever`, but a removal takes nothing out."""
+    counted: dict[BookieId, set[EntryId]] = field(default_factory=dict)
+    """What the writer received from each bookie as acknowledged, while metadata names the bookie for it (rule 17)."""
     not_written: dict[EntryId, bytes] = field(default_factory=dict)
     """What certainly was not written, by an error of its writer."""
     acked: EntryId = NO_ENTRY
@@ -33,3 +36,15 @@ class Oracle:
     def end(self) -> EntryId | None:
         """The last entry, once the ledger is closed; known for ever."""
         return self.metadata.last_entry if self.metadata.is_closed else None
+
+    def count(self, bookie: BookieId, entry_ids: Iterable[EntryId]) -> None:
+        """The writer received these acknowledgements; an answer of a bookie that it has replaced counts for nothing (rule 18)."""
+        named = (entry for entry in entry_ids if bookie in self.metadata.fragment_of(entry).bookies)
+        self.counted.setdefault(bookie, set()).update(named)
+
+    def discount_replaced(self) -> None:
+        """The ensemble changed: a bookie that left it counts for nothing from there on, even if it returns (rule 17)."""
+        last = self.metadata.last_fragment
+        for bookie, entries in self.counted.items():
+            if bookie not in last.bookies:
+                entries.difference_update([entry for entry in entries if entry >= last.first_entry])

@@ -79,5 +79,8 @@ REGRESSIONS: Final = {
         "a full audit said that everything was replicated, while a bookie that was to be decommissioned lacked entries (rule 47)",
         in_product=True,
     ),
+    6015002: Regression(
+        "a writer had replaced a bookie, whose disk was lost afterwards, and named it again: what the bookie had acknowledged before no longer counted (rule 17)"
+    ),
 }
 """By seed, in the order in which they were found."""

@@ -211,7 +211,7 @@ class StreamClient(ClientProcess):
             entries = frame_entry_ids(frame, header)
             self.cluster.checkers.acked_by(bookie, header.ledger_id, entries)
             if not header.is_recovery:
-                self.cluster.twins.acknowledged(bookie, header.ledger_id, entries)
+                self.cluster.checkers.oracles[header.ledger_id].count(bookie, entries)
 
     def stream_lost(self, stream: Stream) -> None:
         """The stream broke: everything under way to that bookie is unknown."""

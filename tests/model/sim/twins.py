@@ -6,7 +6,7 @@ until it learns that it is the bookie no more, or dies. Which of the two a clien
 says that the bookie is, and the lists of clients may be old.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +35,6 @@ class Twins:
         """Every process of such a bookie by where it is."""
         self.old: list[SimBookie] = []
         """Those that were replaced."""
-        self._acknowledged: dict[tuple[BookieId, LedgerId], set[EntryId]] = {}
         self.split: set[BookieId] = set()
         """The bookies that may be meant in two ways."""
         share = cluster.swarm.twins
@@ -62,20 +61,20 @@ class Twins:
 
     # What is testified
 
-    def acknowledged(self, bookie: BookieId, ledger_id: LedgerId, entries: Iterable[EntryId]) -> None:
-        """A writer got the acknowledgement of `bookie`, whichever process of it, for these entries."""
-        self._acknowledged.setdefault((bookie, ledger_id), set()).update(entries)
-
     def testifies(
         self, process: "BookieCalls", ledger_id: LedgerId, held: Container[EntryId], *, limbo: bool
     ) -> None:
         """`process` answers a fence: it must not report absent what its bookie has acknowledged to a writer."""
         oracle = self._cluster.checkers.oracles.get(ledger_id)
-        is_open = oracle is not None and not oracle.deleted and oracle.end is None
-        if process.name not in self.split or limbo or not is_open:
+        if (
+            process.name not in self.split
+            or limbo
+            or oracle is None
+            or oracle.deleted
+            or oracle.end is not None
+        ):
             return
-        acknowledged = self._acknowledged.get((process.name, ledger_id), ())
-        denied = sorted(entry for entry in acknowledged if entry not in held)
+        denied = sorted(entry for entry in oracle.counted.get(process.name, ()) if entry not in held)
         if denied:
             what = f"{process.place} lacks {denied} of ledger {ledger_id}, and vouches for it (rule 57)"
             self._cluster.checkers.fail("what a bookie acknowledged is not denied", what)
