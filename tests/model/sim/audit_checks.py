@@ -238,12 +238,11 @@ class AuditChecks:
         if lost:
             self._fail("the switch stops auto-recovery", f"{sorted(lost)} are lost (rule 33)")
 
-    def finished(self, ledger_id: LedgerId, *, has_looked: bool) -> None:
-        """A repair says that it is done: has it read the metadata since its last copy (rule 56)?"""
-        if not has_looked:
-            self._fail(
-                "a repair ends with a look at the metadata", f"that of ledger {ledger_id} did not (rule 56)"
-            )
+    def finished(self, ledger_id: LedgerId, *, has_read: bool) -> None:
+        """A repair reports that it is done: has it read the metadata since its last copy (rule 56)?"""
+        if not has_read:
+            what = f"that of ledger {ledger_id} did not (rule 56)"
+            self._fail("a repair ends with a read of the metadata", what)
 
 
 class ReadPace:

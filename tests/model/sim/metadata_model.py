@@ -29,7 +29,7 @@ from tests.model.sim.checkers import Checkers
 from tests.model.sim.swarm import Swarm
 from tests.model.sim.trace import describe_metadata
 from tests.model.sim.transitions import Party, why_illegal
-from tests.model.sim.world import MS, Process, ViolationError, World
+from tests.model.sim.world import MS, Process, World
 
 _DELAY_MIN_US: Final = 400
 _DELAY_SPREAD_US: Final = 1600
@@ -263,8 +263,8 @@ class MetadataStore:
             self.world.tally.state("cas conflict")
             return CasOutcome.CONFLICT
         if current.metadata.state is not LedgerState.CLOSED:
-            msg = f"ledger {ledger_id} is deleted while {current.metadata.state.value} (rule 20)"
-            raise ViolationError(msg)
+            what = f"ledger {ledger_id} is {current.metadata.state.value} (rule 20)"
+            self.checkers.fail("only closed ledgers are deleted", what)
         del self.ledgers[ledger_id]
         self.deleted.add(ledger_id)
         self.checkers.ledger_deleted(ledger_id)

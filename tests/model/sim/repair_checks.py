@@ -27,7 +27,7 @@ class RepairChecks:
         self._ledger_id = metadata.ledger_id
         self._plan = plan
         self._machine = machine
-        self._has_looked = self._must_copy = self._is_cleared = self._is_someone_elses = False
+        self._has_read = self._must_copy = self._is_cleared = self._is_someone_elses = False
         self._members = self._members_in(metadata)
 
     def stepped(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
@@ -53,18 +53,18 @@ class RepairChecks:
     def _hear(self, event: ev.Event) -> None:
         match event:
             case ev.CasAnswered(outcome=ev.CasOutcome.DONE):
-                self._has_looked = True
+                self._has_read = True
                 self._members = self._with_successors()
             case ev.CasAnswered(outcome=ev.CasOutcome.CONFLICT):
                 self._must_copy = True
             case ev.FrameAcked():
-                self._must_copy = self._has_looked = False
+                self._must_copy = self._has_read = False
             case ev.LimboCleared(cleared=cleared):
                 self._is_cleared = cleared
             case ev.LimboRead(nonce=None):
                 self._is_cleared = True
             case ev.MetadataRead(metadata=metadata):
-                self._has_looked = True
+                self._has_read = True
                 self._compare(metadata)
             case _:
                 pass
@@ -113,9 +113,7 @@ class RepairChecks:
     def _finishes(self) -> None:
         """It has read the metadata since its last copy (rule 56), and a refused clearing is no end (rule 29)."""
         plan, checkers = self._plan, self._checkers
-        checkers.audits.finished(
-            self._ledger_id, has_looked=self._has_looked or not self._machine.copied_entries
-        )
+        checkers.audits.finished(self._ledger_id, has_read=self._has_read or not self._machine.copied_entries)
         if plan.clear_limbo is not None and not self._is_cleared:
             self._fail("a refused clearing is no end of limbo", f"{plan.clear_limbo} is in limbo (rule 29)")
         for repair in plan.fragments:

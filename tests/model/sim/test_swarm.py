@@ -4,15 +4,19 @@ Chunks, so that test workers share them; each is large enough to reach every nam
 seed and the command that replays it as a readable trace.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import pytest
 
 from tests.model.sim.clients import Driver
+from tests.model.sim.disk_swarm import draw_disks
 from tests.model.sim.queues import unlisted
 from tests.model.sim.run import replay_command, run_chunk
 from tests.model.sim.scenario import run_seed
+from tests.model.sim.shipped.swarm import draw_shipped
 from tests.model.sim.trace import FAULTS
+from tests.model.sim.world import World
 
 CHUNK: Final = 600
 CHUNKS: Final = 4
@@ -31,11 +35,20 @@ def test_every_seed_keeps_the_promise_and_every_named_state_is_reached(chunk: in
     assert summary.acked > 10 * CHUNK, "a run that acknowledges nothing proves nothing"
 
 
+def drawn(has: Callable[[World], object], count: int) -> list[int]:
+    """The first seeds that draw something."""
+    return [seed for seed in range(200) if has(World(seed))][:count]
+
+
 def test_a_seed_repeats_itself_event_for_event() -> None:
-    once, again = run_seed(7, tracing=True), run_seed(7, tracing=True)
-    assert once.trace == again.trace
-    assert len(once.trace) > 50
-    assert once.events == run_seed(7).events, "tracing changes nothing"
+    shipped = drawn(lambda world: draw_shipped(world.rng("whole processes")).processes, 4)
+    journalled = drawn(lambda world: draw_disks(world.rng("disk swarm")).journalled, 2)
+    for seed in (7, *shipped, *journalled):
+        once, again = run_seed(seed, tracing=True), run_seed(seed, tracing=True)
+        assert once.failure is None
+        assert once.trace == again.trace
+        assert len(once.trace) > 50
+        assert once.events == run_seed(seed).events, "tracing changes nothing"
 
 
 def test_every_container_of_every_machine_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

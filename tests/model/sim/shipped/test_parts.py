@@ -1,8 +1,6 @@
 """The parts that stand in for a machine and a network beneath what ships: time, processes, ZooKeeper's connections, gRPC."""
 
 import asyncio
-import random
-import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -13,17 +11,16 @@ import grpc
 import pytest
 
 from daybook.metadata.store.memory_tree import MemoryTree
-from daybook.metadata.store.store import MetadataStore, NodeExistsError, Put, SessionExpiredError
+from daybook.metadata.store.store import MetadataStore, Put, SessionExpiredError
 from daybook.runtime.clock import monotonic_ms, monotonic_s, unix_ms
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.service import BookieStub
 from tests.model.sim.cluster import Cluster
-from tests.model.sim.scenario import run_seed
 from tests.model.sim.shipped.channel import SimChannel
-from tests.model.sim.shipped.loop import SCALE, world_us
+from tests.model.sim.shipped.loop import SCALE
 from tests.model.sim.shipped.pretence import pretence
 from tests.model.sim.shipped.process import ShippedProcess
-from tests.model.sim.shipped.swarm import ShippedSwarm, draw_shipped
+from tests.model.sim.shipped.swarm import ShippedSwarm
 from tests.model.sim.shipped.zookeeper import TreeStore
 from tests.model.sim.test_models import QUIET
 from tests.model.sim.world import MS
@@ -86,24 +83,6 @@ def test_a_process_has_the_time_of_its_world_by_every_clock(stage: Stage) -> Non
     stage.run(for_ms=2)
     assert [tuple(round(value, 3) for value in each) for each in seen] == [(1.0, 1000, 1000)]
     assert monotonic_ms() != stage.world.now_us * SCALE // 1000, "outside a process time is real"
-
-
-def test_timers_are_due_neither_early_nor_a_turn_late() -> None:
-    assert [world_us(seconds) for seconds in (0.05, 0.05001, 0.00002)] == [2500, 2501, 1]
-
-
-def test_what_is_random_is_drawn_from_the_seed(stage: Stage) -> None:
-    drawn: list[tuple[Any, ...]] = []
-
-    async def work(_process: ShippedProcess) -> None:
-        drawn.append((uuid.uuid4(), random.random()))
-
-    before = random.getstate()
-    for _ in range(2):
-        stage.start(work)
-        stage.run(for_ms=1)
-    assert drawn[0] == drawn[1]
-    assert random.getstate() == before
 
 
 def test_a_pause_holds_everything_up_and_a_crash_ends_it(stage: Stage) -> None:
@@ -235,22 +214,6 @@ def test_a_watch_fires_before_its_change_is_read(stage: Stage) -> None:
     assert seen == [b'{"next":0}', b'{"next":7}']
 
 
-def test_two_creators_of_one_node_are_told_apart(stage: Stage) -> None:
-    answers: list[str] = []
-
-    async def work(process: ShippedProcess) -> None:
-        store = await process.open_store()
-        try:
-            answers.append(await store.create("/daybook/sim/one", process.name.encode()))
-        except NodeExistsError:
-            answers.append("exists")
-
-    stage.start(work)
-    stage.start(work)
-    stage.run(for_ms=200)
-    assert sorted(answers) == ["/daybook/sim/one", "exists"]
-
-
 # gRPC
 
 
@@ -275,20 +238,3 @@ def test_calls_come_back_in_the_form_of_the_wire_and_fail_as_those_of_grpc(stage
     stage.start(work)
     stage.run(for_ms=500)
     assert answers == ["b0", grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.DEADLINE_EXCEEDED, True]
-
-
-# Whole seeds
-
-
-def seeds_that_ship(count: int) -> list[int]:
-    """The first seeds that draw what ships."""
-    found = [seed for seed in range(200) if draw_shipped(Random(f"{seed}/whole processes")).processes]
-    return found[:count]
-
-
-def test_a_seed_that_ships_repeats_itself_event_for_event() -> None:
-    for seed in seeds_that_ship(4):
-        once, again = run_seed(seed, tracing=True), run_seed(seed, tracing=True)
-        assert once.failure is None
-        assert once.trace == again.trace
-        assert once.events == run_seed(seed).events, "tracing changes nothing"
