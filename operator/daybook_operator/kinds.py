@@ -1,4 +1,4 @@
-"""The kinds that the operator reconciles, each one entry: a third kind is a third entry.
+"""The kinds that the operator reconciles, each one entry: a third resource is one more entry, and a CRD.
 
 An entry says which watched objects concern the kind and how an event about one becomes keys of the queue, what
 reconciles a key (observe, plan, perform), and which rights that takes; a test holds the rights against the chart's roles.

@@ -19,7 +19,7 @@ from daybook_operator.clusters.clusters import Clusters
 from daybook_operator.clusters.context import LinkContext
 from daybook_operator.kinds import KINDS, OWNED, RESOURCES, WATCHED, Router
 from daybook_operator.kube.api import Kube, KubeError
-from daybook_operator.kube.queue import BOOKIE_POOL, Key, Reconcile, WorkQueue
+from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, Key, Reconcile, WorkQueue
 from daybook_operator.kube.watches import Watched, Watches, WatchEvent, event_from
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.plan.effects import ClusterRef
@@ -120,7 +120,7 @@ class Leading:
             self._queue.add_all(keys_of_pool(pool.namespace, pool.name))
 
     def _ledger_changed(self, ref: ClusterRef, ledger_id: LedgerId) -> None:
-        key = self._inventory.key_of(ref, ledger_id)
+        key = self._inventory.key_of(LEDGER, ref, ledger_id)
         if key is not None:
             self._queue.add(key)
 

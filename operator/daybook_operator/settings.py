@@ -80,7 +80,9 @@ class OperatorSettings(Settings):
         60_000, ge=0, description="how long a finalizer may hold an object of a namespace that terminates"
     )
 
-    ledgers_per_job: int = Field(100, ge=1, le=100, description="ledgers that one recovery Job repairs")
+    ledgers_per_job: int = Field(
+        100, ge=1, le=100, description="most ledgers that one recovery Job repairs, whatever a pool asks for"
+    )
     recovery_look_ms: int = Field(5_000, ge=100, description="how often a repair under way is reconciled")
     needless_job_ms: int = Field(
         10_000, ge=0, description="how long a recovery Job may run whose ledgers have no task any more"

@@ -84,8 +84,6 @@ class Kind:
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "BookiePool": Kind(API_VERSION, "bookiepools"),
-    "Ledger": Kind(API_VERSION, "ledgers"),
     "StatefulSet": Kind("apps/v1", "statefulsets"),
     "Job": Kind("batch/v1", "jobs"),
     "PodDisruptionBudget": Kind("policy/v1", "poddisruptionbudgets"),
@@ -100,7 +98,12 @@ KINDS: Final[Mapping[str, Kind]] = {
     "Node": Kind("v1", "nodes", namespaced=False),
     "Namespace": Kind("v1", "namespaces", namespaced=False),
 }
-"""Everything that the operator touches: the roles in the chart allow these and no more."""
+"""Kubernetes' own kinds that the operator touches: the roles in the chart allow these and no more."""
+
+
+def kind_of(name: str) -> Kind:
+    """How the API server spells the kind of this name; one that Kubernetes does not have is Daybook's own."""
+    return KINDS.get(name) or Kind(API_VERSION, f"{name.lower()}s")
 
 
 def load_configuration(kubeconfig: Path | None) -> Configuration:
@@ -159,7 +162,7 @@ class Kube:
         query = {"limit": str(PAGE), "labelSelector": labels, "fieldSelector": fields, "continue": ""}
         while True:
             page = await self._ask("GET", _path(kind, namespace), query=query)
-            what = {"apiVersion": KINDS[kind].api_version, "kind": kind}  # a list's items do not say it
+            what = {"apiVersion": kind_of(kind).api_version, "kind": kind}  # a list's items do not say it
             found.extend({**what, **item} for item in page["items"])
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
@@ -341,7 +344,7 @@ class Kube:
 
 def _path(kind: str, namespace: str, name: str = "", subresource: str = "") -> str:
     """`/apis/apps/v1/namespaces/data/statefulsets/bk`."""
-    known = KINDS[kind]
+    known = kind_of(kind)
     parts = ["", "api" if "/" not in known.api_version else "apis", *known.api_version.split("/")]
     if known.namespaced and namespace:
         parts += ["namespaces", quote(namespace, safe="")]

@@ -20,7 +20,7 @@ import kopf
 
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
-from daybook_operator.kube.api import KINDS, Kube, KubeError, load_configuration
+from daybook_operator.kube.api import Kube, KubeError, kind_of, load_configuration
 from daybook_operator.kube.queue import BOOKIE_POOL
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.names import GROUP, POOL_LABEL
@@ -191,7 +191,7 @@ class Watches:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry, id="login")(self._login)
         for kind in kinds:
-            where = KINDS[kind]
+            where = kind_of(kind)
             group, _, version = where.api_version.rpartition("/")
             kopf.on.event(group, version, where.plural, registry=registry, id=f"see-{where.plural}")(
                 self._handler(kind)
@@ -199,7 +199,7 @@ class Watches:
         return registry
 
     def _handler(self, kind: str) -> Any:
-        counter = self._metrics.watch_events.labels(KINDS[kind].plural)
+        counter = self._metrics.watch_events.labels(kind_of(kind).plural)
 
         async def handle(event: kopf.RawEvent, **_: Any) -> None:
             counter.inc()
@@ -230,7 +230,7 @@ def scopes_of(namespaces: tuple[str, ...], kinds: tuple[str, ...]) -> list[tuple
     """Each kopf's namespace, "" for all, and the kinds that it watches there."""
     if not namespaces:
         return [("", kinds)]
-    inside = tuple(kind for kind in kinds if KINDS[kind].namespaced)
+    inside = tuple(kind for kind in kinds if kind_of(kind).namespaced)
     return [("", tuple(kind for kind in kinds if kind not in inside)), *((ns, inside) for ns in namespaces)]
 
 
@@ -242,8 +242,8 @@ class ListingProgress:
 
     def __init__(self, kinds: tuple[str, ...], by_label: tuple[str, ...] = ()) -> None:
         """None yet."""
-        self._kinds = {KINDS[kind].plural: kind for kind in kinds}
-        self._owned = frozenset(KINDS[kind].plural for kind in by_label)
+        self._kinds = {kind_of(kind).plural: kind for kind in kinds}
+        self._owned = frozenset(kind_of(kind).plural for kind in by_label)
         self._asked: set[str] = set()
         self._began_ms = monotonic_ms()
         self._first_ms: int | None = None

@@ -1,15 +1,19 @@
-"""The objects that the operator manages, as far as they are known: which belongs to which cluster and which ledger.
+"""The objects that the operator manages, as far as they are known: which belongs to which cluster, and to what in it.
 
 It only turns changes into keys; nothing is decided by it. A resync brings it up to date.
 """
 
 from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 from daybook.core.ids import LedgerId
-from daybook_operator.kube.queue import BOOKIE_POOL, RECOVERY, Key
+from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.recovery.jobs import ObservedJob
 from daybook_operator.reconcile.listing import Listed
+
+Bound: TypeAlias = tuple[ClusterRef, Any]
+"""A cluster, and what a resource has there, under the id that its kind uses: for a Ledger, the LedgerId."""
 
 
 def keys_of_pool(namespace: str, pool: str) -> tuple[Key, Key]:
@@ -24,8 +28,8 @@ class Inventory:
         """Empty."""
         self._pools: dict[Key, ClusterRef | None] = {}
         self._stored: dict[Key, str] = {}
-        self._bound: dict[Key, tuple[ClusterRef, LedgerId]] = {}
-        self._keys_of: dict[tuple[ClusterRef, LedgerId], Key] = {}
+        self._bound: dict[Key, Bound] = {}
+        self._keys_of: dict[tuple[str, Bound], Key] = {}
         self._refusals: dict[ClusterRef, str] = {}
         self._jobs: dict[ClusterRef, dict[LedgerId, str]] = {}
 
@@ -69,25 +73,25 @@ class Inventory:
             if (key.kind, key.namespace, name) == (kind, namespace, pool)
         )
 
-    def bind_ledger(self, key: Key, cluster: ClusterRef, ledger_id: LedgerId) -> None:
-        """The resource has this ledger."""
+    def bind(self, key: Key, *bound: *Bound) -> None:
+        """The resource has this in its cluster."""
         before = self._bound.get(key)
-        if before is not None and before != (cluster, ledger_id):
-            self._keys_of.pop(before, None)
-        self._bound[key] = (cluster, ledger_id)
-        self._keys_of[cluster, ledger_id] = key
+        if before is not None and before != bound:
+            self._keys_of.pop((key.kind, before), None)
+        self._bound[key] = bound
+        self._keys_of[key.kind, bound] = key
 
-    def remove(self, key: Key) -> tuple[ClusterRef, LedgerId] | None:
+    def remove(self, key: Key) -> Bound | None:
         """The resource is gone; what it was bound to."""
         self._stored.pop(key, None)
         bound = self._bound.pop(key, None)
         if bound is not None:
-            self._keys_of.pop(bound, None)
+            self._keys_of.pop((key.kind, bound), None)
         return bound
 
-    def key_of(self, cluster: ClusterRef, ledger_id: LedgerId) -> Key | None:
-        """The resource that has this ledger, if one has."""
-        return self._keys_of.get((cluster, ledger_id))
+    def key_of(self, kind: str, *bound: *Bound) -> Key | None:
+        """The resource of this kind that has this in its cluster, if one has."""
+        return self._keys_of.get((kind, bound))
 
     def vanished(self, found: Listed) -> list[Key]:
         """The objects that are known and not among those that were `found`, where the listing was whole."""
@@ -107,7 +111,7 @@ class Inventory:
         after = {ledger: job.name for job in jobs if job.is_active for ledger in job.ledgers}
         self._jobs[cluster] = after
         changed = {ledger for ledger, _ in before.items() ^ after.items()}
-        keys = (self.key_of(cluster, ledger) for ledger in sorted(changed))
+        keys = (self.key_of(LEDGER, cluster, ledger) for ledger in sorted(changed))
         return [key for key in keys if key is not None]
 
     def note_refusal(self, cluster: ClusterRef, why: str) -> bool:

@@ -139,7 +139,7 @@ class LedgerReconciler:
         if ledger_id is None:
             adoptee = None if spec.ledger_id is None else await _read(link, spec.ledger_id)
             return LedgerInCluster(None, bookies=bookies, registered=frozenset(registered), adoptee=adoptee)
-        self._services.inventory.bind_ledger(key, link.ref, ledger_id)
+        self._services.inventory.bind(key, link.ref, ledger_id)
         link.follow(ledger_id)
         metadata = await _read(link, ledger_id)
         if metadata is None:

@@ -85,6 +85,7 @@ class RecoveryReconciler:
             now_ms,
             poll_s=services.settings.recovery_look_ms / 1000,
             needless_ms=services.settings.needless_job_ms,
+            ledgers_per_job_max=services.settings.ledgers_per_job,
             operator_speaks_tls=services.settings.speaks_tls,
         )
         self._measure(seen)

@@ -42,7 +42,7 @@ def pool(meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
 
 
 def decide(
-    manifest: dict[str, Any], seen: ObservedRecovery, *, operator_speaks_tls: bool = False
+    manifest: dict[str, Any], seen: ObservedRecovery, *, operator_speaks_tls: bool = False, **more: Any
 ) -> Decision:
     return decide_recovery(
         manifest,
@@ -52,11 +52,23 @@ def decide(
         poll_s=5,
         needless_ms=1000,
         operator_speaks_tls=operator_speaks_tls,
+        **more,
     )
 
 
 def lacking(*ledger_ids: int) -> ObservedRecovery:
     return ObservedRecovery(REF, tuple(ObservedTask(each, 0, 1, ("lost data.bk-0",)) for each in ledger_ids))
+
+
+@pytest.mark.parametrize(("asked", "allowed", "expected"), [(2, 100, [2, 2]), (100, 3, [3, 1])])
+def test_a_job_has_at_most_the_ledgers_that_the_pool_asks_for_and_the_operator_allows(
+    asked: int, allowed: int, expected: list[int]
+) -> None:
+    manifest = pool(recovery={"parallelism": 2, "ledgersPerJob": asked})
+    effects = decide(manifest, lacking(1, 2, 3, 4), ledgers_per_job_max=allowed).effects
+    jobs = [each.manifest for each in effects if isinstance(each, Apply) and each.manifest["kind"] == "Job"]
+    tasks = [each["metadata"]["annotations"][TASKS_ANNOTATION] for each in jobs]
+    assert [len(each.split(",")) for each in tasks] == expected
 
 
 def job_of(decision: Decision) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import kopf
 import pytest
 import yaml
-from daybook_operator.kinds import KINDS, OWNED, WATCHED, Router
+from daybook_operator.kinds import KINDS, OWNED, RESOURCES, WATCHED, Router
 from daybook_operator.kube import api
 from daybook_operator.kube.queue import Key
 from daybook_operator.kube.watches import ListingProgress, WatchEvent, event_from, kopf_settings, scopes_of
@@ -100,7 +100,7 @@ def test_a_pool_that_is_gone_is_no_part_of_its_cluster_any_more() -> None:
 def test_a_change_of_a_jobs_ledgers_is_news_for_their_resources() -> None:
     _, inventory = router()
     inventory.note("Ledger", "data", "orders", "bk", is_there=True)
-    inventory.bind_ledger(LEDGER, REF, 7)
+    inventory.bind(LEDGER, REF, 7)
     job = ObservedJob("bk-recovery-1", "data", "u", ("7:0:1", "8:0:1"))
     assert inventory.note_jobs(REF, [job]) == [LEDGER]
     assert inventory.job_of(REF, 7) == "bk-recovery-1"
@@ -119,8 +119,9 @@ def test_what_is_not_ours_is_left_out_by_the_api_server() -> None:
 
 
 def resource(kind: str) -> kopf.Resource:
-    group, _, version = api.KINDS[kind].api_version.rpartition("/")
-    return kopf.Resource(group, version, api.KINDS[kind].plural)
+    known = api.kind_of(kind)
+    group, _, version = known.api_version.rpartition("/")
+    return kopf.Resource(group, version, known.plural)
 
 
 def test_a_kind_that_kopf_does_not_list_soon_after_the_first_was_not_found() -> None:
@@ -168,10 +169,24 @@ def test_the_roles_in_the_chart_are_what_the_kinds_need() -> None:
     assert allowed == needed
 
 
+def test_the_api_server_spells_daybooks_kinds_as_the_registry_and_the_crds_do() -> None:
+    crds = [
+        yaml.safe_load(path.read_text(encoding="utf-8"))["spec"] for path in (ROOT / "crds").glob("*.yaml")
+    ]
+    versions = {
+        (crd["names"]["kind"], f"{crd['group']}/{version['name']}", crd["names"]["plural"])
+        for crd in crds
+        for version in crd["versions"]
+    }
+    spelled = {name: api.kind_of(name) for name in RESOURCES}
+    assert versions >= {(name, kind.api_version, kind.plural) for name, kind in spelled.items()}
+    assert set(WATCHED) - set(RESOURCES) <= set(api.KINDS), "everything else is Kubernetes' own"
+
+
 def test_every_kind_that_is_watched_may_be_listed_and_has_a_place_in_the_api() -> None:
     for kind in KINDS:
         for watched in kind.routes:
-            known = api.KINDS[watched]
+            known = api.kind_of(watched)
             group = known.api_version.rpartition("/")[0]
             assert any(
                 {"list", "watch"} <= set(each.rights.get(f"{group}/{known.plural}", "").split())

@@ -11,7 +11,14 @@ from daybook_operator.plan.effects import Apply, ClusterRef, Effect, Manifest, R
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.pods import RECOVERY, service_account
 from daybook_operator.plan.pool.spec import PoolSpec, own_spec
-from daybook_operator.plan.recovery.jobs import JobPolicy, JobsPlan, ObservedJob, ObservedTask, plan_jobs
+from daybook_operator.plan.recovery.jobs import (
+    LEDGERS_PER_JOB_MAX,
+    JobPolicy,
+    JobsPlan,
+    ObservedJob,
+    ObservedTask,
+    plan_jobs,
+)
 from daybook_operator.plan.recovery.manifests import job_manifest
 
 _LISTED_MAX: Final = 100
@@ -81,6 +88,7 @@ def decide_recovery(
     *,
     poll_s: float,
     needless_ms: int,
+    ledgers_per_job_max: int = LEDGERS_PER_JOB_MAX,
     operator_speaks_tls: bool,
 ) -> Decision:
     """What the pool that repairs the cluster does now."""
@@ -88,7 +96,7 @@ def decide_recovery(
         return Decision()
     policy = JobPolicy(
         spec.recovery.parallelism,
-        spec.recovery.ledgers_per_job,
+        min(spec.recovery.ledgers_per_job, ledgers_per_job_max),
         enabled=not (spec.recovery.paused or seen.switched_off or spec.hibernate),
         needless_ms=needless_ms,
         poll_s=poll_s,
