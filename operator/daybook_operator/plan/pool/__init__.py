@@ -17,5 +17,6 @@ In reading order:
     lost_disk           a bookie that finds its volumes empty
     delete              what the deletion of a pool removes
     cluster_settings    ZooKeeper's address and the delay for lost bookies, which belong to the whole cluster
-    status              what people see
+    bookies, health     each bookie; the conditions that no step makes
+    status              what people see: one word, one sentence, counts
 """

@@ -19,6 +19,12 @@ from daybook_operator.plan.pool.cluster_settings import cluster_settings_conditi
 from daybook_operator.plan.pool.delete import READY, deletion
 from daybook_operator.plan.pool.drain import drain_step
 from daybook_operator.plan.pool.growth import Growth, growth_step
+from daybook_operator.plan.pool.health import (
+    disk_condition,
+    progressing_condition,
+    ready_condition,
+    recovery_condition,
+)
 from daybook_operator.plan.pool.lost_disk import lost_disk_step
 from daybook_operator.plan.pool.objects import (
     is_foreign,
@@ -39,13 +45,7 @@ from daybook_operator.plan.pool.replication import (
 from daybook_operator.plan.pool.roll import outdated, roll_step, waits_for_audit
 from daybook_operator.plan.pool.scale import scale_of
 from daybook_operator.plan.pool.state import Stage
-from daybook_operator.plan.pool.status import (
-    disk_condition,
-    progressing_condition,
-    ready_condition,
-    recovery_condition,
-    status_of,
-)
+from daybook_operator.plan.pool.status import status_of
 from daybook_operator.plan.pool.topology import placing_of, topology_step
 
 UNCLEAN_RECONCILE_S: Final = 5.0
