@@ -1,6 +1,6 @@
 """What an explored world is made of: bounds, messages, and the world itself as a tuple of numbers.
 
-Its bookies are durable at once (`tests/unit/core/one_ledger.py`), so that what the explorer counts out is the protocol
+Its bookies are durable at once (`tests/fixtures/memory_bookie.py`), so that what the explorer counts out is the protocol
 and not a disk.
 """
 

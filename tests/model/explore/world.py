@@ -41,6 +41,7 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import check_quorum
 from daybook.core.recovery.recovery import LedgerRecovery
 from daybook.core.writer.writer import LedgerWriter
+from tests.fixtures.memory_bookie import failed
 from tests.model.explore.components import Memo, Pool, Shared
 from tests.model.explore.parts import (
     ENDED,
@@ -64,7 +65,7 @@ from tests.model.explore.parts import (
     payload,
 )
 from tests.unit.core.in_order import InOrder
-from tests.unit.core.one_ledger import KEY, LEDGER, MemoryBookie, failed
+from tests.unit.core.one_ledger import KEY, LEDGER, LedgerBookie
 
 
 class Universe:
@@ -76,7 +77,7 @@ class Universe:
         self.names = [f"b{i + 1}" for i in range(bounds.ensemble + bounds.spares)]
         self.infos = {name: BookieInfo(name) for name in self.names}
         self.machines: Pool[Machine] = Pool()
-        self.bookies: Pool[MemoryBookie] = Pool()
+        self.bookies: Pool[LedgerBookie] = Pool()
         self.metadata: Pool[LedgerMetadata] = Pool()
         self.messages: Shared[Message] = Shared()
         self.meta_of = Memo(self.metadata.copy)
@@ -94,9 +95,9 @@ class Universe:
             password_hash=KEY,
             writer_token="w",
         )
-        bookies = [MemoryBookie(name) for name in self.names]
+        bookies = [LedgerBookie(name) for name in self.names]
         for bookie in bookies[: self.bounds.ensemble]:
-            bookie.ledger.attach_with_metadata(WRITER, KEY, Purpose.WRITE, metadata)
+            bookie.attach(WRITER, LEDGER, KEY, Purpose.WRITE, metadata)
         writer = LedgerWriter(metadata, 1, placement=InOrder(), rng=NoDice(), bookies=self.infos)
         return World(
             (self.machines.number(writer), *[NOT_STARTED] * self.bounds.recoverers),
@@ -218,9 +219,9 @@ class Universe:
         return self._feed(world, message.client, failed(message.asked, Code.TIMEOUT))
 
     def _wipe(self, world: World, position: int) -> World:
-        bookie = MemoryBookie(self.names[position])
+        bookie = LedgerBookie(self.names[position])
         if self.names[position] in self.meta_of(world.metadata).bookies():
-            bookie.ledger.enter_limbo(f"nonce {world.left.wipes}")
+            bookie.machine.mark_limbo(LEDGER, f"nonce {world.left.wipes}")
         return world._replace(
             bookies=_with(world.bookies, position, self.bookies.number(bookie)),
             wiped=world.wiped | {position},
@@ -329,7 +330,7 @@ class Universe:
     def _served(self, key: tuple[int, int, Asked, int]) -> tuple[int, Event]:
         number, client, asked, metadata = key
         bookie = self.bookies.copy(number)
-        reply = bookie.serve(client, asked, self.meta_of(metadata))
+        reply: Event = bookie.serve(LEDGER, KEY, asked, self.meta_of(metadata), client)
         return self.bookies.number(bookie), reply
 
     def describe(self, action: Action) -> str:

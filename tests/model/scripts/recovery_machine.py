@@ -30,8 +30,8 @@ from daybook.core.events import CasAnswered, CasOutcome, Tick
 from daybook.core.format.frame import decode_header, frame_entry_ids
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.recovery.recovery import LedgerRecovery
+from tests.fixtures.memory_bookie import failed
 from tests.model.scripts.harness import register
-from tests.unit.core.one_ledger import failed
 from tests.unit.core.recovery.recovery_kit import recovery_of
 from tests.unit.core.small_cluster import Cluster
 

@@ -14,8 +14,8 @@ from daybook.core.bookie.range_scan import NOTHING_HELD, Held
 from daybook.core.format.block import Block, decode_block
 from daybook.core.format.frame import Buffer, FrameHeader, decode_entries, encode_frame, entry_crcs
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from tests.fixtures.memory_storage import after_decision, after_frame
 from tests.model.sim.disk import Entries, FrameWritten, LedgerDropped, RecordWritten, Written
-from tests.unit.core.bookie.memory_storage import after_decision, after_frame
 
 if TYPE_CHECKING:
     from tests.model.sim.bookie_calls import BookieCalls

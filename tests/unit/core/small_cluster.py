@@ -16,13 +16,14 @@ from daybook.core.format.frame import encode_frame, entry_crcs
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import check_quorum, stripe_of
-from tests.unit.core.one_ledger import KEY, LEDGER, RECOVERER, MemoryBookie, OneLedger, Request, failed
+from tests.fixtures.memory_bookie import RECOVERER, Request, failed
+from tests.unit.core.one_ledger import KEY, LEDGER, LedgerBookie, OneLedger
 
 WRITER = 1
 ENTRY_BYTES = 3
 
 
-class Cluster(OneLedger[MemoryBookie]):
+class Cluster(OneLedger[LedgerBookie]):
     """Bookies b1 … bN, of which the first E hold the ledger."""
 
     def __init__(
@@ -40,9 +41,9 @@ class Cluster(OneLedger[MemoryBookie]):
         if start is not None:
             fragments.append(Fragment(start[0], start[1], tuple(names[:ensemble])))
         metadata = LedgerMetadata(LEDGER, self.quorum, tuple(fragments), password_hash=KEY, writer_token="w")
-        super().__init__(metadata, {name: MemoryBookie(name) for name in names})
+        super().__init__(metadata, {name: LedgerBookie(name) for name in names})
         for name in self.meta.last_fragment.bookies:
-            self.bookies[name].ledger.attach_with_metadata(WRITER, KEY, Purpose.WRITE, self.meta)
+            self.bookies[name].attach(WRITER, LEDGER, KEY, Purpose.WRITE, self.meta)
         self.down: set[BookieId] = set()
         self.silent: set[BookieId] = set()
         self.held: list[Effect] = []
@@ -78,7 +79,7 @@ class Cluster(OneLedger[MemoryBookie]):
         codes = {}
         for name in on:
             self.frames[name].append(frame)
-            codes[name] = self.bookies[name].add(WRITER, frame, self.metadata)
+            codes[name] = self.bookies[name].append(WRITER, KEY, frame, self.metadata)
         return codes
 
     def write_everywhere(self, first: EntryId, last: EntryId, *, lac: EntryId | None = None) -> None:
@@ -92,8 +93,7 @@ class Cluster(OneLedger[MemoryBookie]):
 
     def wipe(self, name: BookieId, nonce: str = "nonce") -> None:
         """The bookie loses its disk, and comes back with the ledger in limbo."""
-        self.bookies[name] = MemoryBookie(name)
-        self.bookies[name].ledger.enter_limbo(nonce)
+        self.bookies[name].lose_disk(nonce)
 
     def send(self, request: Request, stream: int) -> list[Any]:
         """The bookie's answer, unless it is down or silent."""

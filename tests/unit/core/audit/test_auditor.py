@@ -135,7 +135,7 @@ def test_rule_47_a_quick_cycle_compares_what_is_new_and_a_full_one_everything() 
 
 def test_rule_29_a_quick_cycle_knows_limbo_from_the_bookies_lists() -> None:
     cluster = Cluster(METADATA)
-    cluster.bookies["b"].limbo = "n"
+    cluster.bookies["b"].machine.mark_limbo(LEDGER, "n")
     assert Queue(cluster, up("abc")).cycle(auditor(), full=False, compares_new=False).by_reason == {}
     found = Queue(cluster, up("abc")).cycle(auditor(), full=False, compares_new=False, limbo=True)
     assert found.by_reason == {"limbo": (7,)}
@@ -154,7 +154,7 @@ def test_rule_45_a_live_writers_tail_is_a_gap_only_if_it_is_missing_twice() -> N
             until: int = arrived,
         ) -> None:
             if isinstance(request, rq.Wait):
-                cluster.bookies["c"].entries |= {entry: late[entry] for entry in range(15, until)}
+                cluster.bookies["c"].entries.update({entry: late[entry] for entry in range(15, until)})
 
         queue.before = arrive
         report = queue.cycle(auditor())
@@ -182,7 +182,7 @@ def test_a_task_with_a_reason_that_is_over_is_deleted_and_what_is_left_is_marked
     assert (report.tasks_removed, report.tasks_marked) == (1, 1)
     assert queue.task is not None
     assert queue.task.reasons == ("gap b",)
-    cluster.bookies["b"].entries |= cluster.bookies["a"].entries
+    cluster.bookies["b"].entries.update(cluster.bookies["a"].entries)
     assert queue.cycle(auditor()).tasks_removed == 1
     assert queue.task is None
 
@@ -248,7 +248,7 @@ def test_whatever_happens_short_of_the_last_replica_everything_is_fully_replicat
     kind = data.draw(st.sampled_from(["lost", "leaving", "limbo", "gaps"]))
     assert cluster.metadata is not None
     if kind == "limbo":
-        cluster.bookies[hurt].wipe(named=hurt in cluster.metadata.bookies(), nonce="n")
+        cluster.bookies[hurt].lose_disk("n" if hurt in cluster.metadata.bookies() else None)
     if kind == "gaps":
         for entry in sorted(cluster.bookies[hurt].entries):
             if data.draw(st.booleans()):

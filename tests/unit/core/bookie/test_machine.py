@@ -23,7 +23,7 @@ from daybook.core.format.frame import (
     split_message,
 )
 from daybook.core.ids import LedgerId
-from tests.unit.core.bookie.memory_storage import MemoryStorage
+from tests.fixtures.memory_storage import MemoryStorage
 from tests.unit.core.bookie.test_bookie import KEY, LEDGER, OPEN, RECOVERER, WRITER, WRONG
 
 Record = Decision | bytes
@@ -94,9 +94,7 @@ def test_the_first_frame_is_journalled_behind_the_key_and_the_next_one_alone() -
     assert first.records == [KeyLearned(LEDGER, KEY, introduced=True), frame(0)]
     assert (first.frames, first.early, first.refused) == ([0], [], {})
     assert second.records == [frame(1)]
-    assert bookie.storage.frames[LEDGER] == [frame(0), frame(1)], (
-        "what is accepted is there at once (rule 43)"
-    )
+    assert list(bookie.storage.entries[LEDGER]) == [0, 1], "what is accepted is there at once (rule 43)"
 
 
 def test_a_message_is_decided_frame_by_frame() -> None:

@@ -12,6 +12,7 @@ from daybook.core.effects import Effect, RepairFinished
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.repair.repair import LedgerRepair
+from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.repair.judgement_kit import listing
 from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_ledger
 
@@ -59,9 +60,8 @@ class Remover:
         self.read_at: int | None = None
 
     def begin(self) -> None:
-        self.frames_seen = len(self.z.headers)
-        self.watch = Watch(0)
-        self.removal = OverReplicatedRemoval("z", self.watch)
+        (watch,) = self.z.machine.watches.begin([LEDGER])
+        self.removal = OverReplicatedRemoval("z", watch)
 
     def read_metadata(self) -> None:
         assert self.cluster.metadata is not None
@@ -76,7 +76,6 @@ class Remover:
             self.removal.version_raised(self.cluster.version)
 
     def remove(self) -> None:
-        self.watch.changes = len(self.z.headers) - self.frames_seen
         if self.removal.may_remove():
             for interval in self.removal.entries:
                 for entry in interval.entry_ids():

@@ -28,7 +28,8 @@ from daybook.core.ids import EntryId
 from daybook.core.ledger.metadata import Fragment
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.reader.reader import LedgerReader, ReadPolicy, nearness
-from tests.unit.core.one_ledger import failed
+from tests.fixtures.memory_bookie import failed
+from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.reader.reading import SMALL, Reading, closed_cluster, expected, read
 from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, entry
 
@@ -194,7 +195,7 @@ def broken(answers: Sequence[str]) -> Cluster:
             cluster.down.add(name)
         elif answer == "limbo":
             del cluster.bookies[name].entries[5]
-            cluster.bookies[name].ledger.enter_limbo("n")
+            cluster.bookies[name].machine.mark_limbo(LEDGER, "n")
     return cluster
 
 

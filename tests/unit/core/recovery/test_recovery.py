@@ -48,8 +48,8 @@ def test_many_entries_travel_in_few_frames() -> None:
 def test_an_unreadable_entry_is_taken_from_another_replica() -> None:
     cluster = Cluster()
     cluster.write_everywhere(0, 3, lac=-1)
-    cluster.bookies["b1"].damaged = {1, 2}
-    cluster.bookies["b2"].damaged = {2}
+    cluster.bookies["b1"].damaged.update({1, 2})
+    cluster.bookies["b2"].damaged.add(2)
     assert recover(cluster).last_entry == 3
 
 

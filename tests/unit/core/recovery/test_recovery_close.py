@@ -11,7 +11,7 @@ from daybook.core.errors import (
     NoSuchLedgerError,
 )
 from daybook.core.events import MetadataRead, MetadataUnreadable, Tick
-from tests.unit.core.one_ledger import failed
+from tests.fixtures.memory_bookie import failed
 from tests.unit.core.recovery.recovery_kit import recover, recovery_of, run_of
 from tests.unit.core.small_cluster import Cluster, Run
 

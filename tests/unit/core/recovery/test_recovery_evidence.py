@@ -23,7 +23,8 @@ from daybook.core.errors import (
 from daybook.core.events import BookieFailed, Tick
 from daybook.core.ledger.metadata import LedgerState
 from daybook.core.quorum import write_set
-from tests.unit.core.one_ledger import failed
+from tests.fixtures.memory_bookie import failed
+from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.recovery.recovery_kit import SHAPES, recover, refusal, run_of
 from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, entry
 
@@ -133,9 +134,9 @@ def test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger(write: int,
             if answer in ("found", "damaged"):
                 bookie.entries[0] = entry(0)
             if answer == "damaged":
-                bookie.damaged = {0}
+                bookie.damaged.add(0)
             if answer == "limbo":
-                bookie.ledger.enter_limbo("nonce")
+                bookie.machine.mark_limbo(LEDGER, "nonce")
             if answer == "down":
                 cluster.down.add(name)
         run = run_of(cluster)
@@ -199,7 +200,7 @@ def test_rule_29_a_limbo_bookie_counts_for_the_fence_but_not_for_the_lac_or_for_
 def test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed() -> None:
     cluster = Cluster()
     cluster.bookies["b1"].ledger.lac = 41
-    cluster.bookies["b1"].ledger.enter_limbo("after-wipe")
+    cluster.bookies["b1"].machine.mark_limbo(LEDGER, "after-wipe")
     run = run_of(cluster)
     run.until(SendRead)
     assert {effect.first for effect in run.queue if isinstance(effect, SendRead)} == {0}

@@ -122,14 +122,14 @@ def test_a_bookie_that_does_not_tell_what_it_has_proves_nothing() -> None:
 def test_rule_29_a_closed_ledger_in_limbo_is_copied_back_whole_and_an_open_one_keeps_its_mark() -> None:
     closed = closed_ledger(3, 3, 2, [(0, "abc"), (10, "bcd")], 30)
     cluster = Cluster(closed)
-    cluster.bookies["b"].wipe(named=True, nonce="n")
+    cluster.bookies["b"].lose_disk("n")
     found = audit(closed, Findings(up("abcd"), limbo=frozenset("b"), listed=listing(cluster)))
     assert [plan.clear_limbo for plan in found.plans] == ["b"]
     assert not found.is_fully_replicated
     assert found.replicas_min == 2
     opened = open_ledger(3, 3, 2, [(0, "abc"), (10, "acd")])
     cluster = Cluster(opened)
-    cluster.bookies["b"].wipe(named=True, nonce="n")
+    cluster.bookies["b"].lose_disk("n")
     found = audit(
         opened, Findings(up("abcd"), limbo=frozenset("b"), listed=listing(cluster), last_add_confirmed=19)
     )

@@ -21,7 +21,7 @@ from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_led
 
 def test_rule_29_a_successor_wiped_before_it_is_named_is_copied_again() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 99), "e")
-    on_first(cluster, CasMetadata, lambda: cluster.bookies["e"].wipe(named=False, nonce="n"))
+    on_first(cluster, CasMetadata, lambda: cluster.bookies["e"].lose_disk(None))
     assert isinstance(cluster.run(repair_of(cluster, one(0, 1, "b", "e"))), RepairFinished)
     assert cluster.lacks("e") == set()
 
@@ -29,11 +29,11 @@ def test_rule_29_a_successor_wiped_before_it_is_named_is_copied_again() -> None:
 def test_rule_18_a_second_answer_to_a_look_at_a_successor_ends_no_copy() -> None:
     """It would say of the copy that just began anew that it is done: nothing is in limbo, so nothing is left to do."""
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 99), "e")
-    on_first(cluster, CasMetadata, lambda: cluster.bookies["e"].wipe(named=False, nonce="n"))
+    on_first(cluster, CasMetadata, lambda: cluster.bookies["e"].lose_disk(None))
 
     def before(effect: Effect) -> list[RepairEvent] | None:
         if isinstance(effect, ReadLimbo):
-            return [LimboRead("e", effect.request_id, Code.OK, None, cluster.bookies["e"].boot)] * 2
+            return [LimboRead("e", effect.request_id, Code.OK, None, cluster.bookies["e"].boot_id)] * 2
         return wiping(effect)
 
     wiping, cluster.before = cluster.before, before
@@ -49,7 +49,7 @@ def test_a_successor_that_restarts_between_two_frames_is_copied_again_before_it_
         if isinstance(effect, SendFrame):
             frames.append(effect)
             if len(frames) == 3:
-                cluster.bookies["e"].wipe(named=False, nonce="n")
+                cluster.bookies["e"].lose_disk(None)
         if isinstance(effect, CasMetadata):
             assert len(cluster.bookies["e"].entries) == 100
         return None
@@ -70,14 +70,9 @@ def test_a_successor_that_cannot_be_asked_after_it_is_named_leaves_the_task_undo
 # Limbo (rule 29).
 
 
-def in_limbo(cluster: Cluster, bookie: str, nonce: str) -> None:
-    """`bookie` loses its disk and comes back under its old name."""
-    cluster.bookies[bookie].wipe(named=True, nonce=nonce)
-
-
 def test_rule_29_limbo_ends_after_everything_owed_is_copied_back() -> None:
     cluster = Cluster(closed_ledger(4, 3, 2, [(0, "abcd"), (20, "eafg"), (30, "bcde")], 40))
-    in_limbo(cluster, "a", "n1")
+    cluster.bookies["a"].lose_disk("n1")
     lacks_when_cleared: list[set[int]] = []
     on_first(cluster, ClearLimbo, lambda: lacks_when_cleared.append(cluster.lacks("a")))
     assert isinstance(cluster.run(limbo_repair(cluster, "a")), RepairFinished)
@@ -88,7 +83,7 @@ def test_rule_29_limbo_ends_after_everything_owed_is_copied_back() -> None:
 
 def test_rule_29_the_nonce_is_read_before_the_first_copy() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 20))
-    in_limbo(cluster, "b", "n1")
+    cluster.bookies["b"].lose_disk("n1")
     cluster.run(limbo_repair(cluster, "b"))
     kinds = [type(effect) for effect in cluster.log]
     assert kinds.index(ReadLimbo) < kinds.index(SendRead)
@@ -97,7 +92,7 @@ def test_rule_29_the_nonce_is_read_before_the_first_copy() -> None:
 @pytest.mark.parametrize("request_kind", [ReadLimbo, ClearLimbo])
 def test_rule_29_limbo_stays_where_the_bookie_gives_no_answer(request_kind: type) -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9))
-    in_limbo(cluster, "b", "n1")
+    cluster.bookies["b"].lose_disk("n1")
 
     def before(effect: Effect) -> list[RepairEvent] | None:
         if not isinstance(effect, request_kind):
@@ -117,8 +112,8 @@ def test_rule_29_limbo_stays_where_the_bookie_gives_no_answer(request_kind: type
 @pytest.mark.parametrize("moment", [SendRead, SendFrame, ReadMetadata, ClearLimbo])
 def test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo(moment: type) -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc"), (10, "bcd")], 20))
-    in_limbo(cluster, "b", "n1")
-    hit = on_first(cluster, moment, lambda: in_limbo(cluster, "b", "n2"))
+    cluster.bookies["b"].lose_disk("n1")
+    hit = on_first(cluster, moment, lambda: cluster.bookies["b"].lose_disk("n2"))
     verdict = cluster.run(limbo_repair(cluster, "b"))
     assert hit
     assert isinstance(verdict, RepairFailed)
@@ -132,7 +127,7 @@ def test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo(moment: typ
 
 def test_rule_29_limbo_never_ends_before_the_ledger_is_closed() -> None:
     cluster = Cluster(open_ledger(3, 3, 2, [(0, "abc"), (10, "acd")]))
-    in_limbo(cluster, "b", "n1")
+    cluster.bookies["b"].lose_disk("n1")
     verdict = cluster.run(limbo_repair(cluster, "b"))
     assert isinstance(verdict, RepairFailed)
     assert "CLOSED" in str(verdict.error)
@@ -141,9 +136,9 @@ def test_rule_29_limbo_never_ends_before_the_ledger_is_closed() -> None:
 
 def test_rule_29_an_entry_that_cannot_be_copied_back_keeps_limbo() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9))
-    in_limbo(cluster, "b", "n1")
+    cluster.bookies["b"].lose_disk("n1")
     for name in "ac":
-        cluster.bookies[name].damaged = {9}
+        cluster.bookies[name].damaged.add(9)
     verdict = cluster.run(limbo_repair(cluster, "b"))
     assert isinstance(verdict, RepairFailed)
     assert verdict.unrecoverable
@@ -152,7 +147,7 @@ def test_rule_29_an_entry_that_cannot_be_copied_back_keeps_limbo() -> None:
 
 def test_rule_29_a_fragment_won_during_the_repair_keeps_limbo() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc"), (10, "acd")], 20))
-    in_limbo(cluster, "b", "n1")
+    cluster.bookies["b"].lose_disk("n1")
     on_first(
         cluster, ReadMetadata, lambda: cluster.change(closed_ledger(3, 3, 2, [(0, "abc"), (10, "abd")], 20))
     )
@@ -162,7 +157,7 @@ def test_rule_29_a_fragment_won_during_the_repair_keeps_limbo() -> None:
 
 def test_rule_29_limbo_without_a_debt_ends_and_without_a_mark_nothing_is_done() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "z")
-    in_limbo(cluster, "z", "n1")
+    cluster.bookies["z"].lose_disk("n1")
     assert isinstance(cluster.run(limbo_repair(cluster, "z")), RepairFinished)
     assert cluster.bookies["z"].limbo is None
     cluster.log.clear()

@@ -32,7 +32,6 @@ from daybook.core.format.intervals import IntervalSet
 from daybook.core.repair.copy import RepairPolicy
 from tests.unit.core.repair.repair_kit import SMALL, Todo, limbo_repair, named, on_first, one, repair_of
 from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_ledger
-from tests.unit.core.repair.test_repair_limbo import in_limbo
 
 
 def test_rule_31_an_open_last_fragment_is_never_copied() -> None:
@@ -165,7 +164,7 @@ def test_rule_34_a_worker_whose_lock_is_lost_stops_at_once(limbo: bool) -> None:
     while not verdicts or isinstance(verdicts[-1], RepairFailed):
         cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 20), "e")
         if limbo:
-            in_limbo(cluster, "b", "n1")
+            cluster.bookies["b"].lose_disk("n1")
         repair = limbo_repair(cluster, "b") if limbo else repair_of(cluster, one(0, 1, "b", "e"))
         todo = repair.start()
         for _ in range(stop_at):
@@ -192,9 +191,9 @@ def fault(cluster: Cluster, kind: str, effect: Effect) -> list[RepairEvent] | No
     """Let something happen before `effect` is carried out; the answer, if it is not carried out at all."""
     assert cluster.metadata is not None
     if kind == "wipe":
-        cluster.bookies["e"].wipe(named="e" in cluster.metadata.bookies(), nonce=f"n{len(cluster.log)}")
+        cluster.bookies["e"].lose_disk(f"n{len(cluster.log)}" if "e" in cluster.metadata.bookies() else None)
     elif kind == "restart":
-        cluster.bookies["e"].boot += "+"
+        cluster.bookies["e"].boot_id += "+"
     elif kind == "raise":
         cluster.change(cluster.metadata)
         if "e" not in cluster.metadata.bookies():
@@ -219,7 +218,7 @@ def test_a_finished_repair_has_everything_in_place_whatever_happened_meanwhile(l
         cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abe" if limbo else "abc")], 9), "ef")
         cluster.bookies["f"].entries.update(cluster.bookies["a"].entries)
         if limbo:
-            in_limbo(cluster, "e", "n")
+            cluster.bookies["e"].lose_disk("n")
         todo = list(faults)
 
         def before(effect: Effect, cluster: Cluster = cluster, todo: Todo = todo) -> list[RepairEvent] | None:

@@ -81,7 +81,7 @@ def test_rule_31_an_open_ledger_is_recovered_before_an_older_fragment_is_repaire
         if not isinstance(request, rq.Recover):
             return None
         closed = closed_ledger(3, 3, 2, [(0, "abc"), (5, "abe")], 19)
-        cluster.bookies["e"].entries |= cluster.bookies["a"].entries
+        cluster.bookies["e"].entries.update(cluster.bookies["a"].entries)
         cluster.change(closed)
         return rq.RepairEnded(Recovered(closed))
 
@@ -173,7 +173,7 @@ def test_what_an_open_fragment_lacks_is_its_writers_to_send() -> None:
 
 def test_rule_29_limbo_ends_in_place() -> None:
     cluster = lacking()
-    cluster.bookies["b"].wipe(named=True, nonce="n")
+    cluster.bookies["b"].lose_disk("n")
     assert Queue(cluster, up("abc"), task_for("limbo b")).turn().outcome is Outcome.REPAIRED
     assert cluster.bookies["b"].limbo is None
     assert not cluster.lacks("b")
