@@ -112,7 +112,7 @@ class WriterMachine:
     def do_late_ack(self, bookie: str, entries: str) -> list[str]:
         first = int(entries.split("..")[0])
         sent = next(s for s in self.world.all_sent if s.bookie == bookie and s.entries[:1] == (first,))
-        return self._do("step", FrameAcked(bookie, sent.send_id, self.world.boots[bookie]))
+        return self._do("step", FrameAcked(bookie, sent.send_id, self.world.bookies[bookie].boot_id))
 
     def do_fail(self, bookie: str, code: str, *entries: str) -> list[str]:
         _, first = _names_and_first(entries)

@@ -115,14 +115,14 @@ class WriterHistory(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def lose_connection(self, data: st.DataObject) -> None:
-        bookie = data.draw(st.sampled_from(sorted(self.world.boots)))
+        bookie = data.draw(st.sampled_from(sorted(self.world.bookies)))
         self.world.unanswered = [sent for sent in self.world.unanswered if sent.bookie != bookie]
         self.world.down(bookie)
 
     @rule(data=st.data())
     def registry_changes(self, data: st.DataObject) -> None:
-        gone = data.draw(st.sets(st.sampled_from(sorted(self.world.boots)), max_size=2))
-        self.world.register(" ".join(sorted(set(self.world.boots) - gone)))
+        gone = data.draw(st.sets(st.sampled_from(sorted(self.world.bookies)), max_size=2))
+        self.world.register(" ".join(sorted(set(self.world.bookies) - gone)))
 
     # The metadata store.
 
@@ -158,7 +158,7 @@ class WriterHistory(RuleBasedStateMachine):
     def repair(self, data: st.DataObject) -> None:
         index = data.draw(st.integers(0, len(self.world.current.fragments) - 2))
         bookies = self.world.current.fragments[index].bookies
-        free = sorted(set(self.world.boots) - set(bookies))
+        free = sorted(set(self.world.bookies) - set(bookies))
         if free and self.world.current.state is LedgerState.OPEN:
             self.world.repair(index, data.draw(st.sampled_from(bookies)), data.draw(st.sampled_from(free)))
 
@@ -190,7 +190,7 @@ class WriterHistory(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
-        world.register(" ".join(sorted(world.boots)))
+        world.register(" ".join(sorted(world.bookies)))
         world.metadata_back()
         close = world.close()
         for _ in range(_ROUNDS_MAX):

@@ -1,6 +1,6 @@
-"""A writer with bookies and a metadata store that do only what a test says, and a judge that watches every step.
+"""A writer with bookies and a metadata store that answer only when a test says so, and a judge that watches every step.
 
-The judge knows what the writer cannot: which bookie was told what, and what metadata is really stored. After each step
+The judge knows what the writer cannot: what each bookie has, and what metadata is really stored. After each step
 it holds the writer to what must be true of any history:
 
 - an entry goes to no bookie that stored metadata does not name in the last fragment (rule 16);
@@ -12,8 +12,9 @@ it holds the writer to what must be true of any history:
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from daybook.core.bookie.ledger import Purpose
 from daybook.core.effects import (
     CasMetadata,
     Closed,
@@ -37,7 +38,6 @@ from daybook.core.events import (
     CasOutcome,
     CloseRequested,
     FlushRequested,
-    ForceAnswered,
     ForceRequested,
     FrameAcked,
     FrameFailed,
@@ -55,7 +55,10 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import check_quorum, write_set
 from daybook.core.writer.policy import WriterPolicy
 from daybook.core.writer.writer import LedgerWriter
+from tests.fixtures.memory_bookie import MemoryBookie, Request, failed
 from tests.unit.core.in_order import InOrder
+from tests.unit.core.one_ledger import LEDGER
+from tests.unit.core.small_cluster import WRITER
 
 E = TypeVar("E")
 
@@ -87,7 +90,7 @@ class WriterWorld:
         bookies = tuple(ensemble.split())
         self.quorum = check_quorum(*(quorum or (len(bookies), len(bookies), 2)))
         self.stored: LedgerMetadata | None = LedgerMetadata(
-            7, self.quorum, (Fragment(0, 0, bookies),), writer_token="w1"
+            LEDGER, self.quorum, (Fragment(0, 0, bookies),), writer_token="w1"
         )
         self.version = 0
         self._ensembles = {0: bookies}
@@ -105,7 +108,7 @@ class WriterWorld:
             explicit_ids=explicit_ids,
             deferred_sync=deferred_sync,
         )
-        self.boots = {bookie: info.boot_id for bookie, info in self.registry.items()}
+        self.bookies = {name: MemoryBookie(name, info.boot_id) for name, info in self.registry.items()}
         self.lost_cas: list[CasMetadata] = []
         """Compare-and-sets without an answer that were not applied, so far."""
         self.now_ms = 0
@@ -116,7 +119,6 @@ class WriterWorld:
         self.forces: dict[BookieId, int] = {}
         self.pending_cas: CasMetadata | None = None
         self.pending_read: int | None = None
-        self.holders: dict[EntryId, set[BookieId]] = {}
         self._tokens = 0
         self._lac_before = -1
         self._answered_tokens: set[int] = set()
@@ -191,12 +193,16 @@ class WriterWorld:
         ]
 
     def ack_sent(self, sent: Sent) -> list[Effect]:
-        """The bookie of `sent` has it."""
+        """The frame reaches its bookie, which takes it."""
         if sent in self.unanswered:
             self.unanswered.remove(sent)
-        for entry in sent.entries:
-            self.holders.setdefault(entry, set()).add(sent.bookie)
-        return self.step(FrameAcked(sent.bookie, sent.send_id, self.boots[sent.bookie]))
+        acked = self._serve(SendFrame(sent.bookie, sent.send_id, sent.frame))
+        assert isinstance(acked, FrameAcked)
+        return self.step(acked)
+
+    def _serve(self, request: Request) -> Any:
+        bookie = self.bookies[request.bookie]
+        return bookie.serve(LEDGER, self.writer.metadata.password_hash, request, self.stored, WRITER)
 
     def fail(self, names: str, code: Code, first: EntryId | None = None) -> list[Effect]:
         """The bookies of `names` answer the oldest frame they owe, or the one that begins at `first`, with `code`."""
@@ -218,22 +224,23 @@ class WriterWorld:
             known = self.registry.get(bookie)
             registry[bookie] = known or BookieInfo(bookie, boot_id=f"{bookie}-{len(self.log)}")
         self.registry = registry
-        self.boots |= {bookie: info.boot_id for bookie, info in registry.items()}
+        for bookie, info in registry.items():
+            self.bookies.setdefault(bookie, MemoryBookie(bookie)).boot_id = info.boot_id
         return self.step(BookiesChanged(dict(registry)))
 
     def restart(self, bookie: BookieId) -> list[Effect]:
         """`bookie` runs again, with a new boot id."""
         boot_id = f"{bookie}-restarted-{len(self.log)}"
         self.registry[bookie] = replace(self.registry[bookie], boot_id=boot_id)
-        self.boots[bookie] = boot_id
+        self.bookies[bookie].boot_id = boot_id
         return self.step(BookiesChanged(dict(self.registry)))
 
     def answer_force(self, names: str, code: Code = Code.OK) -> list[Effect]:
         """The bookies of `names` answer the force."""
         effects: list[Effect] = []
         for bookie in names.split():
-            request_id = self.forces.pop(bookie)
-            effects += self.step(ForceAnswered(bookie, request_id, code, self.boots[bookie]))
+            force = SendForce(bookie, self.forces.pop(bookie))
+            effects += self.step(self._serve(force) if code is Code.OK else failed(force, code))
         return effects
 
     # What the metadata store does.
@@ -267,9 +274,10 @@ class WriterWorld:
         fragment, end = metadata.fragments[index], metadata.fragment_end(index)
         assert end is not None, "the last fragment of an open ledger is never repaired (rule 31)"
         position = fragment.bookies.index(old)
-        for entry in range(fragment.first_entry, end + 1):
-            if position in write_set(self.quorum, entry):
-                self.holders.setdefault(entry, set()).add(new)
+        copied = range(fragment.first_entry, end + 1)
+        held = {entry: data for name in fragment.bookies for entry, data in self.entries(name).items()}
+        owed = {entry: held[entry] for entry in copied if position in write_set(self.quorum, entry)}
+        self.entries(new).update(owed)
         self.store(metadata.with_replica(fragment.first_entry, old, new))
 
     def store(self, metadata: LedgerMetadata | None) -> None:
@@ -339,6 +347,10 @@ class WriterWorld:
     def quarantined(self) -> list[BookieId]:
         return [effect.bookie for effect in self.of_kind(Quarantined)]
 
+    def entries(self, bookie: BookieId) -> dict[EntryId, bytes]:
+        """What `bookie` holds."""
+        return self.bookies[bookie].storage.entries.setdefault(LEDGER, {})
+
     def sent_to(self, bookie: BookieId) -> list[tuple[EntryId, ...]]:
         """The entries of every frame that `bookie` was sent."""
         return [sent.entries for sent in self.all_sent if sent.bookie == bookie]
@@ -354,6 +366,8 @@ class WriterWorld:
                 assert send_id not in {other.send_id for other in self.all_sent}
                 self.unanswered.append(sent)
                 self.all_sent.append(sent)
+                key = self.writer.metadata.password_hash
+                self.bookies[bookie].attach(WRITER, LEDGER, key, Purpose.WRITE, self.stored)
                 if self.stored is not None and sent.entries:
                     assert bookie in self._may_be_sent_to(), f"{bookie} is not named by metadata"
                 assert header.last_add_confirmed <= self.lac
@@ -410,7 +424,7 @@ class WriterWorld:
         for entry in range(first, self.lac + 1):
             ensemble = self.current.fragment_of(entry).bookies
             placed = {ensemble[position] for position in write_set(self.quorum, entry)}
-            have = self.holders.get(entry, set()) & placed
+            have = {name for name in placed if entry in self.entries(name)}
             assert len(have) >= self.quorum.ack_quorum, (
                 f"entry {entry} is confirmed, but only with {sorted(have)}"
             )
