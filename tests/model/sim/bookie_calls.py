@@ -7,23 +7,16 @@ covers it has returned (rule 4, rule 23), and every later call finds at once wha
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias, get_args
 
 from daybook_bookie.service.reads import StorageSource
 
+from daybook.core import effects as fx
+from daybook.core import events as ev
 from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, LacAnswer
 from daybook.core.bookie.machine import NO_LAC, BookieMachine, FenceDecided
 from daybook.core.bookie.range_scan import RangeSource
-from daybook.core.effects import SendLacRead
 from daybook.core.errors import Code
-from daybook.core.events import (
-    FenceAnswered,
-    ForceAnswered,
-    LacAnswered,
-    LimboCleared,
-    LimboRead,
-    ReadAnswered,
-)
 from daybook.core.format.frame import Entry, FrameHeader
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId, LedgerId
@@ -39,6 +32,20 @@ from tests.model.sim.network import Stream
 
 if TYPE_CHECKING:
     from tests.model.sim.cluster import Cluster
+
+
+Call: TypeAlias = fx.SendFence | fx.SendRead | fx.SendForce | fx.SendLacRead | fx.ReadLimbo | fx.ClearLimbo
+CallAnswer: TypeAlias = (
+    ev.FenceAnswered | ev.ReadAnswered | ev.ForceAnswered | ev.LacAnswered | ev.LimboRead | ev.LimboCleared
+)
+ANSWERS: Final = dict(zip(get_args(Call), get_args(CallAnswer), strict=True))
+"""The type of its answer, by the type of a call."""
+
+
+def refusal(call: Call, code: Code) -> CallAnswer:
+    """The answer to `call` that grants nothing."""
+    answer: CallAnswer = ANSWERS[type(call)](call.bookie, call.request_id, code)
+    return answer
 
 
 class BookieCalls(BookieDisk):
@@ -133,17 +140,38 @@ class BookieCalls(BookieDisk):
             looked=header.ledger_id in self.looked,
         )
 
+    # Calls
+
+    def serve(self, call: Call, ledger_id: LedgerId, key: str, reply: Callable[..., None]) -> None:
+        """Carry out a call; `reply` gets its answer, UNAVAILABLE before the bookie serves."""
+        if not self.serving:
+            reply(refusal(call, Code.UNAVAILABLE))
+            return
+        match call:
+            case fx.SendFence():
+                self._fence(ledger_id, key, partial(self._fence_done, ledger_id, call, reply))
+            case fx.SendRead():
+                answer = partial(self._read, ledger_id, call, reply)
+                if self._draws_read_error():
+                    answer(Code.IO_ERROR)
+                elif call.fence:  # a recovery read (rule 2)
+                    self._fence(ledger_id, key, lambda code, _lac: answer(code))
+                else:
+                    answer(Code.OK)
+            case fx.SendForce():
+                self._force(ledger_id, call, reply)
+            case fx.SendLacRead():
+                self.polls.ask(ledger_id, call, reply)
+            case fx.ReadLimbo():
+                nonce = self.limbo_nonce(ledger_id)
+                reply(ev.LimboRead(self.name, call.request_id, Code.OK, nonce, self.boot_id))
+            case fx.ClearLimbo():
+                self._clear_limbo(ledger_id, call, reply)
+
     # Fence, read, force
 
-    def fence(self, ledger_id: LedgerId, key: str, request_id: int, reply: Callable[..., None]) -> None:
-        """Fence and answer with the LAC, once the fence is durable (rule 4)."""
-        self._fence(ledger_id, key, partial(self._fence_done, ledger_id, request_id, reply))
-
     def _fence(self, ledger_id: LedgerId, key: str, done: Callable[[Code, LacAnswer], None]) -> None:
-        """Fence; `done` is called when that is durable, or refused."""
-        if not self.serving:
-            done(Code.UNAVAILABLE, NO_LAC)
-            return
+        """Fence; `done` is called when that is durable (rule 4), or refused."""
         held = self.machine.ledgers.hold(ledger_id)
         fence = self.machine.fence(held, key)
         if isinstance(fence, AttachVerdict):
@@ -167,39 +195,19 @@ class BookieCalls(BookieDisk):
         done(code, fence.lac)
 
     def _fence_done(
-        self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None], code: Code, lac: LacAnswer
+        self, ledger_id: LedgerId, call: fx.SendFence, reply: Callable[..., None], code: Code, lac: LacAnswer
     ) -> None:
         if code is not Code.OK:
-            reply(FenceAnswered(self.name, request_id, code))
+            reply(refusal(call, code))
             return
         if not self.was_replaced:  # the checkers look at the disk that counts
             self.cluster.checkers.fence_answered(self.name, ledger_id)
         held = self.storage.caches.get(ledger_id, {})
         self.cluster.twins.testifies(self, ledger_id, held, limbo=lac.limbo or self.journalled is not None)
         # In limbo it is worth nothing, so it may as well be anything (rule 29).
-        told = lac.last_add_confirmed + (self._noise.randrange(4) if lac.limbo else 0)
+        answered = lac.last_add_confirmed + (self._noise.randrange(4) if lac.limbo else 0)
         self.note(f"is fenced for ledger {ledger_id}; LAC {lac.last_add_confirmed}{', in limbo' * lac.limbo}")
-        reply(FenceAnswered(self.name, request_id, Code.OK, told, lac.length_at_lac, lac.limbo))
-
-    def read(
-        self,
-        ledger_id: LedgerId,
-        key: str,
-        request: tuple[int, EntryId, EntryId, int],
-        reply: Callable[..., None],
-        *,
-        fence: bool,
-    ) -> None:
-        """Read (request id, first, last, most bytes); a recovery read fences first (rule 2)."""
-        answer = partial(self._read, ledger_id, request, reply)
-        if not self.serving:
-            answer(Code.UNAVAILABLE)
-        elif self._draws_read_error():
-            answer(Code.IO_ERROR)
-        elif fence:
-            self._fence(ledger_id, key, lambda code, _lac: answer(code))
-        else:
-            answer(Code.OK)
+        reply(ev.FenceAnswered(self.name, call.request_id, Code.OK, answered, lac.length_at_lac, lac.limbo))
 
     def _draws_read_error(self) -> bool:
         error = self.cluster.swarm.read_error
@@ -208,24 +216,18 @@ class BookieCalls(BookieDisk):
         self.world.tally.fault("read error")
         return True
 
-    def _read(
-        self,
-        ledger_id: LedgerId,
-        request: tuple[int, EntryId, EntryId, int],
-        reply: Callable[..., None],
-        code: Code,
-    ) -> None:
+    def _read(self, ledger_id: LedgerId, call: fx.SendRead, reply: Callable[..., None], code: Code) -> None:
         """As the server reads: cache and store, and what cannot be read is named (rule 26)."""
-        request_id, first, last, bytes_max = request
         if code is not Code.OK:
-            reply(ReadAnswered(self.name, request_id, code))
+            reply(refusal(call, code))
             return
-        scan, found, damaged = self.scan(self._source(), ledger_id, first, last, bytes_max)
+        first = call.first
+        scan, found, damaged = self.scan(self._source(), ledger_id, first, call.last, call.bytes_max)
         self._check_read(ledger_id, first, scan.through, found, damaged)
         reply(
-            ReadAnswered(
+            ev.ReadAnswered(
                 self.name,
-                request_id,
+                call.request_id,
                 Code.OK,
                 tuple(Entry(entry, found[entry]) for entry in sorted(found)),
                 tuple(damaged),
@@ -250,8 +252,8 @@ class BookieCalls(BookieDisk):
         damaged: list[EntryId],
     ) -> None:
         if self.journalled is not None:
-            held, told = self.journalled.held(ledger_id), found.keys() | set(damaged)
-            silent = [n for n in range(first, through + 1) if held.contains(n) and n not in told]
+            held, named = self.journalled.held(ledger_id), found.keys() | set(damaged)
+            silent = [n for n in range(first, through + 1) if held.contains(n) and n not in named]
             if silent:
                 self.cluster.checkers.fail(
                     "what is there is given or named",
@@ -275,27 +277,17 @@ class BookieCalls(BookieDisk):
                 found.clear()
         return list(found)
 
-    def read_lac(self, ledger_id: LedgerId, request: SendLacRead, reply: Callable[..., None]) -> None:
-        """Answer with the LAC, now or when it is news."""
-        if self.serving:
-            self.polls.ask(ledger_id, request, reply)
-        else:
-            reply(LacAnswered(self.name, request.request_id, Code.UNAVAILABLE))
-
-    def force(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
+    def _force(self, ledger_id: LedgerId, call: fx.SendForce, reply: Callable[..., None]) -> None:
         """Answer once everything that was accepted deferred is synced (rule 22)."""
-        if not self.serving:
-            reply(ForceAnswered(self.name, request_id, Code.UNAVAILABLE, self.boot_id))
-            return
-        answer = partial(self._force_done, request_id, reply)
+
+        def settle(code: Code) -> None:
+            reply(ev.ForceAnswered(self.name, call.request_id, code, self.boot_id))
+
         code = self.machine.force(ledger_id)
         if code is Code.OK:
-            self.when_durable(answer)
+            self.when_durable(settle)
         else:
-            answer(code)
-
-    def _force_done(self, request_id: int, reply: Callable[..., None], code: Code) -> None:
-        reply(ForceAnswered(self.name, request_id, code, self.boot_id))
+            settle(code)
 
     # Auditor and repair
 
@@ -319,33 +311,21 @@ class BookieCalls(BookieDisk):
 
         self.when_durable(settle)
 
-    def read_limbo(self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None]) -> None:
-        """Answer with the nonce of limbo, and the boot id."""
-        if not self.serving:
-            reply(LimboRead(self.name, request_id, Code.UNAVAILABLE))
-            return
-        reply(LimboRead(self.name, request_id, Code.OK, self.limbo_nonce(ledger_id), self.boot_id))
-
-    def clear_limbo(
-        self, ledger_id: LedgerId, request_id: int, nonce: str, reply: Callable[..., None]
-    ) -> None:
-        """End limbo, if `nonce` still stands; answered when that is durable."""
-        if not self.serving:
-            reply(LimboCleared(self.name, request_id, Code.UNAVAILABLE))
-            return
+    def _clear_limbo(self, ledger_id: LedgerId, call: fx.ClearLimbo, reply: Callable[..., None]) -> None:
+        """End limbo, if the nonce still stands; answered when that is durable."""
         stands = self.limbo_nonce(ledger_id)
-        record = self.machine.clear_limbo(ledger_id, nonce)
+        record = self.machine.clear_limbo(ledger_id, call.nonce)
         if record is None:
-            reply(LimboCleared(self.name, request_id, Code.OK, cleared=False))
+            reply(refusal(call, Code.OK))
             return
         self.world.tally.state("limbo cleared")
         self.note(f"is out of limbo for ledger {ledger_id}")
-        if nonce != stands:
+        if call.nonce != stands:
             self.cluster.checkers.fail("a stale nonce clears nothing", f"{self.name}, {ledger_id} (rule 29)")
         self.cluster.checkers.limbo_cleared(self.name, ledger_id, self.storage.caches.get(ledger_id, {}))
 
         def settle(code: Code) -> None:
-            reply(LimboCleared(self.name, request_id, code, cleared=code is Code.OK))
+            reply(ev.LimboCleared(self.name, call.request_id, code, cleared=code is Code.OK))
 
         self.queue([record], settle)
 

@@ -7,13 +7,14 @@ which has to drop it (rule 18).
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from tests.model.sim.bookie_calls import ANSWERS, Call, CallAnswer, refusal
 from tests.model.sim.checkers import PENDING_BYTES_MAX, REQUESTS_MAX
 from tests.model.sim.client_process import Activity
 from tests.model.sim.metadata_model import LOST, Session, Versioned
@@ -29,11 +30,6 @@ if TYPE_CHECKING:
 TICK_US: Final = 20 * MS
 _QUIET: Final = (ev.Tick, ev.FlushRequested)
 """If nothing comes of these, no queue has grown."""
-
-
-CallAnswer: TypeAlias = (
-    ev.FenceAnswered | ev.ReadAnswered | ev.ForceAnswered | ev.LacAnswered | ev.LimboRead | ev.LimboCleared
-)
 
 
 class Machine(Protocol):
@@ -56,19 +52,14 @@ class Driver(StreamClient):
         self.done = False
         self._activity = Activity.NONE
         self._generation = 0
-        self._calls: dict[int, tuple[int, Callable[[], ev.Event], BookieId]] = {}
+        self._calls: dict[int, tuple[int, Call]] = {}
         self._confirmed: set[BookieId] = set()
         """Those whose registration was read since the ledger was marked."""
         self.last_named: set[BookieId] | None = None
         """The bookies of the ledger's last fragment, as this client knows it."""
         self._carry_out: dict[type, Callable[..., None]] = {
             fx.SendFrame: self._send_frame,
-            fx.SendFence: self._send_fence,
-            fx.SendRead: self._send_read,
-            fx.SendForce: self._send_force,
-            fx.SendLacRead: self._send_lac_read,
-            fx.ReadLimbo: self._read_limbo,
-            fx.ClearLimbo: self._clear_limbo,
+            **dict.fromkeys(ANSWERS, self._send_call),
             fx.CasMetadata: self._cas,
             fx.ReadMetadata: self._read_metadata,
         }
@@ -179,40 +170,17 @@ class Driver(StreamClient):
 
     def bookie_lost(self, bookie: BookieId) -> None:
         """Everything that `bookie` was asked and has not answered is unknown."""
-        for request_id in [name for name, (_, _, target) in self._calls.items() if target == bookie]:
+        for request_id in [name for name, (_, call) in self._calls.items() if call.bookie == bookie]:
             del self._calls[request_id]
         self.feed(ev.BookieFailed(bookie, Code.CONNECTION_LOST))
 
     # Calls
 
-    def _call(
-        self,
-        bookie: BookieId,
-        request_id: int,
-        late: Callable[[], ev.Event],
-        receive: Callable[..., None],
-        *args: object,
-    ) -> None:
-        self._calls[request_id] = (self.world.now_us + REQUEST_TIMEOUT_US, late, bookie)
-        target = self.process_of(bookie)
-        if self._is_the_bookie(target):
-            self.cluster.network.call(self, target, receive, *args)
-
-    def reply_from(self, bookie: BookieId) -> Callable[[ev.Event], None]:
-        """What a bookie calls with its answer: it travels back as a message of its own."""
-        source = self.cluster.bookies[bookie]
-        return partial(self.cluster.network.call, source, self, self._replied, self._generation)
-
-    def _replied(self, generation: int, answer: CallAnswer) -> None:
-        if generation != self._generation:
-            return
-        self._calls.pop(answer.request_id, None)
-        self.feed(answer)
-
-    def _ask_witness(self, bookie: BookieId, ask: Callable[[], None], refusal: CallAnswer) -> None:
-        """Ask only who is registered after the ledger was marked, or later (rule 57)."""
-        if bookie not in self.cluster.twins.split or bookie in self._confirmed:
-            ask()
+    def _send_call(self, effect: Call) -> None:
+        """A fence, and a read that fences, asks only who is registered after the ledger was marked, or later (rule 57)."""
+        bookie, fences = effect.bookie, isinstance(effect, fx.SendFence) or getattr(effect, "fence", False)
+        if not fences or bookie not in self.cluster.twins.split or bookie in self._confirmed:
+            self._send_now(effect)
             return
         generation = self._generation
 
@@ -221,86 +189,29 @@ class Driver(StreamClient):
                 return
             if is_registered:
                 self._confirmed.add(bookie)
-                ask()
+                self._send_now(effect)
             else:
                 self.world.tally.state("no witness")
-                self.feed(refusal)
+                self.feed(refusal(effect, Code.CONNECTION_LOST))
 
         self._confirm(bookie, confirmed)
 
-    def _send_fence(self, effect: fx.SendFence) -> None:
-        refusal = ev.FenceAnswered(effect.bookie, effect.request_id, Code.CONNECTION_LOST)
-        self._ask_witness(effect.bookie, partial(self._ask_fence, effect), refusal)
-
-    def _ask_fence(self, effect: fx.SendFence) -> None:
-        name, request_id = effect.bookie, effect.request_id
-        late = partial(ev.FenceAnswered, name, request_id, Code.TIMEOUT)
-        if self.cluster.network.loses_fence():
-            self._calls[request_id] = (self.world.now_us + REQUEST_TIMEOUT_US, late, name)
+    def _send_now(self, effect: Call) -> None:
+        bookie, network = effect.bookie, self.cluster.network
+        self._calls[effect.request_id] = (self.world.now_us + REQUEST_TIMEOUT_US, effect)
+        if isinstance(effect, fx.SendFence) and network.loses_fence():
             return
-        bookie = self.process_of(name)
-        self._call(
-            name, request_id, late, bookie.fence, self.ledger_id, self.key, request_id, self.reply_from(name)
-        )
+        target = self.process_of(bookie)
+        if self._is_the_bookie(target):
+            source = self.cluster.bookies[bookie]  # the answer travels back as a message of its own
+            reply = partial(network.call, source, self, self._replied, self._generation)
+            network.call(self, target, target.serve, effect, self.ledger_id, self.key, reply)
 
-    def _send_read(self, effect: fx.SendRead) -> None:
-        refusal = ev.ReadAnswered(effect.bookie, effect.request_id, Code.CONNECTION_LOST)
-        if effect.fence:
-            self._ask_witness(effect.bookie, partial(self._ask_read, effect), refusal)
-        else:
-            self._ask_read(effect)
-
-    def _ask_read(self, effect: fx.SendRead) -> None:
-        name, request_id = effect.bookie, effect.request_id
-        late = partial(ev.ReadAnswered, name, request_id, Code.TIMEOUT)
-        bookie = self.process_of(name)
-        self._call(
-            name,
-            request_id,
-            late,
-            partial(bookie.read, fence=effect.fence),
-            self.ledger_id,
-            self.key,
-            (request_id, effect.first, effect.last, effect.bytes_max),
-            self.reply_from(name),
-        )
-
-    def _send_force(self, effect: fx.SendForce) -> None:
-        name, request_id = effect.bookie, effect.request_id
-        late = partial(ev.ForceAnswered, name, request_id, Code.TIMEOUT)
-        bookie = self.process_of(name)
-        self._call(name, request_id, late, bookie.force, self.ledger_id, request_id, self.reply_from(name))
-
-    def _send_lac_read(self, effect: fx.SendLacRead) -> None:
-        name = effect.bookie
-        late = partial(ev.LacAnswered, name, effect.request_id, Code.TIMEOUT)
-        bookie = self.process_of(name)
-        self._call(
-            name, effect.request_id, late, bookie.read_lac, self.ledger_id, effect, self.reply_from(name)
-        )
-
-    def _read_limbo(self, effect: fx.ReadLimbo) -> None:
-        name, request_id = effect.bookie, effect.request_id
-        late = partial(ev.LimboRead, name, request_id, Code.TIMEOUT)
-        bookie = self.process_of(name)
-        self._call(
-            name, request_id, late, bookie.read_limbo, self.ledger_id, request_id, self.reply_from(name)
-        )
-
-    def _clear_limbo(self, effect: fx.ClearLimbo) -> None:
-        name, request_id = effect.bookie, effect.request_id
-        late = partial(ev.LimboCleared, name, request_id, Code.TIMEOUT)
-        bookie = self.process_of(name)
-        self._call(
-            name,
-            request_id,
-            late,
-            bookie.clear_limbo,
-            self.ledger_id,
-            request_id,
-            effect.nonce,
-            self.reply_from(name),
-        )
+    def _replied(self, generation: int, answer: CallAnswer) -> None:
+        if generation != self._generation:
+            return
+        self._calls.pop(answer.request_id, None)
+        self.feed(answer)
 
     def _time_out(self) -> None:
         """Turn answers that did not come into failures. Requests are in the order of their deadlines."""
@@ -313,11 +224,11 @@ class Driver(StreamClient):
                 break
             if self._frames.pop(send_id, None) is not None:
                 self.feed(ev.FrameFailed(bookie, send_id, Code.TIMEOUT))
-        for request_id, (deadline, late, _) in list(self._calls.items()):
+        for request_id, (deadline, call) in list(self._calls.items()):
             if deadline > now:
                 break
             if self._calls.pop(request_id, None) is not None:
-                self.feed(late())
+                self.feed(refusal(call, Code.TIMEOUT))
 
     # Metadata
 

@@ -7,6 +7,7 @@ notice if such a part broke its rule.
 import pytest
 
 from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.effects import SendForce
 from daybook.core.errors import Code
 from daybook.core.events import ForceAnswered
 from tests.model.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, RESTARTS, TWO_PROCESSES
@@ -25,13 +26,13 @@ def compare_and_set_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(22, swarm=RESTARTS)
-@instead_of(BookieCalls, "force")
+@instead_of(BookieCalls, "_force")
 def forces_are_answered_before_the_sync(
-    self: BookieCalls, ledger_id: int, request_id: int, reply: object
+    self: BookieCalls, ledger_id: int, call: SendForce, reply: object
 ) -> None:
     """A bookie answers a force while deferred frames wait for their sync."""
     assert callable(reply)
-    reply(ForceAnswered(self.name, request_id, Code.OK, self.boot_id))
+    reply(ForceAnswered(self.name, call.request_id, Code.OK, self.boot_id))
 
 
 @mutant(23)

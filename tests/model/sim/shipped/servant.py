@@ -5,29 +5,25 @@ client's own code takes them apart.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from functools import partial
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
 
+from daybook.core import effects as fx
 from daybook.core.bookie.ledger import LacAnswer
-from daybook.core.effects import SendLacRead
 from daybook.core.errors import Code
-from daybook.core.events import (
-    FenceAnswered,
-    ForceAnswered,
-    LacAnswered,
-    LimboCleared,
-    ReadAnswered,
-)
+from daybook.core.events import ReadAnswered
 from daybook.core.format.frame import Entry, encode_frame, entry_crcs
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import ReadHeader, encode_read
 from daybook.wire.service import READ
+from tests.model.sim.bookie_calls import Call
 from tests.model.sim.bookie_model import SimBookie
 from tests.model.sim.shipped.loop import SCALE
 
@@ -48,18 +44,26 @@ def serve(bookie: SimBookie, boot_id: str | None, method: str, request: bytes, r
     _HANDLERS[method](bookie, request, respond)
 
 
-def _told(respond: Respond, message: Message) -> None:
+def _answer(respond: Respond, message: Message) -> None:
     respond((message.SerializeToString(),))
 
 
-# Reads
+# Calls that the core knows
+
+
+def _call(
+    bookie: SimBookie, request: Any, call: Call, answer: Callable[[Any], Message], respond: Respond
+) -> None:
+    """Carry out `call`, and put what comes of it into a message."""
+    key = getattr(request, "key", "")
+    bookie.serve(call, request.ledger_id, key, lambda event: _answer(respond, answer(event)))
 
 
 def _read(bookie: SimBookie, data: bytes, respond: Respond) -> None:
     request = pb.ReadRequest.FromString(data)
-    span = (_SENTINEL, request.first_entry, request.last_entry, request.bytes_max)
-    reply = partial(_have_read, request.ledger_id, respond)
-    bookie.read(request.ledger_id, request.key, span, reply, fence=request.fence)
+    span = request.first_entry, request.last_entry, request.bytes_max
+    call = fx.SendRead(bookie.name, _SENTINEL, *span, fence=request.fence)
+    bookie.serve(call, request.ledger_id, request.key, partial(_have_read, request.ledger_id, respond))
 
 
 def _have_read(ledger_id: LedgerId, respond: Respond, answer: ReadAnswered) -> None:
@@ -95,55 +99,31 @@ def _frame(ledger_id: LedgerId, run: list[Entry]) -> bytes:
 
 def _read_lac(bookie: SimBookie, data: bytes, respond: Respond) -> None:
     request = pb.ReadLacRequest.FromString(data)
-    asked = SendLacRead(
-        bookie.name,
-        _SENTINEL,
-        known_lac=request.known_lac,
-        wait_ms=max(1, request.timeout_ms // SCALE) if request.timeout_ms else 0,
-        known_fenced=request.known_fenced,
-    )
-
-    def reply(answer: LacAnswered) -> None:
-        _told(
-            respond,
-            pb.ReadLacResponse(
-                code=answer.code,
-                last_add_confirmed=answer.last_add_confirmed,
-                limbo=answer.limbo,
-                fenced=answer.fenced,
-            ),
-        )
-
-    bookie.read_lac(request.ledger_id, asked, reply)
-
-
-# Fence and force
+    wait_ms = max(1, request.timeout_ms // SCALE) if request.timeout_ms else 0
+    call = fx.SendLacRead(bookie.name, _SENTINEL, request.known_lac, request.known_fenced, wait_ms)
+    _call(bookie, request, call, partial(_copied, pb.ReadLacResponse), respond)
 
 
 def _fence(bookie: SimBookie, data: bytes, respond: Respond) -> None:
-    request = pb.FenceRequest.FromString(data)
-
-    def reply(answer: FenceAnswered) -> None:
-        _told(
-            respond,
-            pb.FenceResponse(
-                code=answer.code,
-                last_add_confirmed=answer.last_add_confirmed,
-                length_at_lac=answer.length_at_lac,
-                limbo=answer.limbo,
-            ),
-        )
-
-    bookie.fence(request.ledger_id, request.key, _SENTINEL, reply)
+    call = fx.SendFence(bookie.name, _SENTINEL)
+    _call(bookie, pb.FenceRequest.FromString(data), call, partial(_copied, pb.FenceResponse), respond)
 
 
 def _force(bookie: SimBookie, data: bytes, respond: Respond) -> None:
-    request = pb.ForceRequest.FromString(data)
+    call = fx.SendForce(bookie.name, _SENTINEL)
+    _call(bookie, pb.ForceRequest.FromString(data), call, partial(_copied, pb.ForceResponse), respond)
 
-    def reply(answer: ForceAnswered) -> None:
-        _told(respond, pb.ForceResponse(code=answer.code, boot_id=answer.boot_id))
 
-    bookie.force(request.ledger_id, _SENTINEL, reply)
+def _clear_limbo(bookie: SimBookie, data: bytes, respond: Respond) -> None:
+    request = pb.ClearLimboRequest.FromString(data)
+    call = fx.ClearLimbo(bookie.name, _SENTINEL, request.nonce)
+    _call(bookie, request, call, partial(_copied, pb.ClearLimboResponse), respond)
+
+
+def _copied(kind: Callable[..., Message], event: Any) -> Message:
+    """A message of `kind` with the fields of the event that have its names."""
+    names = set(kind.DESCRIPTOR.fields_by_name) & {field.name for field in fields(event)}  # type: ignore[attr-defined] # of a message class
+    return kind(**{name: getattr(event, name) for name in names})
 
 
 # What is here
@@ -153,7 +133,7 @@ def _get_info(bookie: SimBookie, _data: bytes, respond: Respond) -> None:
     info = pb.GetInfoResponse(
         bookie_id=bookie.name, boot_id=bookie.boot_id, writable=not (bookie.read_only or bookie.retired)
     )
-    _told(respond, info)
+    _answer(respond, info)
 
 
 def _entry_intervals(bookie: SimBookie, data: bytes, respond: Respond) -> None:
@@ -162,7 +142,7 @@ def _entry_intervals(bookie: SimBookie, data: bytes, respond: Respond) -> None:
     def reply(_name: BookieId, entries: frozenset[EntryId], lac: LacAnswer) -> None:
         held = IntervalSet()
         held.add_ids(sorted(entry for entry in entries if entry >= request.from_entry))
-        _told(
+        _answer(
             respond,
             pb.EntryIntervalsResponse(
                 code=Code.OK,
@@ -182,7 +162,7 @@ def _entry_intervals(bookie: SimBookie, data: bytes, respond: Respond) -> None:
         )
 
     unavailable = pb.EntryIntervalsResponse(code=Code.UNAVAILABLE)
-    bookie.listing(request.ledger_id, reply, partial(_told, respond, unavailable))
+    bookie.listing(request.ledger_id, reply, partial(_answer, respond, unavailable))
 
 
 def _list_limbo(bookie: SimBookie, data: bytes, respond: Respond) -> None:
@@ -193,16 +173,7 @@ def _list_limbo(bookie: SimBookie, data: bytes, respond: Respond) -> None:
         if ledger_id > request.after_ledger and (nonce := bookie.limbo_nonce(ledger_id)) is not None
     ]
     page = marks[: request.limit]
-    _told(respond, pb.ListLimboResponse(ledgers=page, more=len(page) < len(marks)))
-
-
-def _clear_limbo(bookie: SimBookie, data: bytes, respond: Respond) -> None:
-    request = pb.ClearLimboRequest.FromString(data)
-
-    def reply(answer: LimboCleared) -> None:
-        _told(respond, pb.ClearLimboResponse(code=answer.code, cleared=answer.cleared))
-
-    bookie.clear_limbo(request.ledger_id, _SENTINEL, request.nonce, reply)
+    _answer(respond, pb.ListLimboResponse(ledgers=page, more=len(page) < len(marks)))
 
 
 # What an operator asks for
@@ -212,7 +183,7 @@ def _set_read_only(bookie: SimBookie, data: bytes, respond: Respond) -> None:
     request = pb.SetReadOnlyRequest.FromString(data)
     bookie.retire(retired=request.read_only)
     answer = pb.SetReadOnlyResponse(writable=not (bookie.read_only or bookie.retired))
-    _told(respond, answer)
+    _answer(respond, answer)
 
 
 _HANDLERS: Final[dict[str, Callable[[SimBookie, bytes, Respond], None]]] = {
