@@ -7,7 +7,7 @@
     streams.py, clients.py                               a client process that drives one machine
     writers.py, readers.py, actors.py, auditing.py       what clients do: write, read, recover, delete, audit, repair
     swarm.py, faults.py                                  what a seed consists of, and what goes wrong in it
-    checkers.py, *_checks.py, transitions.py, queues.py  the promise, checked while a run goes on
+    checkers.py, *_checks.py, transitions.py, queues.py  the promise, checked during a run
     drills.py                                            what must not wait for what never comes
     shipped/                                             the client that ships, on simulated time and a simulated network
     scenario.py, run.py, __main__.py, trace.py           one run, many runs, `make sim`, what happened

@@ -27,7 +27,7 @@ RETRY_FIRST_MS: Final = 30
 RETRY_MAX_MS: Final = 120
 _KNOWN_ABSENCES: Final = 16
 _UNNOTICED_MS: Final = 650
-"""Who returns for a shorter time may not have been seen by an auditor that looks now and then and may be paused."""
+"""Who returns for a shorter time may not have been seen by an auditor that observes now and then and may be paused."""
 
 
 @dataclass(slots=True)
@@ -73,8 +73,8 @@ class AuditChecks:
         """`bookie` marked the ledger."""
         self._limbo_since_ms.setdefault((bookie, ledger_id), now_ms)
 
-    def _was_away_ms(self, bookie: BookieId, now_ms: int) -> int:
-        """The longest time that `bookie` was away in one piece."""
+    def _was_unregistered_ms(self, bookie: BookieId, now_ms: int) -> int:
+        """The longest time that `bookie` was unregistered in one piece."""
         absences = self._absences.get(bookie, ())
         return max((absence.lasted_ms(now_ms) for absence in absences), default=0)
 
@@ -98,7 +98,7 @@ class AuditChecks:
             self._left_alone(metadata, findings)
 
     def _recovery_ordered(self, metadata: LedgerMetadata, findings: Findings, now_ms: int) -> None:
-        """A writer is stopped only after its grace, and only if it could go on in another ledger (rule 29, rule 31)."""
+        """A writer is stopped only after its grace, and only if it could continue in another ledger (rule 29, rule 31)."""
         if metadata.state.value != "OPEN":
             return
         ledger_id, members = metadata.ledger_id, metadata.last_fragment.bookies
@@ -138,7 +138,7 @@ class AuditChecks:
     def _needs_since_ms(self, bookie: BookieId, ledger_id: LedgerId, now_ms: int) -> Iterator[int]:
         """When an open fragment began to need help because of `bookie`.
 
-        Nobody looks all the time: in need at two looks is in need, be it one bookie now and another one then.
+        Nobody observes all the time: in need at two observations is in need, be it one bookie now and another one then.
         """
         for absence in self._absences.get(bookie, ()):
             if absence.lasted_ms(now_ms) >= LOST_DELAY_MS:
@@ -172,10 +172,10 @@ class AuditChecks:
                             "only lost bookies are replaced",
                             f"{job.old} is there, and ledger {metadata.ledger_id} well placed (rule 33)",
                         )
-                elif self._was_away_ms(job.old, now_ms) < LOST_DELAY_MS:
+                elif self._was_unregistered_ms(job.old, now_ms) < LOST_DELAY_MS:
                     self._fail(
                         "only lost bookies are replaced",
-                        f"{job.old} was never away for {LOST_DELAY_MS} ms (rule 33)",
+                        f"{job.old} was never unregistered for {LOST_DELAY_MS} ms (rule 33)",
                     )
 
     def replaced(
@@ -192,10 +192,10 @@ class AuditChecks:
                 for fragment in metadata.fragments
                 if bookie in fragment.bookies
             )
-            if self._was_away_ms(bookie, now_ms) < LOST_DELAY_MS and not badly_placed:
+            if self._was_unregistered_ms(bookie, now_ms) < LOST_DELAY_MS and not badly_placed:
                 self._fail(
                     "only lost bookies are replaced",
-                    f"{bookie} was never away for {LOST_DELAY_MS} ms, and ledger {metadata.ledger_id} is well placed (rule 33)",
+                    f"{bookie} was never unregistered for {LOST_DELAY_MS} ms, and ledger {metadata.ledger_id} is well placed (rule 33)",
                 )
 
     def copied(

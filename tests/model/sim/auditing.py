@@ -145,7 +145,7 @@ class AuditorClient(Inspector):
         self.cluster.store.request(self.session, scope, self.cluster.store.task_ids)
 
     def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
-        """Who returns between two cycles was not away all the time (rule 33)."""
+        """Who returns between two cycles was not unregistered all the time (rule 33)."""
         if self._is_elected and not self.done:
             self._auditor.observe(self.world.now_ms, dict(registered))
 
@@ -280,7 +280,7 @@ class WorkerClient(Inspector):
             store.request(self.session, self._locked, store.lock, self.session, f"ledger-{ledger_id}")
 
     def session_expired(self) -> None:
-        """The lock is gone, and no machine may go on as if it held it (rule 34)."""
+        """The lock is gone, and no machine may continue as if it held it (rule 34)."""
         if isinstance(self.machine, LedgerRepair) and not self.done:
             self.feed(ev.LockLost())
         self._work.step(ev.LockLost())
@@ -401,7 +401,7 @@ class WorkerClient(Inspector):
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
         """Without its lock it does nothing; what it does with it is its machine's, each with checks of its own."""
         if effects and self.session is not self._locked_by:
-            self.cluster.checkers.fail("a worker without its lock stops", f"{self.name} goes on (rule 34)")
+            self.cluster.checkers.fail("a worker without its lock stops", f"{self.name} continues (rule 34)")
         if isinstance(self.machine, LedgerRecovery) and self._recovery_checks is not None:
             self._recovery_checks.stepped(event, effects)
         if self.activity is Activity.REPAIR and self._repair_checks is not None:

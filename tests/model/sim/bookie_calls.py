@@ -67,7 +67,7 @@ class BookieCalls(BookieDisk):
         self.polls = SimPolls(self)
         self.machine: BookieMachine[Written] = BookieMachine(self.storage, self.polls.has_waiters)
         self.streams: dict[int, tuple[Stream, StreamAnswers]] = {}
-        self.looked: set[LedgerId] = set()
+        self.has_read: set[LedgerId] = set()
         """The ledgers of which it has seen the metadata, for the checkers."""
         self.collector = Collector(self)
         self.serving = False
@@ -106,7 +106,7 @@ class BookieCalls(BookieDisk):
         return stored is not None and stored.record.fenced
 
     def lac_of(self, ledger_id: LedgerId) -> EntryId:
-        """The LAC that a reader would be told."""
+        """The LAC that a reader would receive."""
         return self.machine.lac(ledger_id).last_add_confirmed
 
     def known_ids(self) -> list[LedgerId]:
@@ -128,7 +128,7 @@ class BookieCalls(BookieDisk):
     # Frames
 
     def accepted(self, header: FrameHeader) -> None:
-        """A frame was accepted: the checkers look at it."""
+        """A frame was accepted: the checkers see it."""
         ledger = self.machine.ledgers.get(header.ledger_id)
         assert ledger is not None
         self.cluster.checkers.accepted(
@@ -137,7 +137,7 @@ class BookieCalls(BookieDisk):
             recovery=header.is_recovery,
             lac=header.last_add_confirmed,
             fenced=ledger.fenced,
-            looked=header.ledger_id in self.looked,
+            has_read=header.ledger_id in self.has_read,
         )
 
     # Calls
@@ -200,7 +200,7 @@ class BookieCalls(BookieDisk):
         if code is not Code.OK:
             reply(refusal(call, code))
             return
-        if not self.was_replaced:  # the checkers look at the disk that counts
+        if not self.was_replaced:  # the checkers ask the disk that counts
             self.cluster.checkers.fence_answered(self.name, ledger_id)
         held = self.storage.caches.get(ledger_id, {})
         self.cluster.twins.testifies(self, ledger_id, held, limbo=lac.limbo or self.journalled is not None)

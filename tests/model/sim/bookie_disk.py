@@ -69,7 +69,7 @@ class BookieDisk(Process):
         """Forget what only memory held."""
         self._syncing = False
         self._flush_is_due = False
-        self._looks_for_room = False
+        self._waits_for_room = False
         self._refusals = self._refusals_stored = 0
         self._damaged: dict[LedgerId, set[EntryId]] = {}
 
@@ -150,11 +150,11 @@ class BookieDisk(Process):
             return
         self._syncing = False
         for waiting in synced:
-            self._tell_durable(waiting.written)
+            self._report_durable(waiting.written)
             waiting.when_durable()
         self._sync_soon()
 
-    def _tell_durable(self, written: Written) -> None:
+    def _report_durable(self, written: Written) -> None:
         if isinstance(written, FrameWritten):
             self.cluster.checkers.became_durable(self.name, written.ledger_id, written.entries)
 
@@ -184,17 +184,17 @@ class BookieDisk(Process):
 
     def _is_full(self) -> None:
         self.set_read_only(read_only=True)
-        if not self._looks_for_room:
-            self._looks_for_room = True
-            self.later(_ROOM_US, self._look_for_room)
+        if not self._waits_for_room:
+            self._waits_for_room = True
+            self.later(_ROOM_US, self._ask_for_room)
 
-    def _look_for_room(self) -> None:
+    def _ask_for_room(self) -> None:
         assert self.journalled is not None
         if self.journalled.has_room():
-            self._looks_for_room = False
+            self._waits_for_room = False
             self.set_read_only(read_only=False)
         else:
-            self.later(_ROOM_US, self._look_for_room)
+            self.later(_ROOM_US, self._ask_for_room)
 
     # Flushes
 
@@ -227,7 +227,7 @@ class BookieDisk(Process):
         if flushed.files > 0:
             self.world.tally.state("journal trimmed")
         for written in flushed.durable:
-            self._tell_durable(written)
+            self._report_durable(written)
         for ledger_id in flushed.removed:
             self.on_removed(ledger_id)
         self._flush_is_due = False

@@ -1,4 +1,4 @@
-"""What a simulated bookie throws away: deleted ledgers (rule 28), and over-replicated entries (rule 47).
+"""What a simulated bookie removes: deleted ledgers (rule 28), and over-replicated entries (rule 47).
 
 The core decides both (`daybook.core.bookie.deletion`, `daybook.core.bookie.over_replicated`); this carries it out.
 """
@@ -69,7 +69,7 @@ class Collector:
         bookie = self._bookie
         for ledger_id in ledger_ids:
             bookie.note(f"deletes ledger {ledger_id}")
-            bookie.looked.discard(ledger_id)
+            bookie.has_read.discard(ledger_id)
             bookie.cluster.checkers.collected(bookie.name, ledger_id)
         bookie.queue(bookie.machine.delete(ledger_ids))
 
@@ -118,4 +118,4 @@ class Collector:
             added_to=removal.watch.changes > 0,
         )
         bookie.remove(ledger_id, gone)
-        bookie.world.tally.state("surplus removed")
+        bookie.world.tally.state("over-replicated removed")

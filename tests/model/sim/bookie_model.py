@@ -1,4 +1,4 @@
-"""A simulated bookie: the real machine, stream bookkeeping and frames, over a disk that tells what a crash keeps.
+"""A simulated bookie: the real machine, stream bookkeeping and frames, over a disk that knows what a crash keeps.
 
 The core's `BookieMachine` decides, as on the server, and in the same order: check and cache under one lock (here: in one
 event, rule 43), journal, one sync for all that waits, then answers; nothing is answered before its sync returned (rule 23).
@@ -56,7 +56,7 @@ class SimBookie(BookieCalls):
             )
             self.storage.restored(record, self.disk.readable(ledger_id))
             if record.introduced:
-                self.looked.add(ledger_id)
+                self.has_read.add(ledger_id)
         self.note(f"starts with {len(self.known_ids())} ledgers")
         self._space_changed()
         self.session = self.cluster.store.connect(self)
@@ -80,7 +80,7 @@ class SimBookie(BookieCalls):
         if kept:
             tally.fault("unsynced records kept")
             for written in kept:
-                self._tell_durable(written)
+                self._report_durable(written)
         if lost:
             tally.fault("unsynced records lost")
         self.note(f"crashes; of what was not synced {len(kept)} records survive, {lost} do not")
@@ -173,7 +173,7 @@ class SimBookie(BookieCalls):
             self.later(RETRY_US, self._register)
 
     def session_expired(self) -> None:
-        """It goes on serving, and registers anew."""
+        """It continues to serve, and registers anew."""
         if self.serving:
             self.later(RETRY_US, self._register)
 
@@ -251,7 +251,7 @@ class SimBookie(BookieCalls):
         ):  # the session of the process before it may not have ended yet
             attachment.give_up()
         else:
-            self.looked.add(ledger_id)
+            self.has_read.add(ledger_id)
             asked = attachment.held
             attachment.metadata_read(
                 answer.metadata if isinstance(answer, Versioned) else None, stream_ended=stream.ended

@@ -1,6 +1,6 @@
 """What a simulated bookie has in its write cache and store, as the core's machine sees it.
 
-Beside it stands what a read would find of each ledger (`caches`), which is what the checkers look at.
+Beside it stands what a read would find of each ledger (`caches`), which is what the checkers ask for.
 """
 
 from collections.abc import Sequence

@@ -56,7 +56,7 @@ class Checkers:
         self.bookies: Mapping[BookieId, Disks] = {}
         self.audits = AuditChecks(self.fail)
         self.replaced_max: float = inf
-        """How many disks may be lost at a time whose bookies have not looked yet what they owed."""
+        """How many disks may be lost at a time whose bookies have not listed yet what they owed."""
 
     def fail(self, invariant: str, why: str) -> None:
         """Raise ViolationError."""
@@ -301,22 +301,22 @@ class Checkers:
         recovery: bool,
         lac: EntryId,
         fenced: bool,
-        looked: bool,
+        has_read: bool,
     ) -> None:
-        """`bookie` took a frame. `fenced`: it was fenced then; `looked`: it has read the metadata of the ledger."""
+        """`bookie` took a frame. `fenced`: it was fenced then; `has_read`: it has read the metadata of the ledger."""
         oracle = self.oracles[ledger_id]
         if not recovery and fenced:
             self.fail(
                 "a fence lets nothing normal pass", f"ledger {ledger_id} on {bookie} (rule 10, rule 43)"
             )
-        if not recovery and not looked:
+        if not recovery and not has_read:
             self.fail("the first frame needs the metadata", f"ledger {ledger_id} on {bookie} (rule 20)")
         if not recovery and bookie in oracle.collected:
             self.fail("a deleted ledger is never written again", f"ledger {ledger_id} on {bookie}")
         self.lac_seen(ledger_id, lac)
 
     def collected(self, bookie: BookieId, ledger_id: LedgerId) -> None:
-        """`bookie` threw the ledger away."""
+        """`bookie` deleted the ledger."""
         oracle = self.oracles[ledger_id]
         if not oracle.deleted:
             self.fail("only deleted ledgers are collected", f"ledger {ledger_id} on {bookie} (rule 28)")
@@ -399,15 +399,15 @@ class Checkers:
         ]
 
     def nothing_is_under_replicated(self, began_us: int) -> None:
-        """An auditor said so after a round from `began_us` on: all ledgers were closed, and the last fault was over."""
+        """An auditor reported so after a cycle from `began_us` on: all ledgers were closed, and the last fault was over."""
         left = self.under_replicated(began_us)
         if left:
             self.fail("FullyReplicated is true when it is said", "; ".join(left))
 
-    def under_replicated(self, heard_us: int | None = None) -> list[str]:
+    def under_replicated(self, reported_us: int | None = None) -> list[str]:
         """What some bookie owes of a closed ledger and does not hold, or cannot vouch for; in words.
 
-        `heard_us`: as bookies reported from then on. What they have accepted and not synced yet is in their listings; one
+        `reported_us`: as bookies reported from then on. What they have accepted and not synced yet is in their listings; one
         that a repair names since may be in limbo still, with all that it owes.
         """
         found = []
@@ -416,9 +416,9 @@ class Checkers:
                 continue
             for bookie in sorted(oracle.metadata.bookies()):
                 disk = self.bookies[bookie]
-                holds = disk.holds_durably if heard_us is None else disk.holds
-                is_excused = heard_us is not None and (
-                    disk.vouches(ledger_id) or oracle.changed_us >= heard_us
+                holds = disk.holds_durably if reported_us is None else disk.holds
+                is_excused = reported_us is not None and (
+                    disk.vouches(ledger_id) or oracle.changed_us >= reported_us
                 )
                 if disk.is_in_limbo(ledger_id) and not is_excused:
                     found.append(f"{bookie} is in limbo for ledger {ledger_id}")

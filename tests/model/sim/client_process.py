@@ -40,7 +40,7 @@ class ClientProcess(Process):
         """The process dies; its session expires by itself some time later."""
         raise NotImplementedError
 
-    def heard_of(self, registered: Mapping[BookieId, BookieInfo]) -> None:
+    def registered_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
         """A watch fired, and this is the list of bookies."""
         self.bookies_changed(registered)
 
@@ -48,7 +48,7 @@ class ClientProcess(Process):
         """A watch fired; for machines that choose bookies."""
 
     def metadata_connection(self, *, connected: bool) -> None:
-        """ZooKeeper went away or is back; for machines that care."""
+        """ZooKeeper became unavailable or answers again; for machines that care."""
 
     def attached(self, stream: Stream, ledger_id: LedgerId, purpose: Purpose, code: Code) -> None:
         """A bookie judged a password."""

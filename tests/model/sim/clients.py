@@ -109,10 +109,10 @@ class Driver(StreamClient):
         self.stepped(event, effects)
         self.perform(effects)
         if effects or not isinstance(event, _QUIET):
-            self._look_at_queues()
+            self._check_queues()
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
-        """The machine took `event` and asks for `effects`: a look at both, before any is carried out."""
+        """The machine took `event` and asks for `effects`: checks see both, before any is carried out."""
 
     def perform(self, effects: Iterable[fx.Effect]) -> None:
         """Carry out effects, in order."""
@@ -123,9 +123,9 @@ class Driver(StreamClient):
         self.after_step()
 
     def after_step(self) -> None:
-        """Look at the machine after a step."""
+        """Check the machine after a step."""
 
-    def _look_at_queues(self) -> None:
+    def _check_queues(self) -> None:
         """They are bounded."""
         if len(self._frames) + len(self._calls) > REQUESTS_MAX:
             self.cluster.checkers.fail("bounded queues", f"{self.name} has over {REQUESTS_MAX} requests")
@@ -269,7 +269,7 @@ class Driver(StreamClient):
             self.feed(ev.MetadataRead(request_id, None))
 
     def _adopted(self, metadata: LedgerMetadata, event: ev.Event) -> None:
-        """The metadata is this, perhaps by an own change whose outcome was unknown: tell the machine."""
+        """The metadata is this, perhaps by an own change whose outcome was unknown: pass that to the machine."""
         before, self.last_named = self.last_named, set(metadata.last_fragment.bookies)
         new: set[BookieId] = set()
         if before is not None and metadata.state is LedgerState.OPEN:

@@ -135,17 +135,17 @@ class Cluster:
         """Watches fire: each client is notified some time later, and reads the list as it is then."""
         for client in self.live_clients():
             delay = (1 + int(8 * self.rng.random())) * MS + self.twins.delay_us()
-            self.world.at(self.world.now_us + delay, client, self._tell_bookies, client)
+            self.world.at(self.world.now_us + delay, client, self._bookies_read, client)
 
-    def _tell_bookies(self, client: ClientProcess) -> None:
-        if self.store.is_away:
-            self.world.at(self.store.away_until_us, client, self._tell_bookies, client)
+    def _bookies_read(self, client: ClientProcess) -> None:
+        if self.store.is_unavailable:
+            self.world.at(self.store.unavailable_until_us, client, self._bookies_read, client)
             return
-        client.heard_of(self.store.bookies())
+        client.registered_changed(self.store.bookies())
 
-    def store_away(self, until_us: int) -> None:
+    def store_unavailable(self, until_us: int) -> None:
         """ZooKeeper does not answer until then; clients that care are notified, a little later."""
-        self.store.away_until_us = until_us
+        self.store.unavailable_until_us = until_us
         for client in self.live_clients():
             now = self.world.now_us
             self.world.at(now + 10 * MS, client, partial(client.metadata_connection, connected=False))
@@ -170,7 +170,7 @@ class Cluster:
         self.healed_us = self.world.now_us
         self.set_faulty(is_faulty=False)
         self.network.repair()
-        self.store.away_until_us = self.store.repair_off_until_us = 0
+        self.store.unavailable_until_us = self.store.repair_off_until_us = 0
         for old in self.twins.old:
             self.twins.end(old)
         for bookie in self.bookies.values():

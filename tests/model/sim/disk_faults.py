@@ -2,7 +2,7 @@
 
 Damage is done while its bookie is down, and only to one that may lose its disk altogether (atlas.py): so whatever follows
 is a bug. It is drawn from all that a later group proves to have been durable, or that nobody needs any more. What is
-left out is the last synced group: nothing tells its damage from a torn tail, which the journal must tolerate (rule 25).
+left out is the last synced group: its damage cannot be told apart from a torn tail, which the journal must tolerate (rule 25).
 A refused journal is a lost disk: the operator authorises a replacement, and the bookie comes back in limbo (rule 29).
 """
 
@@ -24,7 +24,7 @@ Damage = Callable[[JournalledDisk, Random], bool]
 
 _FULL_MS: Final = 400
 _SCRUB_MS: Final = 80
-_MENDED_MS: Final = 20
+_SCRUB_AGAIN_MS: Final = 20
 
 
 class DiskFaults:
@@ -101,9 +101,9 @@ class DiskFaults:
         if bookie.alive and bookie.serving:
             bookie.scrub()
         if bookie.journalled is disk and disk.scrubbed():
-            self._world.at(self._world.now_us + _MENDED_MS * MS, None, self._scrub, bookie, disk)
+            self._world.at(self._world.now_us + _SCRUB_AGAIN_MS * MS, None, self._scrub, bookie, disk)
         else:
-            self._world.tally.state("damage mended")
+            self._world.tally.state("damage repaired")
 
     # Room
 

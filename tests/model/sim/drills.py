@@ -1,7 +1,7 @@
 """What a healed cluster must be able to do while one thing is wrong and stays wrong, each drill in some of the seeds.
 
 Faults that come and go show what is unsafe. That something does not *wait* for what may never come shows only where it
-never comes: a bookie that hangs (rule 1, rule 7), disks that are full (rule 30), ZooKeeper that is away (rule 45, rule 46), a
+never comes: a bookie that hangs (rule 1, rule 7), disks that are full (rule 30), ZooKeeper that is unavailable (rule 45, rule 46), a
 writer with nothing to say (rule 48), another recovery that closes first (rule 11). Time-outs are off in a drill: a machine that decides on what it has needs none.
 """
 
@@ -145,7 +145,7 @@ class Drills:
         self._recover(writer, "every disk is full, but for its reserve (rule 30)")
 
     def _without_zookeeper(self, writer: DrillWriter) -> None:
-        """ZooKeeper is away and a bookie dies: a writer with a quorum continues (rule 45, rule 46)."""
+        """ZooKeeper is unavailable and a bookie dies: a writer with a quorum continues (rule 45, rule 46)."""
         quorum = writer.machine.metadata.quorum
         members = writer.machine.metadata.last_fragment.bookies
         position = self._rng.randrange(len(members))
@@ -153,12 +153,12 @@ class Drills:
         if not can_still_ack(quorum, everyone & ~(1 << position)):
             return
         self._cluster.store.is_faulty = True
-        self._cluster.store_away(self._world.now_us + _FOR_EVER_US)
+        self._cluster.store_unavailable(self._world.now_us + _FOR_EVER_US)
         self._world.run(self._world.now_us + 4 * _STEP_US)
         self._cluster.bookies[members[position]].crash()
         writer.append(6)
         self._wait(
             lambda: not writer.checks.unanswered(),
-            "a writer goes on without ZooKeeper",
-            f"{members[position]} is away and a quorum is left (rule 46)",
+            "a writer continues without ZooKeeper",
+            f"{members[position]} is unavailable and a quorum is left (rule 46)",
         )

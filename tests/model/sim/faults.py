@@ -222,8 +222,8 @@ class Faults:
     def _zk_outage(self) -> None:
         self.world.tally.fault("ZooKeeper outage")
         until = self.world.now_us + self._some_us(self._rng.choice((30, 300)))
-        self.world.note("zookeeper", f"is away until {until // MS} ms")
-        self.cluster.store_away(until)
+        self.world.note("zookeeper", f"is unavailable until {until // MS} ms")
+        self.cluster.store_unavailable(until)
 
     def _expire_client(self) -> None:
         clients = self.cluster.live_clients()

@@ -27,9 +27,9 @@ def orphans(checkers: Checkers, gone: Collection[BookieId] = ()) -> list[str]:
             if oracle.deleted:
                 found.append(f"{bookie} still has the deleted ledger {ledger_id}")
             elif oracle.end is not None:
-                surplus = sorted(set(entries) - set(checkers.owed_by(oracle, bookie)))
-                if surplus:
-                    found.append(f"{bookie} still has {surplus} of ledger {ledger_id}, which it does not owe")
+                left = sorted(set(entries) - set(checkers.owed_by(oracle, bookie)))
+                if left:
+                    found.append(f"{bookie} still has {left} of ledger {ledger_id}, which it does not owe")
     return found
 
 

@@ -38,7 +38,7 @@ from tests.model.sim.disk import (
 from tests.model.sim.disk_errors import failing_commits
 from tests.model.sim.disk_swarm import DiskSwarm
 from tests.model.sim.failing_disk import FailingDisk
-from tests.model.sim.replay_checks import Fail, look_at_replay
+from tests.model.sim.replay_checks import Fail, check_replay
 from tests.unit.bookie.sim_disk import SimDisk
 from tests.unit.bookie.store.store_model import StoreModel, StorePlatter
 
@@ -340,7 +340,7 @@ class JournalledDisk(FailingDisk):
             self._mount()
         except JournalCorruptError as error:
             self._fail("a torn tail is no damage", f"{error} (rule 25)")
-        self._look_at_replay(before, waiting)
+        self._check_replay(before, waiting)
         found: list[Written] = []
         for ledger_id, stored in self.ledgers.items():
             had = before[ledger_id].entries if ledger_id in before else {}
@@ -370,12 +370,12 @@ class JournalledDisk(FailingDisk):
         except JournalCorruptError:
             self.ledgers = {}
             return False
-        self._look_at_replay(before, [])
+        self._check_replay(before, [])
         return True
 
-    def _look_at_replay(self, before: dict[LedgerId, Stored], waiting: list[Waiting]) -> None:
+    def _check_replay(self, before: dict[LedgerId, Stored], waiting: list[Waiting]) -> None:
         was = {ledger_id: stored for ledger_id, stored in before.items() if ledger_id not in self._dropped}
-        look_at_replay(self._fail, was, self.ledgers, waiting, self._accepted)
+        check_replay(self._fail, was, self.ledgers, waiting, self._accepted)
 
     def _mount(self, *, new: bool = False) -> None:
         """Open the store, replay the journal, and learn from both what this bookie has."""

@@ -100,7 +100,7 @@ class MetadataStore:
         self.swarm = swarm
         self.checkers = checkers
         self.is_faulty = True
-        self.away_until_us = 0
+        self.unavailable_until_us = 0
         self.repair_off_until_us = 0
         """Until then an operator has switched auto-recovery off."""
         self.ledgers: dict[LedgerId, Versioned] = {}
@@ -146,9 +146,9 @@ class MetadataStore:
             self._notify_watchers()
 
     @property
-    def is_away(self) -> bool:
+    def is_unavailable(self) -> bool:
         """Whether nothing is answered now."""
-        return self.away_until_us > self.world.now_us
+        return self.unavailable_until_us > self.world.now_us
 
     # Requests
 
@@ -159,7 +159,11 @@ class MetadataStore:
         delay = _DELAY_MIN_US + int(_DELAY_SPREAD_US * rng.random())
         if self.is_faulty:
             is_cut = self.cut_until_us.get(session.owner, 0) > now
-            if self.is_away or is_cut or (swarm.zk_request_loss and rng.random() < swarm.zk_request_loss):
+            if (
+                self.is_unavailable
+                or is_cut
+                or (swarm.zk_request_loss and rng.random() < swarm.zk_request_loss)
+            ):
                 world.tally.fault("ZooKeeper request lost")
                 world.at(now + _GIVE_UP_US, session.owner, reply, LOST)
                 self._may_arrive_late(session, operation, args)
@@ -185,7 +189,7 @@ class MetadataStore:
         now, rng = self.world.now_us, self._rng
         delay = _DELAY_MIN_US + int(_DELAY_SPREAD_US * rng.random())
         lost = self.is_faulty and (
-            self.is_away or (self.swarm.zk_reply_loss and rng.random() < self.swarm.zk_reply_loss)
+            self.is_unavailable or (self.swarm.zk_reply_loss and rng.random() < self.swarm.zk_reply_loss)
         )
         if lost:
             self.world.tally.fault("ZooKeeper reply lost")

@@ -30,7 +30,7 @@ class RecoveryChecks:
         self._asked: dict[int, EntryId] = {}
         self._fences: set[int] = set()
         self._vouched_for: list[EntryId] = []
-        """The LACs that those who can vouch for them reported to this round of fences."""
+        """The LACs that those who can vouch for them reported to the last request for fences."""
         self._denials: list[tuple[BookieId, EntryId, ev.ReadAnswered]] = []
 
     def stepped(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:

@@ -1,7 +1,7 @@
-"""Seeds that once raised an alarm, why, and what had to be repaired: what ships, or the simulator.
+"""Seeds that once raised an alarm, why, and what had to be repaired: the shipped code, or the simulator.
 
-An alarm of the simulator's own is one of a check that asked for too much, or of a process that it plays otherwise than
-the real one behaves. Both look alike until somebody has read the trace, so both are kept, and described on
+An alarm of the simulator's own is one of a check that asked for too much, or of a simulated process that behaves differently
+from the real one. Both look alike until somebody has read the trace, so both are kept, and described on
 docs/reliability.md.
 """
 
@@ -22,21 +22,21 @@ _LONG_RUN: Final = "497aed1"
 
 REGRESSIONS: Final = {
     968: Regression(
-        "a frame that one bookie refused waited for ever for another that was missing (rule 21)",
+        "a frame that one bookie refused waited without end for another that was missing (rule 21)",
         in_product=True,
     ),
     471: Regression("a reader met a second answer for a piece that was complete (rule 18)", in_product=True),
     65337: Regression(
-        "a bookie whose journal had no room never said again what it holds, though its store had all of it"
+        "a bookie whose journal had no room never listed its entries again, though its store had all of it"
     ),
     78434: Regression(
-        "a commit that happened and was told as failed was taken for a journal that forgets (rule 23)"
+        "a commit that happened, and was reported as failed, counted as a journal that forgets (rule 23)"
     ),
     1121: Regression(
-        "a replica that is damaged in the store and sound in the journal was never removed as surplus"
+        "a replica that is damaged in the store and sound in the journal was never removed as over-replicated"
     ),
     197496: Regression(
-        "a worker tried the same plan for ever, although another one could mend what it lacked"
+        "a worker tried the same plan without end, although another plan could repair the gap"
     ),
     153809: Regression(
         "an entry that is damaged in the store counted as held while the journal had it, and two more were damaged"
@@ -46,20 +46,20 @@ REGRESSIONS: Final = {
         "a removal was stored, its flush cut short, and what a repair wrote meanwhile was not synced"
     ),
     330987: Regression(
-        "a worker was asked to stop a repair when its lock went, in the instant in which that had finished (rule 34)",
+        "a worker that lost its lock was asked to stop a repair that had finished in the same instant (rule 34)",
         commit=_LONG_RUN,
     ),
     332290: Regression(
-        "an open ledger lacked one bookie at one look and another at the next: its grace was over (rule 31)",
+        "an open ledger lacked one bookie in one audit and another in the next: its grace period was over (rule 31)",
         commit=_LONG_RUN,
     ),
     372804: Regression(
-        "an entry that no repair had brought back, between two sound ones: the real store refused those as well, and its model left it out (rule 26)",
+        "an entry that no repair had brought back, between two sound ones: the real store refused those as well, and the simulated store did not (rule 26)",
         in_product=True,
         commit=_LONG_RUN,
     ),
     477877: Regression(
-        "a bookie whose journal refused what a flush had already stored never said again what it holds",
+        "a bookie whose journal refused what a flush had already stored never listed its entries again",
         commit=_LONG_RUN,
     ),
     596573: Regression(
@@ -69,14 +69,15 @@ REGRESSIONS: Final = {
     ),
     624372: Regression("the same as 330987", commit=_LONG_RUN),
     653621: Regression(
-        "an auditor that was paused did not see that a bookie had been back for a moment", commit=_LONG_RUN
+        "an auditor that was paused did not see that a bookie had been registered for a moment",
+        commit=_LONG_RUN,
     ),
     680037: Regression(
         "two bookies were damaged, each while it was not in an ensemble with the other, and a writer then named both",
         commit=_LONG_RUN,
     ),
     428: Regression(
-        "a full audit said that everything was replicated, while a bookie that was to be decommissioned lacked entries (rule 47)",
+        "a full audit reported that everything was replicated, while a bookie that was to be decommissioned lacked entries (rule 47)",
         in_product=True,
     ),
     6015002: Regression(

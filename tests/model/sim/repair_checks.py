@@ -1,4 +1,4 @@
-"""What one repair may do: copy its share, leave alone what others have changed, end only when it has looked.
+"""What one repair may do: copy its share, leave alone what others have changed, end only when it has read the metadata.
 
 The rules of repair back each other up as those of recovery do: a lock keeps workers apart (rule 34), and without it a
 changed fragment does (rule 56). So each step of a repair is checked by itself.
@@ -32,7 +32,7 @@ class RepairChecks:
 
     def stepped(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
         """The repair took `event` and asks for `effects`."""
-        self._hear(event)
+        self._record(event)
         for effect in effects:
             match effect:
                 case fx.SendFrame():
@@ -50,7 +50,7 @@ class RepairChecks:
     def _fail(self, invariant: str, why: str) -> None:
         self._checkers.fail(invariant, f"{self._name}, ledger {self._ledger_id}: {why}")
 
-    def _hear(self, event: ev.Event) -> None:
+    def _record(self, event: ev.Event) -> None:
         match event:
             case ev.CasAnswered(outcome=ev.CasOutcome.DONE):
                 self._has_read = True

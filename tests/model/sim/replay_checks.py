@@ -15,7 +15,7 @@ Fail: TypeAlias = Callable[[str, str], None]
 """Ends the run: the name of what was violated, and how."""
 
 
-def look_at_replay(
+def check_replay(
     fail: Fail,
     before: Mapping[LedgerId, Stored],
     after: Mapping[LedgerId, Stored],

@@ -147,7 +147,7 @@ class Scenario:
             self._begin(Operator(self.cluster, self.name("operator"), self._leaving))
 
     def _stays(self) -> bool:
-        """Whether a bookie is to be taken out and is there yet; a replacement may go on under its id meanwhile."""
+        """Whether a bookie is to be taken out and is there yet; a replacement may continue under its id meanwhile."""
         return self._leaving is not None and not self.cluster.bookies[self._leaving].gone
 
     def _begin(self, process: Caretaker | Operator) -> None:
@@ -347,9 +347,9 @@ class Scenario:
             ("everything is fully replicated", checkers.under_replicated),
             ("nothing is left of what was deleted or moved", lambda: orphans(checkers, gone)),
             ("placement is kept", lambda: misplaced(checkers, store.bookies())),
-            ("the auditor is content", self._open_findings),
+            ("the auditor finds nothing", self._open_findings),
         )
-        return next(((name, left) for name, look in wishes if (left := look())), None)
+        return next(((name, left) for name, find in wishes if (left := find())), None)
 
     def _open_findings(self) -> list[str]:
         return [] if self.cluster.fully_replicated else ["it still finds something"]
@@ -379,7 +379,7 @@ class Scenario:
             raise ViolationError(msg)
 
     def take_apart(self) -> None:
-        """The run is over: nothing of what ships may go on by itself."""
+        """The run is over: nothing of what ships may continue by itself."""
         for process in (*(process for process, _ in self._shipped), *self._caretakers):
             if process.alive:
                 process.stop()

@@ -30,12 +30,12 @@ _STALL_US: Final = 150 * MS
 class Channel:
     """This client's stream to one bookie: what waits for the attach, what waits for room, what is under way."""
 
-    __slots__ = ("attached", "heard_us", "queue", "stream", "target", "window")
+    __slots__ = ("answered_us", "attached", "queue", "stream", "target", "window")
 
     def __init__(self, stream: Stream, target: "SimBookie", now_us: int, limits: WindowLimits) -> None:
         self.stream = stream
         self.target = target
-        self.heard_us = now_us
+        self.answered_us = now_us
         """When the bookie answered last, or owed no answer."""
         self.window: StreamWindow[int] = StreamWindow(limits)
         self.attached = False
@@ -70,7 +70,7 @@ class StreamClient(ClientProcess):
         """Whom this client takes for the bookie."""
         return self.cluster.twins.meant(bookie, self.view)
 
-    def heard_of(self, registered: Mapping[BookieId, BookieInfo]) -> None:
+    def registered_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
         """See ClientProcess. A stream to a process that is the bookie no more ends."""
         self.view |= registered
         for bookie in sorted(self.cluster.twins.split & self.channels.keys()):
@@ -103,7 +103,7 @@ class StreamClient(ClientProcess):
             self.stream_lost(channel.stream)
 
     def _named_anew(self, bookies: Sequence[BookieId], then: Callable[[], None]) -> None:
-        """Nothing is sent to any of `bookies` before its registration was read; then go on."""
+        """Nothing is sent to any of `bookies` before its registration was read; then continue."""
         if not bookies:
             then()
             return
@@ -170,7 +170,7 @@ class StreamClient(ClientProcess):
         channel = self.channels.get(stream.bookie.name)
         if channel is None or channel.stream is not stream:
             return
-        channel.heard_us = self.world.now_us
+        channel.answered_us = self.world.now_us
         if code is Code.OK:
             if self._is_the_bookie(channel.target):
                 channel.attached = True
@@ -186,7 +186,7 @@ class StreamClient(ClientProcess):
     def answered(self, stream: Stream, answer: StreamAnswer, boot_id: str) -> None:
         """Cumulative answers on a stream; those of a closed one are dropped (rule 49)."""
         channel = self._channel_of[stream.number]
-        channel.heard_us = self.world.now_us
+        channel.answered_us = self.world.now_us
         for send_id, code in channel.window.settle(answer):
             self._frame_decided(stream.bookie.name, send_id, code, boot_id)
         if not channel.window.is_closed:
@@ -229,8 +229,8 @@ class StreamClient(ClientProcess):
         now = self.world.now_us
         for channel in list(self.channels.values()):
             if channel.attached and not channel.window.messages_in_flight:
-                channel.heard_us = now
-            elif now - channel.heard_us > _STALL_US:
+                channel.answered_us = now
+            elif now - channel.answered_us > _STALL_US:
                 self.stream_lost(channel.stream)
 
     def _end_streams(self) -> None:

@@ -78,7 +78,7 @@ class Swarm:
     """How many repairs someone does by hand at the same time, without the lock."""
     uneven_racks: bool
     absences_ms: tuple[int, ...]
-    """How long at most a bookie that crashed stays away: one of these; beyond 120 ms it is taken for lost."""
+    """How long at most a bookie that crashed is unavailable: one of these; beyond 120 ms it is taken for lost."""
     disks: DiskSwarm | None = None
     """What the disks are; None: drawn by themselves."""
     twins: int | None = None

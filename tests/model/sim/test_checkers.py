@@ -27,7 +27,7 @@ from tests.model.sim.disk import Stored
 from tests.model.sim.healed_checks import misplaced, orphans
 from tests.model.sim.metadata_model import MetadataStore
 from tests.model.sim.placement_checks import check_new_ledger
-from tests.model.sim.replay_checks import look_at_replay
+from tests.model.sim.replay_checks import check_replay
 from tests.model.sim.shipped.reading import ReadingUser
 from tests.model.sim.test_models import QUIET
 from tests.model.sim.transitions import Party, why_illegal
@@ -120,7 +120,7 @@ class Scene(Checkers):
         had = Stored(record, {0: b"x"}, 0, 1)
         records = {name: lost.pop(name) for name in ("fenced", "limbo_nonce") if name in lost}
         now = replace(had, record=replace(record, **records), **lost)
-        look_at_replay(self.fail, {0: had}, {0: now}, [], {0: {0: b"x"}})
+        check_replay(self.fail, {0: had}, {0: now}, [], {0: {0: b"x"}})
 
     def deletes(self) -> None:
         store = MetadataStore(self.world, QUIET, self)

@@ -52,14 +52,14 @@ def test_a_seed_repeats_itself_event_for_event() -> None:
 
 
 def test_every_container_of_every_machine_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And only those: what is listed exists, so that `bounded queues` looks at something."""
-    look, found = Driver.after_step, set()
+    """And only those: what is listed exists, so that `bounded queues` checks something."""
+    check, found = Driver.after_step, set()
 
-    def also_look_closely(self: Driver) -> None:
+    def also_check_closely(self: Driver) -> None:
         found.update(unlisted(self.machine))
-        look(self)
+        check(self)
 
-    monkeypatch.setattr(Driver, "after_step", also_look_closely)
+    monkeypatch.setattr(Driver, "after_step", also_check_closely)
     for seed in (0, 5, 9):
         assert run_seed(seed).failure is None
     assert found == set(), "give each a limit in tests/model/sim/queues.py"

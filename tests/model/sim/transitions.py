@@ -18,7 +18,7 @@ class Party(Enum):
     WRITER = "the writer"
     RECOVERY = "a recovery"
     REPAIR = "a repair"
-    COLLECTOR = "a bookie that removes surplus replicas"
+    COLLECTOR = "a bookie that removes over-replicated entries"
 
 
 def why_illegal(party: Party, old: LedgerMetadata, new: LedgerMetadata) -> str | None:

@@ -91,8 +91,8 @@ class WriterChecks:
             self._fail(
                 "what cannot be appended is refused at once", f"request {event.token} (rule 21, rule 55)"
             )
-        self._look_at_forces(event, effects)
-        self._look_at_closes(event, effects)
+        self._check_forces(event, effects)
+        self._check_closes(event, effects)
         for effect in effects:
             match effect:
                 case fx.Complete():
@@ -110,10 +110,10 @@ class WriterChecks:
                 case _:
                     pass
 
-        self._look_at_limit()
+        self._check_limit()
 
-    def _look_at_limit(self) -> None:
-        """A bookie that is back is taken in again, or the handle ends: it does not go on without it for good (rule 21)."""
+    def _check_limit(self) -> None:
+        """A bookie that is back is taken in again, or the handle ends: it does not continue without it for good (rule 21)."""
         machine = self._machine
         may_change = machine._state.is_connected and not machine._state.update.is_pending
         if not may_change or machine.has_ended or machine.is_closing:
@@ -151,7 +151,7 @@ class WriterChecks:
         elif type(error) is DaybookError or isinstance(error, EntryIdError | LedgerClosedError):
             self._checkers.not_written(self.ledger_id, ids)
 
-    def _look_at_forces(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
+    def _check_forces(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
         """With deferred sync it matters which start of a bookie accepted a frame, and which one answers a force."""
         match event:
             case ev.FrameAcked(bookie, send_id, boot_id) if send_id in self._sent:
@@ -183,7 +183,7 @@ class WriterChecks:
                 self._fail("who restarted answers no force", f"{bookie} accepted as {starts} (rule 22)")
             self._accepted[bookie] = {entry: boot for entry, boot in accepted.items() if entry > last}
 
-    def _look_at_closes(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
+    def _check_closes(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
         """What is behind a gap is failed before the ledger ends there, not left to find out (rule 55)."""
         if isinstance(event, ev.CloseRequested):
             self._closing.add(event.token)
@@ -221,7 +221,7 @@ class WriterChecks:
         live = [member.position for member in self._machine._window.in_state(MemberState.LIVE)]
         spent = self._changes >= self._changes_max
         if isinstance(error, NotEnoughBookiesError) and not spent and _has_quorum(self._machine, live):
-            self._fail("a writer goes on while a quorum answers", f"{error} (rule 45)")
+            self._fail("a writer continues while a quorum answers", f"{error} (rule 45)")
 
 
 def _has_quorum(machine: LedgerWriter, live: Sequence[int]) -> bool:

@@ -159,7 +159,7 @@ class WriterClient(Driver):
         self._token += 1
         self.feed(ev.CloseRequested(self._token))
 
-    # What it was told
+    # What it receives
 
     def feed(self, event: ev.Event) -> None:
         """Note whether a bookie fails while nothing is pending, and step."""
@@ -178,7 +178,7 @@ class WriterClient(Driver):
         self.feed(ev.BookiesChanged(registered))
 
     def metadata_connection(self, *, connected: bool) -> None:
-        """A writer goes on without ZooKeeper (rule 46)."""
+        """A writer continues without ZooKeeper (rule 46)."""
         self.feed(ev.MetadataConnection(connected))
 
     def after_step(self) -> None:

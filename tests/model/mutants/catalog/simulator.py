@@ -63,7 +63,7 @@ def registrations_do_not_compare_incarnations(monkeypatch: pytest.MonkeyPatch) -
 def frames_are_found_only_after_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame that waits for its sync is met by no fence and no read."""
     monkeypatch.setattr(SimStorage, "_cache_entries", lambda self, ledger_id, entries: None)
-    durable = SimBookie._tell_durable
+    durable = SimBookie._report_durable
 
     def cache_late(self: SimBookie, written: object) -> None:
         entries = getattr(written, "entries", None)
@@ -71,4 +71,4 @@ def frames_are_found_only_after_the_sync(monkeypatch: pytest.MonkeyPatch) -> Non
             self.storage.caches.setdefault(written.ledger_id, {}).update(entries)  # type: ignore[attr-defined]  # it is a FrameWritten
         durable(self, written)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(SimBookie, "_tell_durable", cache_late)
+    monkeypatch.setattr(SimBookie, "_report_durable", cache_late)

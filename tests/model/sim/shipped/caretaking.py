@@ -60,7 +60,7 @@ class Caretaker(ShippedProcess):
             parts.create_task(self.watched(worker.serve()))
 
     def _reported(self, report: AuditReport) -> None:
-        """FullyReplicated is said of what the round saw from its beginning on (rule 45, rule 47)."""
+        """FullyReplicated is reported of what the cycle read from its beginning on (rule 45, rule 47)."""
         cluster = self.cluster
         if self.world.tracing:
             self.note(f"audited: {report.by_reason}, blocked {report.blocked}, waiting {report.waiting}")
@@ -104,7 +104,7 @@ class Operator(ShippedProcess):
         except MetadataUnavailableError:
             raise
         except DaybookError as error:
-            self.note(f"does not get on with {self._bookie}: {error}")
+            self.note(f"does not take out {self._bookie}: {error}")
             return
         self.note(f"has taken {self._bookie} out")
         self.world.tally.state("bookie decommissioned")
@@ -113,7 +113,7 @@ class Operator(ShippedProcess):
 
 
 async def _connected(process: ShippedProcess, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
-    """Do `work` with a client; once more when ZooKeeper was away for too long."""
+    """Do `work` with a client; once more when ZooKeeper was unavailable for too long."""
     while True:
         try:
             async with process.client() as client:

@@ -77,7 +77,7 @@ class Connection:
     def _arrived(self, serve: Callable[..., None], args: tuple[Any, ...]) -> None:
         if self.is_replaced:
             return
-        if self._store.is_away:
+        if self._store.is_unavailable:
             self.lose()
         else:
             serve(self, *args)
@@ -130,10 +130,10 @@ class SimTransport(Transport):
         self._connected = False
         self._session_id = 0
         self._alive_until = 0.0
-        self._heard_us = 0
+        self._received_us = 0
         self._asked: dict[int, tuple[asyncio.Future[Any], float]] = {}
         self._numbers = 0
-        self._unheard: set[str] = set()
+        self._unanswered: set[str] = set()
         """Where a change was made whose answer cannot come any more."""
         self._event = asyncio.Event()
 
@@ -152,7 +152,7 @@ class SimTransport(Transport):
         if self._closed or not self.process.alive:
             return
         link = self._link = Connection(self, self._store)
-        self._heard_us = self.process.world.now_us
+        self._received_us = self.process.world.now_us
         session = self.server_session
         if session is not None and session.cut_until_us > self.process.world.now_us:
             link.lose()
@@ -161,7 +161,7 @@ class SimTransport(Transport):
         self._watch_silence(link)
 
     def _shake_hands(self, link: Connection, session: ClientSession | None, sent_s: float) -> None:
-        """At a server: go on with the session, or begin one."""
+        """At a server: continue the session, or begin one."""
         if session is not None and session.expired:
             link.down("expired")
             return
@@ -171,14 +171,14 @@ class SimTransport(Transport):
             session.link.is_broken = session.link.is_replaced = True
         session.forget_requests()
         session.server = self.rng.choice(self._store.servers)
-        session.link, session.heard_us = link, self._store.world.now_us
+        session.link, session.received_us = link, self._store.world.now_us
         session.server.when_applied(len(self._store.log), partial(link.down, "granted", session, sent_s))
 
     def _watch_silence(self, link: Connection) -> None:
         """Give a connection up on which nothing is received, and ping meanwhile."""
         if self._is_over(link):
             return
-        if self.process.world.now_us - self._heard_us > _SILENCE_US:
+        if self.process.world.now_us - self._received_us > _SILENCE_US:
             link.is_broken = True
             self.lost(link)
             return
@@ -189,14 +189,14 @@ class SimTransport(Transport):
     @staticmethod
     def _pong(link: Connection, session: ClientSession, sent_s: float) -> None:
         if not session.expired:
-            session.heard_us = session.owner.world.now_us
+            session.received_us = session.owner.world.now_us
             link.down("pong", sent_s)
 
     def received(self, link: Connection, kind: str, args: tuple[Any, ...]) -> None:
         """A message has come."""
         if self._is_over(link):
             return
-        self._heard_us = self.process.world.now_us
+        self._received_us = self.process.world.now_us
         match kind:
             case "granted":
                 self._granted(*args)
@@ -276,7 +276,7 @@ class SimTransport(Transport):
         serve: Callable[[ClientSession, Callable[[Any], None]], None],
     ) -> None:
         """At the server: carry it out behind what the session asked before."""
-        session.heard_us = session.owner.world.now_us
+        session.received_us = session.owner.world.now_us
 
         def work(done: Callable[[], None]) -> None:
             def respond(answer: Any) -> None:
@@ -321,14 +321,14 @@ class SimTransport(Transport):
                 answer = write(session)
             except StoreError as error:
                 answer = error
-            if isinstance(answer, StoreError) and path in self._unheard:
+            if isinstance(answer, StoreError) and path in self._unanswered:
                 self._store.world.tally.state("met its own change")
             session.server.when_applied(len(self._store.log), partial(notify, session, respond, answer))
 
         def notify(session: ClientSession, respond: Callable[[Any], None], answer: Any) -> None:
             respond(answer)
             if not isinstance(answer, StoreError) and (session.link is None or session.link.is_broken):
-                self._unheard.add(path)
+                self._unanswered.add(path)
 
         return await self._ask(serve, pinned)
 

@@ -36,10 +36,10 @@ class ReadingUser:
         while True:
             try:
                 reader = await self._open(client)
-                self._told(reader)
+                self._learned(reader)
                 was_open = not reader.metadata.is_closed
                 async for entry in reader.tail(self._at + 1):
-                    self._told(reader)
+                    self._learned(reader)
                     self._at = self._checkers.delivered(self._ledger_id, [entry], self._at, unconfirmed=False)
             except NoSuchLedgerError:
                 return
@@ -57,19 +57,19 @@ class ReadingUser:
             while not reader.metadata.is_closed:
                 if await self._is_gone(client):
                     return
-                await self._look(reader)
+                await self._ask(reader)
             while self._at < reader.last_add_confirmed:
-                await self._look(reader)
+                await self._ask(reader)
             self._has_ended(reader, was_open=was_open)
         except NoSuchLedgerError:
             return
 
-    async def _look(self, reader: Reader) -> None:
+    async def _ask(self, reader: Reader) -> None:
         """Some time later, ask how far one may read, and perhaps read that."""
         await asyncio.sleep(2 * _PAUSE_S * self._rng.random())
         try:
             await reader.refresh(lenient=self._rng.random() < 0.5)
-            self._told(reader)
+            self._learned(reader)
             if self._rng.random() < 0.5:
                 await self._read(reader)
         except NoSuchLedgerError:
@@ -90,7 +90,7 @@ class ReadingUser:
                 self._checkers.ended(self._ledger_id, await client.recover(found.value))
                 return
             reader = await client.open_ledger(self._ledger_id)
-            self._told(reader)
+            self._learned(reader)
             await self._read(reader)
             self._has_ended(reader, was_open=False)
         except DaybookError as error:
@@ -120,7 +120,7 @@ class ReadingUser:
             except DaybookError as error:
                 await self._rest(error)
             else:
-                self._told(reader)
+                self._learned(reader)
                 return reader
 
     async def _rest(self, error: DaybookError) -> None:
@@ -137,7 +137,7 @@ class ReadingUser:
             return False
         return False
 
-    def _told(self, reader: Reader) -> None:
+    def _learned(self, reader: Reader) -> None:
         """How far this user may read, by one of its readers; another one's LAC is another matter."""
         lac = max(self._lac, reader.last_add_confirmed)
         self._checkers.reader_lac(self._ledger_id, self._lac, lac)

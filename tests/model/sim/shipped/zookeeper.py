@@ -1,6 +1,6 @@
 """ZooKeeper as its wire shows it: a tree of nodes on servers that lag, sessions that live by what their clients send.
 
-The simulator's own processes, its bookies among them, go on talking to `MetadataStore`; what they do is done to the
+The simulator's own processes, its bookies among them, continue to call `MetadataStore`; what they do is done to the
 tree as well, and what is done to the tree passes the same judges. A write is carried out at the leader when it arrives
 and answered when the client's server has it; a read is answered by that server as it is, so that who has not synced may
 read what is old (rule 46). A session's requests are carried out in their order, and none after its end.
@@ -82,13 +82,13 @@ class Server:
 class ClientSession(Session):
     """The session of a client that ships: it lives as long as its client sends something."""
 
-    __slots__ = ("_busy", "_queue", "cut_until_us", "heard_us", "link", "server")
+    __slots__ = ("_busy", "_queue", "cut_until_us", "link", "received_us", "server")
 
     def __init__(self, number: int, owner: Process, server: Server) -> None:
         super().__init__(number, owner)
         self.server = server
         self.link: Connection | None = None
-        self.heard_us = owner.world.now_us
+        self.received_us = owner.world.now_us
         self.cut_until_us = 0
         """Until then the client reaches no server."""
         self._queue: deque[Callable[[Callable[[], None]], None]] = deque()
@@ -310,7 +310,7 @@ class TreeStore(MetadataStore):
         """End it when nothing was received from it for as long as was agreed; while no leader is there, no time passes."""
         if session.expired:
             return
-        ends_us = max(session.heard_us, self.away_until_us) + SESSION_TIMEOUT_US
+        ends_us = max(session.received_us, self.unavailable_until_us) + SESSION_TIMEOUT_US
         if self.world.now_us >= ends_us:
             self.end(session)
         else:
