@@ -46,13 +46,19 @@ class LockedRepair:
         self._metrics = metrics
 
     async def repair(
-        self, ledger_id: LedgerId, order_of: Callable[[RepairTask | None], Order | None]
+        self,
+        ledger_id: LedgerId,
+        order_of: Callable[[RepairTask | None], Order | None],
+        found: RepairTask | None = None,
     ) -> LedgerResult:
-        """Repair one ledger as `order_of` its task says; None: there is nothing to do. Nothing escapes but cancelling."""
+        """Repair one ledger as `order_of` its task says; None: there is nothing to do. Nothing escapes but cancelling.
+
+        `found` is the task before the lock was taken, if the worker found one.
+        """
         started_ms = monotonic_ms()
         self._metrics.under_way.inc()
         try:
-            result = await self._repair(ledger_id, order_of)
+            result = await self._repair(ledger_id, order_of, found)
         finally:
             self._metrics.under_way.dec()
         self._metrics.seconds.observe((monotonic_ms() - started_ms) / 1000)
@@ -63,14 +69,19 @@ class LockedRepair:
         return result
 
     async def _repair(
-        self, ledger_id: LedgerId, order_of: Callable[[RepairTask | None], Order | None]
+        self,
+        ledger_id: LedgerId,
+        order_of: Callable[[RepairTask | None], Order | None],
+        found: RepairTask | None,
     ) -> LedgerResult:
         lease: Lease | None = None
         try:
             lease = await self._tasks.lock(ledger_id, self._name)
             if lease is None:
                 return LedgerResult(ledger_id, Outcome.LOCKED, "another worker repairs it")
-            return await while_held(lease, self._under_lock(ledger_id, order_of, lease))
+            judge = LedgerJudge(self._steps.placement, self._rng)
+            work = LedgerWork(ledger_id, order_of, judge, self._back_off, found)
+            return await while_held(lease, self._under_lock(work, lease))
         except LeaseLostError as error:
             return LedgerResult(ledger_id, Outcome.LOCK_LOST, str(error))
         except DaybookError as error:
@@ -80,11 +91,7 @@ class LockedRepair:
             if lease is not None:
                 await lease.release(timeout_s=math.inf)  # or this worker would wait for itself
 
-    async def _under_lock(
-        self, ledger_id: LedgerId, order_of: Callable[[RepairTask | None], Order | None], lease: Lease
-    ) -> LedgerResult:
-        judge = LedgerJudge(self._steps.placement, self._rng)
-        work = LedgerWork(ledger_id, order_of, judge, self._back_off)
+    async def _under_lock(self, work: LedgerWork, lease: Lease) -> LedgerResult:
         requests = work.start()
         while requests:
             (request,) = requests

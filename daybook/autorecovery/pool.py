@@ -5,7 +5,7 @@ short begins again from its first entry.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -126,9 +126,12 @@ class WorkPool:
         return self.disabled
 
     async def repair_all(
-        self, ledger_ids: list[LedgerId], order_of: Callable[[RepairTask | None], Order | None]
+        self,
+        found: Mapping[LedgerId, RepairTask | None],
+        order_of: Callable[[RepairTask | None], Order | None],
     ) -> None:
-        """Repair `ledger_ids`; the results are in the report, for each."""
+        """Repair these ledgers; the results are in the report, for each. `found` has the task of each that was not asked for by its id."""
+        ledger_ids = list(found)
         start = self._cluster.rng.randrange(len(ledger_ids))
         queue = [*ledger_ids[start:], *ledger_ids[:start]]  # two workers that begin together meet less often
         queue.reverse()
@@ -139,7 +142,7 @@ class WorkPool:
         async def work() -> None:
             while queue and not self.stop.is_set():
                 ledger_id = queue.pop()
-                self._note(await self._locked.repair(ledger_id, order_of))
+                self._note(await self._locked.repair(ledger_id, order_of, found[ledger_id]))
 
         workers = [asyncio.ensure_future(work()) for _ in range(self._settings.ledgers_at_a_time)]
         switch = asyncio.ensure_future(self._follow_switch())

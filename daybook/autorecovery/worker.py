@@ -101,7 +101,9 @@ class RepairWorker:
             with Changes(self._cluster.store) as changes:
                 layout = self._cluster.layout
                 await changes.watch_children([layout.available, layout.read_only])
-                await self._pool.repair_all(left, lambda task: AskedOrder(task, patience, bookie))
+                await self._pool.repair_all(
+                    dict.fromkeys(left), lambda task: AskedOrder(task, patience, bookie)
+                )
                 left = self._to_try_again(left, failures)
                 if left:
                     held = [i for i in left if self._ended_as(i, *_HELD)]
@@ -155,20 +157,25 @@ class RepairWorker:
                     break
         return self._pool.end()
 
-    async def _to_drain(self, wanted: Callable[[RepairTask], bool]) -> tuple[list[LedgerId], list[LedgerId]]:
+    async def _to_drain(
+        self, wanted: Callable[[RepairTask], bool]
+    ) -> tuple[dict[LedgerId, RepairTask], list[LedgerId]]:
         """Ledgers to repair, and those that another worker has; what failed comes again only with a new reason."""
         results = self._pool.report.results
         for ledger_id in [i for i in results if self._ended_as(i, *_HELD)]:
             self._pool.drop(ledger_id)
         locked = set(await self._tasks.locked())
-        todo: list[LedgerId] = []
+        todo: dict[LedgerId, RepairTask] = {}
         held: list[LedgerId] = []
         async with aclosing(read_ahead(self._tasks.ids(), self._read)) as tasks:
             async for task in tasks:
                 ledger_id = task.value.ledger_id
                 if not wanted(task.value) or _has_failed(results.get(ledger_id), task.value):
                     continue
-                (held if ledger_id in locked else todo).append(ledger_id)
+                if ledger_id in locked:
+                    held.append(ledger_id)
+                else:
+                    todo[ledger_id] = task.value
                 if len(todo) == TASKS_AT_ONCE:
                     break
         return todo, held
@@ -189,7 +196,7 @@ class RepairWorker:
         with Changes(self._cluster.store) as changes:
             await changes.watch([layout.task_signal, layout.repair_disabled])
             is_off = await self._pool.read_switch()
-            due, next_ms = ([], None) if is_off else await self._due(paused)
+            due, next_ms = ({}, None) if is_off else await self._due(paused)
             self._pool.begin(due)
             if due:
                 await self._pool.repair_all(due, _by_task(lambda _: True))
@@ -202,10 +209,10 @@ class RepairWorker:
             if len(held) == len(due):
                 await self._wait_for_locks(changes, held, next_ms)
 
-    async def _due(self, paused: dict[LedgerId, int]) -> tuple[list[LedgerId], int | None]:
-        """Ledgers whose turn it is, those that another worker has among them, and in how many ms the next one's is."""
+    async def _due(self, paused: dict[LedgerId, int]) -> tuple[dict[LedgerId, RepairTask], int | None]:
+        """The tasks of ledgers whose turn it is, those that another worker has among them, and in how many ms the next one's is."""
         locked = set(await self._tasks.locked())
-        due: list[LedgerId] = []
+        due: dict[LedgerId, RepairTask] = {}
         waits: list[int] = []
         free = 0
         seen: set[LedgerId] = set()
@@ -221,7 +228,7 @@ class RepairWorker:
                 if wait_ms > 0:
                     waits.append(wait_ms)
                     continue
-                due.append(ledger_id)
+                due[ledger_id] = task.value
                 free += ledger_id not in locked
                 if free == TASKS_AT_ONCE:
                     break
@@ -251,7 +258,7 @@ class RepairWorker:
 
 def _has_failed(result: LedgerResult | None, task: RepairTask) -> bool:
     """Whether the task was tried in vain, and nothing was added to it since."""
-    if result is None or result.outcome is not Outcome.FAILED:
+    if result is None or result.outcome not in {Outcome.FAILED, Outcome.PAUSED}:
         return False
     return task.not_before_ms > 0 or result.again_ms is not None
 

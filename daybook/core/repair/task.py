@@ -65,6 +65,13 @@ class RepairTask:
         """Whether the last attempt found an entry that no reachable bookie has (rule 35)."""
         return self.why_not.startswith(UNRECOVERABLE)
 
+    def was_set_aside_since(self, found: "RepairTask") -> bool:
+        """Whether a repair has failed since this task was as `found`, and nothing made the task due since (rule 35).
+
+        No clock decides this: the stored time is of another machine's clock, but it changes with every failure.
+        """
+        return self.not_before_ms not in {0, found.not_before_ms}
+
     def still_lost(self, registered: AbstractSet[BookieId]) -> frozenset[BookieId]:
         """The bookies that the auditor found lost, unless they are back (rule 33).
 

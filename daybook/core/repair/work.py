@@ -6,6 +6,9 @@
                 ├──────► repair ───┘
                 └──────► settle ──► done
 
+The first step is the task's own: it is read under the lock, and if another worker's repair has failed since this worker
+found it, the task waits for its pause (rule 35).
+
 Every examination reads metadata and bookies anew, so that a repair never outlives its reason and a bookie that returned
 is left alone (rule 33). An open ledger in need is recovered before anything else is planned, if its grace period is over
 and a recovery has somewhere to go (rule 31); then the plans of the judgement are carried out one by one, each after an
@@ -71,6 +74,7 @@ class Outcome(Enum):
     SOUND = "sound"  # nothing was to be done
     DELETED = "deleted"
     WAITING = "waiting"  # a grace period or the delay of a lost bookie is not over
+    PAUSED = "paused"  # another worker's repair has failed meanwhile
     FAILED = "failed"
     LOCKED = "locked"  # another worker has it
     LOCK_LOST = "lock lost"  # another worker may have it by now
@@ -123,12 +127,17 @@ class LedgerWork:
         order_of: Callable[[RepairTask | None], Order | None],
         judge: LedgerJudge,
         back_off: BackOff,
+        found: RepairTask | None = None,
     ) -> None:
-        """`order_of` the task, if there is one, is what to repair; None: nothing is to be done."""
+        """`order_of` the task, if there is one, is what to repair; None: nothing is to be done.
+
+        `found` is the task as the worker found it before it took the lock; None: the ledger was asked for by its id.
+        """
         self.ledger_id = ledger_id
         self.result: LedgerResult | None = None
         self.task = TaskRead(None)
         """The task as it was read under the lock."""
+        self._found = found
         self._order_of = order_of
         self._order: Order | None = None
         self._judge = judge
@@ -189,6 +198,9 @@ class LedgerWork:
 
     def _task_read(self, event: TaskRead) -> list[WorkRequest]:
         self.task = event
+        found, task = self._found, event.task
+        if found is not None and task is not None and task.was_set_aside_since(found):
+            return self._end(self._result(Outcome.PAUSED, task.why_not))
         self._order = self._order_of(event.task)
         if self._order is None:
             return self._end(self._result(Outcome.SOUND))

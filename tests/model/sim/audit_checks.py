@@ -217,12 +217,19 @@ class AuditChecks:
                     f"{target} gets entry {entry} of ledger {metadata.ledger_id} (rule 32)",
                 )
 
-    def began(self, ledger_id: LedgerId, now_ms: int) -> None:
-        """A worker took the ledger up; after a failure not before a pause (rule 35)."""
+    def failed_ms_ago(self, ledger_id: LedgerId, now_ms: int) -> int | None:
+        """How long ago the last repair of the ledger failed, if its task was set aside then and is not due anew."""
         failed_ms = self._failed_at_ms.get(ledger_id)
-        if failed_ms is not None and now_ms - failed_ms < RETRY_FIRST_MS:
+        return None if failed_ms is None else now_ms - failed_ms
+
+    def began(self, ledger_id: LedgerId, failed_ms_ago: int | None) -> None:
+        """A worker began with the ledger: after a failure not before a pause (rule 35).
+
+        `failed_ms_ago` is as of when the worker read the task under its lock.
+        """
+        if failed_ms_ago is not None and failed_ms_ago < RETRY_FIRST_MS:
             self._fail(
-                "a failed repair waits", f"ledger {ledger_id} again after {now_ms - failed_ms} ms (rule 35)"
+                "a failed repair waits", f"ledger {ledger_id} again after {failed_ms_ago} ms (rule 35)"
             )
 
     def failed(self, ledger_id: LedgerId, now_ms: int) -> None:

@@ -250,10 +250,20 @@ class AuditorClient(Inspector):
 class WorkerClient(Inspector):
     """Takes one ledger's lock and gives the ledger its turn in the queue of repairs.
 
-    `by_hand`: someone repairs at the same time without the lock; then the machine alone has to be careful (rule 56).
+    `found` is the task as it was found; before the lock is taken another worker may have failed to repair the ledger
+    (rule 35). `by_hand`: someone repairs at the same time without the lock; then the machine alone has to be careful
+    (rule 56).
     """
 
-    def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId, *, by_hand: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: "Cluster",
+        name: str,
+        ledger_id: LedgerId,
+        *,
+        found: RepairTask | None = None,
+        by_hand: bool = False,
+    ) -> None:
         super().__init__(cluster, name, ledger_id)
         self.by_hand = by_hand
         self.clears_limbo_of: BookieId | None = None
@@ -263,7 +273,9 @@ class WorkerClient(Inspector):
         self._recovery_checks: RecoveryChecks | None = None
         self._repair_checks: RepairChecks | None = None
         judge = LedgerJudge(cluster.placement, self.world.rng(name))
-        self._work = LedgerWork(ledger_id, _order_of, judge, BackOff(RETRY_FIRST_MS, RETRY_MAX_MS))
+        back_off = BackOff(RETRY_FIRST_MS, RETRY_MAX_MS)
+        self._work = LedgerWork(ledger_id, _order_of, judge, back_off, found)
+        self._failed_ms_ago: int | None = None
         self._repairs = 0
         self._carry_out |= {
             fx.RepairFinished: self._ended,
@@ -306,8 +318,11 @@ class WorkerClient(Inspector):
         store = self.cluster.store
         match request:
             case rq.ReadTask(ledger_id):
-                store.request(self.session, self._answered, store.read_task, ledger_id)
+                store.request(self.session, self._answered, self._read_task, ledger_id)
             case rq.Examine(ledger_id):
+                if not self.by_hand:
+                    self._checks.began(ledger_id, self._failed_ms_ago)
+                    self._failed_ms_ago = None
                 self.activity = Activity.NONE
                 self.clears_limbo_of, self.successors = None, []
                 store.request(self.session, self._ledger_found, store.read, ledger_id)
@@ -320,6 +335,10 @@ class WorkerClient(Inspector):
             case rq.SetTaskAside():
                 now_ms = self.world.now_ms
                 store.request(self.session, self._answered, store.set_task_aside, request, now_ms)
+
+    def _read_task(self, ledger_id: LedgerId) -> rq.TaskRead:
+        self._failed_ms_ago = self._checks.failed_ms_ago(ledger_id, self.world.now_ms)
+        return self.cluster.store.read_task(ledger_id)
 
     def _answered(self, answer: object) -> None:
         if answer is LOST:

@@ -13,6 +13,7 @@ from typing import Final
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
+from daybook.core.repair.task import RepairTask
 from daybook.core.writer.writer import LedgerWriter
 from tests.model.sim.actors import DeletionClient, RecoveryClient
 from tests.model.sim.auditing import AUDITOR_LOCK, AuditorClient, WorkerClient
@@ -34,6 +35,8 @@ from tests.model.sim.world import MS, ViolationError
 from tests.model.sim.writers import WriterClient
 
 _ORCHESTRATE_US: Final = 20 * MS
+_LATE_US: Final = 80 * MS
+"""How much later another worker that found the same task gets to it."""
 _ROUND_US: Final = 40 * MS
 _FINAL_READ_US: Final = 300 * MS
 _READ_STEP_US: Final = 5 * MS
@@ -64,6 +67,7 @@ class Scenario:
         self.faults = Faults(cluster)
         self._rng = cluster.world.rng("scenario")
         self._chance = cluster.world.rng("scenario at a moment")
+        self._late = cluster.world.rng("late workers")
         self._names = 0
         self._read: set[LedgerId] = set()
         self._shipped: list[tuple[ShippedProcess, Users]] = []
@@ -117,24 +121,28 @@ class Scenario:
         if AUDITOR_LOCK not in cluster.store.locks:
             AuditorClient(cluster, self.name("auditor"))
         working = {client.ledger_id for client in clients if isinstance(client, WorkerClient)}
-        for ledger_id in self._due():
+        for task in self._due():
+            ledger_id = task.ledger_id
             if len(working) >= cluster.swarm.workers:
                 break
             if f"ledger-{ledger_id}" not in cluster.store.locks:
-                cluster.checkers.audits.began(ledger_id, self.world.now_ms)
-                WorkerClient(cluster, self.name("worker"), ledger_id)
+                WorkerClient(cluster, self.name("worker"), ledger_id, found=task)
                 working.add(ledger_id)
+                if self._late.random() < cluster.swarm.late_worker:
+                    late = partial(WorkerClient, cluster, self.name("late"), ledger_id, found=task)
+                    self.world.at(self.world.now_us + int(_LATE_US * self._late.random()), None, late)
 
-    def _due(self) -> list[LedgerId]:
-        """The ledgers whose task is due, first those that are due for the longest time."""
+    def _due(self) -> list[RepairTask]:
+        """The tasks that are due, first those that are due for the longest time."""
         store, now_ms = self.cluster.store, self.world.now_ms
         tasks = [task for ledger_id in store.tasks if (task := store.read_task(ledger_id).task)]
-        due_ms = {
-            task.ledger_id: self.cluster.due_times.not_before_ms(task, unix_ms=now_ms, monotonic_ms=now_ms)
+        due = [
+            (at_ms, task.ledger_id, task)
             for task in tasks
-        }
-        due = [(at_ms, ledger_id) for ledger_id, at_ms in due_ms.items() if at_ms <= now_ms]
-        return [ledger_id for _, ledger_id in sorted(due)]
+            if (at_ms := self.cluster.due_times.not_before_ms(task, unix_ms=now_ms, monotonic_ms=now_ms))
+            <= now_ms
+        ]
+        return [task for *_, task in sorted(due)]
 
     def _take_care(self) -> None:
         """Those that ship are started again when they die; an operator begins again where he was cut short."""

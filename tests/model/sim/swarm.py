@@ -76,6 +76,8 @@ class Swarm:
     recover_at_naming: float
     second_worker: float
     """How many repairs someone does by hand at the same time, without the lock."""
+    late_worker: float
+    """How many tasks a second worker has found as well, and gets to a while later."""
     uneven_racks: bool
     absences_ms: tuple[int, ...]
     """How long at most a bookie that crashed is unavailable: one of these; beyond 120 ms it is taken for lost."""
@@ -158,4 +160,5 @@ def draw(rng: Random) -> Swarm:
         uneven_racks=rng.random() < 0.3,
         absences_ms=rng.choice(((5, 60, 600), (5, 60, 600), (600, 900))),
         recover_at_naming=rng.choice((0.0, 0.0, 0.5)),
+        late_worker=rng.choice((0.0, 0.0, 0.5)),
     )

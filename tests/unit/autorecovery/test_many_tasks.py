@@ -7,9 +7,11 @@ import pytest
 from daybook.autorecovery.pool import WorkProgress
 from daybook.autorecovery.worker import RepairWorker
 from daybook.core.repair.task import RepairTask
-from daybook.metadata.store.store import Versioned
+from daybook.core.repair.work import Outcome
+from daybook.metadata.store.store import Put, Versioned
 from daybook.metadata.tasks import RepairTasks
-from tests.unit.autorecovery.kit import SETTINGS, FakeCluster, run
+from daybook.runtime.clock import unix_ms
+from tests.unit.autorecovery.kit import LAYOUT, SETTINGS, TIMEOUT_S, FakeCluster, run, small_cluster
 
 
 async def tasks_are(cluster: FakeCluster, ledger_ids: list[int]) -> None:
@@ -90,3 +92,30 @@ def test_progress_counts_each_ledger_once_and_by_its_last_result() -> None:
     run(scenario)
     assert (seen[-1].total, seen[-1].done, seen[-1].failed) == (2, 1, 1)
     assert all(each.done + each.failed <= 2 for each in seen), "an attempt again takes the place of the last"
+
+
+async def test_rule_35_a_ledger_that_another_worker_failed_to_repair_since_it_was_found_is_not_tried_again() -> (
+    None
+):
+    cluster = await small_cluster()
+    ids = [await cluster.ledger("b1", "b2", "b3", without={"b2": {4}}) for _ in range(2)]
+    for ledger_id in ids:
+        await cluster.tasks.mark(ledger_id, reasons=["gap b2"], bookies=["b2"], now_ms=0)
+    found = [await cluster.tasks.read(ledger_id) for ledger_id in ids]
+
+    def fail_elsewhere(call: str) -> None:
+        for task in found if call == "frame" else []:
+            assert task is not None
+            ledger_id = task.value.ledger_id
+            if LAYOUT.task_lock(ledger_id) not in cluster.server._nodes:
+                aside = task.value.set_aside(until_ms=unix_ms() + 60_000, why="no spare")
+                cluster.server.apply([Put(LAYOUT.task(ledger_id), aside.to_json(), None)], 0)
+
+    cluster.fakes["b2"].before_answer = fail_elsewhere
+    mending = RepairWorker(cluster, SETTINGS.model_copy(update={"ledgers_at_a_time": 1}), name="w")
+    async with asyncio.timeout(TIMEOUT_S):
+        report = await mending.drain()
+    (left,) = report.not_done
+    assert (left.outcome, left.why) == (Outcome.PAUSED, "no spare")
+    assert await cluster.task_ids() == [left.ledger_id]
+    assert cluster.copies() == 1

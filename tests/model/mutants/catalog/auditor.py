@@ -15,7 +15,14 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.repair.judgement import Findings, LedgerJudge
 from daybook.core.repair.plan import owed_by
 from daybook.core.repair.task import BackOff, RepairTask
-from tests.model.mutants.catalog.swarms import NO_SPARES, READ_ONLY, REPAIRS, SIMPLE_DISKS, SWITCHED_OFF
+from tests.model.mutants.catalog.swarms import (
+    LATE_WORKERS,
+    NO_SPARES,
+    READ_ONLY,
+    REPAIRS,
+    SIMPLE_DISKS,
+    SWITCHED_OFF,
+)
 from tests.model.mutants.registry import around, instead_of, mutant
 from tests.model.sim.bookie_gc import Collector
 from tests.model.sim.metadata_model import Versioned
@@ -108,6 +115,16 @@ def failed_ledgers_are_tried_without_a_pause(monkeypatch: pytest.MonkeyPatch) ->
 def failed_ledgers_are_due_at_once(self: RepairTask, *, until_ms: int, why: str) -> RepairTask:
     """The task of a ledger whose repair failed is stored as one that is due."""
     return self
+
+
+@mutant(
+    35,
+    f"{_WORK}test_rule_35_a_task_that_another_worker_set_aside_since_it_was_found_is_left_alone",
+    swarm=LATE_WORKERS,
+)
+def tasks_are_tried_by_all_who_found_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker tries a ledger that another worker has just failed to repair."""
+    monkeypatch.setattr(RepairTask, "was_set_aside_since", lambda self, found: False)
 
 
 @mutant(36, f"{_LEDGER}test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_back")

@@ -80,6 +80,14 @@ REPAIRS: Final[Swarm] = {
 BY_HAND: Final[Swarm] = {**REPAIRS, "second_worker": 1.0}
 """Someone repairs by hand what a worker repairs."""
 
+LATE_WORKERS: Final[Swarm] = {
+    **REPAIRS,
+    **_faults(crash_bookie=1.0, wipe_bookie=0.5),
+    "absences_ms": (600, 900),
+    "late_worker": 1.0,
+}
+"""Two workers find each task, and one gets to it when the other has failed."""
+
 LOST_SUCCESSORS: Final[Swarm] = {
     **REPAIRS,
     **_faults(crash_bookie=1.0),

@@ -60,13 +60,21 @@ class Queue:
 
     # The machines.
 
-    def work(self, order: Callable[[RepairTask | None], Order | None] = order_of) -> LedgerWork:
-        """A turn of the ledger that has not begun."""
-        return LedgerWork(LEDGER, order, LedgerJudge(make_policy(), Random(1)), BACK_OFF)
+    def work(
+        self,
+        order: Callable[[RepairTask | None], Order | None] = order_of,
+        found: RepairTask | None = None,
+    ) -> LedgerWork:
+        """A turn of the ledger that has not begun, of a worker that `found` the task."""
+        return LedgerWork(LEDGER, order, LedgerJudge(make_policy(), Random(1)), BACK_OFF, found)
 
-    def turn(self, order: Callable[[RepairTask | None], Order | None] = order_of) -> LedgerResult:
+    def turn(
+        self,
+        order: Callable[[RepairTask | None], Order | None] = order_of,
+        found: RepairTask | None = None,
+    ) -> LedgerResult:
         """Give the ledger its turn."""
-        work = self.work(order)
+        work = self.work(order, found)
         requests = work.start()
         for _ in range(200):
             if not requests:

@@ -118,6 +118,30 @@ def test_rule_35_a_failed_repair_is_set_aside_for_a_time_that_doubles() -> None:
         queue.now_ms = queue.task.not_before_ms
 
 
+def test_rule_35_a_task_that_another_worker_set_aside_since_it_was_found_is_left_alone() -> None:
+    queue = Queue(lacking("a", "b", "c"), up("abc"), task_for("gap a", "gap b", "gap c"))
+    for _ in range(2):  # a pause that begins, and one that is extended
+        found = queue.task
+        assert found is not None
+        assert queue.turn(found=found).outcome is Outcome.FAILED, (
+            "nothing happened since this worker found it"
+        )
+        queue.asked.clear()
+        late = queue.turn(found=found)
+        assert queue.names() == ["ReadTask"]
+        assert queue.task is not None
+        assert (late.outcome, late.is_done, late.why) == (Outcome.PAUSED, False, queue.task.why_not)
+
+
+def test_rule_35_a_task_that_became_due_again_since_it_was_found_is_tried() -> None:
+    queue = Queue(lacking("a", "b", "c"), up("abc"), task_for("gap a", "gap b", "gap c"))
+    found = queue.task
+    queue.turn(found=found)
+    assert queue.task is not None
+    queue.task = queue.task.set_free()
+    assert queue.turn(found=found).outcome is Outcome.FAILED
+
+
 def test_rule_35_a_fragment_that_cannot_be_repaired_keeps_no_other_from_it() -> None:
     metadata = closed_ledger(3, 3, 2, [(0, "abc"), (5, "abd")], 9)
     cluster = Cluster(metadata)
