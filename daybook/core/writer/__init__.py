@@ -29,7 +29,8 @@ The LAC travels with the next frame; without one, it gets a frame of its own (ru
     ensemble     how it continues when bookies fail, and how missing ones come back
     replacement  who takes a failed bookie's place, and which metadata is still the writer's own
     forcing      deferred sync: what only a force acknowledges
+    handle       the states of the handle, and their transitions
     closing      how the handle ends, and when and where the ledger is closed
-    refusal      frames that every bookie would refuse
+    reactions    what a bookie's error leads to: the handle ends, an append fails, or the ensemble changes
     errors       what it reports when it fails
 """

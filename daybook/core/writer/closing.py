@@ -1,4 +1,4 @@
-"""How a writer's handle ends, and when and where it closes its ledger (rule 11).
+"""How a writer ends its handle, and when and where it closes its ledger (rule 11).
 
 A close is asked for by the user, or follows from the end of a handle that leaves an open ledger behind. It waits until
 nothing that could still succeed is pending, and ends the ledger at the LAC. It is a compare-and-set like any other change:
@@ -9,15 +9,17 @@ from daybook.core.effects import Closed, Fail, HandleEnded
 from daybook.core.errors import DaybookError, EntryIdError, LedgerClosedError
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.writer.ensemble import Stop
 from daybook.core.writer.errors import unforced_lost
 from daybook.core.writer.forcing import Forcing
+from daybook.core.writer.handle import OPEN, HandleState
 from daybook.core.writer.queue import EntryQueue
 from daybook.core.writer.state import WriterState
 from daybook.core.writer.window import BatchWindow
 
 
 class Closing:
-    """The requests to close, and what a close waits for. `WriterState.is_closing` says whether there is to be one."""
+    """The requests to close, and what a close waits for. `handle` has the states that lead to one."""
 
     __slots__ = ("_forcing", "_queue", "_state", "_window", "tokens")
 
@@ -31,17 +33,19 @@ class Closing:
 
     def request(self, token: int) -> None:
         """The user asks for a close."""
-        self._state.is_closing = True
+        state = self._state
+        if not state.is_closing:
+            state.set_handle(HandleState.FAILED if state.has_ended else HandleState.CLOSING)
         self.tokens.append(token)
 
     @property
     def is_due(self) -> bool:
         """Whether the ledger is to be closed and nothing that could still succeed is pending."""
         state = self._state
-        if not state.is_closing:
+        if state.handle is OPEN:
             return False
-        if state.ended is not None:
-            return True
+        if state.handle is not HandleState.CLOSING:
+            return state.handle is HandleState.FAILED
         return state.completed + 1 not in self._window.uncompleted and not self._forcing
 
     def advance(self) -> None:
@@ -64,24 +68,32 @@ class Closing:
 
     # How the handle ends.
 
-    def retire(self, error: DaybookError) -> None:
-        """Take nothing more, and close once what is under way is decided."""
+    def stop(self, stop: Stop | None) -> None:
+        """The ensemble cannot continue, if `stop` says so: close the ledger behind what can still be acknowledged."""
         state = self._state
-        state.is_closing = True
-        state.retired = error
-        state.out.append(HandleEnded(error))
+        if stop is None:
+            return
+        if not stop.may_complete:
+            self.end(stop.error, close=True)
+        elif not state.is_closing:
+            state.set_handle(HandleState.CLOSING)
+            state.error = stop.error
+            state.out.append(HandleEnded(stop.error))
+            self._window.seal(state, self._queue.drain(only_full=False))
 
     def end(self, error: DaybookError, *, close: bool = False) -> None:
         """No append can succeed any more: fail what is pending. `close`: at the LAC, because nobody else will."""
         state = self._state
-        if state.ended is not None:
-            return
-        state.ended = error
-        self._fail_pending(error)
-        if state.retired is None:
-            state.out.append(HandleEnded(error))
-        state.is_closing = state.is_closing or close
+        self._end(HandleState.FAILED if close or state.is_closing else HandleState.LOST, error)
         self.advance()
+
+    def _end(self, handle: HandleState, error: DaybookError) -> None:
+        state = self._state
+        state.set_handle(handle)
+        self._fail_pending(error)
+        if state.error is None:
+            state.out.append(HandleEnded(error))
+        state.error = error
 
     def end_unforced(self, bookie: BookieId, what: str) -> None:
         """With deferred sync any bookie's failure ends the handle: it may have lost what is not forced (rule 22)."""
@@ -90,19 +102,23 @@ class Closing:
 
     def lost(self, error: DaybookError) -> None:
         """The ledger is not this writer's any more, and not its to close."""
-        self._state.is_closing = False
-        self.end(error)
-        self._state.out.extend(Fail(token, error) for token in self.tokens)
+        state = self._state
+        if not state.has_ended:
+            self._end(HandleState.LOST, error)
+        elif state.is_closing:
+            state.set_handle(HandleState.LOST)
+        state.out.extend(Fail(token, error) for token in self.tokens)
         self.tokens.clear()
 
     def was_closed(self, metadata: LedgerMetadata, version: int) -> None:
         """The ledger is closed, by this writer or by whoever was first: their end is the end."""
         state = self._state
         state.metadata, state.version = metadata, version
-        state.is_closing = False
-        if state.ended is None:
-            state.ended = LedgerClosedError(f"ledger {state.ledger_id} is closed at {metadata.last_entry}")
-        self._fail_pending(state.ended)
+        if state.handle is HandleState.CLOSING:
+            state.error = LedgerClosedError(f"ledger {state.ledger_id} is closed at {metadata.last_entry}")
+        assert state.error is not None
+        state.set_handle(HandleState.CLOSED)
+        self._fail_pending(state.error)
         tokens: list[int] | list[None] = self.tokens or [None]
         state.out.extend(Closed(token, metadata) for token in tokens)
         self.tokens.clear()

@@ -10,7 +10,7 @@ A bookie that falls too far behind the others has failed as well: this circuit b
 of every writer. `member` has the states of a member; here are the decisions that lead from one to the next.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from daybook.core.effects import Degraded, EnsembleChanged, Quarantined
@@ -91,8 +91,15 @@ class Ensemble:
         self.quarantine.add(bookie, until_ms, boot_id)
         state.out.append(Quarantined(bookie, until_ms))
 
-    def lags_too_far(self, member: Member) -> bool:
-        """The circuit breaker: whether `member` owes acknowledged entries for too long, or too many of them."""
+    def too_slow(self) -> Iterator[Member]:
+        """The circuit breaker: the live members that owe acknowledged entries for too long, or too many of them.
+
+        None with deferred sync, where a failure would end the handle (rule 22).
+        """
+        if self._window.lagging and not self._state.deferred_sync:
+            yield from filter(self._lags_too_far, self._window.in_state(MemberState.LIVE))
+
+    def _lags_too_far(self, member: Member) -> bool:
         policy = self._state.policy
         since_ms = self._window.lag_since_ms(member)
         if since_ms is None:
@@ -133,7 +140,7 @@ class Ensemble:
         state = self._state
         before, state.bookies = state.bookies, bookies
         self.quarantine.release(bookies, state.now_ms)
-        if state.ended is not None:
+        if state.has_ended:
             return
         for member in self._window.in_state(MemberState.MISSING):
             if _came_back(member.bookie, before, bookies):
@@ -262,7 +269,7 @@ class Ensemble:
         check_transition(state.metadata, metadata)
         state.metadata, state.version = metadata, version
         fragment = metadata.last_fragment
-        if state.ended is not None:
+        if state.has_ended:
             return
         starts_here = fragment.first_entry == state.last_add_confirmed + 1
         for member, bookie in zip(tuple(window.members), fragment.bookies, strict=True):

@@ -4,8 +4,9 @@ The parts only note facts here. What follows from them is decided in `writer`, s
 """
 
 from collections.abc import Mapping
+from heapq import heappop
 
-from daybook.core.effects import Effect, Fail
+from daybook.core.effects import Complete, Effect, Fail
 from daybook.core.errors import DaybookError, MetadataError
 from daybook.core.format.frame import encode_frame
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
@@ -14,6 +15,7 @@ from daybook.core.ledger.transitions import check_transition
 from daybook.core.ledger.update import MetadataUpdate
 from daybook.core.machine import RequestIds
 from daybook.core.placement.policy import BookieInfo
+from daybook.core.writer.handle import ENDED, TO_BE_CLOSED, TRANSITIONS, HandleState
 from daybook.core.writer.policy import WriterPolicy
 
 
@@ -26,9 +28,9 @@ class WriterState:
         "completed",
         "completed_length",
         "deferred_sync",
-        "ended",
+        "error",
+        "handle",
         "ids",
-        "is_closing",
         "is_connected",
         "last_add_confirmed",
         "ledger_id",
@@ -39,7 +41,6 @@ class WriterState:
         "out",
         "policy",
         "quorum",
-        "retired",
         "unpublished_since_ms",
         "update",
         "version",
@@ -90,12 +91,26 @@ class WriterState:
         """Since when there is a LAC that no frame has carried."""
 
         # How it ends.
-        self.ended: DaybookError | None = None
-        """Why no append can succeed any more."""
-        self.retired: DaybookError | None = None
-        """Why the handle takes no more though it still completes what is under way."""
-        self.is_closing = False
-        """Whether the ledger is still to be closed."""
+        self.handle = HandleState.OPEN
+        self.error: DaybookError | None = None
+        """Why the handle takes no more; None also after a close that its user asked for, until the ledger is closed."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no append can succeed any more."""
+        return self.handle in ENDED
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the ledger is still to be closed by this handle."""
+        return self.handle in TO_BE_CLOSED
+
+    def set_handle(self, handle: HandleState) -> None:
+        """The handle goes over to `handle`; see `handle.TRANSITIONS`."""
+        assert (self.handle, handle) in TRANSITIONS, (
+            f"ledger {self.ledger_id}: {self.handle} cannot become {handle}"
+        )
+        self.handle = handle
 
     def confirm(self, last: EntryId, length: int) -> None:
         """The LAC is `last` from now on, with `length` payload bytes up to it."""
@@ -127,6 +142,13 @@ class WriterState:
         """Try to change the metadata to `target`."""
         check_transition(self.metadata, target)
         self.update.propose(target, self.version, self.out)
+
+    def complete_appends(self) -> None:
+        """Answer the appends whose entries are all complete."""
+        appends = self.appends
+        while appends and appends[0][0] <= self.completed:
+            last, first, token = heappop(appends)
+            self.out.append(Complete(token, first, last))
 
     def fail_appends(self, error: DaybookError) -> None:
         """No append that has no answer can succeed any more."""

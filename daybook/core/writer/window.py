@@ -11,6 +11,7 @@ every member that got it has answered, because a bookie that is only late should
 long, and so bounds the memory.
 """
 
+from collections.abc import Iterable
 from itertools import compress, cycle
 from typing import Final
 
@@ -205,8 +206,13 @@ class BatchWindow:
 
     # Sends and answers.
 
-    def add(self, batch: Batch, out: list[Effect]) -> None:
-        """Take a sealed batch and send it to the live members."""
+    def seal(self, state: WriterState, runs: Iterable[Run]) -> None:
+        """Make batches of `runs` and send them to the live members."""
+        for run in runs:
+            self._add(seal_batch(state, run), state.out)
+            state.unpublished_since_ms = None
+
+    def _add(self, batch: Batch, out: list[Effect]) -> None:
         assert batch.first not in self.uncompleted
         self.uncompleted[batch.first] = batch
         self.payload_bytes += batch.payload_bytes

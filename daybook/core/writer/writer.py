@@ -6,15 +6,15 @@ nothing is acknowledged while that is undecided, and nothing is sent to a new bo
 A recovery may take the ledger away at any time; then the outcome of what is pending is unknown (rule 13).
 
 The package's docstring follows one append from the queue to its acknowledgement. The parts (queue, window, ensemble, forcing,
-refusals, closing) share one `WriterState` and note what happened; what follows from it is decided here, in `_advance`.
+closing, reactions) share one `WriterState` and note what happened; what follows from it is decided here, in `_advance`.
 """
 
 from collections.abc import Mapping
-from heapq import heappop, heappush
+from heapq import heappush
 from typing import assert_never
 
 from daybook.core.effects import Closed, Complete, Effect, Fail
-from daybook.core.errors import REACTIONS, Code, EntryIdError, EntryTooLargeError, Reaction
+from daybook.core.errors import Code, EntryIdError, EntryTooLargeError
 from daybook.core.events import (
     AppendRequested,
     BookieFailed,
@@ -38,16 +38,16 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
 from daybook.core.quorum import is_ack_quorum
 from daybook.core.writer.closing import Closing
-from daybook.core.writer.ensemble import Ensemble, Stop
-from daybook.core.writer.errors import bookie_refuses_ledger, takes_no_more
+from daybook.core.writer.ensemble import Ensemble
+from daybook.core.writer.errors import takes_no_more
 from daybook.core.writer.forcing import Forcing
-from daybook.core.writer.member import MemberState
+from daybook.core.writer.handle import OPEN
 from daybook.core.writer.policy import WriterPolicy
 from daybook.core.writer.queue import AppendQueue, EntryQueue, ExplicitQueue
-from daybook.core.writer.refusal import Refusals
+from daybook.core.writer.reactions import Reactions
 from daybook.core.writer.replacement import Replacer, why_not_own
 from daybook.core.writer.state import WriterState
-from daybook.core.writer.window import Batch, BatchWindow, Member, seal_batch
+from daybook.core.writer.window import BatchWindow
 
 
 class LedgerWriter:
@@ -80,7 +80,7 @@ class LedgerWriter:
         self._ensemble = Ensemble(state, self._queue, self._window, Replacer(metadata.quorum, placement, rng))
         self._forcing = Forcing(state, self._window)
         self._closing = Closing(state, self._queue, self._window, self._forcing)
-        self._refusals = Refusals(state, self._queue, self._window, self._closing)
+        self._reactions = Reactions(state, self._queue, self._window, self._ensemble, self._closing)
 
     # What a driver may ask.
 
@@ -137,7 +137,7 @@ class LedgerWriter:
     @property
     def has_ended(self) -> bool:
         """Whether the handle ended or was closed: no append can succeed any more."""
-        return self._state.ended is not None
+        return self._state.has_ended
 
     @property
     def is_done(self) -> bool:
@@ -151,7 +151,12 @@ class LedgerWriter:
         """
         state, ensemble = self._state, self._ensemble
         state.now_ms = max(state.now_ms, now_ms)
-        if state.update.is_pending or ensemble.reported_missing or ensemble.quarantine or state.is_closing:
+        if (
+            state.update.is_pending
+            or ensemble.reported_missing
+            or ensemble.quarantine
+            or state.handle is not OPEN
+        ):
             return True
         if state.is_lac_due:
             return True
@@ -211,7 +216,7 @@ class LedgerWriter:
 
     def _append(self, event: AppendRequested) -> None:
         state, queue, payloads = self._state, self._queue, event.payloads
-        if state.ended is not None or state.is_closing:
+        if state.handle is not OPEN:
             self._refuse(event.token)
             return
         if not payloads:
@@ -234,17 +239,13 @@ class LedgerWriter:
 
     def _refuse(self, token: int) -> None:
         state = self._state
-        state.out.append(Fail(token, takes_no_more(state.ledger_id, state.ended or state.retired)))
+        state.out.append(Fail(token, takes_no_more(state.ledger_id, state.error)))
 
     def _seal(self, *, only_full: bool) -> None:
-        """Make batches of what gathered, and send them."""
-        state = self._state
-        for run in self._queue.drain(only_full=only_full):
-            self._window.add(seal_batch(state, run), state.out)
-            state.unpublished_since_ms = None
+        self._window.seal(self._state, self._queue.drain(only_full=only_full))
 
     def _force(self, token: int) -> None:
-        if self.has_ended or self.is_closing:
+        if self._state.handle is not OPEN:
             self._refuse(token)
             return
         self._seal(only_full=False)
@@ -277,7 +278,7 @@ class LedgerWriter:
         batch.acked |= member.bit
         window.release(batch)
         if batch.refused:
-            self._decide_refused(batch)
+            self._reactions.decide(batch)
         if state.update.is_pending:
             return
         if batch.first == state.completed + 1:
@@ -290,57 +291,20 @@ class LedgerWriter:
         if answered is None:
             return
         member, batch = answered
-        if batch is not None and REACTIONS[event.code] is not Reaction.ADD_FAILS:
-            batch.is_uncertain = True
-            self._window.release(batch)
-        self._react(member, event.code, batch)
+        if self._reactions.failed(member, event.code, batch):
+            self._advance()
 
     def _bookie_failed(self, event: BookieFailed) -> None:
         member = self._window.by_bookie.get(event.bookie)
-        if member is not None and not self.has_ended:
-            self._react(member, event.code, None)
-
-    def _react(self, member: Member, code: Code, batch: Batch | None) -> None:
-        """The error table (rule 21)."""
-        reaction = REACTIONS[code]
-        if reaction is Reaction.HANDLE_ENDS:
-            self._closing.end(bookie_refuses_ledger(self._state.ledger_id, member.bookie, code))
-        elif reaction is Reaction.ADD_FAILS:
-            if batch is not None:
-                self._refused(member, batch, code)
-        elif self._state.deferred_sync:
-            self._closing.end_unforced(member.bookie, f"failed ({code.name})")
-        else:
-            self._member_failed(member)
-
-    def _member_failed(self, member: Member) -> None:
-        if self._ensemble.failed(member):
-            self._advance()
-
-    def _refused(self, member: Member, batch: Batch, code: Code) -> None:
-        """A bookie refused the frame as every bookie would: none is blamed."""
-        batch.refused |= member.bit
-        batch.refusal = code
-        self._window.release(batch)
-        if batch.completed_ms is None:
-            self._decide_refused(batch)
-            if self.is_degraded and not self.has_ended:
-                self._advance()
-        elif self._state.deferred_sync:
-            self._closing.end_unforced(member.bookie, f"failed ({code.name})")
-
-    def _decide_refused(self, batch: Batch) -> None:
-        if self._refusals.decide(batch):
+        if member is not None and not self.has_ended and self._reactions.failed(member, event.code, None):
             self._advance()
 
     def _force_answered(self, event: ForceAnswered) -> None:
         forcing = self._forcing
         if not forcing.is_owed(event):
             return
-        if REACTIONS.get(event.code) is Reaction.HANDLE_ENDS:
-            self._closing.end(bookie_refuses_ledger(self._state.ledger_id, event.bookie, event.code))
-        elif event.code is not Code.OK:
-            self._closing.end_unforced(event.bookie, f"failed ({event.code.name})")
+        if event.code is not Code.OK:
+            self._reactions.force_failed(event)
         elif not forcing.same_boot(event.bookie, event.boot_id):
             self._closing.end_unforced(event.bookie, "restarted")
         else:
@@ -389,16 +353,15 @@ class LedgerWriter:
             return
         if state.is_lac_due:
             window.publish_lac(state)
-        if window.lagging and not state.deferred_sync:
-            for member in window.in_state(MemberState.LIVE):
-                if ensemble.lags_too_far(member):
-                    self._member_failed(member)
+        for member in ensemble.too_slow():
+            ensemble.failed(member)
+            self._advance()
         if ensemble.quarantine.release(state.bookies, state.now_ms) and self.is_degraded:
             self._advance()
         if self.has_ended:
             return
         ensemble.probe_missing()
-        self._stop(ensemble.check_stuck())
+        self._closing.stop(ensemble.check_stuck())
 
     # Outcomes.
 
@@ -408,7 +371,7 @@ class LedgerWriter:
         if update.is_pending:
             return
         if not self.has_ended and not self._closing.is_due:
-            self._stop(self._ensemble.change())
+            self._closing.stop(self._ensemble.change())
         if not self.has_ended and not update.is_pending:
             self._complete()
             self._forcing.advance()
@@ -430,17 +393,4 @@ class LedgerWriter:
                 self._forcing.completed()
             else:
                 state.confirm(state.completed, state.completed_length)
-        appends = state.appends
-        while appends and appends[0][0] <= state.completed:
-            last, first, token = heappop(appends)
-            state.out.append(Complete(token, first, last))
-
-    def _stop(self, stop: Stop | None) -> None:
-        """The ensemble cannot continue; the ledger is closed behind what can still be acknowledged."""
-        if stop is None:
-            return
-        if not stop.may_complete:
-            self._closing.end(stop.error, close=True)
-        elif not self.is_closing:
-            self._closing.retire(stop.error)
-            self._seal(only_full=False)
+        state.complete_appends()

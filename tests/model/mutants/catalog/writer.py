@@ -19,7 +19,7 @@ from daybook.core.writer.ensemble import Ensemble, Stop
 from daybook.core.writer.forcing import Forcing
 from daybook.core.writer.member import MemberState
 from daybook.core.writer.queue import AppendQueue, ExplicitQueue
-from daybook.core.writer.refusal import Refusals
+from daybook.core.writer.reactions import Reactions
 from daybook.core.writer.replacement import why_not_own
 from daybook.core.writer.state import WriterState
 from daybook.core.writer.window import Batch, BatchWindow, Member
@@ -68,7 +68,7 @@ def a_recovery_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_fence_means_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was pending when the fence came is said to be not written."""
     monkeypatch.setattr(
-        "daybook.core.writer.writer.bookie_refuses_ledger",
+        "daybook.core.writer.reactions.bookie_refuses_ledger",
         lambda *_: DaybookError("fenced: nothing was written"),
     )
 
@@ -209,8 +209,8 @@ def any_size_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(21, f"{_ERRORS}test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle", swarm=MIXED_ANSWERS)
-@around(Refusals, "decide")
-def ids_are_given_twice(decide: Callable[..., bool], self: Refusals, batch: Batch) -> bool:
+@around(Reactions, "decide")
+def ids_are_given_twice(decide: Callable[..., bool], self: Reactions, batch: Batch) -> bool:
     """The id of a refused entry is given again although one bookie has the first payload."""
     if batch.refused.bit_count() > 1:
         batch.acked = 0
@@ -247,12 +247,12 @@ def boot_ids_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(22, f"{_FORCE}test_rule_22_any_failure_ends_the_handle_and_the_ensemble_never_changes")
-@instead_of(LedgerWriter, "_react")
+@instead_of(Reactions, "failed")
 def unforced_entries_change_ensembles(
-    self: LedgerWriter, member: Member, _code: Code, _batch: Batch | None
-) -> None:
+    self: Reactions, member: Member, _code: Code, _batch: Batch | None
+) -> bool:
     """With deferred sync a failed bookie is replaced like any other."""
-    self._member_failed(member)
+    return self._ensemble.failed(member)
 
 
 @mutant(45, f"{_NO_SPARE}test_rule_45_without_a_spare_a_quorum_goes_on_and_says_so")

@@ -96,6 +96,32 @@ def test_rule_11_a_close_never_overwrites_a_recovery_at_work() -> None:
     assert world.of_kind(Closed) == [Closed(again, world.current)]
 
 
+def test_rule_11_a_close_after_a_fence_is_refused_while_the_recovery_is_at_work() -> None:
+    world = WriterWorld()
+    world.write("x")
+    close = world.close()
+    world.fail("a", Code.FENCED)
+    assert isinstance(world.end, LedgerFencedError)
+    world.store(world.current.in_recovery())
+    world.cas()
+    world.read()
+    assert isinstance(world.errors[close], LedgerFencedError)
+    assert not world.writer.is_closing
+
+
+def test_a_recovery_that_is_read_after_its_fence_ends_the_handle_once() -> None:
+    world = WriterWorld()
+    world.write("x")
+    world.fail("c", Code.TIMEOUT)
+    assert world.pending_cas is not None
+    world.fail("a", Code.FENCED)
+    world.store(world.current.in_recovery())
+    world.cas()
+    world.read()
+    assert isinstance(world.end, LedgerFencedError)
+    assert world.writer.is_done
+
+
 def test_a_close_of_a_deleted_ledger_fails() -> None:
     world = WriterWorld()
     world.store(None)
