@@ -247,9 +247,9 @@ class AuditCycles:
 
     def _end(self, this: _Cycle, began_at_ms: int, duration_ms: int) -> AuditReport:
         bookies = self._core.bookies
-        report = AuditReport.of(
-            self._core.report(),
+        report = AuditReport(
             full=this.scope.full,
+            found=self._core.report(),
             lost_bookies=tuple(sorted(bookies.lost())),
             missing_bookies=tuple(sorted(bookies.missing() - bookies.lost())),
             silent_bookies=this.listings.silent,
@@ -261,10 +261,10 @@ class AuditCycles:
         _LOG.info(
             "audit",
             full=report.full,
-            ledgers=report.ledgers,
-            under_replicated=len(report.under_replicated),
+            ledgers=report.found.ledgers,
+            under_replicated=len(report.found.under_replicated),
             fully_replicated=report.is_fully_replicated,
-            marked=report.tasks_marked,
-            removed=report.tasks_removed,
+            marked=report.found.tasks_marked,
+            removed=report.found.tasks_removed,
         )
         return report

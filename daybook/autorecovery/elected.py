@@ -140,7 +140,7 @@ class ElectedAuditor:
     ) -> None:
         """Wait until a cycle can find something: bookies came or are lost, a grace period or an interval is over."""
         until_ms = min(monotonic_ms() + self._settings.audit_interval_ms, next_full_ms)
-        if report.waiting:
+        if report.found.waiting:
             until_ms = min(until_ms, monotonic_ms() + max(1, self._settings.open_grace_ms))
         watcher = asyncio.ensure_future(audits.observe_always())
         try:

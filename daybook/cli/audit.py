@@ -110,7 +110,7 @@ def audit(
             where, lambda client, stop: _audit_once(client, stop, settings, delay, full=not quick)
         )
         print_report(report, as_json=as_json)
-        if not (report.is_fully_replicated or (quick and not report.under_replicated)):
+        if not (report.is_fully_replicated or (quick and not report.found.under_replicated)):
             raise typer.Exit(1)
 
 

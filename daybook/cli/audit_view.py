@@ -58,22 +58,22 @@ def print_report(report: AuditReport, *, as_json: bool) -> None:
     table = Table(show_header=False, title="audit")
     verdict = "yes" if report.is_fully_replicated else ("no" if report.full else "not looked for (--quick)")
     table.add_row("fully replicated", verdict)
-    table.add_row("ledgers", f"{report.ledgers:,}")
-    table.add_row("under-replicated", f"{len(report.under_replicated):,}")
-    for reason, ledgers in report.by_reason.items():
+    table.add_row("ledgers", f"{report.found.ledgers:,}")
+    table.add_row("under-replicated", f"{len(report.found.under_replicated):,}")
+    for reason, ledgers in report.found.by_reason.items():
         table.add_row(f"  {reason}", f"{len(ledgers):,}: {_some(ledgers)}")
     rows: dict[str, Any] = {
         "lost bookies": report.lost_bookies,
         "missing bookies": report.missing_bookies,
         "silent bookies": tuple(report.silent_bookies),
-        "unrecoverable": report.unrecoverable,
-        "could not be read": report.unread,
+        "unrecoverable": report.found.unrecoverable,
+        "could not be read": report.found.unread,
     }
     for name, values in rows.items():
         if values:
             table.add_row(name, _some(values))
     out.print(table)
-    for why in report.blocked:
+    for why in report.found.blocked:
         err.print(f"[yellow]blocked:[/] {why}", soft_wrap=True)
 
 

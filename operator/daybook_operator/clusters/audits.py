@@ -175,9 +175,9 @@ class Audits:
 
 def _without_task(report: AuditReport) -> dict[LedgerId, tuple[str, ...]]:
     """What was found, by ledger; what is harmless and what a task is about are left out."""
-    with_task = frozenset(report.under_replicated)
+    with_task = frozenset(report.found.under_replicated)
     found: dict[LedgerId, tuple[str, ...]] = {}
-    for reason, ledger_ids in report.by_reason.items():
+    for reason, ledger_ids in report.found.by_reason.items():
         if Reason(reason) not in HARMLESS:
             for ledger_id in ledger_ids:
                 if ledger_id not in with_task:

@@ -183,7 +183,7 @@ class PoolObserver:
             leaving={bookie: frozenset(ledgers) for bookie, ledgers in leaving.items()},
             stuck=stuck,
             lost=link.audits.last_report.lost_bookies if link.audits.last_report else (),
-            blocked=link.audits.last_report.blocked if link.audits.last_report else (),
+            blocked=link.audits.last_report.found.blocked if link.audits.last_report else (),
             lost_bookie_delay_s=delay_s,
             last_audit=_found_by(link.audits.last_full_report),
             recovery=recovery_status(repair, self._services.now_ms()),
@@ -245,9 +245,9 @@ def _found_by(report: AuditReport | None) -> str:
     """What a full audit that was not clean found, in words."""
     if report is None or report.is_fully_replicated:
         return ""
-    parts = [f"{reason}: {len(ledgers)} ledgers" for reason, ledgers in report.by_reason.items()]
-    if report.unread:
-        parts.append(f"{len(report.unread)} ledgers could not be read")
+    parts = [f"{reason}: {len(ledgers)} ledgers" for reason, ledgers in report.found.by_reason.items()]
+    if report.found.unread:
+        parts.append(f"{len(report.found.unread)} ledgers could not be read")
     parts += [
         f"{bookie} does not report what it has ({why})" for bookie, why in report.silent_bookies.items()
     ]

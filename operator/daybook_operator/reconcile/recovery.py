@@ -191,7 +191,7 @@ async def observe_recovery(
         tuple(jobs),
         switched_off=await link.tasks.disabled(),
         lost_bookies=report.lost_bookies if report else (),
-        misplaced=len(report.by_reason.get(Reason.MISPLACED.value, ())) if report else 0,
+        misplaced=len(report.found.by_reason.get(Reason.MISPLACED.value, ())) if report else 0,
         blocked=sum(
             ledger_id not in with_task and bool(set(reasons) - _AWAY)
             for ledger_id, reasons in link.audits.without_task.items()
@@ -234,5 +234,5 @@ def _observed_job(job: Object, needless_since_ms: int | None = None) -> Observed
 def _observed_audit(report: AuditReport | None) -> ObservedAudit | None:
     if report is None:
         return None
-    is_clean: Any = report.is_fully_replicated if report.full else not report.under_replicated
-    return ObservedAudit(report.began_at_ms, report.duration_ms, bool(is_clean), report.ledgers)
+    is_clean: Any = report.is_fully_replicated if report.full else not report.found.under_replicated
+    return ObservedAudit(report.began_at_ms, report.duration_ms, bool(is_clean), report.found.ledgers)

@@ -127,7 +127,7 @@ class Storm:
             await work.end()
         async with asyncio.timeout(HEAL_S):
             report = await reports.fully_replicated()
-        self.counts["audited ledgers"] += report.ledgers
+        self.counts["audited ledgers"] += report.found.ledgers
 
 
 class Reports:

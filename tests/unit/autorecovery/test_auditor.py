@@ -40,7 +40,7 @@ def test_a_sound_cluster_is_fully_replicated_and_has_no_tasks() -> None:
             await cluster.ledger("b1", "b2", "b3")
         report = await once(cluster)
         assert report.is_fully_replicated
-        assert (report.ledgers, report.under_replicated, report.by_reason) == (3, (), {})
+        assert (report.found.ledgers, report.found.under_replicated, report.found.by_reason) == (3, (), {})
         assert await cluster.task_ids() == []
 
     run(scenario)
@@ -52,10 +52,10 @@ def test_every_ledger_of_a_lost_bookie_is_marked_in_one_cycle() -> None:
         spared = await cluster.ledger("b2", "b3", "b4")
         await cluster.unregister("b1")
         report = await once(cluster, full=False)
-        assert report.under_replicated == tuple(ids)
-        assert report.by_reason == {"lost": tuple(ids)}
+        assert report.found.under_replicated == tuple(ids)
+        assert report.found.by_reason == {"lost": tuple(ids)}
         assert report.lost_bookies == ("b1",)
-        assert report.tasks_marked == len(ids)
+        assert report.found.tasks_marked == len(ids)
         assert not report.is_fully_replicated
         assert await cluster.task_ids() == ids
         assert {await reasons(cluster, ledger_id) for ledger_id in ids} == {("lost b1",)}
@@ -76,7 +76,7 @@ def test_a_bookie_that_is_lost_in_the_middle_of_a_cycle_is_lost_for_every_ledger
             return await read(ledger_id)
 
         cluster.ledgers.read = noted  # type: ignore[method-assign,assignment]  # something happens meanwhile
-        assert (await looking.once(asyncio.Event(), full=False)).under_replicated == tuple(ids)
+        assert (await looking.once(asyncio.Event(), full=False)).found.under_replicated == tuple(ids)
 
     run(scenario)
 
@@ -113,7 +113,7 @@ def test_rule_33_within_the_delay_nothing_is_marked() -> None:
         auditing = audits(cluster)
         report = await auditing.cycle(full=True)
         assert (report.lost_bookies, report.missing_bookies) == ((), ("b1",))
-        assert report.by_reason == {"missing": (0,)}
+        assert report.found.by_reason == {"missing": (0,)}
         assert await cluster.task_ids() == []
         await cluster.register("b1")
         report = await auditing.cycle(full=True)
@@ -169,9 +169,9 @@ def test_tasks_go_when_their_reason_does() -> None:
         report = await once(cluster)
         assert await reasons(cluster, ledger_id) == ("gap b2",), "a worker must not take b1 for lost later"
         assert await reasons(cluster, deleted) is None
-        assert report.tasks_removed == 2
+        assert report.found.tasks_removed == 2
         cluster.fakes["b2"].entries[ledger_id][4] = cluster.fakes["b1"].entries[ledger_id][4]
-        assert (await once(cluster, full=False)).tasks_removed == 1
+        assert (await once(cluster, full=False)).found.tasks_removed == 1
         assert await cluster.task_ids() == []
 
     run(scenario)
@@ -184,7 +184,7 @@ def test_rule_47_a_missing_entry_in_the_middle_is_found_by_a_quick_cycle_once_an
         auditing = audits(cluster)
         report = await auditing.cycle(full=False)
         assert await reasons(cluster, gap) == ("gap b2",)
-        assert report.by_reason == {"gap": (gap,)}
+        assert report.found.by_reason == {"gap": (gap,)}
         before = calls(cluster, "entry_intervals")
         await auditing.cycle(full=False)
         per_page = (calls(cluster, "entry_intervals") - before) / 3
@@ -207,9 +207,9 @@ def test_a_quick_audit_asks_metadata_and_no_bookie_for_its_entries() -> None:
         marked = await cluster.ledger("b1", "b2", "b3", without={"b2": {4}})
         await once(cluster, full=False)
         assert calls(cluster, "entry_intervals") == 0
-        assert (await once(cluster)).by_reason == {"gap": (marked,)}
+        assert (await once(cluster)).found.by_reason == {"gap": (marked,)}
         before = calls(cluster, "entry_intervals")
-        assert (await once(cluster, full=False)).under_replicated == (marked,)
+        assert (await once(cluster, full=False)).found.under_replicated == (marked,)
         assert calls(cluster, "entry_intervals") == before + 3, "a task is about something: it is looked at"
 
     run(scenario)
@@ -221,7 +221,7 @@ def test_rule_29_limbo_is_found_by_a_quick_cycle() -> None:
         for ledger_id in ids:
             cluster.fakes["b1"].limbo[ledger_id] = "aa"
         report = await once(cluster, full=False)
-        assert report.by_reason == {"limbo": tuple(ids)}
+        assert report.found.by_reason == {"limbo": tuple(ids)}
         assert await cluster.task_ids() == ids
 
     run(scenario)
@@ -233,7 +233,7 @@ def test_a_bookie_that_does_not_tell_is_asked_once_and_proves_nothing() -> None:
         cluster.fakes["b1"].down = True
         report = await once(cluster)
         assert not report.is_fully_replicated
-        assert report.by_reason == {"unlisted": tuple(ids)}
+        assert report.found.by_reason == {"unlisted": tuple(ids)}
         assert list(report.silent_bookies) == ["b1"]
         assert len(cluster.fakes["b1"].asked) == 1
         assert await cluster.task_ids() == [], "silence is no reason to copy"
@@ -256,7 +256,7 @@ def test_a_listing_that_cannot_be_proves_nothing_and_ends_no_cycle(interval: pb.
         ledger_id = await cluster.ledger("b1", "b2", "b3")
         cluster.fakes["b1"].lies = [interval]
         report = await once(cluster)
-        assert report.by_reason == {"unlisted": (ledger_id,)}
+        assert report.found.by_reason == {"unlisted": (ledger_id,)}
         assert "cannot be" in report.silent_bookies["b1"]
 
     run(scenario)
@@ -272,7 +272,7 @@ def test_rule_36_a_ledger_in_one_rack_is_marked_and_spread_once_another_rack_is_
         assert await cluster.task_ids() == []
         await cluster.register("b4", "b5")
         report = await once(cluster)
-        assert report.by_reason == {"misplaced": (ledger_id,)}
+        assert report.found.by_reason == {"misplaced": (ledger_id,)}
         assert report.is_fully_replicated, "every copy is there"
         assert (await RepairWorker(cluster, SETTINGS, name="w").drain()).is_complete
         bookies = (await cluster.ledgers.read(ledger_id)).value.bookies()
@@ -289,7 +289,7 @@ def test_rule_31_an_open_ledger_in_need_is_marked_for_recovery_after_its_grace_p
         patient = audits(cluster, delay_s=0, open_grace_ms=3_600_000)
         await patient.cycle(full=False)
         report = await patient.cycle(full=False)
-        assert report.waiting == (ledger_id,)
+        assert report.found.waiting == (ledger_id,)
         assert await cluster.task_ids() == []
         hasty = audits(cluster, delay_s=0)
         await hasty.cycle(full=False)
@@ -304,7 +304,7 @@ def test_rule_31_without_a_replacement_an_open_ledger_is_not_marked() -> None:
         await cluster.ledger("b1", "b2", "b3", closed=False)
         await cluster.unregister("b1")
         report = await once(cluster)
-        assert report.waiting == ()
+        assert report.found.waiting == ()
         assert not report.is_fully_replicated
         assert await cluster.task_ids() == []
 
@@ -347,7 +347,7 @@ def test_rule_28_a_listing_that_fails_ends_the_cycle_and_nothing_is_removed() ->
         assert marked == ids
         cluster.server.inject(Fault(FaultKind.REFUSE, "children", LAYOUT.ledgers, times=1))
         report = await once(cluster)
-        assert report.ledgers == 3, "a lost answer is asked for again"
+        assert report.found.ledgers == 3, "a lost answer is asked for again"
         assert await cluster.task_ids() == ids
 
     run(scenario)
@@ -362,7 +362,7 @@ def test_a_bookie_that_comes_makes_ledgers_that_were_set_aside_due_again() -> No
         assert task is not None
         await cluster.tasks.set_aside(task, until_ms=2**50, why="unrecoverable: nowhere")
         report = await auditing.cycle(full=False)
-        assert report.unrecoverable == (ledger_id,)
+        assert report.found.unrecoverable == (ledger_id,)
         aside = await cluster.tasks.read(ledger_id)
         assert aside is not None
         assert aside.value.not_before_ms == 2**50

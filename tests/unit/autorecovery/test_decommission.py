@@ -73,7 +73,7 @@ def test_an_auditor_beside_it_keeps_the_tasks() -> None:
             await asyncio.sleep(0)
             task = await cluster.tasks.read(ledger_id)
         report = await AuditCycles(cluster, SETTINGS).cycle(full=True)
-        assert report.tasks_removed == 0
+        assert report.found.tasks_removed == 0
         assert report.is_fully_replicated, "a bookie that leaves still has everything"
         assert await cluster.task_ids() == [ledger_id]
         stop.set()

@@ -82,7 +82,7 @@ def story(own: LocalCluster) -> Story:
             healed = {dense, striped, orphan}
             report = await healer.until(
                 lambda r: (
-                    (r.lost_bookies, r.under_replicated, r.unrecoverable, r.waiting)
+                    (r.lost_bookies, r.found.under_replicated, r.found.unrecoverable, r.found.waiting)
                     == ((VICTIM,), (lonely,), (lonely,), ())
                 )
             )
@@ -116,7 +116,7 @@ def test_a_bookie_that_is_gone_for_good_is_replaced_and_every_copy_is_identical(
 
 def test_rule_35_an_unrecoverable_ledger_blocked_no_other(story: Story) -> None:
     assert story.tasks == [story.lonely]
-    assert story.report.without_replica == (story.lonely,)
+    assert story.report.found.without_replica == (story.lonely,)
     assert story.faults_after_return == []
     assert story.tasks_after_return == []
 
@@ -149,7 +149,7 @@ def test_rule_33_a_bookie_that_returns_within_the_delay_costs_no_copy(own: Local
                 await asyncio.to_thread(own.start_bookie, VICTIM)
                 await healer.until(lambda r: r.is_fully_replicated)
                 assert healer.copied_bytes == copied
-                assert all(report.tasks_marked == 0 for report in healer.reports[1:])
+                assert all(report.found.tasks_marked == 0 for report in healer.reports[1:])
             assert await everything(client) == before
             assert await faults(client, ledger_id) == []
 
@@ -171,8 +171,8 @@ def test_rule_29_a_wiped_bookie_is_filled_again_in_its_old_place(own: LocalClust
             await RepairTasks(client.store, client.layout).set_disabled(True)
             async with connect_to(own) as fresh:
                 report = await AuditCycles(fresh, SETTINGS).cycle(full=False)
-            assert set(report.by_reason["limbo"]) >= {*ids, open_id}
-            assert (report.disabled, report.tasks_marked) == (True, 0)
+            assert set(report.found.by_reason["limbo"]) >= {*ids, open_id}
+            assert (report.disabled, report.found.tasks_marked) == (True, 0)
             await RepairTasks(client.store, client.layout).set_disabled(False)
             process = command(own, "autorecovery", "--grace", "0.2", **FAST)
             assert process.stderr is not None

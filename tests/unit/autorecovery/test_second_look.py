@@ -46,7 +46,7 @@ def test_rule_45_a_full_audit_beside_a_writer_counts_what_is_missing_in_two_list
         arrives(cluster, ledger_id, at_listing)
         report = await full_round(cluster)
         assert report.is_fully_replicated is full
-        assert report.by_reason == ({} if full else {"open-gap": (ledger_id,)})
+        assert report.found.by_reason == ({} if full else {"open-gap": (ledger_id,)})
         assert await cluster.task_ids() == [], "what an open fragment lacks is its writer's to give"
 
     run(scenario, bookies=3)
@@ -74,7 +74,7 @@ def test_rule_29_an_open_ledger_without_a_writer_gets_back_what_a_replaced_disk_
         lost.entries, lost.lac, lost.limbo = {}, {}, {written: "aa", empty: "bb"}
         before = await full_round(cluster)
         assert not before.is_fully_replicated
-        assert before.blocked == ()
+        assert before.found.blocked == ()
         assert await cluster.task_ids() == [written, empty]
         report = await RepairWorker(cluster, SETTINGS, name="w").drain()
         assert {result.outcome for result in report.results.values()} == {Outcome.REPAIRED}

@@ -63,10 +63,14 @@ class Caretaker(ShippedProcess):
         """FullyReplicated is reported of what the cycle read from its beginning on (rule 45, rule 47)."""
         cluster = self.cluster
         if self.world.tracing:
-            self.note(f"audited: {report.by_reason}, blocked {report.blocked}, waiting {report.waiting}")
+            self.note(
+                f"audited: {report.found.by_reason}, blocked {report.found.blocked}, waiting {report.found.waiting}"
+            )
         if not report.full:
             return
-        cluster.fully_replicated = report.is_fully_replicated and report.ledgers == len(self.store.ledgers)
+        cluster.fully_replicated = report.is_fully_replicated and report.found.ledgers == len(
+            self.store.ledgers
+        )
         began_us = (report.began_at_ms - START_S * 1000) * 1000 // SCALE
         oracles = [oracle for oracle in cluster.checkers.oracles.values() if not oracle.deleted]
         was_calm = not cluster.is_faulty and began_us > cluster.healed_us
