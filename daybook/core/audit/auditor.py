@@ -18,14 +18,14 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from daybook.core.audit.cycle import CycleFindings, CycleReport, CycleScope
+from daybook.core.audit.cycle import CycleReport, CycleScope
+from daybook.core.audit.cycle_judge import CycleJudge
 from daybook.core.audit.examination import LedgerExamination
-from daybook.core.audit.lost_bookies import GracePeriods, LostBookies
+from daybook.core.audit.lost_bookies import LostBookies
 from daybook.core.audit.pace import PacedReads
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo, RandomSource
-from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge, OpenAction, RatingPolicy
+from daybook.core.repair.judgement import RatingPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +46,27 @@ class Auditor:
     ) -> None:
         """Nothing observed yet."""
         self.policy = AuditorPolicy() if policy is None else policy
-        self.bookies = LostBookies(self.policy.lost_delay_ms)
-        self.registered: Mapping[BookieId, BookieInfo] = {}
-        """Who was registered at the last observation."""
-        self.scope = CycleScope()
-        self.found = CycleFindings()
-        """What this cycle gathered so far."""
-        self.has_newcomers = False
-        """Whether a bookie registered between the beginning of the last cycle and that of this one."""
-        self._judge = LedgerJudge(placement, rng)
-        self._grace = GracePeriods(self.policy.open_grace_ms)
+        self._judge = CycleJudge(
+            placement,
+            rng,
+            lost_delay_ms=self.policy.lost_delay_ms,
+            open_grace_ms=self.policy.open_grace_ms,
+        )
         self._reads = PacedReads(self.policy.reads_per_second, self.policy.reads_in_flight_max)
-        self._now_ms = 0
         self._newcomers = False
         self._cookies: AbstractSet[BookieId] = frozenset()
-        self._compared: dict[LedgerId, int] = {}
-        """The version at which a closed ledger was compared with its listings and found sound."""
 
-    # Who is there.
+    # Who is registered.
+
+    @property
+    def bookies(self) -> LostBookies:
+        """Who is lost."""
+        return self._judge.bookies
+
+    @property
+    def registered(self) -> Mapping[BookieId, BookieInfo]:
+        """Who was registered at the last observation."""
+        return self._judge.registered
 
     def observe(self, now_ms: int, registered: Mapping[BookieId, BookieInfo]) -> bool:
         """A list of the registered bookies, read at `now_ms`: is there something for a cycle to find?
@@ -73,7 +76,7 @@ class Auditor:
         before, lost = self.registered.keys(), self.bookies.lost()
         writable = {bookie for bookie, info in registered.items() if info.writable}
         self.bookies.observe(now_ms, writable, registered.keys() - writable)
-        self.registered = registered
+        self._judge.registered = registered
         came = bool(before) and bool(registered.keys() - before)
         self._newcomers |= came
         return came or self.bookies.lost() != lost
@@ -89,18 +92,18 @@ class Auditor:
 
     def begin(self, now_ms: int, ledger_ids: Iterable[LedgerId], scope: CycleScope) -> None:
         """Begin a cycle over `ledger_ids`."""
-        self._now_ms = now_ms
-        self.scope = scope
-        self.found = CycleFindings()
-        self.has_newcomers, self._newcomers = self._newcomers, False
-        if scope.full:
-            self._compared.clear()
+        self._judge.now_ms = now_ms
+        self._judge.begin(scope, has_newcomers=self._newcomers)
+        self._newcomers = False
         self._reads.begin(ledger_ids, now_ms)
 
     def next_examinations(self, now_ms: int) -> list[LedgerExamination]:
         """The ledgers to examine now, as many as the pace allows."""
-        self._now_ms = now_ms
-        return [LedgerExamination(ledger_id, self) for ledger_id in self._reads.next(now_ms)]
+        self._judge.now_ms = now_ms
+        return [
+            LedgerExamination(ledger_id, self._judge, on_judged=self._reads.answered)
+            for ledger_id in self._reads.next(now_ms)
+        ]
 
     @property
     def cycle_is_over(self) -> bool:
@@ -110,38 +113,4 @@ class Auditor:
     def report(self) -> CycleReport:
         """What the cycle found; call it once it is over."""
         assert self.cycle_is_over
-        return CycleReport.of(self.found)
-
-    # For the examinations.
-
-    def was_compared(self, metadata: LedgerMetadata, version: int) -> bool:
-        """Whether the ledger was found sound at this version, since the last full cycle began."""
-        return self._compared.get(metadata.ledger_id) == version
-
-    def skip(self, ledger_id: LedgerId, *, deleted: bool) -> None:
-        """The ledger is deleted, or could not be read: then nothing is said of it, and nothing is fully replicated."""
-        self._reads.answered()
-        if deleted:
-            self._grace.end(ledger_id)
-            self._compared.pop(ledger_id, None)
-        else:
-            self.found.unread.add(ledger_id)
-
-    def needs_second_look(self, metadata: LedgerMetadata, findings: Findings) -> bool:
-        """Whether to list the entries again before `judge`, which is then given `findings.seen_again(later)`."""
-        return self._judge.has_open_gap(metadata, findings)
-
-    def judge(self, metadata: LedgerMetadata, version: int, findings: Findings) -> LedgerAudit:
-        """Judge one ledger."""
-        self._reads.answered()
-        ledger_id = metadata.ledger_id
-        audit = self._judge.audit(metadata, findings, grace_is_over=False)
-        if audit.open_action is OpenAction.NONE:
-            self._grace.end(ledger_id)
-        elif self._grace.is_over(ledger_id, metadata.last_fragment, self._now_ms):
-            audit = self._judge.audit(metadata, findings, grace_is_over=True)
-        self.bookies.expect(metadata.bookies())
-        self.found.audits[ledger_id] = metadata, audit
-        if audit.gap_checked and not audit.problems and metadata.is_closed:
-            self._compared[ledger_id] = version
-        return audit
+        return CycleReport.of(self._judge.found)

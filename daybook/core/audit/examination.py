@@ -9,9 +9,10 @@ what is over (rule 33). A task is deleted only at the version that was read here
 added (rule 56).
 """
 
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
+from daybook.core.audit.cycle_judge import CycleJudge
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.repair.judgement import Findings, LedgerAudit
@@ -38,9 +39,6 @@ from daybook.core.repair.requests import (
 )
 from daybook.core.repair.task import bookies_of, reasons_of
 
-if TYPE_CHECKING:
-    from daybook.core.audit.auditor import Auditor
-
 
 class _State(Enum):
     """What the machine waits for."""
@@ -58,8 +56,8 @@ class _State(Enum):
 class LedgerExamination:
     """`start()`, then `step(event)` with the answer to each request, until it `is_done`."""
 
-    def __init__(self, ledger_id: LedgerId, auditor: "Auditor") -> None:
-        """`auditor` remembers what was observed before, and gathers what this finds."""
+    def __init__(self, ledger_id: LedgerId, judge: CycleJudge, *, on_judged: Callable[[], None]) -> None:
+        """`judge` gathers what this finds. `on_judged` is called once the ledger was judged or skipped: its task may come later."""
         self.ledger_id = ledger_id
         self.metadata: LedgerMetadata | None = None
         self.findings: Findings | None = None
@@ -67,7 +65,8 @@ class LedgerExamination:
         """The verdict, once there is one."""
         self.unreadable = ""
         """Why the ledger could not be judged, if it could not."""
-        self._auditor = auditor
+        self._judge = judge
+        self._on_judged = on_judged
         self._state = _State.METADATA
         self._task = TaskRead(None)
         self._version = -1
@@ -80,7 +79,7 @@ class LedgerExamination:
 
     def start(self) -> list[AuditRequest]:
         """Begin."""
-        if self.ledger_id in self._auditor.scope.with_task:
+        if self.ledger_id in self._judge.scope.with_task:
             return self._ask(_State.TASK, ReadTask(self.ledger_id))
         return self._ask(_State.METADATA, ReadLedger(self.ledger_id))
 
@@ -93,18 +92,18 @@ class LedgerExamination:
             case _State.METADATA, LedgerRead(metadata, version):
                 return self._ledger_read(metadata, version)
             case _State.METADATA, LedgerGone():
-                self._auditor.skip(self.ledger_id, deleted=True)
+                self._skip(deleted=True)
                 return self._remove_task() if self._task.task is not None else self._end()
             case _State.METADATA, LedgerUnreadable(why):
                 self.unreadable = why
-                self._auditor.skip(self.ledger_id, deleted=False)
+                self._skip(deleted=False)
                 return self._end()
             case _State.ENTRIES, EntriesListed(listed):
                 return self._listed(listed)
             case _State.TIME, Waited():
                 return self._list_entries()
             case _State.REMOVAL, TaskDeleted(deleted):
-                self._auditor.found.removed += deleted
+                self._judge.found.removed += deleted
                 return self._mark()
             case _State.MARK, TaskMarked() as answer:
                 return self._marked(answer)
@@ -125,19 +124,21 @@ class LedgerExamination:
 
     # What is known of the ledger.
 
+    def _skip(self, *, deleted: bool) -> None:
+        self._on_judged()
+        self._judge.skip(self.ledger_id, deleted=deleted)
+
     def _ledger_read(self, metadata: LedgerMetadata, version: int) -> list[AuditRequest]:
         self.metadata, self._version = metadata, version
-        scope = self._auditor.scope
-        is_new = (
-            scope.compares_new and metadata.is_closed and not self._auditor.was_compared(metadata, version)
-        )
+        scope = self._judge.scope
+        is_new = scope.compares_new and metadata.is_closed and not self._judge.was_compared(metadata, version)
         if scope.full or is_new or self._task.task is not None:
             return self._list_entries()
-        return self._judge(self._findings(metadata, None))
+        return self._judged(self._findings(metadata, None))
 
     def _list_entries(self) -> list[AuditRequest]:
         assert self.metadata is not None
-        asked = self.metadata.bookies() & self._auditor.registered.keys()
+        asked = self.metadata.bookies() & self._judge.registered.keys()
         return self._ask(_State.ENTRIES, ListEntries(self.ledger_id, asked))
 
     def _listed(self, listed: Listed) -> list[AuditRequest]:
@@ -145,18 +146,18 @@ class LedgerExamination:
         assert metadata is not None
         findings = self._findings(metadata, listed)
         if self._first is not None:
-            return self._judge(self._first.seen_again(findings))
-        if self._auditor.needs_second_look(metadata, findings):
+            return self._judged(self._first.seen_again(findings))
+        if self._judge.needs_second_listing(metadata, findings):
             self._first = findings
             return self._ask(_State.TIME, Wait())
-        return self._judge(findings)
+        return self._judged(findings)
 
     def _findings(self, metadata: LedgerMetadata, listed: Listed | None) -> Findings:
-        auditor, task = self._auditor, self._task.task
-        in_limbo = auditor.scope.limbo.get(self.ledger_id, frozenset()) & metadata.bookies()
+        judge, task = self._judge, self._task.task
+        in_limbo = judge.scope.limbo.get(self.ledger_id, frozenset()) & metadata.bookies()
         return Findings(
-            auditor.registered,
-            lost=auditor.bookies.lost(),
+            judge.registered,
+            lost=judge.bookies.lost(),
             leaving=task.leaving if task else frozenset(),
             limbo=in_limbo if listed is None else in_limbo | listed.limbo,
             listed=None if listed is None else listed.entries,
@@ -165,15 +166,16 @@ class LedgerExamination:
 
     # What becomes of its task.
 
-    def _judge(self, findings: Findings) -> list[AuditRequest]:
+    def _judged(self, findings: Findings) -> list[AuditRequest]:
         assert self.metadata is not None
         self.findings = findings
-        self.audit = self._auditor.judge(self.metadata, self._version, findings)
+        self._on_judged()
+        self.audit = self._judge.judge(self.metadata, self._version, findings)
         task = self._task.task
-        if not self._auditor.scope.enabled:
+        if not self._judge.scope.enabled:
             return self._end()
         if task is not None and task.is_unrecoverable:
-            self._auditor.found.unrecoverable.add(self.ledger_id)
+            self._judge.found.unrecoverable.add(self.ledger_id)
         if task is not None and task.is_outdated(self.audit):
             return self._remove_task()
         return self._mark()
@@ -190,7 +192,7 @@ class LedgerExamination:
 
     def _marked(self, answer: TaskMarked) -> list[AuditRequest]:
         """A bookie that registered anew may be what a task that was set aside waited for."""
-        self._auditor.found.marked += self._task.task is None or answer.version != self._task.version
-        if self._auditor.has_newcomers and answer.task.not_before_ms:
+        self._judge.found.marked += self._task.task is None or answer.version != self._task.version
+        if self._judge.has_newcomers and answer.task.not_before_ms:
             return self._ask(_State.FREEING, SetTaskFree(answer.task, answer.version))
         return self._end()
