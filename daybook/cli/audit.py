@@ -249,7 +249,7 @@ async def until_stopped(
         await asyncio.wait({working}, timeout=grace_ms / 1000 + STOP_S)
         if working.done():
             return working.result()
-        msg = "stopped in the middle of what does not answer; nothing is lost, run this again to go on"
+        msg = "stopped while a request had no answer; nothing is lost, run this command again to continue"
         raise DaybookError(msg)
     finally:
         stopped.cancel()
@@ -340,7 +340,7 @@ async def drain_and_forget(
             helping.cancel()
             await asyncio.gather(helping, return_exceptions=True)
     if not drained:
-        msg = f"bookie {bookie} is not drained yet: run this again to go on"
+        msg = f"bookie {bookie} is not drained yet: run this command again to continue"
         raise DaybookError(msg)
     if bookie in await client.directory.bookies():
         if not wait:

@@ -56,7 +56,7 @@ def print_report(report: AuditReport, *, as_json: bool) -> None:
         out.print_json(json.dumps(report.record()))
         return
     table = Table(show_header=False, title="audit")
-    verdict = "yes" if report.is_fully_replicated else ("no" if report.full else "not looked for (--quick)")
+    verdict = "yes" if report.is_fully_replicated else ("no" if report.full else "not checked (--quick)")
     table.add_row("fully replicated", verdict)
     table.add_row("ledgers", f"{report.found.ledgers:,}")
     table.add_row("under-replicated", f"{len(report.found.under_replicated):,}")

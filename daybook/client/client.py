@@ -230,7 +230,7 @@ class Client:
         """Open a ledger for reading.
 
         With `recover` a ledger that is not closed is fenced, recovered and closed first: its writer can write no more.
-        Without, the reader sees what is confirmed while the writer goes on. Raises NoSuchLedgerError,
+        Without, the reader sees what is confirmed while the writer continues. Raises NoSuchLedgerError,
         UnauthorizedError, RecoveryFailedError (nothing is lost: try again later).
         """
         found = await self.ledgers.read(ledger_id, sync=True)
@@ -294,7 +294,7 @@ class Client:
         """How near each bookie is to this process."""
         return nearness(*self._place, self._bookies)
 
-    # What goes on behind
+    # What runs in the background
 
     def _open_for_writing(
         self, created: Versioned[LedgerMetadata], *, explicit_ids: bool, deferred_sync: bool

@@ -75,7 +75,7 @@ async def delete_without_recovery(
         )
         result = await run_to_end(machine, ledger_id, found.value.password_hash, surroundings)
         if isinstance(result, DeletionRefused):
-            raise surroundings.channels.troubles.explain(result.error)
+            raise surroundings.channels.connection_errors.explain(result.error)
         assert isinstance(result, DeletionReady)
         if result.unfenced:
             await surroundings.store.sync()

@@ -139,7 +139,7 @@ class Ledger:
 
     @property
     def missing(self) -> tuple[BookieId, ...]:
-        """The bookies that the ledger goes on without (rule 45): its entries have a copy less meanwhile."""
+        """The missing bookies that the writer continues without (rule 45): meanwhile each of its entries has fewer copies."""
         return self._missing
 
     @property
@@ -147,15 +147,15 @@ class Ledger:
         """Why nothing more can be appended through this handle; None for as long as something can.
 
         A handle ends when its ledger is fenced or closed, and when its ensemble would change more often than
-        `WriterPolicy.ensemble_changes_max` (rule 21): go on in a new ledger then.
+        `WriterPolicy.ensemble_changes_max` (rule 21). Then write to a new ledger.
         """
         return self._ended
 
     async def append(self, data: Buffer, *, entry_id: EntryId | None = None) -> EntryId:
         """Append an entry; return its id once it is acknowledged.
 
-        `entry_id` only for a ledger with `explicit_ids`. Raises EntryTooLargeError (nothing was written, the ledger
-        goes on), LedgerFencedError (the outcome is unknown), LedgerClosedError, NotEnoughReplicasError.
+        `entry_id` only for a ledger with `explicit_ids`. Raises EntryTooLargeError (nothing was written, and the handle
+        stays open), LedgerFencedError (the outcome is unknown), LedgerClosedError, NotEnoughReplicasError.
         """
         ids = None if entry_id is None else (entry_id,)
         first, _ = await (await self._submit((data,), ids))
@@ -199,7 +199,7 @@ class Ledger:
     async def close(self) -> LedgerMetadata:
         """Close the ledger at its last confirmed entry and return the final metadata. Closing twice is harmless.
 
-        What was appended before is waited for, also what had no room yet. Of a handle that ended by itself it tells how
+        It waits for everything that was appended before, also for what had no room yet. For a handle that ended by itself it returns how
         its ledger was closed, if that is its part; otherwise it raises why it ended.
         """
         if self._ended is not None and self.metadata.is_closed:
@@ -232,7 +232,7 @@ class Ledger:
         if self._ended is None:
             await self.close()
 
-    # What the client tells every writer.
+    # What the client reports to every writer.
 
     def ensemble(self) -> tuple[BookieId, ...]:
         """The bookies that the next frame goes to."""
@@ -287,7 +287,7 @@ class Ledger:
     def _admit(self, *, all_at_once: bool = False) -> None:
         """Hand those who wait to the writer, in the order of their calls (rule 60), as far as there is room.
 
-        Nobody else's append can come between, because no task has to run for it. After the end all go, to hear of it.
+        Nobody else's append can come between, because no task has to run for it. After the end of the handle all are passed on, so that each fails with its reason.
         """
         if self._is_admitting:  # an append's own step leads here, too
             return
@@ -351,7 +351,7 @@ class Ledger:
             case Complete(token, first, last):
                 self._resolve(token, (first, last))
             case Fail(token, error):
-                self._reject(token, self._channels.troubles.explain(error))
+                self._reject(token, self._channels.connection_errors.explain(error))
             case Forced(token, lac):
                 self._resolve(token, lac)
             case Closed(token, metadata):
@@ -359,7 +359,7 @@ class Ledger:
                     self._resolve(token, metadata)
                 self._end(LedgerClosedError(f"ledger {self.id} is closed: create a new one to write on"))
             case HandleEnded(error):
-                explained = self._channels.troubles.explain(error)
+                explained = self._channels.connection_errors.explain(error)
                 log.warning("ledger handle ended", ledger_id=self.id, why=str(explained))
                 self._refuse(explained)
             case Degraded(missing):
@@ -376,7 +376,7 @@ class Ledger:
                 self.ensemble_changes += 1
                 log.info("ensemble changed", ledger_id=self.id, first_entry=first_entry, bookies=bookies)
             case _:
-                msg = f"a writer has no business with {effect!r}"
+                msg = f"{effect!r} is no effect of a writer: this is a bug, please report it"
                 raise AssertionError(msg)
 
     def _resolve(self, token: int, value: object) -> None:

@@ -149,7 +149,7 @@ class Reader:
         return Running(machine, self.id, self.metadata.password_hash, self._surroundings)
 
     def _explained(self, error: DaybookError) -> DaybookError:
-        return self._surroundings.channels.troubles.explain(error)
+        return self._surroundings.channels.connection_errors.explain(error)
 
 
 async def _flatten(batches: AsyncGenerator[tuple[Entry, ...], None]) -> AsyncGenerator[Entry, None]:

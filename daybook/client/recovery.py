@@ -26,6 +26,6 @@ async def recover_ledger(
     )
     result = await run_to_end(machine, ledger_id, key, surroundings)
     if isinstance(result, RecoveryFailed):
-        raise surroundings.channels.troubles.explain(result.error)
+        raise surroundings.channels.connection_errors.explain(result.error)
     assert isinstance(result, Recovered)
     return result.metadata

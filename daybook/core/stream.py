@@ -23,7 +23,7 @@ FULL_MESSAGE_BYTES: Final = 256 * 1024
 
 
 WHOLE_MESSAGE: Final = 2**32 - 1
-"""In place of a frame's index: all frames of the message, which could not be told apart."""
+"""In place of a frame's index: all frames of the message, because the bookie could not separate them."""
 
 
 class StreamError(DaybookError):
@@ -90,7 +90,7 @@ class StreamAnswers:
             self.succeed(message, len(frames))
 
     def refuse(self, code: Code) -> int:
-        """A message arrived whose frames cannot be told apart: all of it is refused; returns its number."""
+        """A message arrived whose frames cannot be separated: all of it is refused. Returns its number."""
         message = self.receive(1)
         self.fail(message, WHOLE_MESSAGE, code)
         return message
@@ -217,7 +217,7 @@ class StreamWindow(Generic[Token]):
 
     def _take(self, failure: FrameFailure, left: dict[int, list[Token | None]]) -> list[Token]:
         """The tokens of the frames that failed. They are missed in `left`, and in what was sent only once the whole
-        answer was found right: what a bad one decides stays unknown, so that `close` tells of it.
+        answer was found right: what a bad one decides stays unknown, so that `close` reports it.
         """
         sent = self._sent.get(failure.message)
         frames = slice(None) if failure.frame == WHOLE_MESSAGE else slice(failure.frame, failure.frame + 1)

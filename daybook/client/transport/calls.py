@@ -76,20 +76,20 @@ class BookieCalls:
         self,
         bookie: BookieId,
         channel: AioChannel,
-        tell_trouble: Callable[[str], None] = lambda _: None,
+        report_error: Callable[[str], None] = lambda _: None,
         *,
         boot_id: str = "",
     ) -> None:
-        """`channel` is closed by whoever opened it; `tell_trouble` is told why a call got no answer.
+        """`channel` is closed by whoever opened it; `report_error` gets the reason why a call got no answer.
 
         Only the process with `boot_id` answers, if that is known (rule 57).
         """
         self.bookie = bookie
         self.stub = BookieStub(channel, bookie, boot_id)
-        self._tell_trouble = tell_trouble
+        self._report_error = report_error
 
     def _failed(self, error: grpc.aio.AioRpcError) -> Code:
-        self._tell_trouble(error.details() or "")
+        self._report_error(error.details() or "")
         return code_of(error)
 
     async def read(self, of: HasKey, request: SendRead) -> ReadAnswered:

@@ -11,7 +11,7 @@ import grpc
 from daybook.client.driver.flush_queue import FlushQueue
 from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import BookieCalls
-from daybook.client.transport.connection_errors import Troubles
+from daybook.client.transport.connection_errors import ConnectionErrors
 from daybook.client.transport.frame_sender import FrameSender
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import BookieId, LedgerId
@@ -25,8 +25,8 @@ RETIRE_GRACE_S: Final = 120.0
 CONFIRM_TIMEOUT_S: Final = 5.0
 """How long the metadata store may take to say which process a bookie is."""
 RENEWAL_PAUSE_S: Final = 1.0
-"""A channel lives so long before it is left for other credentials: whoever is given new ones at every look would otherwise
-open a channel for each call, and all of them stay for the grace."""
+"""How long a channel is used at least before other credentials replace it. Without it a source that returns new credentials at
+every call would open a channel for each, and all of them would stay open for the grace."""
 
 log = get_logger(__name__)
 
@@ -47,9 +47,9 @@ class ChannelPool:
 
     `credentials` is asked for each connection, so that renewed certificates are used without a restart: new calls
     leave a channel of the old ones, which is closed when its calls have had the time to end. An append stream under way
-    goes on, as the bookie's side of it does; it has a channel of its own, and the next stream takes the new certificates.
-    While `credentials` raises, in the middle of a rotation say, the channels that are there serve on, and a bookie that
-    has none is not reached.
+    continues, as the bookie's side of it does; it has a channel of its own, and the next stream takes the new certificates.
+    While `credentials` raises, for example in the middle of a rotation, open channels stay in use, and the client does not
+    reach a bookie that has none.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ChannelPool:
         self._streams: dict[BookieId, FrameSender] = {}
         self._calls: dict[BookieId, _Open] = {}
         self._closed = asyncio.Event()
-        self.troubles = Troubles()
+        self.connection_errors = ConnectionErrors()
         self.unsealed = FlushQueue(self._is_idle, self._is_attaching)
         """The writers of this client that have entries to seal."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -106,7 +106,7 @@ class ChannelPool:
         return self._bookies.get(bookie)
 
     def send_frame(self, bookie: BookieId, sink: FrameSink, send_id: int, frame: bytes) -> None:
-        """Send `frame`; the sink is told its fate, never from inside this call."""
+        """Send `frame`; the sink receives its outcome, never from inside this call."""
         if self._closed.is_set() or bookie not in self._bookies:
             asyncio.get_running_loop().call_soon(sink.frame_failed, bookie, send_id, Code.CONNECTION_LOST)
             return
@@ -175,7 +175,7 @@ class ChannelPool:
             stream.forget(sink)
 
     async def close(self) -> None:
-        """Close every channel. Who goes on, a recovery that is told of its lost streams say, finds no bookie any more."""
+        """Close every channel. Whatever still runs then, such as a recovery that is notified of its lost streams, finds no bookie any more."""
         self._closed.set()
         for stream in list(self._streams.values()):
             await stream.close()
@@ -195,7 +195,7 @@ class ChannelPool:
     def _note(self, bookie: BookieId, details: str) -> None:
         secure = self.is_secure
         address = self._bookies[bookie].address_for(secure=secure)
-        self.troubles.note(bookie, address, details, secure=secure)
+        self.connection_errors.note(bookie, address, details, secure=secure)
 
     def _retire(self, channel: AioChannel) -> None:
         """Close `channel` when nobody can use it any more: at once would cancel its calls, and who awaits them."""

@@ -1,7 +1,7 @@
 """Why bookies do not answer, for the person who reads an error.
 
-The machines know only that a connection was lost, and that is all they need. A person who is told that there are not
-enough bookies needs to know that it is a certificate, so what is known about each bookie is added to such errors.
+The machines know only that a connection was lost, and that is all they need. A person who reads that there are not
+enough bookies needs to know that a certificate is the reason, so such errors get what is known about each bookie.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from daybook.wire.connection_failure import TLS, why_unreachable
 log = get_logger(__name__)
 
 RECENT_MS: Final = 60_000
-"""What is older says nothing about an error of now."""
+"""An older failure does not explain a present error."""
 _SHOWN_MAX: Final = 3
 _ABOUT_BOOKIES: Final = (NotEnoughBookiesError, NotEnoughReplicasError, RecoveryFailedError)
 
 
-class _Trouble(NamedTuple):
+class _ConnectionError(NamedTuple):
     """What went wrong last with a bookie."""
 
     address: str
@@ -34,13 +34,13 @@ class _Trouble(NamedTuple):
     since_ms: int
 
 
-class Troubles:
+class ConnectionErrors:
     """What went wrong last with each bookie."""
 
     def __init__(self, now_ms: Callable[[], int] = monotonic_ms) -> None:
         """Know of none."""
         self._now_ms = now_ms
-        self._known: dict[BookieId, _Trouble] = {}
+        self._known: dict[BookieId, _ConnectionError] = {}
         self._warned: set[tuple[BookieId, str]] = set()
 
     def note(self, bookie: BookieId, address: str, details: str, *, secure: bool) -> None:
@@ -50,7 +50,7 @@ class Troubles:
             self._warned = {(other, why) for other, why in self._warned if other != bookie}
             return
         why = why_unreachable(details, address, secure=secure)
-        self._known[bookie] = _Trouble(address, why, self._now_ms())
+        self._known[bookie] = _ConnectionError(address, why, self._now_ms())
         if TLS in why and (bookie, why) not in self._warned:
             self._warned.add((bookie, why))
             log.warning("bookie cannot be reached", bookie=bookie, address=address, why=why)
@@ -61,9 +61,9 @@ class Troubles:
             return error
         now_ms = self._now_ms()
         by_reason: dict[str, list[str]] = {}
-        for bookie, trouble in sorted(self._known.items()):
-            if now_ms - trouble.since_ms <= RECENT_MS:
-                by_reason.setdefault(trouble.why, []).append(f"{bookie} at {trouble.address}")
+        for bookie, known in sorted(self._known.items()):
+            if now_ms - known.since_ms <= RECENT_MS:
+                by_reason.setdefault(known.why, []).append(f"{bookie} at {known.address}")
         if not by_reason:
             return error
         shown = [f"{', '.join(bookies)}: {why}" for why, bookies in list(by_reason.items())[:_SHOWN_MAX]]

@@ -34,10 +34,10 @@ STALL_TIMEOUT_S: Final = 5.0
 _STALL_CHECK_S: Final = 0.5
 ATTACH_TIMEOUT_S: Final = 30.0
 """How long one ledger waits for the answer to its attachment. Above the time-out of the bookie, which asks ZooKeeper and
-answers UNAVAILABLE if that is away: meanwhile the bookie serves all other ledgers (rule 46)."""
+answers UNAVAILABLE if ZooKeeper is unavailable: meanwhile the bookie serves all other ledgers (rule 46)."""
 ATTACH_PATIENCE_S: Final = 30.0
-"""How long a ledger asks again of a bookie that has too many attachments waiting, before its frames fail there: the bookie
-is well and answers, and to go to another one with tens of thousands of ledgers would only move the queue."""
+"""How long a ledger repeats its request to a bookie that has too many attachments waiting, before its frames fail there: the
+bookie works and answers, and tens of thousands of ledgers that change to another bookie would only move the queue."""
 ATTACH_PAUSE_S: Final = 0.05
 """The first pause of that; the next ones are longer, and none is the same for all ledgers."""
 ATTACH_PAUSE_MAX_S: Final = 1.0
@@ -76,18 +76,18 @@ class FrameSender:
         client_name: str,
         is_registered: Callable[[str], Awaitable[bool]],
         room: Callable[[], None],
-        tell_trouble: Callable[[str], None],
+        report_error: Callable[[str], None],
     ) -> None:
         """`open_channel` makes a channel to where the bookie is now; `room` is called when more could be sent.
 
-        `is_registered` says whether the process with this boot id is the bookie (rule 57). `tell_trouble` is told why the bookie is not reached, and "" once it is.
+        `is_registered` says whether the process with this boot id is the bookie (rule 57). `report_error` gets the reason why the bookie is not reached, and "" once it is.
         """
         self.bookie = bookie
         self._open_channel = open_channel
         self._client_name = client_name
         self._is_registered = is_registered
         self._room = room
-        self._tell_trouble = tell_trouble
+        self._report_error = report_error
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._controls: deque[bytes] = deque()
@@ -117,7 +117,7 @@ class FrameSender:
         return self._queued_bytes + self._window.bytes_in_flight
 
     def send(self, sink: FrameSink, send_id: int, frame: bytes) -> None:
-        """Queue `frame`; the sink is told its fate."""
+        """Queue `frame`; the sink receives its outcome."""
         queued = _Queued(sink, send_id, frame)
         key = (sink.ledger_id, sink.purpose)
         if key in self._attached:
@@ -151,7 +151,7 @@ class FrameSender:
             self._task.cancel()
 
     async def close(self) -> None:
-        """End the stream; whoever has frames on it is told, as when it ends by itself. Sending opens another one."""
+        """End the stream; the sinks of its frames are notified, as when it ends by itself. Sending opens another one."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -180,7 +180,7 @@ class FrameSender:
         ) as group:
             code, details = _reason(group)
             log.info("append stream lost", bookie=self.bookie, code=code, why=details)
-            self._tell_trouble(details)
+            self._report_error(details)
 
     async def _say_hello(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
         async with asyncio.timeout(HELLO_TIMEOUT_S):
@@ -200,7 +200,7 @@ class FrameSender:
             )
             raise StreamError(msg)
         self._boot_id = answer.hello.boot_id
-        self._tell_trouble("")
+        self._report_error("")
 
     async def _write(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
         while True:

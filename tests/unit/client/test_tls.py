@@ -12,7 +12,7 @@ import daybook
 from daybook.client.reader import Reader
 from daybook.client.transport import channels
 from daybook.client.transport.calls import BookieCalls, HasKey
-from daybook.client.transport.connection_errors import Troubles
+from daybook.client.transport.connection_errors import ConnectionErrors
 from daybook.core.effects import SendLacRead
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.events import LacAnswered
@@ -252,17 +252,20 @@ def test_a_plain_lost_connection_is_told_as_grpc_tells_it() -> None:
     assert why_unreachable("Socket closed", "127.0.0.1:1", secure=True) == "Socket closed"
 
 
-def test_trouble_of_long_ago_and_trouble_that_ended_explain_nothing() -> None:
+def test_connection_errors_of_long_ago_or_that_ended_explain_nothing() -> None:
     now = 0
-    troubles = Troubles(now_ms=lambda: now)
+    connection_errors = ConnectionErrors(now_ms=lambda: now)
     error = NotEnoughBookiesError("too few bookies")
-    troubles.note("a", "a:1", "Connection refused", secure=False)
-    troubles.note("b", "b:1", "Connection refused", secure=False)
+    connection_errors.note("a", "a:1", "Connection refused", secure=False)
+    connection_errors.note("b", "b:1", "Connection refused", secure=False)
     assert (
-        str(troubles.explain(error))
+        str(connection_errors.explain(error))
         == "too few bookies (last heard of a at a:1, b at b:1: Connection refused)"
     )
-    troubles.note("a", "a:1", "", secure=False)
-    assert str(troubles.explain(error)) == "too few bookies (last heard of b at b:1: Connection refused)"
+    connection_errors.note("a", "a:1", "", secure=False)
+    assert (
+        str(connection_errors.explain(error))
+        == "too few bookies (last heard of b at b:1: Connection refused)"
+    )
     now = 60_001
-    assert troubles.explain(error) is error
+    assert connection_errors.explain(error) is error
