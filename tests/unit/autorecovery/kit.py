@@ -6,7 +6,7 @@ and the code under test (driver, machines, tasks, locks) is the real thing.
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +39,6 @@ from daybook.wire import bookie_pb2 as pb
 
 LAYOUT = Layout("test")
 THREE = Quorum(3, 3, 2)
-TIMEOUT_S = 20.0
 SETTINGS = AutoRecoverySettings(
     audit_interval_ms=50,
     full_audit_interval_ms=50,
@@ -361,13 +360,3 @@ async def until(condition: Callable[[], bool]) -> None:
     """Let others run until `condition` holds; the test's own time limit ends it otherwise."""
     while not condition():  # noqa: ASYNC110 - what is waited for is any state of the fakes
         await asyncio.sleep(0)
-
-
-def run(scenario: Callable[[FakeCluster], Coroutine[Any, Any, None]], bookies: int = 5) -> None:
-    """Run `scenario` on a fresh cluster of so many bookies."""
-
-    async def work() -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            await scenario(await small_cluster(bookies))
-
-    asyncio.run(work())

@@ -7,7 +7,7 @@ import pytest
 from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.decommission import Decommission, DrainProgress, NotDrainedError
 from daybook.autorecovery.worker import RepairWorker
-from tests.unit.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, run, until
+from tests.unit.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, until
 
 
 async def drain(cluster: FakeCluster, decommission: Decommission) -> bool:
@@ -36,122 +36,103 @@ def as_told(cluster: FakeCluster) -> None:
     )
 
 
-def test_a_bookie_is_drained_with_its_empty_fragments_and_forgotten_once_it_is_gone() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        full = await cluster.ledger("b1", "b2", "b3", entries=30)
-        empty = await cluster.ledger("b3", "b1", "b2", entries=0)
-        other = await cluster.ledger("b2", "b3", "b4")
-        as_told(cluster)
-        told: list[DrainProgress] = []
-        decommission = Decommission(cluster, "b1", told.append)
-        assert await drain(cluster, decommission)
-        assert cluster.fakes["b1"].asked.count("set_read_only") == 1
-        for ledger_id in (full, empty, other):
-            assert "b1" not in (await cluster.ledgers.read(ledger_id)).value.bookies()
-            assert await cluster.is_whole(ledger_id)
-        assert told[0] == DrainProgress(2, 2)
-        assert told[-1] == DrainProgress(2, 0)
-        assert await cluster.task_ids() == []
-        with pytest.raises(NotDrainedError, match="still runs"):
-            await decommission.forget()
-        await cluster.unregister("b1")
-        await decommission.forget()
-        assert await cluster.directory.cookie("b1") is None
-        await decommission.forget()
-
-    run(scenario)
-
-
-def test_an_auditor_beside_it_keeps_the_tasks() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        ledger_id = await cluster.ledger("b1", "b2", "b3")
-        as_told(cluster)
-        stop = asyncio.Event()
-        draining = asyncio.ensure_future(Decommission(cluster, "b1").drain(stop))
-        task = None
-        while task is None:
-            await asyncio.sleep(0)
-            task = await cluster.tasks.read(ledger_id)
-        report = await AuditCycles(cluster, SETTINGS).cycle(full=True)
-        assert report.found.tasks_removed == 0
-        assert report.is_fully_replicated, "a bookie that leaves still has everything"
-        assert await cluster.task_ids() == [ledger_id]
-        stop.set()
-        assert not await draining
-
-    run(scenario)
-
-
-def test_a_decommission_can_be_called_off() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        ids = [await cluster.ledger("b1", "b2", "b3", without={"b2": {1}}) for _ in range(2)]
-        as_told(cluster)
-        stop = asyncio.Event()
-        decommission = Decommission(cluster, "b1", lambda _: None)
-        await cluster.tasks.mark(ids[0], reasons=["gap b2"], bookies=["b2"], now_ms=0)
-        draining = asyncio.ensure_future(decommission.drain(stop))
-        await until(lambda: all(LAYOUT.task(i) in cluster.server._nodes for i in ids))
-        stop.set()
-        await draining
-        await decommission.cancel()
-        assert (await cluster.directory.bookies())["b1"].writable
-        assert await cluster.task_ids() == ids[:1]
-        task = await cluster.tasks.read(ids[0])
-        assert task is not None
-        assert task.value.reasons == ("gap b2",)
-
-    run(scenario)
-
-
-def test_a_decommission_is_not_called_off_while_the_bookie_cannot_be_told() -> None:
-    """It keeps that it is read-only, and would come back so."""
-
-    async def scenario(cluster: FakeCluster) -> None:
-        ledger_id = await cluster.ledger("b1", "b2", "b3")
-        await cluster.tasks.mark(ledger_id, reasons=["leaving b1"], bookies=["b1"], now_ms=0)
-        cluster.fakes["b1"].writable = False
-        await cluster.unregister("b1")
-        decommission = Decommission(cluster, "b1")
-        with pytest.raises(NotDrainedError, match="start it, then run this again"):
-            await decommission.cancel()
-        assert await cluster.task_ids() == [], "nothing is drained from it any more"
-        as_told(cluster)
-        await cluster.register("b1")
-        await decommission.cancel()
-        assert (await cluster.directory.bookies())["b1"].writable
-
-    run(scenario)
-
-
-def test_a_bookie_with_ledgers_is_not_forgotten() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        await cluster.ledger("b1", "b2", "b3")
-        await cluster.unregister("b1")
-        with pytest.raises(NotDrainedError, match="1 ledgers name"):
-            await Decommission(cluster, "b1").forget()
-        assert await cluster.directory.cookie("b1") is not None
-
-    run(scenario)
-
-
-def test_a_bookie_that_is_dead_is_drained_from_the_other_replicas() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        ledger_id = await cluster.ledger("b1", "b2", "b3")
-        await cluster.unregister("b1")
-        cluster.fakes["b1"].down = True
-        decommission = Decommission(cluster, "b1")
-        assert await drain(cluster, decommission)
-        await decommission.forget()
+async def test_a_bookie_is_drained_with_its_empty_fragments_and_forgotten_once_it_is_gone(
+    cluster: FakeCluster,
+) -> None:
+    full = await cluster.ledger("b1", "b2", "b3", entries=30)
+    empty = await cluster.ledger("b3", "b1", "b2", entries=0)
+    other = await cluster.ledger("b2", "b3", "b4")
+    as_told(cluster)
+    told: list[DrainProgress] = []
+    decommission = Decommission(cluster, "b1", told.append)
+    assert await drain(cluster, decommission)
+    assert cluster.fakes["b1"].asked.count("set_read_only") == 1
+    for ledger_id in (full, empty, other):
+        assert "b1" not in (await cluster.ledgers.read(ledger_id)).value.bookies()
         assert await cluster.is_whole(ledger_id)
+    assert told[0] == DrainProgress(2, 2)
+    assert told[-1] == DrainProgress(2, 0)
+    assert await cluster.task_ids() == []
+    with pytest.raises(NotDrainedError, match="still runs"):
+        await decommission.forget()
+    await cluster.unregister("b1")
+    await decommission.forget()
+    assert await cluster.directory.cookie("b1") is None
+    await decommission.forget()
 
-    run(scenario)
+
+async def test_an_auditor_beside_it_keeps_the_tasks(cluster: FakeCluster) -> None:
+    ledger_id = await cluster.ledger("b1", "b2", "b3")
+    as_told(cluster)
+    stop = asyncio.Event()
+    draining = asyncio.ensure_future(Decommission(cluster, "b1").drain(stop))
+    task = None
+    while task is None:
+        await asyncio.sleep(0)
+        task = await cluster.tasks.read(ledger_id)
+    report = await AuditCycles(cluster, SETTINGS).cycle(full=True)
+    assert report.found.tasks_removed == 0
+    assert report.is_fully_replicated, "a bookie that leaves still has everything"
+    assert await cluster.task_ids() == [ledger_id]
+    stop.set()
+    assert not await draining
 
 
-def test_without_a_bookie_to_go_to_it_says_so() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        await cluster.ledger("b1", "b2", "b3")
-        as_told(cluster)
-        with pytest.raises(NotDrainedError, match="start more bookies"):
-            await drain(cluster, Decommission(cluster, "b1"))
+async def test_a_decommission_can_be_called_off(cluster: FakeCluster) -> None:
+    ids = [await cluster.ledger("b1", "b2", "b3", without={"b2": {1}}) for _ in range(2)]
+    as_told(cluster)
+    stop = asyncio.Event()
+    decommission = Decommission(cluster, "b1", lambda _: None)
+    await cluster.tasks.mark(ids[0], reasons=["gap b2"], bookies=["b2"], now_ms=0)
+    draining = asyncio.ensure_future(decommission.drain(stop))
+    await until(lambda: all(LAYOUT.task(i) in cluster.server._nodes for i in ids))
+    stop.set()
+    await draining
+    await decommission.cancel()
+    assert (await cluster.directory.bookies())["b1"].writable
+    assert await cluster.task_ids() == ids[:1]
+    task = await cluster.tasks.read(ids[0])
+    assert task is not None
+    assert task.value.reasons == ("gap b2",)
 
-    run(scenario, bookies=3)
+
+async def test_a_decommission_is_not_called_off_while_the_bookie_cannot_be_told(cluster: FakeCluster) -> None:
+    """It keeps that it is read-only, and would come back so."""
+    ledger_id = await cluster.ledger("b1", "b2", "b3")
+    await cluster.tasks.mark(ledger_id, reasons=["leaving b1"], bookies=["b1"], now_ms=0)
+    cluster.fakes["b1"].writable = False
+    await cluster.unregister("b1")
+    decommission = Decommission(cluster, "b1")
+    with pytest.raises(NotDrainedError, match="start it, then run this again"):
+        await decommission.cancel()
+    assert await cluster.task_ids() == [], "nothing is drained from it any more"
+    as_told(cluster)
+    await cluster.register("b1")
+    await decommission.cancel()
+    assert (await cluster.directory.bookies())["b1"].writable
+
+
+async def test_a_bookie_with_ledgers_is_not_forgotten(cluster: FakeCluster) -> None:
+    await cluster.ledger("b1", "b2", "b3")
+    await cluster.unregister("b1")
+    with pytest.raises(NotDrainedError, match="1 ledgers name"):
+        await Decommission(cluster, "b1").forget()
+    assert await cluster.directory.cookie("b1") is not None
+
+
+async def test_a_bookie_that_is_dead_is_drained_from_the_other_replicas(cluster: FakeCluster) -> None:
+    ledger_id = await cluster.ledger("b1", "b2", "b3")
+    await cluster.unregister("b1")
+    cluster.fakes["b1"].down = True
+    decommission = Decommission(cluster, "b1")
+    assert await drain(cluster, decommission)
+    await decommission.forget()
+    assert await cluster.is_whole(ledger_id)
+
+
+@pytest.mark.parametrize("cluster", [3], indirect=True)
+async def test_without_a_bookie_to_go_to_it_says_so(cluster: FakeCluster) -> None:
+    await cluster.ledger("b1", "b2", "b3")
+    as_told(cluster)
+    with pytest.raises(NotDrainedError, match="start more bookies"):
+        await drain(cluster, Decommission(cluster, "b1"))

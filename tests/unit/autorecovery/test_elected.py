@@ -5,42 +5,41 @@ import asyncio
 from daybook.autorecovery.elected import ElectedAuditor
 from daybook.autorecovery.report import AuditReport
 from daybook.runtime.clock import monotonic_ms
-from tests.unit.autorecovery.kit import SETTINGS, FakeCluster, run, until
+from tests.unit.autorecovery.kit import SETTINGS, FakeCluster, until
 
 
-def test_a_full_audit_that_is_asked_for_comes_at_once_and_tells_when_it_began() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        """A roll of bookies waits for a full audit that began after the last of them came back."""
-        ledger_id = await cluster.ledger("b1", "b2", "b3")
-        stop = asyncio.Event()
-        reports: list[AuditReport] = []
+async def test_a_full_audit_that_is_asked_for_comes_at_once_and_tells_when_it_began(
+    cluster: FakeCluster,
+) -> None:
+    """A roll of bookies waits for a full audit that began after the last of them came back."""
+    ledger_id = await cluster.ledger("b1", "b2", "b3")
+    stop = asyncio.Event()
+    reports: list[AuditReport] = []
 
-        def note(report: AuditReport) -> None:
-            """Quick rounds come in between by the clock."""
-            if report.full:
-                reports.append(report)
+    def note(report: AuditReport) -> None:
+        """Quick rounds come in between by the clock."""
+        if report.full:
+            reports.append(report)
 
-        process = ElectedAuditor(cluster, SETTINGS, name="a", on_report=note)
-        assert process.last_clean_full_audit_began_ms is None
-        serving = asyncio.ensure_future(process.run(stop))
-        await until(lambda: len(reports) == 1)
-        first = process.last_clean_full_audit_began_ms
-        assert first is not None
-        assert reports[0].is_fully_replicated
+    process = ElectedAuditor(cluster, SETTINGS, name="a", on_report=note)
+    assert process.last_clean_full_audit_began_ms is None
+    serving = asyncio.ensure_future(process.run(stop))
+    await until(lambda: len(reports) == 1)
+    first = process.last_clean_full_audit_began_ms
+    assert first is not None
+    assert reports[0].is_fully_replicated
 
-        asked_ms = monotonic_ms()
-        process.request_full_audit()
-        await until(lambda: len(reports) == 2)
-        second = process.last_clean_full_audit_began_ms
-        assert second is not None
-        assert first <= asked_ms <= second
+    asked_ms = monotonic_ms()
+    process.request_full_audit()
+    await until(lambda: len(reports) == 2)
+    second = process.last_clean_full_audit_began_ms
+    assert second is not None
+    assert first <= asked_ms <= second
 
-        del cluster.fakes["b2"].entries[ledger_id][4]
-        process.request_full_audit()
-        await until(lambda: len(reports) == 3)
-        assert not reports[2].is_fully_replicated
-        assert process.last_clean_full_audit_began_ms == second, "one that found a gap proves nothing"
-        stop.set()
-        await serving
-
-    run(scenario)
+    del cluster.fakes["b2"].entries[ledger_id][4]
+    process.request_full_audit()
+    await until(lambda: len(reports) == 3)
+    assert not reports[2].is_fully_replicated
+    assert process.last_clean_full_audit_began_ms == second, "one that found a gap proves nothing"
+    stop.set()
+    await serving

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.metrics import AuditorMetrics, WorkerMetrics
 from tests.paths import ROOT
-from tests.unit.autorecovery.kit import SETTINGS, FakeCluster, run
+from tests.unit.autorecovery.kit import SETTINGS, FakeCluster
 
 AUDITOR = """
 audit_bookies_time_seconds elected fully_replicated num_bookie_audits_delayed num_ledgers_by_reason
@@ -36,24 +36,21 @@ def test_the_documentation_names_them_all() -> None:
     assert sorted(name for name in NAMES if f"| `{name}` |" not in text) == []
 
 
-def test_metrics_are_named_after_bookkeepers_and_say_what_the_cycle_found() -> None:
-    async def scenario(cluster: FakeCluster) -> None:
-        await cluster.ledger("b1", "b2", "b3")
-        await cluster.ledger("b1", "b2", "b4", without={"b4": {0}})
-        await cluster.unregister("b1")
-        metrics = AuditorMetrics()
-        auditing = AuditCycles(cluster, SETTINGS, lost_delay_s=0, metrics=metrics)
-        await auditing.once(asyncio.Event(), full=True)
+async def test_metrics_are_named_after_bookkeepers_and_say_what_the_cycle_found(cluster: FakeCluster) -> None:
+    await cluster.ledger("b1", "b2", "b3")
+    await cluster.ledger("b1", "b2", "b4", without={"b4": {0}})
+    await cluster.unregister("b1")
+    metrics = AuditorMetrics()
+    auditing = AuditCycles(cluster, SETTINGS, lost_delay_s=0, metrics=metrics)
+    await auditing.once(asyncio.Event(), full=True)
 
-        def value(name: str, **labels: str) -> float | None:
-            return metrics.registry.get_sample_value(f"daybook_auditor_{name}", labels)
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(f"daybook_auditor_{name}", labels)
 
-        assert value("num_under_replicated_ledgers") == 2
-        assert value("num_ledgers_by_reason", reason="gap") == 1
-        assert value("num_lost_bookies") == 1
-        assert value("num_ledgers_having_less_than_wq_replicas_of_an_entry") == 2
-        assert value("num_ledgers_having_no_replica_of_an_entry") == 0
-        assert value("fully_replicated") == 0
-        assert value("audit_bookies_time_seconds_count", kind="full") == 1
-
-    run(scenario)
+    assert value("num_under_replicated_ledgers") == 2
+    assert value("num_ledgers_by_reason", reason="gap") == 1
+    assert value("num_lost_bookies") == 1
+    assert value("num_ledgers_having_less_than_wq_replicas_of_an_entry") == 2
+    assert value("num_ledgers_having_no_replica_of_an_entry") == 0
+    assert value("fully_replicated") == 0
+    assert value("audit_bookies_time_seconds_count", kind="full") == 1
