@@ -58,13 +58,6 @@ def add(ledger: BookieLedger, entry_id: EntryId, *, stream: int = WRITER, flags:
 # The fence
 
 
-def test_a_fenced_ledger_takes_no_normal_frame() -> None:
-    ledger = ledger_with_writer()
-    assert add(ledger, 0) is Code.OK
-    fence(ledger)
-    assert add(ledger, 1) is Code.FENCED
-
-
 def test_rule_03_a_fence_creates_the_ledger_where_it_was_never_seen() -> None:
     """An empty bookie of the ensemble must refuse the writer that reaches it after the fence."""
     ledger = BookieLedger(LEDGER)
@@ -277,13 +270,6 @@ def test_rule_29_a_fence_accepted_in_limbo_survives_its_end() -> None:
     assert ledger.clear_limbo("n1")
     assert ledger.attach_with_metadata(WRITER, KEY, Purpose.WRITE, OPEN) is AttachVerdict.OK
     assert add(ledger, 0) is Code.FENCED
-
-
-def test_rule_29_limbo_survives_a_restart() -> None:
-    ledger = BookieLedger(LEDGER)
-    ledger.enter_limbo("n1")
-    restored = BookieLedger.restored(record_of(ledger))
-    assert restored.last_add_confirmed().limbo
 
 
 def test_a_changed_record_asks_to_be_journalled_until_it_is() -> None:

@@ -60,11 +60,6 @@ def test_appends_gather_until_a_flush_and_share_one_frame() -> None:
     assert not world.writer.has_unsealed
 
 
-def test_a_flush_with_nothing_to_send_sends_nothing() -> None:
-    world = WriterWorld()
-    assert world.flush() == []
-
-
 def test_a_full_frame_leaves_without_a_flush_and_the_rest_waits() -> None:
     world = WriterWorld(policy=WriterPolicy(frame_bytes_target=100))
     token = world.append_bytes(*(bytes(30) for _ in range(10)))
@@ -112,36 +107,6 @@ def test_a_striped_ledger_sends_each_bookie_its_share() -> None:
     assert world.lac == -1, "entry 3 has only one copy"
     world.ack("d e")
     assert world.lac == 6
-
-
-def test_a_striped_frame_goes_to_no_bookie_that_holds_none_of_it() -> None:
-    world = WriterWorld("a b c d", "", quorum=(4, 2, 2))
-    world.write("0")
-    assert {sent.bookie for sent in world.all_sent} == {"a", "b"}
-    world.ack("a b")
-    assert world.lac == 0
-    assert world.writer.pending_bytes == 0
-
-
-def test_memory_is_counted_until_the_last_bookie_has_answered() -> None:
-    world = WriterWorld()
-    world.append("abcd")
-    assert world.writer.pending_bytes == 4
-    world.flush()
-    world.ack("a b")
-    assert world.lac == 0
-    assert world.writer.pending_bytes == 4, "c may still need the frame"
-    world.ack("c")
-    assert world.writer.pending_bytes == 0
-
-
-def test_a_straggler_that_fails_holds_nothing_any_more() -> None:
-    world = WriterWorld()
-    world.write("abcd")
-    world.ack("a b")
-    world.down("c")
-    assert world.writer.pending_bytes == 0
-    assert world.pending_cas is None, "no entry needs c: the ensemble changes with the next append"
 
 
 def test_length_counts_payload_bytes_up_to_the_lac() -> None:

@@ -3,23 +3,9 @@
 import pytest
 
 from daybook.core.effects import Closed
-from daybook.core.errors import Code, LedgerClosedError, LedgerFencedError, NoSuchLedgerError
+from daybook.core.errors import Code, LedgerFencedError, NoSuchLedgerError
 from daybook.core.events import CasOutcome
 from tests.unit.core.writer.writer_world import WriterWorld
-
-
-def test_a_close_waits_for_what_was_appended_before() -> None:
-    world = WriterWorld()
-    first = world.append("x", "y")
-    close = world.close()
-    late = world.append("late")
-    assert isinstance(world.errors[late], LedgerClosedError)
-    assert world.pending_cas is None
-    world.ack("a b")
-    world.cas()
-    assert world.completed == [first]
-    assert world.of_kind(Closed) == [Closed(close, world.current)]
-    assert (world.current.last_entry, world.current.length) == (1, 2)
 
 
 def test_an_empty_ledger_closes_at_minus_one() -> None:

@@ -35,16 +35,6 @@ def test_rule_15_nothing_completes_while_the_change_is_undecided() -> None:
     assert world.lac == 1
 
 
-def test_rule_15_a_later_append_sealed_meanwhile_reaches_the_new_bookie_too() -> None:
-    world = WriterWorld()
-    world.write("x")
-    world.fail("c", Code.TIMEOUT)
-    world.write("y")
-    world.cas()
-    assert world.sent_to("d") == [(0,), (1,)]
-    assert world.sent_to("c") == [(0,)]
-
-
 def test_rule_15_acks_of_a_removed_bookie_are_dropped_for_what_is_not_confirmed() -> None:
     world = _striped()
     world.write("0")
@@ -252,20 +242,6 @@ def test_answers_to_no_question_change_nothing() -> None:
     world.cas()
     assert world.step(CasAnswered(cas.request_id, CasOutcome.DONE, 9)) == []
     assert world.writer.version == 1
-
-
-def test_a_change_waits_for_the_next_append_if_no_entry_needs_the_bookie() -> None:
-    world = WriterWorld()
-    world.write("x")
-    world.ack("a b")
-    world.fail("c", Code.TIMEOUT)
-    assert world.pending_cas is None
-    world.append("y")
-    assert world.pending_cas is not None
-    world.cas()
-    assert world.current.last_fragment == Fragment(1, 1, ("a", "b", "d"))
-    world.flush()
-    assert world.sent_to("d") == [(1,)]
 
 
 def test_a_failure_during_a_change_leads_to_another_one() -> None:

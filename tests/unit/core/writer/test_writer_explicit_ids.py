@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybook.core.effects import Closed, Complete
+from daybook.core.effects import Closed
 from daybook.core.errors import Code, EntryIdError
 from daybook.core.ids import MAX_ID
 from daybook.core.ledger.metadata import Fragment
@@ -11,22 +11,6 @@ from tests.unit.core.writer.writer_world import WriterWorld
 
 def _explicit() -> WriterWorld:
     return WriterWorld(explicit_ids=True)
-
-
-def test_rule_55_completion_is_in_order_and_a_gap_blocks_it() -> None:
-    world = _explicit()
-    later = world.append("2", "3", ids=[2, 3])
-    first = world.append("0", ids=[0])
-    world.flush()
-    world.ack("a b c")
-    assert world.completed == [first]
-    assert world.lac == 0
-    filler = world.append("1", ids=[1])
-    world.flush()
-    world.ack("a b")
-    assert world.completed == [first, filler, later]
-    assert world.lac == 3
-    assert world.of_kind(Complete)[-1] == Complete(later, 2, 3)
 
 
 def test_rule_55_a_writer_tells_which_entry_all_others_wait_for() -> None:

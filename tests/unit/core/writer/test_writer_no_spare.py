@@ -118,17 +118,6 @@ def test_rule_45_a_bookie_that_is_lost_again_before_the_change_is_still_missing(
     assert world.lac == 1
 
 
-def test_rule_45_a_new_bookie_takes_the_place_of_the_missing_one() -> None:
-    world = WriterWorld(spares="")
-    world.write("x")
-    world.fail("c", Code.CONNECTION_LOST)
-    world.ack("a b")
-    world.register("a b n")
-    world.cas()
-    assert world.current.last_fragment == Fragment(1, 1, ("a", "b", "n"))
-    assert world.degraded == ()
-
-
 def test_rule_45_two_lost_and_one_spare_replaces_one_and_goes_on_without_the_other() -> None:
     world = WriterWorld("a b c d e", "x", quorum=(5, 5, 3))
     world.write("1")
@@ -140,18 +129,6 @@ def test_rule_45_two_lost_and_one_spare_replaces_one_and_goes_on_without_the_oth
     assert world.degraded == ("e",)
     world.ack("a b x")
     assert world.lac == 0
-
-
-def test_rule_45_the_policy_may_forbid_it() -> None:
-    world = WriterWorld(spares="", policy=WriterPolicy(go_on_without_spare=False))
-    done = world.write("x")
-    world.ack("a b c")
-    token = world.write("y")
-    world.fail("c", Code.TIMEOUT)
-    assert isinstance(world.end, NotEnoughBookiesError)
-    assert isinstance(world.errors[token], NotEnoughBookiesError)
-    world.cas()
-    assert (world.completed, world.current.last_entry) == ([done], 0)
 
 
 def test_without_a_quorum_writes_wait_and_go_on_when_a_bookie_returns() -> None:
