@@ -272,11 +272,8 @@ class BookieLedger:
         if not self.fenced:
             self.fence_number += 1
         self.fenced = True
-        return FenceVerdict(AttachVerdict.OK, wait=self._fence_must_wait(), number=self.fence_number)
-
-    def _fence_must_wait(self) -> bool:
-        """Also for a second fencer while the first one's sync is under way."""
-        return not self.is_fence_durable
+        must_wait = not self.is_fence_durable  # also a second fencer, while the first one's sync is under way
+        return FenceVerdict(AttachVerdict.OK, wait=must_wait, number=self.fence_number)
 
     def fence_is_durable(self, number: int) -> None:
         """The journal holds fence `number` durably: everyone who waits for it is answered."""

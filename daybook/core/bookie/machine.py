@@ -299,7 +299,7 @@ class BookieMachine(Generic[Record]):
         None if nothing is dropped: a ledger that was created and fenced, or written to, since then keeps what it has.
         """
         ledger_id = watch.ledger_id
-        if self._was_touched(watch) or not self.is_bare(ledger_id):
+        if watch.changes or not self.is_bare(ledger_id):
             return None
         ledger = self.ledgers.obtain(ledger_id)
         record = None
@@ -310,9 +310,6 @@ class BookieMachine(Generic[Record]):
                 record = self._storage.decide(FenceDropped(ledger_id))
         self.ledgers.release(ledger_id)
         return record
-
-    def _was_touched(self, watch: Watch) -> bool:
-        return watch.changes > 0
 
 
 def proves_existence(record: LedgerRecord) -> bool:

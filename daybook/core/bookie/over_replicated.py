@@ -59,7 +59,4 @@ class OverReplicatedRemoval:
 
     def may_remove(self) -> bool:
         """Whether `entries` may go now."""
-        return self._raised and not self._was_added_to()
-
-    def _was_added_to(self) -> bool:
-        return self.watch.changes > 0
+        return self._raised and not self.watch.changes

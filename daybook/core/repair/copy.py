@@ -252,11 +252,7 @@ class PositionCopy:
             entry_crcs(self.owed.ledger_id, ids, payloads),
             last_add_confirmed=self.owed.last_add_confirmed,
             length_at_lac=self.owed.length_at_lac,
-            flags=self._flags(),
+            flags=FLAG_RECOVERY,  # the ledger may be fenced on the target (rule 10)
             stripe=stripe,
             entry_ids=None if stripe == DENSE else ids,
         )
-
-    def _flags(self) -> int:
-        """Copies pass the fence: the ledger may be fenced on the target (rule 10)."""
-        return FLAG_RECOVERY

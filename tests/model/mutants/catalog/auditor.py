@@ -1,6 +1,8 @@
 """Rules of the auditor, taken out one at a time."""
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from daybook.core.audit.lost_bookies import GracePeriods, LostBookies
 from daybook.core.audit.pace import PacedReads
 from daybook.core.bookie.over_replicated import OverReplicatedRemoval
+from daybook.core.bookie.watch import Watch
 from daybook.core.events import CasOutcome
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
@@ -176,9 +179,10 @@ def gap_checks_look_at_first_and_last(
     f"{_OVER_REPLICATED}test_rule_47_a_removal_beside_a_repair_that_names_the_bookie_again_loses_nothing",
     swarm=REPAIRS,
 )
-def removal_overlooks_new_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(OverReplicatedRemoval, "may_remove")
+def removal_overlooks_new_adds(may_remove: Callable[..., bool], self: OverReplicatedRemoval) -> bool:
     """A bookie removes replicas that a repair has just copied to it."""
-    monkeypatch.setattr(OverReplicatedRemoval, "_was_added_to", lambda self: False)
+    return may_remove(replace(self, watch=Watch(self.watch.ledger_id)))
 
 
 @mutant(
@@ -186,7 +190,7 @@ def removal_overlooks_new_adds(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def removal_raises_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie removes replicas without the compare-and-set that a repair would notice."""
-    monkeypatch.setattr(OverReplicatedRemoval, "may_remove", lambda self: not self._was_added_to())
+    monkeypatch.setattr(OverReplicatedRemoval, "may_remove", lambda self: not self.watch.changes)
     read = Collector._read
 
     def without_raise(self: Collector, removal: OverReplicatedRemoval, answer: object) -> None:

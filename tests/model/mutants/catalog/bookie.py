@@ -1,11 +1,12 @@
 """Mutants of a ledger on a bookie."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import pytest
 
-from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.bookie.ledger import BookieLedger, FenceVerdict
 from daybook.core.errors import Code
 from daybook.core.format.frame import FrameHeader
 from daybook.core.ids import EntryId
@@ -49,9 +50,12 @@ def any_fence_that_becomes_durable_answers(self: BookieLedger, _: int) -> None:
 
 
 @mutant(4, f"{_TESTS}test_rule_04_every_fencer_waits_until_the_fence_is_durable")
-def a_second_fencer_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(BookieLedger, "fence")
+def a_second_fencer_does_not_wait(
+    fence: Callable[..., FenceVerdict], self: BookieLedger, key: str
+) -> FenceVerdict:
     """Whoever finds the fence set is answered at once, durable or not."""
-    monkeypatch.setattr(BookieLedger, "_fence_must_wait", lambda _: False)
+    return replace(fence(self, key), wait=False)
 
 
 @mutant(10, f"{_TESTS}test_rule_10_only_recovery_frames_pass_the_fence")

@@ -9,6 +9,7 @@ from daybook.core.events import LimboCleared
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import DENSE, Quorum
+from daybook.core.repair import copy as repair_copy
 from daybook.core.repair import plan as repair_plan
 from daybook.core.repair import repair as repair_module
 from daybook.core.repair.copy import PositionCopy
@@ -26,7 +27,7 @@ _LIMBO = "tests/unit/core/repair/test_repair_limbo.py::"
 @mutant(10, f"{_REPAIR}test_rule_10_copies_pass_the_fence")
 def copies_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair's frames are sent as normal adds, which a fenced bookie refuses."""
-    monkeypatch.setattr(PositionCopy, "_flags", lambda self: 0)
+    monkeypatch.setattr(repair_copy, "FLAG_RECOVERY", 0)
 
 
 @mutant(31, f"{_RACES}test_rule_31_an_open_last_fragment_is_never_copied", swarm=REPAIRS)

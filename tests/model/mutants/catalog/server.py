@@ -1,6 +1,7 @@
 """Mutants of the bookie's server: what rests on the order in which its parts are called."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.bookie.machine import BookieMachine
 from daybook.core.bookie.open_ledgers import OpenLedgers
 from daybook.core.bookie.over_replicated import OverReplicatedRemoval
+from daybook.core.bookie.watch import Watch, Watches
 from daybook.core.errors import Code
 from daybook.core.format.frame import Buffer, FrameHeader, decode_header
 from tests.model.mutants.catalog.swarms import REPAIRS
@@ -144,7 +146,7 @@ def a_mere_fence_proves_a_ledger(known: Callable[..., Known], self: LedgerTable)
 @by_slow_test(3, FENCE + "test_rule_03_a_fence_of_a_ledger_that_came_to_be_meanwhile_is_kept")
 def what_happened_since_the_counter_was_read_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The collector drops the fence of a ledger that was created, and recovered, after the counter was read."""
-    monkeypatch.setattr(BookieMachine, "_was_touched", lambda self, watch: False)
+    monkeypatch.setattr(Watches, "touched", lambda self, ledger_id: None)
 
 
 @by_slow_test(29, BOOT + "test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it")
@@ -166,9 +168,12 @@ def space_has_no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(30, SPACE + "test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions", slow=True)
-def space_keeps_no_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(BookieMachine, "set_space")
+def space_keeps_no_reserve(
+    set_space: Callable[..., None], self: BookieMachine[Record], *, takes_all: bool, keeps_reserve: bool
+) -> None:
     """A read-only bookie refuses recovery's frames, too."""
-    monkeypatch.setattr(BookieMachine, "_refuses_for_space", lambda self, header: True)
+    set_space(self, takes_all=takes_all, keeps_reserve=False)
 
 
 @by_slow_test(43, FENCE + "test_rule_43_an_add_in_the_journal_queue_is_found_by_whoever_comes_later")
@@ -193,9 +198,10 @@ def frames_are_cached_when_they_are_durable(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @mutant(47, GC + "test_rule_47_an_add_since_the_metadata_was_read_keeps_everything", slow=True, swarm=REPAIRS)
-def removals_do_not_look_for_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(OverReplicatedRemoval, "may_remove")
+def removals_do_not_look_for_adds(may_remove: Callable[..., bool], self: OverReplicatedRemoval) -> bool:
     """Over-replicated entries go even if the ledger was added to since its metadata was read."""
-    monkeypatch.setattr(OverReplicatedRemoval, "_was_added_to", lambda self: False)
+    return may_remove(replace(self, watch=Watch(self.watch.ledger_id)))
 
 
 @by_slow_test(49, APPEND + "test_rule_49_mixed_success_and_error_in_one_message")

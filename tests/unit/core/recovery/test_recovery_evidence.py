@@ -97,15 +97,6 @@ def test_rule_05_recovery_starts_at_the_last_fragment() -> None:
     assert (cluster.meta.last_entry, cluster.meta.length) == (9, 10 * ENTRY_BYTES)
 
 
-def test_rule_05_recovery_starts_after_the_highest_lac_that_is_known() -> None:
-    cluster = Cluster()
-    cluster.write_everywhere(0, 5, lac=-1)
-    cluster.write(6, ["b2"], lac=5)
-    run = run_of(cluster)
-    run.until(SendRead)
-    assert {effect.first for effect in run.queue if isinstance(effect, SendRead)} == {6}
-
-
 ANSWERS = ("found", "absent", "error", "damaged", "limbo", "down")
 
 
