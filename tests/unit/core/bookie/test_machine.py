@@ -1,5 +1,7 @@
 """What a bookie decides over all its ledgers: messages, fences, attachments, limbo, deletion; and when objects go."""
 
+from dataclasses import dataclass, field
+
 import pytest
 
 from daybook.core.bookie.attachment import ATTEMPTS_MAX, Attachment
@@ -23,45 +25,35 @@ from daybook.core.format.frame import (
     split_message,
 )
 from daybook.core.ids import LedgerId
-from tests.fixtures.memory_storage import MemoryStorage
+from tests.fixtures.memory_bookie import Decided, MemoryBookie
 from tests.unit.core.bookie.test_bookie import KEY, LEDGER, OPEN, RECOVERER, WRITER, WRONG
 
 Record = Decision | bytes
 
 
-class Message:
-    """See MessageDecided."""
+@dataclass
+class Message(Decided):
+    """What became of a message."""
+
+    refused: dict[int, Code] = field(default_factory=dict)
+
+
+class Bookie(MemoryBookie):
+    """A bookie whose long polls a test names."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.frames: list[int] = []
-        self.early: list[int] = []
-        self.news: list[tuple[LedgerId, LacAnswer]] = []
-        self.refused: dict[int, Code] = {}
-
-
-class Bookie:
-    """A machine over memory."""
-
-    def __init__(self) -> None:
-        self.storage = MemoryStorage()
+        super().__init__("b1")
         self.waiting: set[LedgerId] = set()
-        self.machine: BookieMachine[Record] = BookieMachine(self.storage, self.waiting.__contains__)
+        self.machine = BookieMachine(self.storage, self.waiting.__contains__)
 
-    def attach(
+    def enter(
         self, ledger_id: LedgerId = LEDGER, purpose: Purpose = Purpose.WRITE, stream: int = WRITER
     ) -> None:
-        attachment = Attachment(self.machine, stream, ledger_id, KEY, purpose)
-        attachment.begin()
-        if not attachment.is_done:
-            attachment.ask()
-            attachment.metadata_read(OPEN, stream_ended=False)
-        assert attachment.verdict is AttachVerdict.OK
+        assert self.attach(stream, ledger_id, KEY, purpose, OPEN) is Code.OK
 
     def send(self, *frames: bytes, stream: int = WRITER, refused: dict[int, Code] | None = None) -> Message:
         data = b"".join(frames)
-        message = Message()
-        message.refused.update(refused or {})
+        message = Message(refused=dict(refused or {}))
         self.machine.append(stream, data, split_message(data), message.refused, message)
         return message
 
@@ -89,7 +81,7 @@ def frame(
 
 def test_the_first_frame_is_journalled_behind_the_key_and_the_next_one_alone() -> None:
     bookie = Bookie()
-    bookie.attach()
+    bookie.enter()
     first, second = bookie.send(frame(0)), bookie.send(frame(1))
     assert first.records == [KeyLearned(LEDGER, KEY, introduced=True), frame(0)]
     assert (first.frames, first.early, first.refused) == ([0], [], {})
@@ -99,7 +91,7 @@ def test_the_first_frame_is_journalled_behind_the_key_and_the_next_one_alone() -
 
 def test_a_message_is_decided_frame_by_frame() -> None:
     bookie = Bookie()
-    bookie.attach()
+    bookie.enter()
     message = bookie.send(
         frame(0),
         frame(1),
@@ -116,7 +108,7 @@ def test_a_message_is_decided_frame_by_frame() -> None:
 def test_little_that_is_accepted_of_a_large_message_is_copied() -> None:
     """A view would keep the whole message in memory, and the write cache counts only its frames."""
     bookie = Bookie()
-    bookie.attach()
+    bookie.enter()
     kinds: list[type] = []
     accept = bookie.storage.accept
 
@@ -132,7 +124,7 @@ def test_little_that_is_accepted_of_a_large_message_is_copied() -> None:
 
 def test_news_is_gathered_only_where_a_long_poll_waits() -> None:
     bookie = Bookie()
-    bookie.attach()
+    bookie.enter()
     assert bookie.send(frame(0)).news == []
     bookie.waiting.add(LEDGER)
     ((ledger_id, lac),) = bookie.send(frame(1, lac=0)).news
@@ -141,8 +133,8 @@ def test_news_is_gathered_only_where_a_long_poll_waits() -> None:
 
 def test_rule_30_without_space_only_recovery_writes_and_only_from_the_reserve() -> None:
     bookie = Bookie()
-    bookie.attach()
-    bookie.attach(purpose=Purpose.RECOVERY, stream=RECOVERER)
+    bookie.enter()
+    bookie.enter(purpose=Purpose.RECOVERY, stream=RECOVERER)
     machine, recovery = bookie.machine, frame(0, flags=FLAG_RECOVERY)
     machine.set_space(takes_all=False, keeps_reserve=True)
     assert bookie.send(frame(0)).refused == {0: Code.READ_ONLY}
@@ -185,7 +177,7 @@ def test_rule_03_a_fence_with_a_key_that_metadata_disproves_is_dropped_before_th
     bookie = Bookie()
     bookie.fence(WRONG)
     assert bookie.fence() is AttachVerdict.NEEDS_METADATA
-    bookie.attach()
+    bookie.enter()
     assert bookie.send(frame(0)).records == [
         FenceDropped(LEDGER),
         KeyLearned(LEDGER, KEY, introduced=True),
@@ -203,7 +195,7 @@ def test_a_force_counts_where_an_add_would_and_where_the_ledger_is_unknown() -> 
 def test_the_lac_of_an_unknown_ledger_is_none() -> None:
     bookie = Bookie()
     assert bookie.machine.lac(LEDGER) == NO_LAC
-    bookie.attach()
+    bookie.enter()
     bookie.send(frame(1, lac=0))
     assert bookie.machine.lac(LEDGER).last_add_confirmed == 0
 
@@ -224,10 +216,10 @@ def test_an_unknown_ledger_hides_nothing_and_a_guessed_key_is_judged_by_metadata
 
 def test_a_refused_attachment_leaves_nothing_in_memory() -> None:
     bookie = Bookie()
-    bookie.attach()
+    bookie.enter()
     bookie.machine.ledgers.detach(WRITER)
     assert bookie.machine.ledgers.get(LEDGER) is None
-    bookie.attach()
+    bookie.enter()
     attachment = Attachment(bookie.machine, 9, LEDGER, WRONG, Purpose.WRITE)
     attachment.begin()
     assert attachment.is_done == (attachment.verdict is not AttachVerdict.NEEDS_METADATA)
@@ -278,9 +270,9 @@ def test_a_stream_that_ended_meanwhile_does_not_stay_attached() -> None:
 def test_a_ledger_stays_in_memory_until_its_last_stream_ends() -> None:
     bookie = Bookie()
     ledgers = bookie.machine.ledgers
-    bookie.attach()
-    bookie.attach()
-    bookie.attach(purpose=Purpose.RECOVERY, stream=RECOVERER)
+    bookie.enter()
+    bookie.enter()
+    bookie.enter(purpose=Purpose.RECOVERY, stream=RECOVERER)
     assert ledgers.is_attached(WRITER)
     ledgers.detach(WRITER)
     assert ledgers.get(LEDGER) is not None
@@ -316,7 +308,7 @@ def test_a_deletion_is_noticed_by_who_watches_the_ledger() -> None:
 
 def test_rule_20_a_deleted_ledger_lets_nobody_in() -> None:
     bookie = Bookie()
-    bookie.attach()
+    bookie.enter()
     bookie.send(frame(0))
     assert bookie.machine.delete([LEDGER, 99]) == [LedgerDeleted(LEDGER), LedgerDeleted(99)]
     assert bookie.send(frame(1)).refused == {0: Code.NOT_ATTACHED}
@@ -347,7 +339,7 @@ def test_rule_03_the_fence_of_a_ledger_that_never_existed_is_dropped_unless_some
     (third,) = machine.watches.begin([LEDGER])
     assert machine.drop_fence(third) == FenceDropped(LEDGER)
     assert machine.drop_fence(third) is None, "there is none any more"
-    bookie.attach(purpose=Purpose.RECOVERY, stream=RECOVERER)
+    bookie.enter(purpose=Purpose.RECOVERY, stream=RECOVERER)
     assert third.changes == 1
     bookie.send(frame(0, flags=FLAG_RECOVERY), stream=RECOVERER)
     assert third.changes == 2
@@ -359,7 +351,7 @@ def test_rule_03_the_fence_of_a_ledger_that_never_existed_is_dropped_unless_some
 
 def test_a_ledger_that_was_introduced_and_not_journalled_yet_keeps_what_it_has() -> None:
     bookie = Bookie()
-    bookie.attach()
+    bookie.enter()
     assert bookie.machine.is_bare(LEDGER), "nothing of it is stored"
     (watch,) = bookie.machine.watches.begin([LEDGER])
     assert bookie.machine.drop_fence(watch) is None

@@ -28,7 +28,7 @@ from daybook.core.ids import EntryId
 from daybook.core.ledger.metadata import Fragment
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.reader.reader import LedgerReader, ReadPolicy, nearness
-from tests.fixtures.memory_bookie import failed
+from tests.fixtures.memory_bookie import failed, fails
 from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.reader.reading import SMALL, Reading, closed_cluster, expected, read
 from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, entry
@@ -363,12 +363,6 @@ def test_metadata_that_nobody_asked_for_changes_nothing() -> None:
 
 def test_a_wrong_password_is_reported_as_such() -> None:
     cluster = closed_cluster(last=3)
-    reading = Reading(cluster, LedgerReader(cluster.meta, 0, 3, policy=SMALL))
-    while not reading.results:
-        effect = reading.queue.popleft()
-        if isinstance(effect, SendRead):
-            reading.feed(ReadAnswered(effect.bookie, effect.request_id, Code.UNAUTHORIZED))
-        else:
-            reading.queue.appendleft(effect)
-            reading.one()
-    assert isinstance(reading.error, UnauthorizedError)
+    for bookie in cluster.bookies.values():
+        bookie.fault = fails(SendRead, Code.UNAUTHORIZED)
+    assert isinstance(read(cluster).error, UnauthorizedError)

@@ -7,7 +7,6 @@ import pytest
 
 from daybook.core.effects import (
     CasMetadata,
-    Effect,
     ReadMetadata,
     Recovered,
     RecoveryFailed,
@@ -23,7 +22,7 @@ from daybook.core.errors import (
 from daybook.core.events import BookieFailed, Tick
 from daybook.core.ledger.metadata import LedgerState
 from daybook.core.quorum import write_set
-from tests.fixtures.memory_bookie import failed
+from tests.fixtures.memory_bookie import Request, fails
 from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.recovery.recovery_kit import SHAPES, recover, refusal, run_of
 from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, entry
@@ -66,23 +65,9 @@ def test_rule_01_the_fenced_writer_can_complete_nothing_whatever_subset_answered
 def test_rule_02_recovery_reads_fence() -> None:
     """bk#2614: the fence to b3 is lost, a late add reaches b3 and b2's queue; the writer must never get its Qa acks."""
     cluster = Cluster()
-    run = run_of(cluster)
-    run.until(SendFence)
-    for fence in [e for e in run.queue if isinstance(e, SendFence)]:
-        run.queue.remove(fence)
-        if fence.bookie != "b3":  # the request to b3 is lost
-            for event in cluster.perform(fence):
-                run.feed(event)
-    while run.queue:  # b2's answer to the read is late, so the end is proven by b1 and b3
-        effect = run.queue.popleft()
-        if isinstance(effect, SendRead) and effect.bookie == "b2":
-            run.feed(failed(effect, Code.TIMEOUT))
-        elif isinstance(effect, Recovered):
-            assert effect.metadata.last_entry == -1
-        else:
-            for event in cluster.perform(effect):
-                run.feed(event)
-    assert cluster.meta.is_closed
+    cluster.bookies["b3"].fault = fails(SendFence, Code.TIMEOUT)  # the request to b3 is lost
+    cluster.bookies["b2"].fault = fails(SendRead, Code.TIMEOUT)  # so the end is proven by b1 and b3
+    assert recover(cluster).last_entry == -1
     # b3 said "not found": from then on it takes no add, although no fence request ever reached it
     assert cluster.write(0, ["b3"])["b3"] is Code.FENCED
 
@@ -95,6 +80,10 @@ def test_rule_05_recovery_starts_at_the_last_fragment() -> None:
     assert {effect.first for effect in run.queue if isinstance(effect, SendRead)} == {10}
     run.finish()
     assert (cluster.meta.last_entry, cluster.meta.length) == (9, 10 * ENTRY_BYTES)
+
+
+def cannot_read_entry_0(request: Request) -> Code | None:
+    return Code.IO_ERROR if isinstance(request, SendRead) and request.first == 0 else None
 
 
 ANSWERS = ("found", "absent", "error", "damaged", "limbo", "down")
@@ -130,19 +119,9 @@ def test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger(write: int,
                 bookie.machine.mark_limbo(LEDGER, "nonce")
             if answer == "down":
                 cluster.down.add(name)
-        run = run_of(cluster)
-        while run.queue:
-            effect = run.queue[0]
-            if (
-                isinstance(effect, SendRead)
-                and effect.first == 0
-                and answers[int(effect.bookie[1:]) - 1] == "error"
-            ):
-                run.queue.popleft()
-                run.feed(failed(effect, Code.IO_ERROR))
-            else:
-                run.one()
-        result = run.results[-1]
+            if answer == "error":
+                bookie.fault = cannot_read_entry_0
+        result = run_of(cluster).finish()[-1]
         if isinstance(result, RecoveryFailed):
             assert isinstance(result.error, RecoveryFailedError)
             assert cluster.meta.state is LedgerState.IN_RECOVERY
@@ -217,17 +196,9 @@ def test_rule_44_the_length_at_the_lac_comes_from_the_answer_with_that_lac() -> 
 
 def test_a_wrong_password_is_reported_as_such() -> None:
     cluster = Cluster()
-    run = run_of(cluster)
-    while run.queue:
-        effect: Effect = run.queue[0]
-        if isinstance(effect, SendFence):
-            run.queue.popleft()
-            run.feed(failed(effect, Code.UNAUTHORIZED))
-        else:
-            run.one()
-    result = run.results[-1]
-    assert isinstance(result, RecoveryFailed)
-    assert isinstance(result.error, UnauthorizedError)
+    for bookie in cluster.bookies.values():
+        bookie.fault = fails(SendFence, Code.UNAUTHORIZED)
+    assert isinstance(refusal(cluster), UnauthorizedError)
 
 
 def test_a_lost_channel_is_an_answer_that_says_nothing() -> None:

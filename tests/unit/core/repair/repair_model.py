@@ -19,6 +19,7 @@ from daybook.core.events import (
     RepairEvent,
 )
 from daybook.core.format.frame import FrameHeader, decode_header
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.quorum import check_quorum, write_set
@@ -91,6 +92,14 @@ class Cluster(OneLedger[LedgerBookie]):
                 todo.extend(repair.step(event))
             assert todo, f"nothing goes on after {effect}"
         raise AssertionError("no verdict")
+
+    def lose(self, name: BookieId, *entries: EntryId) -> IntervalSet:
+        """`name` has these entries no more; what was lost."""
+        lost = IntervalSet()
+        lost.add_ids(entries)
+        for entry in entries:
+            del self.bookies[name].entries[entry]
+        return lost
 
     def reads(self, name: BookieId) -> list[SendRead]:
         """What `name` was asked for."""

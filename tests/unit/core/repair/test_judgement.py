@@ -94,8 +94,7 @@ def test_rule_47_one_missing_entry_in_the_middle_is_found() -> None:
 
 def test_rule_47_stragglers_of_a_close_are_repaired() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9))
-    for entry in (7, 8, 9):
-        del cluster.bookies["b"].entries[entry]
+    cluster.lose("b", 7, 8, 9)
     heal(cluster, up("abc"))
     assert cluster.lacks("b") == set()
     assert cluster.version == 3
@@ -268,8 +267,7 @@ def test_an_unfinished_recovery_is_taken_up_after_a_grace_period() -> None:
 def test_rule_45_open_fragments_count_as_replicated_up_to_their_lac() -> None:
     metadata = open_ledger(3, 3, 2, [(0, "abc")])
     cluster = Cluster(metadata)
-    for entry in range(15, 20):
-        del cluster.bookies["c"].entries[entry]
+    cluster.lose("c", *range(15, 20))
     for lac, full in [(14, True), (15, False), (None, False), (-1, True)]:
         found = audit(metadata, Findings(up("abc"), listed=listing(cluster), last_add_confirmed=lac))
         assert found.is_fully_replicated is full, lac

@@ -14,7 +14,6 @@ from daybook.core.effects import (
 )
 from daybook.core.errors import Code, CorruptEntryError, NotEnoughReplicasError
 from daybook.core.events import BookieFailed, FrameAcked, FrameFailed, ReadAnswered, Tick
-from daybook.core.format.intervals import IntervalSet
 from daybook.core.quorum import stripe_of
 from daybook.core.repair.copy import RepairPolicy
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
@@ -83,11 +82,7 @@ def test_copies_tell_the_target_a_lac_that_is_confirmed_and_its_length() -> None
 
 def test_a_gap_on_a_live_bookie_is_filled_without_a_metadata_change() -> None:
     cluster = Cluster(closed_ledger(4, 3, 2, [(0, "abcd")], 40))
-    gap = IntervalSet()
-    for entry in (1, 9, 16, 17):
-        del cluster.bookies["b"].entries[entry]
-        gap.add(entry, entry)
-    repair = repair_of(cluster, one(0, 1, "b", "b", gap))
+    repair = repair_of(cluster, one(0, 1, "b", "b", cluster.lose("b", 1, 9, 16, 17)))
     assert isinstance(cluster.run(repair), RepairFinished)
     assert repair.copied_entries == 4
     assert cluster.lacks("b") == set()
@@ -198,10 +193,7 @@ def test_an_answer_that_speaks_for_nothing_is_taken_for_unreadable() -> None:
 
 def test_entries_far_apart_are_not_read_with_everything_between() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 3000))
-    gap = IntervalSet()
-    for entry in (1, 2, 2900):
-        del cluster.bookies["b"].entries[entry]
-        gap.add(entry, entry)
+    gap = cluster.lose("b", 1, 2, 2900)
     repair = repair_of(cluster, one(0, 1, "b", "b", gap), policy=RepairPolicy())
     assert isinstance(cluster.run(repair), RepairFinished)
     reads = [(effect.first, effect.last) for effect in cluster.log if isinstance(effect, SendRead)]
@@ -272,10 +264,7 @@ def test_answers_to_copies_that_are_over_are_dropped() -> None:
 
 def test_a_copy_back_and_a_replacement_of_one_fragment_change_metadata_for_the_replacement_alone() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "e")
-    del cluster.bookies["a"].entries[4]
-    gap = IntervalSet()
-    gap.add_ids([4])
-    both = FragmentRepair(0, (CopyJob(0, "a", "a", gap), CopyJob(1, "b", "e")))
+    both = FragmentRepair(0, (CopyJob(0, "a", "a", cluster.lose("a", 4)), CopyJob(1, "b", "e")))
     assert isinstance(cluster.run(repair_of(cluster, both, lost="b")), RepairFinished)
     assert named(cluster) == ["aec"]
     assert cluster.lacks("a") | cluster.lacks("e") == set()
@@ -283,11 +272,7 @@ def test_a_copy_back_and_a_replacement_of_one_fragment_change_metadata_for_the_r
 
 def test_entries_with_holes_between_travel_in_frames_without_holes() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 19))
-    lost = [2, 3, 7, 8]
-    wanted = IntervalSet()
-    wanted.add_ids(lost)
-    for entry in lost:
-        del cluster.bookies["a"].entries[entry]
+    wanted = cluster.lose("a", 2, 3, 7, 8)
     assert isinstance(
         cluster.run(repair_of(cluster, one(0, 0, "a", "a", wanted), policy=RepairPolicy())), RepairFinished
     )
@@ -298,11 +283,8 @@ def test_entries_with_holes_between_travel_in_frames_without_holes() -> None:
 def test_a_bookie_that_fails_is_blamed_only_for_what_it_was_asked() -> None:
     """Two wanted entries far apart are two reads; who failed the first is asked for the second, last of all."""
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 199))
-    wanted = IntervalSet()
-    wanted.add_ids([2, 190])
-    for entry in (2, 190):
-        del cluster.bookies["a"].entries[entry]
-    del cluster.bookies["b"].entries[190]
+    wanted = cluster.lose("a", 2, 190)
+    cluster.lose("b", 190)
     first = on_first(cluster, SendRead, lambda: [BookieFailed("c", Code.TIMEOUT)])
     assert isinstance(cluster.run(repair_of(cluster, one(0, 0, "a", "a", wanted))), RepairFinished)
     assert [read.bookie for read in first if isinstance(read, SendRead)] == ["c"]
@@ -320,8 +302,7 @@ def test_a_plan_whose_fragment_is_gone_is_abandoned() -> None:
 
 def test_what_was_found_ahead_of_a_hole_is_kept_when_the_hole_is_read_again() -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 5), "e")
-    for entry in (1, 4):
-        del cluster.bookies["b"].entries[entry]
+    cluster.lose("b", 1, 4)
     repair = repair_of(cluster, one(0, 0, "a", "e"), lost="a", policy=RepairPolicy())
     assert isinstance(cluster.run(repair), RepairFinished)
     asked = [(e.bookie, e.first, e.last) for e in cluster.log if isinstance(e, SendRead)]

@@ -14,7 +14,8 @@ from daybook.core.effects import (
     SendRead,
 )
 from daybook.core.errors import Code
-from daybook.core.events import BookieFailed, LimboCleared, LimboRead, RepairEvent
+from daybook.core.events import BookieFailed, LimboRead, RepairEvent
+from tests.fixtures.memory_bookie import Request, fails
 from tests.unit.core.repair.repair_kit import limbo_repair, named, on_first, one, repair_of
 from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_ledger
 
@@ -90,19 +91,10 @@ def test_rule_29_the_nonce_is_read_before_the_first_copy() -> None:
 
 
 @pytest.mark.parametrize("request_kind", [ReadLimbo, ClearLimbo])
-def test_rule_29_limbo_stays_where_the_bookie_gives_no_answer(request_kind: type) -> None:
+def test_rule_29_limbo_stays_where_the_bookie_gives_no_answer(request_kind: type[Request]) -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9))
     cluster.bookies["b"].lose_disk("n1")
-
-    def before(effect: Effect) -> list[RepairEvent] | None:
-        if not isinstance(effect, request_kind):
-            return None
-        if isinstance(effect, ReadLimbo):
-            return [LimboRead("b", effect.request_id, Code.UNAVAILABLE)]
-        assert isinstance(effect, ClearLimbo)
-        return [LimboCleared("b", effect.request_id, Code.UNAVAILABLE)]
-
-    cluster.before = before
+    cluster.bookies["b"].fault = fails(request_kind, Code.UNAVAILABLE)
     verdict = cluster.run(limbo_repair(cluster, "b"))
     assert isinstance(verdict, RepairFailed)
     assert "b does not answer (UNAVAILABLE)" in str(verdict.error)
