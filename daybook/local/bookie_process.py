@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -74,20 +74,10 @@ def start_bookie(bookie_id: str, rack: str, directory: Path, zookeeper: str) -> 
     """Start the bookie whose settings are under `directory` and return once it serves. Raises ClusterError."""
     ready = directory / "ready.json"
     ready.unlink(missing_ok=True)
-    command = [
-        *(sys.executable, "-m", "daybook_bookie", "start"),
-        *("--config", str(directory / SETTINGS_FILE)),
-        *("--zookeeper", zookeeper, "--ready-file", str(ready)),
-    ]
-    with (directory / "bookie.log").open("ab") as log:
-        process = subprocess.Popen(  # noqa: S603 - our own program
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env={**ALLOCATOR, **os.environ},
-        )
+    config = ("--config", str(directory / SETTINGS_FILE))
+    process = spawn(
+        ["start", *config, "--zookeeper", zookeeper, "--ready-file", str(ready)], directory / "bookie.log"
+    )
     _await_ready(process, bookie_id, ready, directory / "bookie.log")
     record = json.loads(ready.read_text(encoding="utf-8"))
     return BookieEntry(
@@ -99,6 +89,19 @@ def start_bookie(bookie_id: str, rack: str, directory: Path, zookeeper: str) -> 
         health_address=record["health_address"],
         metrics_address=record["metrics_address"],
     )
+
+
+def spawn(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """A process that runs `daybook-bookie` with these arguments, in a session of its own."""
+    with log.open("ab") as out:
+        return subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-m", "daybook_bookie", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            env={**ALLOCATOR, **os.environ},
+        )
 
 
 def _await_ready(process: subprocess.Popen[bytes], bookie_id: str, ready: Path, log: Path) -> None:

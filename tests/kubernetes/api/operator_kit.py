@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from daybook.client.client import Client, connect
 from tests.cluster.control_plane import ControlPlane
-from tests.kubernetes.api.forked import Forked, zygote
+from tests.fixtures.forked import Forked, zygote
 from tests.unit.bookie.server_kit import eventually
 from tests.unit.bookie.service.process_kit import BookieProcess
 
@@ -82,7 +82,7 @@ class OperatorProcess:
         """Start it; `entry` is the module that is run."""
         self._ready.unlink(missing_ok=True)
         self.log.touch()
-        self.process = zygote().fork(entry, {**self._environment, **environment}, self.log)
+        self.process = zygote().fork(entry, ["run"], {**self._environment, **environment}, self.log)
 
     def start_dying(self, before: int, *, about: str = "", steps: bool = False) -> None:
         """Start one that is SIGKILLed before its n-th effect; see `dying_operator`. `effects` tells what it did."""

@@ -9,9 +9,9 @@ from daybook.local.cluster import LocalCluster
 from tests.process.integration.kit import OwnCluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
-    """The cluster of this pytest process that tests of this folder harm."""
+    """The cluster of this pytest process that tests of this folder harm; it ends with them, because idle bookies use the CPU."""
     owner = OwnCluster(lambda: tmp_path_factory.mktemp("battered", numbered=True))
     yield owner
     owner.stop()

@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +20,7 @@ from daybook.metadata.store.store import MetadataStore
 from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.wire.channel import open_channel
 from daybook.wire.service import BookieStub
-from tests.fixtures.bound import bound_to_us
+from tests.fixtures.forked import Forked, spawn_bookie
 from tests.unit.bookie.server_kit import KEY, WAIT_S, Stream, eventually
 
 T = TypeVar("T")
@@ -86,19 +84,14 @@ class BookieProcess:
         }
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in values.items()]
         (directory / "bookie.toml").write_text("".join(lines), encoding="utf-8")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> Forked:
         """Start the process, and do not wait until it serves."""
         self._ready.unlink(missing_ok=True)
+        self.log.touch()
         settings = str(self.directory / "bookie.toml")
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*bound_to_us(), sys.executable, "-m", "daybook_bookie", "start", "--config", settings],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        self.process = spawn_bookie(["start", "--config", settings], self.log)
         return self.process
 
     def start(self) -> None:

@@ -23,6 +23,7 @@ from daybook.metadata.store.store import MetadataStore
 from daybook.runtime.health import LIVENESS, READINESS
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import decode_read
+from tests.fixtures.forked import Forked
 from tests.unit.bookie.server_kit import KEY, WAIT_S, Stream, eventually, frame_of
 from tests.unit.bookie.service.process_kit import (
     LAYOUT,
@@ -55,9 +56,7 @@ def make_bookie(tmp_path: Path, zookeeper: str) -> Iterator[MakeBookie]:
             bookie.process.wait()
 
 
-def start_attached(
-    bookie: BookieProcess, zookeeper: str
-) -> tuple[BookieProcess, subprocess.Popen[bytes], Stream, int]:
+def start_attached(bookie: BookieProcess, zookeeper: str) -> tuple[BookieProcess, Forked, Stream, int]:
     """Start it; itself, its process, a stream, and the id of a ledger that the stream is attached to."""
     bookie.start()
     assert bookie.process is not None
