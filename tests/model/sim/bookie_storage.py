@@ -41,7 +41,6 @@ class SimStorage:
         self.caches[record.ledger_id] = entries
 
     def ledger(self, ledger_id: LedgerId) -> LedgerRecord | None:
-        """See BookieStorage."""
         disk = self._bookie.journalled
         if disk is None:
             return self._known.get(ledger_id)
@@ -49,11 +48,9 @@ class SimStorage:
         return None if stored is None else core_record(ledger_id, stored)
 
     def has_entries(self, ledger_id: LedgerId) -> bool:
-        """See BookieStorage."""
         return bool(self.caches.get(ledger_id))
 
     def accept(self, frame: Buffer, header: FrameHeader) -> Written:
-        """See BookieStorage."""
         ledger_id = header.ledger_id
         found, damaged = decode_entries(frame, header)
         assert not damaged, "the simulator damages no bytes on the way"
@@ -70,7 +67,6 @@ class SimStorage:
         self.caches.setdefault(ledger_id, {}).update(entries)
 
     def decide(self, decision: Decision) -> Written:
-        """See BookieStorage."""
         ledger_id = decision.ledger_id
         written: Written
         if isinstance(decision, LedgerDeleted):
@@ -94,7 +90,6 @@ class MemorySource:
         self._bookie = bookie
 
     def look(self, ledger_id: LedgerId, at: EntryId) -> Held:
-        """See RangeSource."""
         ledger = self._bookie.machine.ledgers.find(ledger_id)
         if ledger is None:
             return NOTHING_HELD
@@ -106,7 +101,6 @@ class MemorySource:
     def read_stored(
         self, ledger_id: LedgerId, first: EntryId, end: EntryId, room_bytes: int
     ) -> Sequence[Block]:
-        """See RangeSource."""
         raise AssertionError("nothing is stored apart from the cache")
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from tests.model.sim.atlas import may_lose
 from tests.model.sim.bookie_model import SimBookie
 from tests.model.sim.disk_damage import flip_journal, flip_store, lose_file, misdirect_write
-from tests.model.sim.disk_swarm import DISK_FAULTS
 from tests.model.sim.journalled import JournalledDisk
 from tests.model.sim.world import MS
 
@@ -22,6 +21,11 @@ if TYPE_CHECKING:
 
 Damage = Callable[[JournalledDisk, Random], bool]
 
+_JOURNAL_DAMAGE: Final[dict[str, tuple[str, Damage]]] = {
+    "flip journal": ("bit flip", flip_journal),
+    "misdirect write": ("misdirected write", misdirect_write),
+    "lose file": ("lost file", lose_file),
+}
 _FULL_MS: Final = 400
 _SCRUB_MS: Final = 80
 _SCRUB_AGAIN_MS: Final = 20
@@ -36,17 +40,6 @@ class DiskFaults:
         self._world = cluster.world
         self._crash = crash
         self._rng = cluster.world.rng("disk faults")
-        self._inject: dict[str, Callable[[SimBookie], None]] = {
-            "flip journal": lambda bookie: self._damage_journal(bookie, "bit flip", flip_journal),
-            "misdirect write": lambda bookie: self._damage_journal(
-                bookie, "misdirected write", misdirect_write
-            ),
-            "lose file": lambda bookie: self._damage_journal(bookie, "lost file", lose_file),
-            "flip store": self._flip_store,
-            "fill journal": self._fill_journal,
-            "fill store": self._fill_store,
-        }
-        assert set(self._inject) == set(DISK_FAULTS)
 
     def schedule(self) -> None:
         """Spread this seed's faults over its window."""
@@ -60,7 +53,13 @@ class DiskFaults:
 
     def _inject_now(self, kind: str) -> None:
         if self._cluster.is_faulty:
-            self._inject[kind](self._rng.choice(list(self._cluster.bookies.values())))
+            bookie = self._rng.choice(list(self._cluster.bookies.values()))
+            if kind in _JOURNAL_DAMAGE:
+                self._damage_journal(bookie, *_JOURNAL_DAMAGE[kind])
+            elif kind == "flip store":
+                self._flip_store(bookie)
+            else:
+                self._fill(bookie, kind.removeprefix("fill "))
 
     def _went_down(self, bookie: SimBookie) -> JournalledDisk | None:
         """The disk of the bookie, which is down now and whose loss would be no loss; None if it cannot be."""
@@ -110,18 +109,11 @@ class DiskFaults:
     def _some_us(self, most_ms: int) -> int:
         return int((1 + most_ms * self._rng.random()) * MS)
 
-    def _fill_journal(self, bookie: SimBookie) -> None:
+    def _fill(self, bookie: SimBookie, what: str) -> None:
+        """The volume of the journal, or of the store, is full for a while."""
         disk = bookie.journalled
         if disk is not None and bookie.alive:
             self._world.tally.fault("ENOSPC")
-            bookie.note("the volume of its journal is full")
-            disk.journal_is_full = True
-            self._world.at(self._world.now_us + self._some_us(_FULL_MS), None, disk.make_room)
-
-    def _fill_store(self, bookie: SimBookie) -> None:
-        disk = bookie.journalled
-        if disk is not None and bookie.alive:
-            self._world.tally.fault("ENOSPC")
-            bookie.note("the volume of its store is full")
-            disk.store_is_full = True
+            bookie.note(f"the volume of its {what} is full")
+            setattr(disk, f"{what}_is_full", True)
             self._world.at(self._world.now_us + self._some_us(_FULL_MS), None, disk.make_room)

@@ -10,7 +10,7 @@ from daybook.core.ids import LedgerId
 from tests.model.sim.atlas import may_lose
 from tests.model.sim.bookie_model import SimBookie
 from tests.model.sim.swarm import FAULT_KINDS
-from tests.model.sim.world import MS
+from tests.model.sim.world import MS, Process
 
 if TYPE_CHECKING:
     from tests.model.sim.auditing import WorkerClient
@@ -26,22 +26,7 @@ class Faults:
         self.world = cluster.world
         self._rng = cluster.world.rng("faults")
         self._chance = cluster.world.rng("faults at a moment")
-        self._inject = {
-            "crash bookie": self._crash_bookie,
-            "wipe bookie": self._wipe_bookie,
-            "crash client": self._crash_client,
-            "pause bookie": self._pause_bookie,
-            "pause client": self._pause_client,
-            "cut one way": self._cut_one_way,
-            "cut off": self._cut_off,
-            "zk outage": self._zk_outage,
-            "expire client": self._expire_client,
-            "expire bookie": self._expire_bookie,
-            "read only": self._read_only,
-            "crash all bookies": self._crash_all,
-            "repair off": self._repair_off,
-        }
-        assert set(self._inject) == set(FAULT_KINDS)
+        self._inject = {kind: getattr(self, f"_{kind.replace(' ', '_')}") for kind in FAULT_KINDS}
 
     def schedule(self) -> None:
         """Spread this seed's faults over its window."""
@@ -84,7 +69,7 @@ class Faults:
         if not bookie.alive:
             bookie.start()
 
-    def _crash_all(self) -> None:
+    def _crash_all_bookies(self) -> None:
         """Simultaneous power loss: nothing that was acknowledged may be lost."""
         for bookie in self.cluster.bookies.values():
             self.crash(bookie)
@@ -169,24 +154,21 @@ class Faults:
 
     def _pause_bookie(self) -> None:
         bookie = self._bookie()
-        self.world.tally.fault("pause")
-        pause = self._some_us(self._rng.choice((20, 400)))
-        bookie.note(f"pauses for {pause // MS} ms")
-        bookie.pause(self.world.now_us + pause)
-        self._expire_if_long(bookie, pause)
+        pause_us = self._pause(bookie)
+        if bookie.alive and pause_us > 250 * MS:
+            self.world.at(self.world.now_us + 250 * MS, None, self.cluster.expire, bookie.session)
 
     def _pause_client(self) -> None:
         clients = self.cluster.live_clients()
         if clients:
-            client = self._rng.choice(clients)
-            self.world.tally.fault("pause")
-            pause = self._some_us(self._rng.choice((20, 400)))
-            client.note(f"pauses for {pause // MS} ms")
-            client.pause(self.world.now_us + pause)
+            self._pause(self._rng.choice(clients))
 
-    def _expire_if_long(self, bookie: SimBookie, pause_us: int) -> None:
-        if bookie.alive and pause_us > 250 * MS:
-            self.world.at(self.world.now_us + 250 * MS, None, self.cluster.expire, bookie.session)
+    def _pause(self, process: Process) -> int:
+        self.world.tally.fault("pause")
+        pause_us = self._some_us(self._rng.choice((20, 400)))
+        process.note(f"pauses for {pause_us // MS} ms")
+        process.pause(self.world.now_us + pause_us)
+        return pause_us
 
     def _repair_off(self) -> None:
         """An operator switches auto-recovery off for a while."""

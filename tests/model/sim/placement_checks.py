@@ -3,7 +3,9 @@
 The judge knows nothing of the search that it judges: it looks for a seating without a flaw by trying them one by one.
 """
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import product
 
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
@@ -38,27 +40,9 @@ def check_new_ledger(
 
 def has_flawless_seating(quorum: Quorum, bookies: Registered) -> bool:
     """Whether some ensemble of `bookies` has no write set within one rack."""
-    sets = [set(write_set(quorum, residue)) for residue in range(quorum.ensemble_size)]
-    left: dict[str, int] = {}
-    for info in bookies.values():
-        left[info.rack] = left.get(info.rack, 0) + 1
-    seats: list[str] = []
-
-    def fits() -> bool:
-        filled = range(len(seats))
-        return all(len({seats[at] for at in members}) > 1 for members in sets if members <= set(filled))
-
-    def fill() -> bool:
-        if len(seats) == quorum.ensemble_size:
-            return True
-        for rack in sorted(left):
-            if left[rack]:
-                left[rack] -= 1
-                seats.append(rack)
-                if fits() and fill():
-                    return True
-                seats.pop()
-                left[rack] += 1
-        return False
-
-    return quorum.write_quorum < 2 or fill()
+    sets = {frozenset(write_set(quorum, residue)) for residue in range(quorum.ensemble_size)}
+    room = Counter(info.rack for info in bookies.values())
+    return quorum.write_quorum < 2 or any(
+        Counter(seats) <= room and all(len({seats[at] for at in members}) > 1 for members in sets)
+        for seats in product(sorted(room), repeat=quorum.ensemble_size)
+    )

@@ -76,23 +76,42 @@ class ReadClient(Driver):
         self._when_done(self._at)
 
 
-class CatchUpClient(Driver):
-    """Learns the LAC some time after it opened the ledger, and reads up to it; or past it, where the reader may do so."""
+class LacClient(Driver):
+    """Opens a ledger, and runs a machine that reports how far it may read."""
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
         super().__init__(cluster, name, ledger_id)
-        self._rng = self.world.rng(name)
-        self._view: LedgerView | None = None
-        self._began_with: LedgerMetadata | None = None
-        self._is_lenient = self._rng.random() < 0.3
+        self._view: LedgerView
         self._carry_out |= {
             fx.MetadataKnown: self._metadata_known,
             fx.LacKnown: self._lac_known,
-            fx.ReadFailed: self._give_up,
+            fx.ReadFailed: lambda _effect: self.finish(),
         }
         self.start_ticking()
-        store = cluster.store
-        store.request(self.session, self._opened, store.read, ledger_id)
+        self._open()
+
+    def _open(self) -> None:
+        store = self.cluster.store
+        store.request(self.session, self._opened, store.read, self.ledger_id)
+
+    def _opened(self, answer: object) -> None:
+        raise NotImplementedError
+
+    def _lac_known(self, effect: fx.LacKnown) -> None:
+        raise NotImplementedError
+
+    def _metadata_known(self, effect: fx.MetadataKnown) -> None:
+        self._view.learn(effect)
+
+
+class CatchUpClient(LacClient):
+    """Learns the LAC some time after it opened the ledger, and reads up to it; or past it, where the reader may do so."""
+
+    def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
+        self._rng = cluster.world.rng(name)
+        self._began_with: LedgerMetadata | None = None
+        self._is_lenient = self._rng.random() < 0.3
+        super().__init__(cluster, name, ledger_id)
 
     def _opened(self, answer: object) -> None:
         if not isinstance(answer, Versioned):
@@ -103,7 +122,6 @@ class CatchUpClient(Driver):
 
     def _refresh(self) -> None:
         """The ensemble may have changed since it was opened, and the ledger been closed."""
-        assert self._view is not None
         now = self.cluster.store.ledgers.get(self.ledger_id)
         self._began_with = now.metadata if now else None
         machine = self._view.refresh(lenient=self._is_lenient, policy=_LAC_POLICY, now_ms=self.world.now_ms)
@@ -111,13 +129,11 @@ class CatchUpClient(Driver):
         self.perform(machine.start())
 
     def _metadata_known(self, effect: fx.MetadataKnown) -> None:
-        assert self._view is not None
-        self._view.learn(effect)
+        super()._metadata_known(effect)
         self.world.tally.state("refresh after a change")
 
     def _lac_known(self, effect: fx.LacKnown) -> None:
         view = self._view
-        assert view is not None
         view.learn(effect)
         self.cluster.checkers.lac_seen(self.ledger_id, effect.last_add_confirmed)
         if not self._is_lenient and self._began_with is not None:
@@ -128,31 +144,16 @@ class CatchUpClient(Driver):
         if last >= 0:
             ReadClient(self.cluster, f"{self.name}/read", view, (0, last), _ignore, unconfirmed=unconfirmed)
 
-    def _give_up(self, _effect: fx.ReadFailed) -> None:
-        self.finish()
 
-
-class TailClient(Driver):
+class TailClient(LacClient):
     """Follows a ledger: learns each rise of the LAC, and reads what it confirms."""
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId) -> None:
-        super().__init__(cluster, name, ledger_id)
-        self._view: LedgerView | None = None
         self._lac: EntryId = NO_ENTRY
         self._read_to: EntryId = NO_ENTRY
         self._reads = 0
         self._reading: ReadClient | None = None
-        self._carry_out |= {
-            fx.MetadataKnown: self._metadata_known,
-            fx.LacKnown: self._lac_known,
-            fx.ReadFailed: self._give_up,
-        }
-        self.start_ticking()
-        self._open()
-
-    def _open(self) -> None:
-        store = self.cluster.store
-        store.request(self.session, self._opened, store.read, self.ledger_id)
+        super().__init__(cluster, name, ledger_id)
 
     def _opened(self, answer: object) -> None:
         if answer is LOST:
@@ -168,13 +169,8 @@ class TailClient(Driver):
         else:
             self.finish()
 
-    def _metadata_known(self, effect: fx.MetadataKnown) -> None:
-        assert self._view is not None
-        self._view.learn(effect)
-
     def _lac_known(self, effect: fx.LacKnown) -> None:
         view = self._view
-        assert view is not None
         view.learn(effect)
         self.cluster.checkers.reader_lac(self.ledger_id, self._lac, effect.last_add_confirmed)
         self._lac = effect.last_add_confirmed
@@ -197,9 +193,6 @@ class TailClient(Driver):
 
     def _have_read(self, last: EntryId) -> None:
         self._read_to = last
-
-    def _give_up(self, _effect: fx.ReadFailed) -> None:
-        self.finish()
 
     def crash(self) -> None:
         """Reads die with their process."""

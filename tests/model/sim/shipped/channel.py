@@ -158,7 +158,6 @@ class SimChannel:
     # Its end
 
     async def close(self) -> None:
-        """See AioChannel."""
         self._closed = True
         for future in self._waiting.values():
             future.cancel()
@@ -166,7 +165,6 @@ class SimChannel:
             stream.end()
 
     async def __aenter__(self) -> Self:
-        """See AioChannel."""
         return self
 
     async def __aexit__(
@@ -176,5 +174,4 @@ class SimChannel:
         trace: TracebackType | None,
         /,
     ) -> None:
-        """See AioChannel."""
         await self.close()

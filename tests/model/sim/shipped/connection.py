@@ -333,12 +333,10 @@ class SimTransport(Transport):
         return await self._ask(serve, pinned)
 
     async def get(self, path: str, *, watched: bool = False) -> Node:
-        """See Transport."""
         node: Node = await self._read(lambda server: server.tree.read(path), path, watched=watched)
         return node
 
     async def children(self, path: str, *, watched: bool = False) -> Versioned[tuple[str, ...]]:
-        """See Transport."""
         listed: Versioned[tuple[str, ...]] = await self._read(
             lambda server: server.tree.list(path), path, watched=watched
         )
@@ -359,18 +357,15 @@ class SimTransport(Transport):
         return created
 
     async def put(self, path: str, data: bytes, version: int | None) -> int:
-        """See Transport."""
         changed: int = await self._write(
             path, lambda session: self._store.write([Put(path, data, version)], session), None
         )
         return changed
 
     async def delete(self, path: str, version: int | None, *, pinned: int | None) -> None:
-        """See Transport."""
         await self._write(path, lambda session: self._store.write([Delete(path, version)], session), pinned)
 
     async def multi(self, operations: Sequence[Operation], *, pinned: int | None) -> None:
-        """See Transport."""
         await self._write(operations[0].path, lambda session: self._store.write(operations, session), pinned)
 
     async def sync(self, path: str) -> None:
@@ -385,18 +380,15 @@ class SimTransport(Transport):
 
     @property
     def session(self) -> Session:
-        """See Transport."""
         return Session(self._session_id, self._connected, self._alive_until)
 
     async def session_changed(self, seen: Session) -> None:
-        """See Transport."""
         while not self._closed and (self._session_id, self._connected) == (seen.session_id, seen.connected):
             await self._event.wait()
         if self._closed:
             _refuse_closed()
 
     async def close(self) -> None:
-        """See Transport."""
         if self._closed:
             return
         self._closed = True
