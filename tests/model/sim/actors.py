@@ -1,7 +1,6 @@
 """The clients that recover and delete ledgers, each a driver around its machine."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from daybook.core import effects as fx
@@ -13,7 +12,7 @@ from daybook.core.recovery.policy import RecoveryPolicy
 from daybook.core.recovery.recovery import LedgerRecovery
 from tests.model.sim.client_process import Activity
 from tests.model.sim.clients import Driver
-from tests.model.sim.metadata_model import LOST, Versioned
+from tests.model.sim.metadata_model import LOST, Steps, Versioned
 from tests.model.sim.recovery_checks import RecoveryChecks
 from tests.model.sim.world import MS
 
@@ -69,22 +68,25 @@ class DeletionClient(RecoveryClient):
 
     def _recovered(self, effect: fx.Recovered) -> None:
         self.cluster.checkers.ended(self.ledger_id, effect.metadata)
-        self._read()
+        self._delete()
 
-    def _read(self) -> None:
-        store = self.cluster.store
-        store.request(self.session, self._delete, store.read, self.ledger_id)
+    def _delete(self) -> None:
+        self.cluster.store.converse(self._deletion())
 
-    def _delete(self, answer: object) -> None:
+    def _deletion(self) -> Steps:
         store = self.cluster.store
+        answer = yield self.session, store.read, self.ledger_id
         if isinstance(answer, Versioned):
             assert answer.metadata.state is LedgerState.CLOSED
-            request = partial(self._delete_carried_out, answer.version)
-            store.request(self.session, self._deleted, request)
-        elif answer is LOST:
-            self.later(20 * MS, self._read)
-        else:
+            answer = yield self.session, self._delete_carried_out, answer.version
+            if answer is ev.CasOutcome.DONE:
+                self.note(f"deleted ledger {self.ledger_id}")
+                self.finish()
+                return
+        elif answer is not LOST:
             self.finish()
+            return
+        self.later(20 * MS, self._delete)
 
     def _delete_carried_out(self, version: int) -> ev.CasOutcome:
         outcome = self.cluster.store.delete(self.ledger_id, version)
@@ -103,10 +105,3 @@ class DeletionClient(RecoveryClient):
             tally.state("deletion against repair")
         if recovering and repairing:
             tally.state("deletion, recovery and repair")
-
-    def _deleted(self, answer: object) -> None:
-        if answer is ev.CasOutcome.DONE:
-            self.note(f"deleted ledger {self.ledger_id}")
-            self.finish()
-        else:
-            self.later(20 * MS, self._read)

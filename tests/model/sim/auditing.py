@@ -39,7 +39,7 @@ from tests.model.sim.audit_checks import (
 )
 from tests.model.sim.client_process import Activity
 from tests.model.sim.clients import Driver
-from tests.model.sim.metadata_model import LOST, Session, Versioned
+from tests.model.sim.metadata_model import LOST, Session, Steps, Versioned
 from tests.model.sim.queues import over_limit
 from tests.model.sim.recovery_checks import RecoveryChecks
 from tests.model.sim.repair_checks import RepairChecks
@@ -130,42 +130,37 @@ class AuditorClient(Inspector):
 
     def _begin(self) -> None:
         if not self.done:
-            self.cluster.store.request(self.session, self._bookies_read, self.cluster.store.bookies)
+            self.cluster.store.converse(self._cycle())
 
-    def _bookies_read(self, answer: object) -> None:
-        if not isinstance(answer, dict):
+    def _cycle(self) -> Steps:
+        """Read what a cycle begins with; without an answer begin again later."""
+        store = self.cluster.store
+        registered = yield self.session, store.bookies
+        if registered is LOST:
             self.later(_CYCLE_PAUSE_US, self._begin)
             return
-        is_off = self.cluster.store.repair_off_until_us > self.world.now_us
+        is_off = store.repair_off_until_us > self.world.now_us
         self._auditor.bookies.set_enabled(enabled=not is_off)
-        self._auditor.observe(self.world.now_ms, answer)
+        self._auditor.observe(self.world.now_ms, registered)
         if is_off:
             self.cluster.checkers.audits.switched_off(self._auditor.bookies.lost())
-        scope = partial(self._tasks_read, is_off)
-        self.cluster.store.request(self.session, scope, self.cluster.store.task_ids)
+        tasks = yield self.session, store.task_ids
+        ledgers = LOST if tasks is LOST else (yield self.session, store.list_ledgers)
+        if ledgers is LOST:
+            self.later(_CYCLE_PAUSE_US, self._begin)
+            return
+        scope = CycleScope(with_task=tasks, enabled=not is_off)
+        self._began_us = self.world.now_us
+        self._all_was_settled = not self.cluster.is_faulty and all(
+            found.metadata.is_closed for found in ledgers.values()
+        )
+        self._auditor.begin(self.world.now_ms, sorted(ledgers.keys() | scope.with_task), scope)
+        self._read_on()
 
     def bookies_changed(self, registered: Mapping[BookieId, BookieInfo]) -> None:
         """Who returns between two cycles was not unregistered all the time (rule 33)."""
         if self._is_elected and not self.done:
             self._auditor.observe(self.world.now_ms, dict(registered))
-
-    def _tasks_read(self, is_off: bool, answer: object) -> None:
-        if not isinstance(answer, frozenset):
-            self.later(_CYCLE_PAUSE_US, self._begin)
-            return
-        store, scope = self.cluster.store, CycleScope(with_task=answer, enabled=not is_off)
-        store.request(self.session, partial(self._ledgers_read, scope), store.list_ledgers)
-
-    def _ledgers_read(self, scope: CycleScope, answer: object) -> None:
-        if not isinstance(answer, dict):
-            self.later(_CYCLE_PAUSE_US, self._begin)
-            return
-        self._began_us = self.world.now_us
-        self._all_was_settled = not self.cluster.is_faulty and all(
-            found.metadata.is_closed for found in answer.values()
-        )
-        self._auditor.begin(self.world.now_ms, sorted(answer.keys() | scope.with_task), scope)
-        self._read_on()
 
     def _read_on(self) -> None:
         for examination in self._auditor.next_examinations(self.world.now_ms):
@@ -319,13 +314,13 @@ class WorkerClient(Inspector):
         match request:
             case rq.ReadTask(ledger_id):
                 store.request(self.session, self._answered, self._read_task, ledger_id)
-            case rq.Examine(ledger_id):
+            case rq.Examine():
                 if not self.by_hand:
-                    self._checks.began(ledger_id, self._failed_ms_ago)
+                    self._checks.began(self.ledger_id, self._failed_ms_ago)
                     self._failed_ms_ago = None
                 self.activity = Activity.NONE
                 self.clears_limbo_of, self.successors = None, []
-                store.request(self.session, self._ledger_found, store.read, ledger_id)
+                store.converse(self._examine())
             case rq.Recover():
                 self._recover()
             case rq.Repair():
@@ -356,21 +351,18 @@ class WorkerClient(Inspector):
             self.cluster.checkers.fail("bounded queues", f"{self.name}: {crowded}")
         self._ask(requests)
 
-    def _ledger_found(self, answer: object) -> None:
-        if isinstance(answer, Versioned):
-            then = partial(self._bookies_found, answer)
-            self.cluster.store.request(self.session, then, self.cluster.store.bookies)
-        elif answer is LOST:
-            self.finish()
-        else:
+    def _examine(self) -> Steps:
+        store = self.cluster.store
+        found = yield self.session, store.read, self.ledger_id
+        if found is None:
             self._give(rq.LedgerGone())
-
-    def _bookies_found(self, found: Versioned, answer: object) -> None:
-        if not isinstance(answer, dict):
+            return
+        registered = LOST if found is LOST else (yield self.session, store.bookies)
+        if registered is LOST:
             self.finish()
             return
-        asked = found.metadata.bookies() & answer.keys()
-        self.list_entries(self.ledger_id, asked, partial(self._examined, found, answer))
+        asked = found.metadata.bookies() & registered.keys()
+        self.list_entries(self.ledger_id, asked, partial(self._examined, found, registered))
 
     def _examined(
         self, found: Versioned, registered: Mapping[BookieId, BookieInfo], listed: rq.Listed

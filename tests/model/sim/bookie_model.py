@@ -7,7 +7,8 @@ What differs from the server is only that threads, sockets and files are events.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
+from typing import Final
 
 from daybook_bookie.journal.format import NONCE_BYTES
 
@@ -19,9 +20,11 @@ from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers
 from tests.model.sim.bookie_calls import BookieCalls
 from tests.model.sim.disk import Written
-from tests.model.sim.metadata_model import LOST, SUPERSEDED, Session, Versioned
+from tests.model.sim.metadata_model import LOST, SUPERSEDED, Session, Stamp, Steps, Versioned
 from tests.model.sim.network import Stream
-from tests.model.sim.twin_boot import RETRY_US, TwinBoot
+from tests.model.sim.world import MS
+
+RETRY_US: Final = 20 * MS
 
 
 class SimBookie(BookieCalls):
@@ -61,7 +64,7 @@ class SimBookie(BookieCalls):
         self._space_changed()
         self.session = self.cluster.store.connect(self)
         if self._boots_beside_another:
-            self._twin_boot.begin()
+            self._claim()
         elif self.replaced:
             self._ask_what_it_owed()
         else:
@@ -104,10 +107,6 @@ class SimBookie(BookieCalls):
     def _boots_beside_another(self) -> bool:
         return self.place != self.name and not self.is_stamped
 
-    @cached_property
-    def _twin_boot(self) -> TwinBoot:
-        return TwinBoot(self, self._mark_limbo, self._serve)
-
     def superseded(self) -> None:
         """Another process is the bookie: this one stops without another answer (rule 57)."""
         self.note("stops: it is the bookie no more")
@@ -125,7 +124,7 @@ class SimBookie(BookieCalls):
     def _mark_limbo(self, answer: object) -> None:
         if not isinstance(answer, dict):
             self._reconnect_if_expired()
-            again = self._twin_boot.begin if self._boots_beside_another else self._ask_what_it_owed
+            again = self._claim if self._boots_beside_another else self._ask_what_it_owed
             self.later(RETRY_US, again)
             return
         records = []
@@ -139,6 +138,40 @@ class SimBookie(BookieCalls):
                 self.note(f"is in limbo for ledger {ledger_id}")
         self.queue(records, self._limbo_is_journalled)
 
+    # A process whose predecessor may live takes the claim, lists, marks and stamps the cookie (rule 57)
+
+    def _claim(self) -> None:
+        self.cluster.store.converse(self._claiming())
+
+    def _claiming(self) -> Steps:
+        """Take the claim; again, whenever it was lost."""
+        store = self.cluster.store
+        answer = yield self.live_session(), store.claim, self.session, self.name, self.place
+        if answer is Stamp.REFUSED:
+            self.cluster.twins.refused(self)
+        elif answer is Stamp.DONE:
+            self._mark_limbo((yield self.session, lambda: dict(store.ledgers)))
+        else:
+            self.later(RETRY_US, self._claim)
+
+    def _stamping(self) -> Steps:
+        """The marks are durable."""
+        answer = yield self.session, self._stamp
+        if answer is Stamp.REFUSED:
+            self.cluster.twins.refused(self)
+        elif self.is_stamped:
+            self._serve()
+        else:
+            self._claim()
+
+    def _stamp(self) -> Stamp:
+        """At ZooKeeper."""
+        outcome = self.cluster.store.stamp(self.session, self.name, self.place)
+        if outcome is Stamp.DONE and not self.is_stamped:
+            self.is_stamped = True
+            self.cluster.twins.stamped(self)
+        return outcome
+
     def _must_mark(self, found: Versioned) -> bool:
         return self.name in found.metadata.bookies()
 
@@ -149,7 +182,7 @@ class SimBookie(BookieCalls):
             return
         self.replaced = False
         if self._boots_beside_another:
-            self._twin_boot.marked()
+            self.cluster.store.converse(self._stamping())
         else:
             self._serve()
 

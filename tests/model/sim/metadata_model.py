@@ -6,9 +6,10 @@ compare-and-set that its client gave up and that lands later, so that "sync, the
 members (rule 28). Every change passes `check_transition` and the checkers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from daybook.core.events import CasOutcome
@@ -82,6 +83,10 @@ class Session:
         self.owner = owner
         self.expired = False
         self.last_us = 0
+
+
+Steps: TypeAlias = Generator[tuple[Any, ...], Any, None]
+"""Requests one after the other, each a session, an operation and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,17 @@ class MetadataStore:
         arrival = max(now + delay, session.last_us)
         session.last_us = arrival
         world.at(arrival, None, self._carry_out, session, session.owner.incarnation, reply, operation, args)
+
+    def converse(self, steps: Steps) -> None:
+        """Carry out the requests that `steps` yields, one after the other; it receives each answer, or LOST."""
+        self._continue(steps, None)
+
+    def _continue(self, steps: Steps, answer: object) -> None:
+        try:
+            session, operation, *args = steps.send(answer)
+        except StopIteration:
+            return
+        self.request(session, partial(self._continue, steps), operation, *args)
 
     def _carry_out(
         self,
