@@ -67,6 +67,6 @@ class ConnectionErrors:
         if not by_reason:
             return error
         shown = [f"{', '.join(bookies)}: {why}" for why, bookies in list(by_reason.items())[:_SHOWN_MAX]]
-        explained = type(error)(f"{error} (last heard of {'; of '.join(shown)})")
+        explained = type(error)(f"{error} (last failure of {'; of '.join(shown)})")
         explained.__cause__ = error.__cause__
         return explained

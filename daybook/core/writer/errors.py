@@ -64,7 +64,7 @@ def too_many_changes(ledger_id: LedgerId, changes: int) -> NotEnoughBookiesError
     """The cap on ensemble changes is reached (rule 21)."""
     return NotEnoughBookiesError(
         f"ledger {ledger_id} changed its ensemble {changes} times, the limit: "
-        "go on in a new ledger, and see why its bookies fail"
+        "continue in a new ledger, and see why its bookies fail"
     )
 
 
@@ -72,5 +72,5 @@ def no_spare(ledger_id: LedgerId, missing: Sequence[BookieId]) -> NotEnoughBooki
     """No quorum is left, or the policy forbids to go on without a spare (rule 45)."""
     return NotEnoughBookiesError(
         f"ledger {ledger_id} lost {', '.join(missing)} and there is no bookie to take over: "
-        "add bookies, then go on in a new ledger"
+        "add bookies, then continue in a new ledger"
     )

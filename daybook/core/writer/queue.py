@@ -51,7 +51,7 @@ class AppendQueue:
             msg = "this ledger assigns entry ids itself: create it with explicit ids to choose them"
             raise EntryIdError(msg)
         if self.next_entry + len(payloads) > ENTRY_ID_MAX:
-            msg = f"the ledger has no entry ids left after {self.next_entry - 1}: go on in a new one"
+            msg = f"the ledger has no entry ids left after {self.next_entry - 1}: continue in a new one"
             raise EntryIdError(msg)
 
     def add(

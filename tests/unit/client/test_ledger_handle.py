@@ -131,7 +131,7 @@ async def test_rule_21_a_handle_whose_changes_are_spent_says_so_and_closes_its_l
         (asked,) = [each for each in bookies.sent if each[0] == lost]
         sink.frame_acked(lost, asked[2], "boot")
         assert isinstance(ledger.error, NotEnoughBookiesError)
-        with pytest.raises(NotEnoughBookiesError, match="go on in a new ledger"):
+        with pytest.raises(NotEnoughBookiesError, match="continue in a new ledger"):
             await ledger.append(b"z")
         closing = asyncio.ensure_future(ledger.close())
         for bookie, of, number in under_way:

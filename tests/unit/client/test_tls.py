@@ -117,7 +117,7 @@ def test_the_error_of_a_write_that_tls_refuses_explains_it(
         async with connect(secure, client_credentials(files) if files else lambda: None) as client:
             await write(client, [b"a"])
 
-    with pytest.raises(daybook.NotEnoughBookiesError, match=f"last heard of bookie-0 at .*{explanation}"):
+    with pytest.raises(daybook.NotEnoughBookiesError, match=f"last failure of bookie-0 at .*{explanation}"):
         asyncio.run(work())
 
 
@@ -260,12 +260,12 @@ def test_connection_errors_of_long_ago_or_that_ended_explain_nothing() -> None:
     connection_errors.note("b", "b:1", "Connection refused", secure=False)
     assert (
         str(connection_errors.explain(error))
-        == "too few bookies (last heard of a at a:1, b at b:1: Connection refused)"
+        == "too few bookies (last failure of a at a:1, b at b:1: Connection refused)"
     )
     connection_errors.note("a", "a:1", "", secure=False)
     assert (
         str(connection_errors.explain(error))
-        == "too few bookies (last heard of b at b:1: Connection refused)"
+        == "too few bookies (last failure of b at b:1: Connection refused)"
     )
     now = 60_001
     assert connection_errors.explain(error) is error

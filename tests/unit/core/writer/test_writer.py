@@ -125,7 +125,7 @@ def test_a_ledger_runs_out_of_ids_before_frames_do(monkeypatch: pytest.MonkeyPat
     assert world.append("the last") not in world.errors
     token = world.append("one too many")
     assert isinstance(world.errors[token], EntryIdError)
-    assert "go on in a new one" in str(world.errors[token])
+    assert "continue in a new one" in str(world.errors[token])
 
 
 # Rules.
