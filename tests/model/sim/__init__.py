@@ -6,11 +6,12 @@
     bookie_*.py                                          a bookie around the real `BookieMachine`
     streams.py, clients.py                               a client process that drives one machine
     writers.py, readers.py, actors.py, auditing.py       what clients do: write, read, recover, delete, audit, repair
-    swarm.py, faults.py                                  what a seed consists of, and what goes wrong in it
-    checkers.py, *_checks.py, transitions.py, queues.py  the promise, checked during a run
+    swarm.py, faults.py, twins.py, atlas.py              what a seed consists of, what goes wrong in it, and which disk may be lost
+    checkers.py, oracle.py, *_checks.py, transitions.py, queues.py   the promise, checked during a run
     drills.py                                            what must not wait for what never comes
     shipped/                                             the client that ships, on simulated time and a simulated network
-    scenario.py, run.py, __main__.py, trace.py           one run, many runs, `make sim`, what happened
+    cluster.py, scenario.py, run.py, campaign.py, __main__.py, trace.py   one run, many runs, `make sim`, what happened
+    regressions.py                                       seeds that once raised an alarm
 
 A seed decides everything; `make sim SEED=n TRACE=1` shows what it decided.
 """

@@ -23,11 +23,8 @@ class Summary:
 
     def add(self, other: "Summary") -> None:
         """Add the seeds of another part."""
-        self.seeds += other.seeds
-        self.events += other.events
-        self.simulated_us += other.simulated_us
-        self.acked += other.acked
-        self.cpu_seconds += other.cpu_seconds
+        for name in ("seeds", "events", "simulated_us", "acked", "cpu_seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.failures += other.failures
         self.tally.add(other.tally)
 

@@ -18,6 +18,7 @@ from daybook.core.writer.writer import LedgerWriter
 from tests.model.sim.actors import DeletionClient, RecoveryClient
 from tests.model.sim.auditing import AUDITOR_LOCK, AuditorClient, WorkerClient
 from tests.model.sim.client_process import Activity
+from tests.model.sim.clients import Driver
 from tests.model.sim.cluster import KEY, Cluster
 from tests.model.sim.disk_faults import DiskFaults
 from tests.model.sim.drills import Drills
@@ -79,16 +80,16 @@ class Scenario:
         swarm = self.cluster.swarm
         self.cluster.boot()
         for _ in range(swarm.writers):
-            self._start_writer()
+            self.new_writer(WriterClient)
         for _ in range(swarm.recoverers):
-            self._some_time(self._recover)
+            self._some_time(self._on_some_ledger, RecoveryClient, "recovery")
         for _ in range(swarm.deleters):
-            self._some_time(self._delete)
+            self._some_time(self._on_some_ledger, DeletionClient, "deletion")
         for _ in range(swarm.readers):
-            self._some_time(self._catch_up)
+            self._some_time(self._on_some_ledger, CatchUpClient, "reader")
         self._some_time(self._write_unattached)
         for _ in range(swarm.tails):
-            self._tail()
+            self._on_some_ledger(TailClient, "tail")
         for _ in range(self.cluster.shipped.processes):
             self._ship()
         self.faults.schedule()
@@ -173,14 +174,10 @@ class Scenario:
         ):
             self._leaving = self.world.rng("who leaves").choice(bookies)
 
-    def _some_time(self, call: object) -> None:
-        """Rather early, while writers are still at it: that is when others are in their way."""
-        assert callable(call)
+    def _some_time(self, call: Callable[..., None], *args: object) -> None:
+        """Rather early, while writers are active: others interfere with them then."""
         when = self.world.now_us + int(self.cluster.swarm.fault_window_us * self._rng.random() ** 3)
-        self.world.at(when, None, call)
-
-    def _start_writer(self) -> None:
-        self.new_writer(WriterClient)
+        self.world.at(when, None, call, *args)
 
     def new_writer(self, kind: type[WriterClient]) -> WriterClient:
         """A ledger that was created for, and attached by, a new writer."""
@@ -218,10 +215,10 @@ class Scenario:
         ledgers = sorted(self.cluster.store.ledgers)
         return self._rng.choice(ledgers) if ledgers else None
 
-    def _recover(self) -> None:
+    def _on_some_ledger(self, kind: Callable[[Cluster, str, LedgerId], Driver], name: str) -> None:
         ledger = self._some_ledger()
         if ledger is not None:
-            RecoveryClient(self.cluster, self.name("recovery"), ledger)
+            kind(self.cluster, self.name(name), ledger)
 
     def _repair_started(self, worker: WorkerClient) -> None:
         """Now is when a deletion, a recovery and a repair could hurt each other (rule 56)."""
@@ -247,26 +244,11 @@ class Scenario:
             recovery = partial(RecoveryClient, cluster, self.name("recovery"), worker.ledger_id)
             self.world.at(self.world.now_us, None, recovery)
 
-    def _delete(self) -> None:
-        ledger = self._some_ledger()
-        if ledger is not None:
-            DeletionClient(self.cluster, self.name("deletion"), ledger)
-
-    def _catch_up(self) -> None:
-        ledger = self._some_ledger()
-        if ledger is not None:
-            CatchUpClient(self.cluster, self.name("reader"), ledger)
-
     def _ship(self) -> None:
         process = ShippedProcess(self.cluster, self.name("shipped"))
         users = Users(process, self.cluster.shipped)
         self._shipped.append((process, users))
         process.start(users.work)
-
-    def _tail(self) -> None:
-        ledger = self._some_ledger()
-        if ledger is not None:
-            TailClient(self.cluster, self.name("tail"), ledger)
 
     # Healing
 

@@ -8,7 +8,7 @@ out, or may be yet, until the next connection says otherwise. How long the sessi
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from daybook.metadata.store.kazoo_session import SESSION_MARGIN
 from daybook.metadata.store.store import (
@@ -28,6 +28,8 @@ from tests.model.sim.metadata_model import SESSION_TIMEOUT_US
 from tests.model.sim.shipped.loop import SCALE
 from tests.model.sim.shipped.zookeeper import ClientSession, Server, TreeStore
 from tests.model.sim.world import MS, Process
+
+T = TypeVar("T")
 
 _DELAY_MIN_US: Final = 150
 _DELAY_SPREAD_US: Final = 800
@@ -302,23 +304,24 @@ class SimTransport(Transport):
         else:
             future.set_result(answer)
 
-    async def _read(self, read: Callable[[Server], Any], path: str, *, watched: bool) -> Any:
+    async def _read(self, read: Callable[[Server], T], path: str, *, watched: bool) -> T:
         def serve(session: ClientSession, respond: Callable[[Any], None]) -> None:
             server = session.server
             try:
-                answer = read(server)
+                answer: T | StoreError = read(server)
             except NoNodeError as error:
                 answer = error
             if watched:
                 server.watch(path, session)
             respond(answer)
 
-        return await self._ask(serve, None)
+        answered: T = await self._ask(serve, None)
+        return answered
 
-    async def _write(self, path: str, write: Callable[[ClientSession], Any], pinned: int | None) -> Any:
+    async def _write(self, path: str, write: Callable[[ClientSession], T], pinned: int | None) -> T:
         def serve(session: ClientSession, respond: Callable[[Any], None]) -> None:
             try:
-                answer = write(session)
+                answer: T | StoreError = write(session)
             except StoreError as error:
                 answer = error
             if isinstance(answer, StoreError) and path in self._unanswered:
@@ -330,17 +333,14 @@ class SimTransport(Transport):
             if not isinstance(answer, StoreError) and (session.link is None or session.link.is_broken):
                 self._unanswered.add(path)
 
-        return await self._ask(serve, pinned)
+        answered: T = await self._ask(serve, pinned)
+        return answered
 
     async def get(self, path: str, *, watched: bool = False) -> Node:
-        node: Node = await self._read(lambda server: server.tree.read(path), path, watched=watched)
-        return node
+        return await self._read(lambda server: server.tree.read(path), path, watched=watched)
 
     async def children(self, path: str, *, watched: bool = False) -> Versioned[tuple[str, ...]]:
-        listed: Versioned[tuple[str, ...]] = await self._read(
-            lambda server: server.tree.list(path), path, watched=watched
-        )
-        return listed
+        return await self._read(lambda server: server.tree.list(path), path, watched=watched)
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool, sequence: bool, pinned: int | None
@@ -353,14 +353,11 @@ class SimTransport(Transport):
             self._store.write([Create(path, data, ephemeral)], session)
             return path
 
-        created: str = await self._write(path, write, pinned)
-        return created
+        return await self._write(path, write, pinned)
 
     async def put(self, path: str, data: bytes, version: int | None) -> int:
-        changed: int = await self._write(
-            path, lambda session: self._store.write([Put(path, data, version)], session), None
-        )
-        return changed
+        put = Put(path, data, version)
+        return await self._write(path, lambda session: self._store.write([put], session), None)
 
     async def delete(self, path: str, version: int | None, *, pinned: int | None) -> None:
         await self._write(path, lambda session: self._store.write([Delete(path, version)], session), pinned)

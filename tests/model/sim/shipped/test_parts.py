@@ -45,9 +45,6 @@ class Stage:
         process.start(lambda: work(process))
         return process
 
-    def store_heals(self) -> None:
-        self.store.is_faulty = False
-
     def run(self, for_ms: int) -> None:
         with pretence(Random(1), tracing=False):
             self.world.run(self.world.now_us + for_ms * MS)
@@ -130,24 +127,6 @@ def test_an_error_that_nobody_waits_for_ends_the_run(stage: Stage) -> None:
 async def _take(process: ShippedProcess, answers: list[Any], use: Callable[[MetadataStore], Any]) -> None:
     store = await process.open_store()
     answers.append(await use(store))
-
-
-def test_a_lost_answer_costs_the_connection_and_the_retry_knows_its_own_create() -> None:
-    stage = Stage(zk_reply_loss=10.0)
-    answers: list[Any] = []
-
-    async def use(store: MetadataStore) -> str:
-        stage.store.is_faulty = True
-        stage.world.at(stage.world.now_us + 100 * MS, None, stage.store_heals)
-        return await store.create("/daybook/sim/a", b"mine")
-
-    stage.store.is_faulty = False
-    stage.start(lambda process: _take(process, answers, use))
-    stage.run(for_ms=400)
-    stage.end()
-    assert answers == ["/daybook/sim/a"]
-    assert stage.world.tally.faults["ZooKeeper reply lost"] >= 1
-    assert stage.world.tally.states["met its own change"] == 1
 
 
 def test_a_session_that_is_not_heard_of_ends_and_its_nodes_with_it(stage: Stage) -> None:

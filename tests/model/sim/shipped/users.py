@@ -49,14 +49,14 @@ class Users:
 
             for _ in range(swarm.writers):
                 begin(self._write(client))
-            for _ in range(swarm.followers):
-                begin(self._look(client, ReadingUser.follow))
-            for _ in range(swarm.tails):
-                begin(self._look(client, ReadingUser.tail))
-            for _ in range(swarm.recoverers):
-                begin(self._look(client, ReadingUser.recover))
-            for _ in range(swarm.deleters):
-                begin(self._look(client, ReadingUser.delete))
+            for count, work in (
+                (swarm.followers, ReadingUser.follow),
+                (swarm.tails, ReadingUser.tail),
+                (swarm.recoverers, ReadingUser.recover),
+                (swarm.deleters, ReadingUser.delete),
+            ):
+                for _ in range(count):
+                    begin(self._look(client, work))
 
     async def _write(self, client: Client) -> None:
         user = WritingUser(self._process, self._name("writer"), self._swarm.appends)
