@@ -10,6 +10,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from daybook.core.bookie.life import (
+    BookieLife,
+    LifeEvent,
+    StopAnswering,
+    StopAsked,
+    StorageClosed,
+    StorageFailed,
+    Superseded,
+    WritesAllowed,
+)
 from daybook.core.errors import Code
 from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.logs import get_logger
@@ -30,7 +40,7 @@ from daybook_bookie.service.budget import ByteBudget
 from daybook_bookie.service.control import Control
 from daybook_bookie.service.fencing import Fencer
 from daybook_bookie.service.long_poll import LongPolls
-from daybook_bookie.service.passwords import Passwords
+from daybook_bookie.service.questions import Questions
 from daybook_bookie.service.reads import Reads
 from daybook_bookie.service.streams import AppendStreams
 from daybook_bookie.settings import BookieSettings
@@ -55,11 +65,12 @@ class Bookie:
         link: MetadataLink,
         metrics: BookieMetrics,
         *,
+        life: BookieLife,
         on_failure: Callable[[str], None],
         on_superseded: Callable[[str], None],
         look_at_space: Callable[[], list[Usage]] | None = None,
     ) -> None:
-        """`on_failure` is called with why the process must end; nothing is answered from then on.
+        """`life` has come to serve. `on_failure` is called with why the process must end; nothing is answered from then on.
 
         So is `on_superseded`, when another process is the bookie (rule 57).
         """
@@ -81,7 +92,8 @@ class Bookie:
         self._on_failure = on_failure
         self._on_superseded = on_superseded
         link.on_superseded = self._superseded
-        self._failed = threading.Event()
+        self._life = life
+        self._life_lock = threading.Lock()
         assert link.disk_epoch is not None, "the disks are open"
         self.epoch = EpochKeeper(
             link.disk_epoch,
@@ -106,18 +118,24 @@ class Bookie:
             {"journal": self.storage.journal.has_room, "store": lambda: self.store_thread.has_room},
         )
         self.availability = Availability(
-            self.table, self.disk_watch, KeptMode(RealDisk(settings.store_dir)), self.link, metrics
+            self.table,
+            self.disk_watch,
+            KeptMode(RealDisk(settings.store_dir)),
+            self.link,
+            metrics,
+            on_update=lambda is_writable: self._live(WritesAllowed(is_writable)),
         )
         self.journal = JournalThread(
             self.storage.journal,
             metrics,
+            self.table.machine.refusals,
             stuck_after_ms=settings.stuck_after_ms,
             on_full=self._journal_is_full,
             on_failure=self.fail,
         )
         self.store_thread = StoreThread(
             self.table,
-            self.journal,
+            self.table.machine.refusals,
             metrics,
             interval_ms=settings.flush_interval_ms,
             stuck_after_ms=settings.stuck_after_ms,
@@ -143,18 +161,18 @@ class Bookie:
         )
 
     def _make_services(self) -> None:
-        self.passwords = Passwords(self.table, self.link.read_ledger)
+        self.questions = Questions(self.table, self.link.read_ledger)
         self.fencer = Fencer(
             self.table,
             self.journal,
             self.long_polls,
-            self.passwords,
+            self.questions,
             self.metrics,
             timeout_s=ANSWER_TIMEOUT_S,
         )
         self.attacher = Attacher(
             self.table,
-            self.link.read_ledger,
+            self.questions,
             self.roll_back,
             self.metrics,
             workers=self.settings.attach_workers,
@@ -165,7 +183,7 @@ class Bookie:
             self.table, self.journal, self.budget, self.long_polls, self.metrics, self.attacher.attach
         )
         self.reads = Reads(
-            self.table, self.fencer, self.passwords, self.metrics, on_damage=self.scrubber.found
+            self.table, self.fencer, self.questions, self.metrics, on_damage=self.scrubber.found
         )
         self.streams = AppendStreams(
             self.append, self.table, self.metrics, streams_max=self.settings.streams_max
@@ -177,7 +195,7 @@ class Bookie:
             table=self.table,
             journal=self.journal,
             long_polls=self.long_polls,
-            passwords=self.passwords,
+            questions=self.questions,
             fencer=self.fencer,
             streams=self.streams,
             availability=self.availability,
@@ -212,28 +230,34 @@ class Bookie:
 
     def fail(self, reason: str) -> None:
         """The process must end: no answer may be given any more (rule 23)."""
-        self._stop_answering()
+        self._live(StorageFailed())
         self._on_failure(reason)
 
     def _superseded(self, reason: str) -> None:
-        self._stop_answering()
+        self._live(Superseded())
         self._on_superseded(reason)
 
-    def _stop_answering(self) -> None:
-        self._failed.set()
+    def _live(self, event: LifeEvent) -> None:
+        """Any thread calls this, whatever other locks it holds."""
+        with self._life_lock:
+            effects = self._life.step(event)
+        if StopAnswering() in effects:
+            self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
         self.table.stop_waiting()
         self.budget.close()
 
     @property
     def has_failed(self) -> bool:
         """Whether the process must end without another answer."""
-        return self._failed.is_set()
+        return self._life.must_end
 
     def stop(self) -> None:
         """End all streams, write what is queued, flush, close. The caller has stopped its sockets."""
+        self._live(StopAsked())
         self.streams.close()
-        self.table.stop_waiting()
-        self.budget.close()
+        self._stop_waiting()
         self.attacher.close()
         self.collector.close()
         self.scrubber.close()
@@ -246,6 +270,7 @@ class Bookie:
             self.storage.close()
         except StorageError as error:
             self.fail(f"the journal could not be closed: {error}")
+        self._live(StorageClosed())
         self.link.close()
         _LOG.info("stopped")
 
@@ -256,7 +281,7 @@ class Bookie:
         barrier = Barrier([])
         with self.table.lock:
             self.journal.put(barrier)
-        return barrier.wait(timeout_s) is Code.OK and not self.journal.has_unstored_refusals
+        return self.table.machine.refusals.vouch(barrier.wait(timeout_s)) is Code.OK
 
     def journal_bytes(self) -> int:
         """What the journal's files take, the next one too if it is made already."""

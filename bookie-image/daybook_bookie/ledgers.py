@@ -6,14 +6,13 @@ anyone else can look.
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final
 
-from daybook.core.bookie.ledger import BookieLedger
-from daybook.core.bookie.machine import BookieMachine, proves_existence
+from daybook.core.bookie.listing import Known, Listing
+from daybook.core.bookie.machine import BookieMachine
 from daybook.core.format.intervals import IntervalSet
-from daybook.core.ids import NO_ENTRY, LedgerId
+from daybook.core.ids import LedgerId
 from daybook_bookie.disk.watch import SpaceState
 from daybook_bookie.journal.format import Record
 from daybook_bookie.store.machine_storage import MachineStorage, core_record
@@ -22,17 +21,6 @@ from daybook_bookie.store.storage import Storage
 
 LEDGERS_UNDER_LOCK: Final = 500
 """Whoever looks at many ledgers lets the lock go after so many: everyone who appends waits for it."""
-
-
-class Known(NamedTuple):
-    """The ledgers of a bookie."""
-
-    ledger_ids: list[LedgerId]
-    """Rising."""
-    bare: frozenset[LedgerId]
-    """Those of which there is no more than a fence: whoever can open a connection can have left that."""
-    highest_proved: LedgerId
-    """The highest of the others, which only a ledger that metadata has shown can have left; −1 without any."""
 
 
 class LedgerTable:
@@ -61,17 +49,6 @@ class LedgerTable:
         self._room = threading.Condition(self.lock)
         self._stopping = False
 
-    @contextmanager
-    def pinned(self, ledger_id: LedgerId) -> Iterator[BookieLedger]:
-        """Hold the ledger's object while something slow is asked. Takes the lock, at the beginning and at the end."""
-        with self.lock:
-            ledger = self.machine.ledgers.hold(ledger_id)
-        try:
-            yield ledger
-        finally:
-            with self.lock:
-                self.machine.ledgers.let_go(ledger)
-
     # What is known. These take the lock themselves, and only for what is in the cache.
 
     def known_ids(self) -> list[LedgerId]:
@@ -90,19 +67,13 @@ class LedgerTable:
         """
         with self.lock:
             cached = [each for generation in self.storage.cache.generations for each in generation.ledgers]
-        proved: set[LedgerId] = set()
-        bare: set[LedgerId] = set()
+        listing = Listing(self.machine)
         for ledger_id, record in self.storage.store.ledgers().items():
-            is_proved = record.intervals or proves_existence(core_record(ledger_id, record))
-            (proved if is_proved else bare).add(ledger_id)
+            listing.stored(core_record(ledger_id, record), has_entries=bool(record.intervals))
         for begin in range(0, len(cached), LEDGERS_UNDER_LOCK):
             with self.lock:
-                for ledger_id in cached[begin : begin + LEDGERS_UNDER_LOCK]:
-                    proved.discard(ledger_id)
-                    bare.discard(ledger_id)
-                    if self.storage.ledger(ledger_id) is not None:
-                        (bare if self.machine.is_bare(ledger_id) else proved).add(ledger_id)
-        return Known(sorted(proved | bare), frozenset(bare), max(proved, default=NO_ENTRY))
+                listing.judge(cached[begin : begin + LEDGERS_UNDER_LOCK])
+        return listing.known()
 
     def limbo_mark(self, ledger_id: LedgerId) -> str | None:
         """The nonce of the ledger if this bookie cannot vouch for it (rule 29)."""

@@ -20,6 +20,7 @@ from daybook.core.bookie.exits import (
     EXIT_STORAGE_FAILED,
     EXIT_SUPERSEDED,
 )
+from daybook.core.bookie.life import BookieLife
 from daybook.core.errors import DaybookError
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store.acl import acl_of_nodes
@@ -93,10 +94,17 @@ class _Process:
         link = MetadataLink(open_store, settings.cluster, settings.bookie_id)
         with ExitStack() as undo:
             undo.callback(link.close)
-            storage = open_storage(settings, link)
+            life = BookieLife(settings.bookie_id)
+            storage = open_storage(settings, link, life)
             undo.callback(storage.close)
             bookie = Bookie(
-                settings, storage, link, metrics, on_failure=self._fail, on_superseded=self._superseded
+                settings,
+                storage,
+                link,
+                metrics,
+                life=life,
+                on_failure=self._fail,
+                on_superseded=self._superseded,
             )
             self._server = BookieServer(bookie, parse_address(settings.address), credentials, plain)
             undo.pop_all()

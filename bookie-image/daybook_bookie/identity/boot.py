@@ -1,18 +1,40 @@
 """From directories and ZooKeeper to storage that may be served: cookies first, everything else after.
 
-Rule 29 in its order. A normal start needs every cookie, all of one incarnation. A first start or an authorised replacement
-durably records what it is going to do, creates journal and store, marks every ledger whose metadata names the bookie as
-limbo, durably, and only then stamps directories and ZooKeeper; if it is killed anywhere, the next start begins again. All
-that time the process holds the claim of the bookie's id without a break (rule 57): an old process that is disconnected and
-still runs accepts no first frame of a ledger after the ledgers were listed.
+The core decides the order (`daybook.core.bookie.life`): here are the files and the calls that its effects ask for (rule 29,
+rule 57, rule 58). A normal start needs every cookie, all of one incarnation. If another start is killed anywhere, the
+next one begins again.
 """
 
 import os
 import secrets
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
+from daybook.core.bookie.life import (
+    BookieLife,
+    ClaimLost,
+    ClaimTaken,
+    CompareEpochs,
+    Created,
+    CreateStorage,
+    EpochsCompared,
+    JudgeStart,
+    LedgersListed,
+    LifeEffect,
+    LifeEvent,
+    LimboMarked,
+    ListLedgers,
+    MarkLimbo,
+    StampCookie,
+    Stamped,
+    StampEpoch,
+    Start,
+    StartJudged,
+    TakeClaim,
+)
 from daybook.core.bookie.machine import BookieMachine
 from daybook.core.ids import LedgerId
 from daybook.metadata.bookies import Cookie
@@ -30,7 +52,6 @@ from daybook_bookie.disk.errors import CookieError
 from daybook_bookie.identity.cookies import (
     ROLES,
     Found,
-    Start,
     begin_creation,
     check_cookies,
     finish_creation,
@@ -52,12 +73,15 @@ _CLAIM_LOST: Final = (SessionExpiredError, NoNodeError, BadVersionError, NodeExi
 """What a write in ZooKeeper raises that another process got ahead of."""
 
 
-def open_storage(settings: BookieSettings, link: MetadataLink) -> Storage:
-    """Check who the directories belong to, and open them. Raises CookieError, StorageError, DaybookError, OSError."""
+def open_storage(settings: BookieSettings, link: MetadataLink, life: BookieLife) -> Storage:
+    """Check who the directories belong to, and open them; `life` then serves.
+
+    Raises CookieError, StorageError, DaybookError, OSError.
+    """
     if settings.journal_dir.resolve() == settings.store_dir.resolve():
         msg = f"journal_dir and store_dir are both {settings.store_dir}: give each a directory of its own"
         raise CookieError(msg)
-    return _Boot(settings, link).open()
+    return _Boot(settings, link, life).open()
 
 
 class _Judged(NamedTuple):
@@ -72,28 +96,61 @@ class _Judged(NamedTuple):
 
 
 class _Boot:
-    """One start."""
+    """One start: performs what the core decides."""
 
-    def __init__(self, settings: BookieSettings, link: MetadataLink) -> None:
+    def __init__(self, settings: BookieSettings, link: MetadataLink, life: BookieLife) -> None:
         self._settings = settings
         self._link = link
+        self._life = life
         self._disks: dict[str, Disk] = {
             "journal": RealDisk(settings.journal_dir),
             "store": RealDisk(settings.store_dir),
         }
         instance = link.run(read_instance(link.store, link.layout))
         self._identity = Cookie(settings.bookie_id, instance.instance_id, "", ROLES, settings.owner_uid)
+        self._new_cookie = replace(self._identity, incarnation=uuid.uuid4().hex)
+        self._storage: Storage | None = None
 
     def open(self) -> Storage:
-        judged = self._judge()
-        _LOG.info("starting", how=judged.start.name)
-        if judged.start is not Start.NORMAL:
-            return self._create()
-        assert judged.registered is not None
-        self._link.claim.incarnation = judged.registered.value.incarnation
-        storage = self._open_disks(new=False)
-        self._finish()
-        return self._begin_epoch(storage)
+        try:
+            effects = self._life.start()
+            while not self._life.is_serving:
+                (effect,) = effects
+                effects = self._life.step(self._perform(effect))
+        except BaseException:
+            if self._storage is not None:
+                self._storage.close()
+            raise
+        assert self._storage is not None
+        return self._storage
+
+    def _perform(self, effect: LifeEffect) -> LifeEvent:
+        match effect:
+            case JudgeStart():
+                self._judged = self._judge()
+                _LOG.info("starting", how=self._judged.start.name)
+                return StartJudged(self._judged.start, tuple(self._judged.ledgers))
+            case TakeClaim():
+                self._link.take_claim()
+                return ClaimTaken()
+            case CreateStorage():
+                return self._create()
+            case MarkLimbo(ledgers):
+                assert self._storage is not None
+                self._mark_limbo(self._storage, ledgers)
+                return LimboMarked()
+            case StampCookie():
+                for disk in self._disks.values():
+                    write_cookie(disk, self._new_cookie)
+                return self._under_the_claim(partial(self._stamp, self._new_cookie, self._judged))
+            case CompareEpochs():
+                return self._compare_epochs()
+            case ListLedgers():
+                return self._list_ledgers()
+            case StampEpoch():
+                return self._under_the_claim(self._stamp_epoch)
+            case _:
+                raise AssertionError(effect)
 
     def _judge(self) -> _Judged:
         """How the bookie may start, as of now. Raises CookieError."""
@@ -106,7 +163,7 @@ class _Boot:
             link.bookies.valid_replacement(bookie_id, at_ms=link.run(link.claim.taken_at_ms()))
         )
         is_one = self._is_one_incarnation(found, registered)
-        ledgers = [] if is_one else link.ledgers_of(bookie_id)
+        ledgers = [] if is_one else link.ledgers_where(self._life.must_mark)
         start = check_cookies(
             self._identity,
             found,
@@ -147,81 +204,16 @@ class _Boot:
         )
         return Storage.open(self._disks["journal"], self._disks["store"], settings.store_dir, sizes, new=new)
 
-    def _create(self) -> Storage:
-        claim = self._link.claim
-        self._link.take_claim()
-        judged = self._judge()
-        cookie = replace(self._identity, incarnation=uuid.uuid4().hex)
+    def _create(self) -> Created:
         for disk in self._disks.values():
-            begin_creation(disk, cookie)
+            begin_creation(disk, self._new_cookie)
         KeptMode(self._disks["store"]).keep("")  # the modes of the previous life ended with it
         forget_roll_back(self._disks["store"])
-        storage = self._open_disks(new=True)
-        try:
-            while judged.start is not Start.NORMAL and not self._is_stamped(storage, cookie, judged):
-                _LOG.warning("the claim of the bookie's id was lost: its ledgers are listed again")
-                self._link.take_claim()
-                judged = self._judge()
-            claim.incarnation = cookie.incarnation
-            self._finish()
-        except BaseException:
-            storage.close()
-            raise
-        return self._begin_epoch(storage)
+        self._storage = self._open_disks(new=True)
+        return Created()
 
-    def _begin_epoch(self, storage: Storage) -> Storage:
-        """Begin the disks' next epoch; after disks that went back in time the bookie vouches for nothing (rule 58)."""
-        link = self._link
-        try:
-            disks = DiskEpoch(self._disks, link.claim.incarnation)
-            in_zookeeper = link.run(link.claim.disks.read(link.claim.incarnation))
-            if disks.age.is_behind(in_zookeeper):
-                self._restart_epoch(storage, disks)
-            else:
-                link.claim.disks.epoch = disks.step()
-        except BaseException:
-            storage.close()
-            raise
-        link.disk_epoch = disks
-        return storage
-
-    def _restart_epoch(self, storage: Storage, disks: DiskEpoch) -> None:
-        """Limbo as after a lost disk, and under one claim as then; but what the disks still hold may be read."""
-        link, age = self._link, disks.age
-        while True:
-            link.take_claim()
-            link.run(link.store.sync(link.layout.root))
-            in_zookeeper = link.run(link.claim.disks.read(link.claim.incarnation))
-            link.disk_notice = (
-                f"a disk went back in time: the journal's is of epoch {age.journal}, the store's of {age.store}, and they were "
-                f"at {max(in_zookeeper, *age)}; the bookie vouches for no ledger that names it until repair has given back what it owes"
-            )
-            _LOG.error(link.disk_notice, journal=age.journal, store=age.store, zookeeper=in_zookeeper)
-            self._mark_limbo(storage, link.ledgers_of(self._settings.bookie_id))
-            link.claim.disks.epoch = max(in_zookeeper, *age) + 1
-            disks.write(link.claim.disks.epoch)
-            try:
-                link.run(link.claim.commit_epoch())
-            except _CLAIM_LOST as error:
-                _LOG.warning("the claim was lost: the ledgers are listed again", reason=str(error))
-            else:
-                return
-
-    def _is_stamped(self, storage: Storage, cookie: Cookie, judged: _Judged) -> bool:
-        """Mark limbo, then stamp directories and ZooKeeper; False if the claim was lost meanwhile."""
-        if judged.start is Start.REPLACEMENT:
-            self._mark_limbo(storage, judged.ledgers)
-        for disk in self._disks.values():
-            write_cookie(disk, cookie)
-        try:
-            self._stamp(cookie, judged)
-        except _CLAIM_LOST as error:
-            _LOG.warning("the cookie was not stamped", reason=str(error))
-            return False
-        return True
-
-    def _mark_limbo(self, storage: Storage, ledgers: list[LedgerId]) -> None:
-        """Before cookies are stamped, durably: the bookie must not report absent what it may have lost (rule 29)."""
+    def _mark_limbo(self, storage: Storage, ledgers: Sequence[LedgerId]) -> None:
+        """Durably: the bookie must not report absent what it may have lost (rule 29)."""
         machine = BookieMachine(MachineStorage(storage))
         for begin in range(0, len(ledgers), _MARKS_AT_ONCE):
             part = ledgers[begin : begin + _MARKS_AT_ONCE]
@@ -231,6 +223,14 @@ class _Boot:
             storage.journal.sync()
         _LOG.warning("this bookie cannot vouch for these ledgers yet", limbo_ledgers=len(ledgers))
 
+    def _under_the_claim(self, stamp: Callable[[], None]) -> Stamped | ClaimLost:
+        try:
+            stamp()
+        except _CLAIM_LOST as error:
+            _LOG.warning("the claim was lost: the ledgers are listed again", reason=str(error))
+            return ClaimLost()
+        return Stamped()
+
     def _stamp(self, cookie: Cookie, judged: _Judged) -> None:
         link = self._link
         stamping = link.bookies.stamping(cookie, over=judged.registered, leave=judged.authorisation)
@@ -239,3 +239,46 @@ class _Boot:
     def _finish(self) -> None:
         for disk in self._disks.values():
             finish_creation(disk)
+
+    # The epochs of the disks (rule 58)
+
+    def _compare_epochs(self) -> EpochsCompared:
+        """Begin the disks' next epoch, unless they went back in time."""
+        claim = self._link.claim
+        if self._storage is None:
+            assert self._judged.registered is not None
+            claim.incarnation = self._judged.registered.value.incarnation
+            self._storage = self._open_disks(new=False)
+        else:
+            claim.incarnation = self._new_cookie.incarnation
+        self._finish()
+        disks = self._link.disk_epoch = DiskEpoch(self._disks, claim.incarnation)
+        self._age = disks.age
+        if self._age.is_behind(self._epoch_in_zookeeper()):
+            return EpochsCompared(went_back=True)
+        claim.disks.epoch = disks.step()
+        return EpochsCompared(went_back=False)
+
+    def _epoch_in_zookeeper(self) -> int:
+        claim = self._link.claim
+        return self._link.run(claim.disks.read(claim.incarnation))
+
+    def _list_ledgers(self) -> LedgersListed:
+        """Of disks that went back in time: the bookie vouches for nothing, but what they still hold may be read."""
+        link = self._link
+        link.run(link.store.sync(link.layout.root))
+        age, in_zookeeper = self._age, self._epoch_in_zookeeper()
+        reached = max(in_zookeeper, *age)
+        link.disk_notice = (
+            f"a disk went back in time: the journal's is of epoch {age.journal}, the store's of {age.store}, and they were "
+            f"at {reached}; the bookie vouches for no ledger that names it until repair has given back what it owes"
+        )
+        _LOG.error(link.disk_notice, journal=age.journal, store=age.store, zookeeper=in_zookeeper)
+        link.claim.disks.epoch = reached + 1
+        return LedgersListed(tuple(link.ledgers_where(self._life.must_mark)))
+
+    def _stamp_epoch(self) -> None:
+        link = self._link
+        assert link.disk_epoch is not None
+        link.disk_epoch.write(link.claim.disks.epoch)
+        link.run(link.claim.commit_epoch())

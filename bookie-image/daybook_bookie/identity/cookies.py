@@ -8,9 +8,9 @@ names it, and stamps its cookies only after the limbo marks are durable.
 
 import json
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from daybook.core.bookie.life import Start
 from daybook.metadata.bookies import Cookie
 from daybook_bookie.disk.disk import Disk
 from daybook_bookie.disk.errors import CookieError, DiskLostError, ForgottenError
@@ -103,14 +103,6 @@ def inspect(disk: Disk, where: str) -> Found:
     )
     rest = set(disk.names()) - _HARMLESS - {COOKIE, _CREATING}
     return Found(stamped, creating, not rest)
-
-
-class Start(Enum):
-    """How a bookie may start."""
-
-    NORMAL = "everything matches"
-    FIRST = "a new bookie: begin_creation, create journal and store, stamp, register, finish_creation"
-    REPLACEMENT = "authorised: begin_creation, create, mark limbo durably, stamp, register, finish_creation"
 
 
 def check_cookies(

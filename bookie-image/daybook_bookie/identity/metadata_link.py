@@ -128,16 +128,12 @@ class MetadataLink:
 
         return self.run(collect(), timeout_s=None)
 
-    def ledgers_of(self, bookie: BookieId) -> list[LedgerId]:
-        """All ledgers whose metadata names `bookie`, after a sync (rule 29)."""
+    def ledgers_where(self, holds: Callable[[LedgerMetadata], bool]) -> list[LedgerId]:
+        """All ledgers of whose metadata `holds` is true, read after a sync (rule 29)."""
 
         async def collect() -> list[LedgerId]:
             await self.store.sync(self.layout.root)
-            return [
-                found.value.ledger_id
-                async for found in self.ledgers.read_all()
-                if bookie in found.value.bookies()
-            ]
+            return [found.value.ledger_id async for found in self.ledgers.read_all() if holds(found.value)]
 
         return self.run(collect(), timeout_s=None)
 

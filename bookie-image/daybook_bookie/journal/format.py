@@ -18,13 +18,13 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from daybook.core.bookie.questions import KEY_BYTES_MAX
 from daybook.core.errors import FrameError
 from daybook.core.format.frame import Buffer, check_body, decode_header
 from daybook.core.ids import LedgerId
 from daybook_bookie.disk.errors import JournalCorruptError
 
 NONCE_BYTES: Final = 16
-PASSWORD_HASH_BYTES_MAX: Final = 255
 PAGE_BYTES: Final = 4096
 DATA_START: Final = PAGE_BYTES
 RECORDS_MAX: Final = 1000
@@ -111,7 +111,7 @@ def limbo_clear_record(ledger_id: LedgerId, nonce: bytes) -> Record:
 
 def intro_record(intro: LedgerIntro) -> Record:
     """A ledger that this bookie did not know."""
-    assert len(intro.password_hash) <= PASSWORD_HASH_BYTES_MAX
+    assert len(intro.password_hash) <= KEY_BYTES_MAX
     head = _INTRO.pack(intro.ledger_id, intro.first_seen_ms, len(intro.password_hash))
     return Record(RecordKind.LEDGER_INTRO, head + intro.password_hash)
 

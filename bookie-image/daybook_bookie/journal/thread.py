@@ -2,7 +2,7 @@
 
 So a slow disk makes groups larger instead of queues longer. An answer never precedes the sync that it stands for
 (rule 23); if the sync fails, the thread answers nothing and the bookie stops. A full disk is an answer (rule 30); the
-refused records are in the cache all the same, and are durable once the store has them: until then `has_unstored_refusals`.
+refused records are in the cache all the same, and are durable once the store has them: until then the bookie owes them (`daybook.core.bookie.refusals`).
 
 A second thread creates each next file ahead of time.
 """
@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Final, Protocol
 
+from daybook.core.bookie.refusals import Refusals
 from daybook.core.errors import Code
 from daybook.runtime.health import Progress
 from daybook.runtime.logs import get_logger
@@ -74,6 +75,7 @@ class JournalThread:
         self,
         journal: Journal,
         metrics: BookieMetrics,
+        refusals: Refusals,
         *,
         stuck_after_ms: int,
         on_full: Callable[[], None],
@@ -82,9 +84,7 @@ class JournalThread:
         """`on_full`: the disk is full, the bookie should become read-only. `on_failure`: it must stop (rule 23)."""
         self.journal = journal
         self.progress = Progress("the journal thread", stuck_after_ms)
-        self.refusals = 0
-        """How many groups were refused for want of space."""
-        self._refusals_stored = 0
+        self._refusals = refusals
         self._metrics = metrics
         self._on_full = on_full
         self._on_failure = on_failure
@@ -103,15 +103,6 @@ class JournalThread:
     def put(self, item: JournalItem) -> None:
         """Queue `item`; the items of one thread are written in its order. Never blocks."""
         self._queue.put(item)
-
-    @property
-    def has_unstored_refusals(self) -> bool:
-        """Whether a record that was refused for want of space is not in the store yet; it may repeat an answered one."""
-        return self.refusals != self._refusals_stored
-
-    def stored(self, refusals: int) -> None:
-        """The store has all that was accepted when `refusals` had this value."""
-        self._refusals_stored = refusals
 
     def close(self) -> None:
         """Write what is queued, then stop. The journal stays open: the store's last flush trims it."""
@@ -180,7 +171,7 @@ class JournalThread:
             code = Code.OK
         except StorageFullError as error:
             _LOG.warning("the journal has no space", reason=str(error))
-            self.refusals += 1
+            self._refusals.refused()
             self._on_full()
             code = Code.READ_ONLY
         if self.journal.written.file_id != file_id:

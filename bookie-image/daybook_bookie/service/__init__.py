@@ -4,7 +4,7 @@ In reading order:
 
     roles       who may ask what
     admission, deadlines, budget  who gets a worker, what ends a call, how many bytes may be held
-    attach, passwords  a stream and a ledger: workers that read the metadata which a decision needs
+    questions, attach  read the metadata that a decision about a key or an attachment needs
     append, streams  one client's append stream, and the streams that are open
     fencing     refused from now on, answered once it is durable
     reads       a range, from the cache and the store

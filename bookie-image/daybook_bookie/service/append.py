@@ -86,8 +86,8 @@ class MessageItem:
         stream = self._stream
         if self.news and code is Code.OK:
             is_durable = (
-                not stream.shared.journal.has_unstored_refusals
-            )  # a LAC may have come with a frame that was refused
+                not stream.shared.table.machine.refusals.owes
+            )  # a LAC may have come with a refused frame
             for ledger_id, lac in self.news:
                 stream.shared.long_polls.wake(ledger_id, lac, is_durable=is_durable)
         stream.decide(self.message, self.frames, code)

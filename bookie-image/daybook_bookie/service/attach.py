@@ -1,4 +1,4 @@
-"""Attaching streams to ledgers: the core decides (`daybook.core.bookie.attachment`), workers here read metadata for it.
+"""Attaching streams to ledgers: the core decides (`daybook.core.bookie.questions`), workers here read metadata for it.
 
 The first normal frame of a ledger that this bookie does not know needs a synced read of its metadata (rule 20). That
 waits for ZooKeeper, so it has workers of its own and never delays the frames of other ledgers on the stream. While
@@ -7,36 +7,35 @@ A bounded number may wait for the workers; the next one is refused at once, to c
 """
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from daybook.core.bookie.attachment import Attachment
 from daybook.core.bookie.ledger import AttachVerdict, Purpose
+from daybook.core.bookie.questions import Attachment
 from daybook.core.errors import Code, DaybookError
-from daybook.core.ids import LedgerId
-from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 from daybook_bookie.identity.rollback import RollBackGuard
+from daybook_bookie.journal.format import Record
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.append import AppendStream
-from daybook_bookie.service.passwords import refuse_impossible
+from daybook_bookie.service.questions import Questions
 
 _LOG: Final = get_logger(__name__)
 _TOO_MANY: Final = (
     "as many attachments wait for ZooKeeper as may (attaches_waiting_max): try again a little later"
 )
 
-ReadMetadata = Callable[[LedgerId], LedgerMetadata | None]
-
+_IMPOSSIBLE: Final = "no ledger has this id or key: is the request damaged?"
 _DETAILS: Final = {
     AttachVerdict.OK: "",
     AttachVerdict.UNAUTHORIZED: "the password is not the ledger's: open it with the one it was created with",
     AttachVerdict.NEEDS_METADATA: "the ledger's metadata is needed and cannot be read now: try again",
     AttachVerdict.NOT_OPEN: "the ledger is not OPEN: create a new one to write on",
     AttachVerdict.NO_SUCH_LEDGER: "the ledger does not exist, or was deleted",
+    AttachVerdict.IMPOSSIBLE_LEDGER: _IMPOSSIBLE,
+    AttachVerdict.IMPOSSIBLE_KEY: _IMPOSSIBLE,
 }
 
 
@@ -46,16 +45,15 @@ class Attacher:
     def __init__(
         self,
         table: LedgerTable,
-        read_metadata: ReadMetadata,
+        questions: Questions,
         guard: RollBackGuard,
         metrics: BookieMetrics,
         *,
         workers: int,
         waiting_max: int,
     ) -> None:
-        """`read_metadata` syncs first; it raises DaybookError when the store does not answer."""
         self._table = table
-        self._read_metadata = read_metadata
+        self._questions = questions
         self._guard = guard
         self._metrics = metrics
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="attach")
@@ -63,15 +61,16 @@ class Attacher:
 
     def attach(self, stream: AppendStream, request: pb.Attach) -> None:
         """Decide what can be decided now; the rest goes to the workers. The answer goes to the stream."""
-        impossible = refuse_impossible(request.ledger_id, request.key)
-        if impossible is not Code.OK:
-            self._send(stream, request, impossible, "no ledger has this id or key: is the request damaged?")
-            return
         attachment = Attachment(
-            self._table.machine, stream.stream_id, request.ledger_id, request.key, _purpose(request)
+            self._table.machine,
+            stream.stream_id,
+            request.ledger_id,
+            request.key,
+            _purpose(request),
+            has_ended=lambda: stream.is_closed,
         )
         with self._table.lock:
-            attachment.begin(stream_ended=stream.is_closed)
+            attachment.begin()
         if attachment.is_done:
             self._answer(stream, request, attachment.verdict)
         elif self._places.acquire(blocking=False):
@@ -93,12 +92,12 @@ class Attacher:
         """Let the workers end."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    def _attach_later(self, stream: AppendStream, request: pb.Attach, attachment: Attachment) -> None:
+    def _attach_later(self, stream: AppendStream, request: pb.Attach, attachment: Attachment[Record]) -> None:
         why_not = ""
         try:
             why_not = self._guard.why_not_begin(request.ledger_id)
             if not why_not:
-                self._with_metadata(stream, request.ledger_id, attachment)
+                self._questions.settle(attachment)
         except DaybookError as error:
             _LOG.warning("a ledger's metadata cannot be read", ledger_id=request.ledger_id, reason=str(error))
         except Exception:  # noqa: BLE001 - a worker must answer, whatever happened
@@ -108,19 +107,6 @@ class Attacher:
             with self._table.lock:
                 stream.attaching -= 1
         self._send(stream, request, attachment.verdict.code, why_not or _DETAILS[attachment.verdict])
-
-    def _with_metadata(self, stream: AppendStream, ledger_id: LedgerId, attachment: Attachment) -> None:
-        while not attachment.is_done:
-            with self._table.lock:
-                attachment.ask()
-            try:
-                metadata = self._read_metadata(ledger_id)
-            except Exception:
-                with self._table.lock:
-                    attachment.give_up()
-                raise
-            with self._table.lock:
-                attachment.metadata_read(metadata, stream_ended=stream.is_closed)
 
     def _answer(self, stream: AppendStream, request: pb.Attach, verdict: AttachVerdict) -> None:
         self._send(stream, request, verdict.code, _DETAILS[verdict])

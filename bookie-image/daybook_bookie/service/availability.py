@@ -32,13 +32,16 @@ class Availability:
         mode: KeptMode,
         link: MetadataLink,
         metrics: BookieMetrics,
+        on_update: Callable[[bool], None],
     ) -> None:
+        """`on_update` is called with whether normal writes are accepted."""
         self._table = table
         self._disk_watch = disk_watch
         self._mode = mode
         self._mode_lock = threading.Lock()
         self._link = link
         self._metrics = metrics
+        self._on_update = on_update
         self._lock = threading.Lock()
         self._info: BookieInfo | None = None
         self._registered_ratio = 0.0
@@ -101,6 +104,7 @@ class Availability:
         with self._lock:
             self._table.set_space(self._disk_watch.state)
             self._metrics.server_status.set(1 if self.is_writable else 0)
+            self._on_update(self.is_writable)
             if self._info is not None:
                 self._link.update(self._current_info())
 

@@ -31,7 +31,7 @@ from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.availability import Availability
 from daybook_bookie.service.fencing import Fencer
 from daybook_bookie.service.long_poll import LongPolls
-from daybook_bookie.service.passwords import Passwords
+from daybook_bookie.service.questions import Questions
 from daybook_bookie.service.streams import AppendStreams
 from daybook_bookie.settings import BookieSettings
 from daybook_bookie.upkeep.gc import Collector
@@ -60,7 +60,7 @@ class Control:
     table: LedgerTable
     journal: JournalThread
     long_polls: LongPolls
-    passwords: Passwords
+    questions: Questions
     fencer: Fencer
     streams: AppendStreams
     availability: Availability
@@ -89,7 +89,7 @@ class Control:
                 send(_lac_response(lac))
                 send(None)
 
-        code = self.passwords.check(request.ledger_id, request.key)
+        code = self.questions.check(request.ledger_id, request.key)
         if code is not Code.OK:
             send(pb.ReadLacResponse(code=code, last_add_confirmed=-1))
             send(None)
@@ -132,9 +132,7 @@ class Control:
             barrier = Barrier([])
             self.journal.put(barrier)
         if code is Code.OK:
-            code = barrier.wait(self.timeout_s)
-        if code is Code.OK and self.journal.has_unstored_refusals:
-            code = Code.READ_ONLY
+            code = self.table.machine.refusals.vouch(barrier.wait(self.timeout_s))
         self.metrics.forces.labels(code.name).inc()
         return pb.ForceResponse(code=code, boot_id=self.boot_id)
 

@@ -3,15 +3,17 @@
 Used by the Fence call and by recovery reads (rule 2, rule 3, rule 4).
 """
 
-from daybook.core.bookie.ledger import AttachVerdict, LacAnswer
-from daybook.core.bookie.machine import NO_LAC
+from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.bookie.machine import NO_LAC, FenceDecided
+from daybook.core.bookie.questions import FenceQuestion
 from daybook.core.errors import Code
 from daybook.core.ids import LedgerId
+from daybook_bookie.journal.format import Record
 from daybook_bookie.journal.thread import Barrier, JournalThread
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.long_poll import LongPolls
-from daybook_bookie.service.passwords import Passwords
+from daybook_bookie.service.questions import Questions
 
 
 class Fencer:
@@ -22,7 +24,7 @@ class Fencer:
         table: LedgerTable,
         journal: JournalThread,
         long_polls: LongPolls,
-        passwords: Passwords,
+        questions: Questions,
         metrics: BookieMetrics,
         *,
         timeout_s: float,
@@ -31,7 +33,7 @@ class Fencer:
         self._table = table
         self._journal = journal
         self._long_polls = long_polls
-        self._passwords = passwords
+        self._questions = questions
         self._metrics = metrics
         self._timeout_s = timeout_s
 
@@ -42,17 +44,26 @@ class Fencer:
         return code, lac
 
     def _fence(self, ledger_id: LedgerId, key: str) -> tuple[Code, LacAnswer]:
-        with self._table.pinned(ledger_id) as ledger:
-            code = self._passwords.check(ledger_id, key)
-            if code is not Code.OK:
-                return code, NO_LAC
-            with self._table.lock:
-                fence = self._table.machine.fence(ledger, key)
-                if isinstance(fence, AttachVerdict):
-                    return fence.code, NO_LAC
-                barrier = Barrier(fence.records, on_durable=fence.is_durable)
-                self._journal.put(barrier)
+        decided: list[tuple[FenceDecided[Record], Barrier]] = []
+
+        def queue(fence: FenceDecided[Record]) -> None:
+            barrier = Barrier(fence.records, on_durable=fence.is_durable)
+            self._journal.put(barrier)
+            decided.append((fence, barrier))
+
+        question = FenceQuestion(self._table.machine, ledger_id, key, queue)
+        with self._table.lock:
+            question.begin()
+        try:
+            self._questions.settle(question)
+            if not decided:
+                return question.verdict.code, NO_LAC
+            ((fence, barrier),) = decided
             code = barrier.wait(self._timeout_s)
+        finally:
+            with self._table.lock:
+                question.end()
         if code is Code.OK:
-            self._long_polls.wake(ledger_id, fence.lac, is_durable=not self._journal.has_unstored_refusals)
+            is_durable = not self._table.machine.refusals.owes
+            self._long_polls.wake(ledger_id, fence.lac, is_durable=is_durable)
         return code, fence.lac

@@ -18,7 +18,7 @@ from daybook_bookie.disk.errors import CorruptStoreError
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.fencing import Fencer
-from daybook_bookie.service.passwords import Passwords
+from daybook_bookie.service.questions import Questions
 from daybook_bookie.store.storage import Storage
 
 _LOG: Final = get_logger(__name__)
@@ -35,7 +35,7 @@ class Reads:
         self,
         table: LedgerTable,
         fencer: Fencer,
-        passwords: Passwords,
+        questions: Questions,
         metrics: BookieMetrics,
         *,
         on_damage: Callable[[LedgerId, EntryId], None],
@@ -44,7 +44,7 @@ class Reads:
         self._on_damage = on_damage
         self._table = table
         self._fencer = fencer
-        self._passwords = passwords
+        self._questions = questions
         self._metrics = metrics
 
     def read(self, request: pb.ReadRequest) -> Iterator[bytes]:
@@ -65,7 +65,7 @@ class Reads:
         if request.fence:
             code, _ = self._fencer.fence(request.ledger_id, request.key)
             return code
-        return self._passwords.check(request.ledger_id, request.key)
+        return self._questions.check(request.ledger_id, request.key)
 
     def _messages(self, request: pb.ReadRequest) -> Iterator[bytes]:
         scan = RangeScan(

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol
 
+from daybook.core.bookie.refusals import Refusals
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.health import Progress
 from daybook.runtime.logs import get_logger
 from daybook_bookie.disk.errors import StorageError, StorageFullError
-from daybook_bookie.journal.thread import JournalThread
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.store.generation import Generation
 from daybook_bookie.store.removing import delete_some, mark_deleted
@@ -50,7 +50,7 @@ class StoreThread:
     def __init__(
         self,
         owner: StorageOwner,
-        journal: JournalThread,
+        refusals: Refusals,
         metrics: BookieMetrics,
         *,
         interval_ms: int,
@@ -61,7 +61,7 @@ class StoreThread:
         """`on_full`: the disk is full, the bookie should become read-only. `on_failure`: it must stop (rule 23)."""
         self.progress = Progress("the store thread", stuck_after_ms)
         self._owner = owner
-        self._journal = journal
+        self._refusals = refusals
         self._metrics = metrics
         self._interval_s = interval_ms / 1000
         self._on_full = on_full
@@ -105,7 +105,7 @@ class StoreThread:
         with owner.lock:
             if owner.storage.cache.is_flushing:
                 return  # the previous flush had no room, and the bookie stops
-            refusals = self._journal.refusals
+            refusals = self._refusals.count
             generation = owner.storage.begin_flush() if owner.storage.cache.has_changes else None
             owner.room_made()
         if generation is not None:
@@ -118,7 +118,7 @@ class StoreThread:
             self._metrics.flushed_bytes.inc(generation.size_bytes)
         elif not self._confirm():
             return
-        self._journal.stored(refusals)
+        self._refusals.stored(refusals)
         self._remove_deleted()
         self.progress.rest()
 

@@ -34,6 +34,8 @@ class AttachVerdict(Enum):
     NEEDS_METADATA = "sync, read the ledger's metadata, and ask again with it"
     NOT_OPEN = "metadata does not show the ledger OPEN (rule 20)"
     NO_SUCH_LEDGER = "the ledger is not in the metadata"
+    IMPOSSIBLE_LEDGER = "no ledger has this id"
+    IMPOSSIBLE_KEY = "no password has this key"
 
     @property
     def code(self) -> Code:
@@ -47,6 +49,8 @@ _CODES = {
     AttachVerdict.NEEDS_METADATA: Code.UNAVAILABLE,
     AttachVerdict.NOT_OPEN: Code.NOT_OPEN,
     AttachVerdict.NO_SUCH_LEDGER: Code.NO_SUCH_LEDGER,
+    AttachVerdict.IMPOSSIBLE_LEDGER: Code.BAD_FRAME,
+    AttachVerdict.IMPOSSIBLE_KEY: Code.UNAUTHORIZED,
 }
 
 

@@ -32,6 +32,7 @@ from daybook.core.bookie.decisions import (
 )
 from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, LacAnswer, LedgerRecord, Purpose
 from daybook.core.bookie.open_ledgers import OpenLedgers
+from daybook.core.bookie.refusals import Refusals
 from daybook.core.bookie.watch import Watch, Watches
 from daybook.core.errors import Code
 from daybook.core.format.frame import Buffer, FrameHeader
@@ -111,6 +112,7 @@ class BookieMachine(Generic[Record]):
         self._storage = storage
         self._has_waiters = has_waiters
         self.watches = Watches()
+        self.refusals = Refusals()
         self._takes_all = True
         self._keeps_reserve = True
 

@@ -3,7 +3,7 @@
     world.py, network.py, metadata_model.py, disk.py     time, messages, ZooKeeper, what a crash keeps
     journalled.py, failing_disk.py, replay_checks.py  the real journal and flush on a disk with bytes, and what comes back
     disk_swarm.py, disk_errors.py, disk_damage.py, disk_faults.py   what such a disk is made of, and what goes wrong with it
-    bookie_*.py                                          a bookie around the real `BookieMachine`
+    bookie_*.py                                          a bookie around the real `BookieLife` and `BookieMachine`
     streams.py, clients.py                               a client process that drives one machine
     writers.py, readers.py, actors.py, auditing.py       what clients do: write, read, recover, delete, audit, repair
     swarm.py, faults.py, twins.py, atlas.py              what a seed consists of, what goes wrong in it, and which disk may be lost

@@ -13,8 +13,11 @@ from daybook_bookie.service.reads import StorageSource
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, LacAnswer
+from daybook.core.bookie.ledger import BookieLedger, LacAnswer
+from daybook.core.bookie.life import BookieLife
+from daybook.core.bookie.listing import Listing
 from daybook.core.bookie.machine import NO_LAC, BookieMachine, FenceDecided
+from daybook.core.bookie.questions import FenceQuestion, KeyQuestion, Question
 from daybook.core.bookie.range_scan import RangeSource
 from daybook.core.errors import Code
 from daybook.core.format.frame import Entry, FrameHeader
@@ -27,7 +30,7 @@ from tests.model.sim.bookie_gc import Collector
 from tests.model.sim.bookie_polls import SimPolls
 from tests.model.sim.bookie_storage import MemorySource, SimStorage
 from tests.model.sim.disk import EntriesRemoved, FrameWritten, LedgerDropped, Written, nothing
-from tests.model.sim.metadata_model import Session, place_of
+from tests.model.sim.metadata_model import LOST, SUPERSEDED, Session, Versioned, place_of
 from tests.model.sim.network import Stream
 
 if TYPE_CHECKING:
@@ -52,6 +55,8 @@ class BookieCalls(BookieDisk):
     """The state of a bookie and its calls; `SimBookie` adds its life and its streams."""
 
     session: Session
+    was_the_bookie = False
+    """This start of it has been registered."""
 
     def __init__(self, cluster: "Cluster", bookie: BookieId, info: BookieInfo) -> None:
         super().__init__(cluster, bookie, place_of(info))
@@ -70,7 +75,12 @@ class BookieCalls(BookieDisk):
         self.has_read: set[LedgerId] = set()
         """The ledgers of which it has seen the metadata, for the checkers."""
         self.collector = Collector(self)
-        self.serving = False
+        self.life = BookieLife(self.name)
+
+    @property
+    def serving(self) -> bool:
+        """Whether it answers."""
+        return self.life.is_serving
 
     @property
     def boot_id(self) -> str:
@@ -111,7 +121,9 @@ class BookieCalls(BookieDisk):
 
     def known_ids(self) -> list[LedgerId]:
         """Every ledger that the bookie knows, rising."""
-        return sorted(self.storage.caches)
+        listing = Listing(self.machine)
+        listing.judge(self.storage.caches)
+        return listing.known().ledger_ids
 
     def limbo_nonce(self, ledger_id: LedgerId) -> str | None:
         """The ledger's limbo mark, if the bookie cannot vouch for it (rule 29)."""
@@ -140,6 +152,58 @@ class BookieCalls(BookieDisk):
             has_read=header.ledger_id in self.has_read,
         )
 
+    # Metadata
+
+    def superseded(self) -> None:
+        """Another process is the bookie (rule 57)."""
+        raise NotImplementedError
+
+    def _reconnect_if_expired(self) -> None:
+        if self.session.expired:
+            self.session = self.cluster.store.connect(self)
+
+    def live_session(self) -> Session:
+        """Its session, a new one if the last has expired."""
+        self._reconnect_if_expired()
+        return self.session
+
+    def settle(
+        self,
+        question: Question[Written],
+        then: Callable[[], None],
+        check: Callable[[BookieLedger | None], None] = lambda _asked: None,
+    ) -> None:
+        """Read metadata until the question, which has begun, is done; `check` follows each read."""
+        if question.is_done:
+            then()
+            return
+        question.ask()
+        store, session = self.cluster.store, self.live_session()
+        read: Callable[..., object] = store.read
+        if self.name in self.cluster.twins.split:
+            read = partial(store.read_as, session, self.name, self.place)
+        store.request(session, partial(self._settle_with, question, then, check), read, question.ledger_id)
+
+    def _settle_with(
+        self,
+        question: Question[Written],
+        then: Callable[[], None],
+        check: Callable[[BookieLedger | None], None],
+        answer: object,
+    ) -> None:
+        if answer is SUPERSEDED and self.was_the_bookie:
+            self.superseded()
+            return
+        if (
+            answer is LOST or answer is SUPERSEDED
+        ):  # the session of the process before it may not have ended yet
+            question.give_up()
+        else:
+            asked = question.held
+            question.metadata_read(answer.metadata if isinstance(answer, Versioned) else None)
+            check(asked)
+        self.settle(question, then, check)
+
     # Calls
 
     def serve(self, call: Call, ledger_id: LedgerId, key: str, reply: Callable[..., None]) -> None:
@@ -157,7 +221,9 @@ class BookieCalls(BookieDisk):
                 elif call.fence:  # a recovery read (rule 2)
                     self._fence(ledger_id, key, lambda code, _lac: answer(code))
                 else:
-                    answer(Code.OK)
+                    question = KeyQuestion(self.machine, ledger_id, key)
+                    question.begin()
+                    self.settle(question, lambda: answer(question.verdict.code))
             case fx.SendForce():
                 self._force(ledger_id, call, reply)
             case fx.SendLacRead():
@@ -172,26 +238,31 @@ class BookieCalls(BookieDisk):
 
     def _fence(self, ledger_id: LedgerId, key: str, done: Callable[[Code, LacAnswer], None]) -> None:
         """Fence; `done` is called when that is durable (rule 4), or refused."""
-        held = self.machine.ledgers.hold(ledger_id)
-        fence = self.machine.fence(held, key)
-        if isinstance(fence, AttachVerdict):
-            self.machine.ledgers.let_go(held)
-            done(fence.code, NO_LAC)
-        else:
-            self.queue(fence.records, partial(self._fence_settled, held, fence, done))
+        decided: list[FenceDecided[Written]] = []
+        question = FenceQuestion(self.machine, ledger_id, key, decided.append)
+
+        def settled() -> None:
+            if decided:
+                self.queue(decided[0].records, partial(self._fence_settled, question, decided[0], done))
+            else:
+                question.end()
+                done(question.verdict.code, NO_LAC)
+
+        question.begin()
+        self.settle(question, settled)
 
     def _fence_settled(
         self,
-        held: BookieLedger,
+        question: FenceQuestion[Written],
         fence: FenceDecided[Written],
         done: Callable[[Code, LacAnswer], None],
         code: Code,
     ) -> None:
         if code is Code.OK:
             fence.is_durable()
-        self.machine.ledgers.let_go(held)
+        question.end()
         if code is Code.OK:
-            self.polls.wake(held.ledger_id, fence.lac)
+            self.polls.wake(question.ledger_id, fence.lac)
         done(code, fence.lac)
 
     def _fence_done(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError
 from daybook_bookie.store.generation import Generation
 
+from daybook.core.bookie.machine import BookieMachine
 from daybook.core.bookie.range_scan import RangeScan, RangeSource
 from daybook.core.errors import Code
 from daybook.core.format.frame import decode_entries
@@ -35,6 +36,8 @@ _SLOW_FACTOR: Final = 10
 
 class BookieDisk(Process):
     """The disk of a bookie, and what its process does with it."""
+
+    machine: BookieMachine[Written]
 
     replaced: bool = False
     """The disk is new and its replacement authorised: limbo has to be marked before anything is served."""
@@ -70,13 +73,7 @@ class BookieDisk(Process):
         self._syncing = False
         self._flush_is_due = False
         self._waits_for_room = False
-        self._refusals = self._refusals_stored = 0
         self._damaged: dict[LedgerId, set[EntryId]] = {}
-
-    @property
-    def owes(self) -> bool:
-        """Whether something that was refused for want of room, be it answered before, is not in the store yet."""
-        return self._refusals != self._refusals_stored
 
     # What the bookie does about it
 
@@ -105,7 +102,7 @@ class BookieDisk(Process):
 
     def when_durable(self, settle: Callable[[Code], None]) -> None:
         """Call `settle` when everything accepted so far is durable; not with OK while something refused is not stored."""
-        self.queue([], lambda code: settle(Code.READ_ONLY if code is Code.OK and self.owes else code))
+        self.queue([], lambda code: settle(self.machine.refusals.vouch(code)))
 
     def _sync_soon(self) -> None:
         """Sync what waits, unless a sync is under way; the next one takes what came meanwhile."""
@@ -174,7 +171,7 @@ class BookieDisk(Process):
     def _refuse(self, disk: JournalledDisk) -> None:
         """The journal has no room: what waited is answered so, and the bookie is read-only (rule 30)."""
         self.world.tally.state("journal full")
-        self._refusals += 1
+        self.machine.refusals.refused()
         refused = disk.refuse(len(disk.unsynced))
         self._syncing = False
         self._is_full()
@@ -200,17 +197,19 @@ class BookieDisk(Process):
 
     def _flush_soon(self) -> None:
         disk = self.journalled
-        if disk is not None and not self._flush_is_due and (disk.has_changes or self.owes):
+        if disk is not None and not self._flush_is_due and (disk.has_changes or self.machine.refusals.owes):
             self._flush_is_due = True
             self.later(int(self.cluster.disks.flush_us * (0.5 + self._rng.random())), self._flush, disk)
 
     def _flush(self, disk: JournalledDisk) -> None:
         if not disk.has_changes:  # the flush before has stored what the journal refused meanwhile
-            self._refusals_stored = self._refusals
+            self.machine.refusals.stored(self.machine.refusals.count)
             self._flush_is_due = False
             return
         generation = disk.begin_flush()
-        self.later(self.cluster.disks.flush_takes_us, self._flushed, disk, generation, self._refusals)
+        self.later(
+            self.cluster.disks.flush_takes_us, self._flushed, disk, generation, self.machine.refusals.count
+        )
 
     def _flushed(self, disk: JournalledDisk, generation: Generation, refusals: int) -> None:
         try:
@@ -223,7 +222,7 @@ class BookieDisk(Process):
         except BookieMustStopError as error:
             self._stop(error)
             return
-        self._refusals_stored = refusals
+        self.machine.refusals.stored(refusals)
         if flushed.files > 0:
             self.world.tally.state("journal trimmed")
         for written in flushed.durable:

@@ -8,38 +8,31 @@ What differs from the server is only that threads, sockets and files are events.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
-from daybook_bookie.journal.format import NONCE_BYTES
-
-from daybook.core.bookie.attachment import Attachment
-from daybook.core.bookie.ledger import AttachVerdict, LacAnswer, Purpose
+from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, LacAnswer, Purpose
+from daybook.core.bookie.life import Superseded, WritesAllowed
+from daybook.core.bookie.questions import Attachment
 from daybook.core.errors import Code
 from daybook.core.format.frame import split_message
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers
+from tests.model.sim.bookie_boot import RETRY_US, SimBoot
 from tests.model.sim.bookie_calls import BookieCalls
 from tests.model.sim.disk import Written
-from tests.model.sim.metadata_model import LOST, SUPERSEDED, Session, Stamp, Steps, Versioned
+from tests.model.sim.metadata_model import SUPERSEDED
 from tests.model.sim.network import Stream
-from tests.model.sim.world import MS
-
-RETRY_US: Final = 20 * MS
 
 
 class SimBookie(BookieCalls):
     """One bookie process and its disk."""
 
     read_only = False
-    was_the_bookie = False
-    """This start of it has been registered."""
     is_stamped = False
     """The cookie is this process's, if it is not the bookie's first."""
     retired = False
     """An operator takes it out of the cluster: it is read-only, over restarts as well."""
     gone = False
     """… and it is stopped for good."""
-    _nonces = 0
 
     # Life
 
@@ -63,12 +56,7 @@ class SimBookie(BookieCalls):
         self.note(f"starts with {len(self.known_ids())} ledgers")
         self._space_changed()
         self.session = self.cluster.store.connect(self)
-        if self._boots_beside_another:
-            self._claim()
-        elif self.replaced:
-            self._ask_what_it_owed()
-        else:
-            self._serve()
+        SimBoot(self, self.life).begin()
         self.collector.start()
         self._flush_soon()
         if self.journalled is not None and self.read_only:
@@ -107,87 +95,27 @@ class SimBookie(BookieCalls):
     def _boots_beside_another(self) -> bool:
         return self.place != self.name and not self.is_stamped
 
+    @property
+    def needs_stamp(self) -> bool:
+        """Whether its cookie is not the one that counts, or is on a disk that was lost."""
+        return self.replaced or self._boots_beside_another
+
+    def stamped(self) -> None:
+        """Its cookie is in ZooKeeper."""
+        is_beside_another = self._boots_beside_another
+        self.replaced, self.is_stamped = False, True
+        if is_beside_another:
+            self.cluster.twins.stamped(self)
+
     def superseded(self) -> None:
         """Another process is the bookie: this one stops without another answer (rule 57)."""
         self.note("stops: it is the bookie no more")
+        self.life.step(Superseded())
         self.world.tally.state("superseded")
         self.crash()
 
-    def _ask_what_it_owed(self) -> None:
-        """List, after a sync, every ledger that names this bookie; not before the old registration is gone."""
-        store = self.cluster.store
-        if store.registered.get(self.name) is not None:
-            self.later(RETRY_US, self._ask_what_it_owed)
-            return
-        store.request(self.session, self._mark_limbo, lambda: dict(store.ledgers))
-
-    def _mark_limbo(self, answer: object) -> None:
-        if not isinstance(answer, dict):
-            self._reconnect_if_expired()
-            again = self._claim if self._boots_beside_another else self._ask_what_it_owed
-            self.later(RETRY_US, again)
-            return
-        records = []
-        for ledger_id, found in answer.items():
-            if self._must_mark(found):
-                self._nonces += 1
-                nonce = f"{self.boot_id}/{self._nonces}".encode().ljust(NONCE_BYTES, b"\0").hex()
-                records.append(self.machine.mark_limbo(ledger_id, nonce))
-                self.world.tally.state("limbo")
-                self.cluster.checkers.audits.in_limbo(self.name, ledger_id, self.world.now_ms)
-                self.note(f"is in limbo for ledger {ledger_id}")
-        self.queue(records, self._limbo_is_journalled)
-
-    # A process whose predecessor may live takes the claim, lists, marks and stamps the cookie (rule 57)
-
-    def _claim(self) -> None:
-        self.cluster.store.converse(self._claiming())
-
-    def _claiming(self) -> Steps:
-        """Take the claim; again, whenever it was lost."""
-        store = self.cluster.store
-        answer = yield self.live_session(), store.claim, self.session, self.name, self.place
-        if answer is Stamp.REFUSED:
-            self.cluster.twins.refused(self)
-        elif answer is Stamp.DONE:
-            self._mark_limbo((yield self.session, lambda: dict(store.ledgers)))
-        else:
-            self.later(RETRY_US, self._claim)
-
-    def _stamping(self) -> Steps:
-        """The marks are durable."""
-        answer = yield self.session, self._stamp
-        if answer is Stamp.REFUSED:
-            self.cluster.twins.refused(self)
-        elif self.is_stamped:
-            self._serve()
-        else:
-            self._claim()
-
-    def _stamp(self) -> Stamp:
-        """At ZooKeeper."""
-        outcome = self.cluster.store.stamp(self.session, self.name, self.place)
-        if outcome is Stamp.DONE and not self.is_stamped:
-            self.is_stamped = True
-            self.cluster.twins.stamped(self)
-        return outcome
-
-    def _must_mark(self, found: Versioned) -> bool:
-        return self.name in found.metadata.bookies()
-
-    def _limbo_is_journalled(self, code: Code) -> None:
-        """Stamp the cookie and serve: from here on it is an ordinary bookie."""
-        if code is not Code.OK:
-            self.fail()
-            return
-        self.replaced = False
-        if self._boots_beside_another:
-            self.cluster.store.converse(self._stamping())
-        else:
-            self._serve()
-
-    def _serve(self) -> None:
-        self.serving = True
+    def started(self) -> None:
+        """It has started: from here on it is an ordinary bookie."""
         self._register()
 
     def _register(self) -> None:
@@ -218,7 +146,9 @@ class SimBookie(BookieCalls):
             self._register()
 
     def _space_changed(self) -> None:
-        self.machine.set_space(takes_all=not (self.read_only or self.retired), keeps_reserve=True)
+        takes_all = not (self.read_only or self.retired)
+        self.machine.set_space(takes_all=takes_all, keeps_reserve=True)
+        self.life.step(WritesAllowed(takes_all))
 
     def leave(self) -> None:
         """Stop for good."""
@@ -236,15 +166,6 @@ class SimBookie(BookieCalls):
         self._space_changed()
         self._register()
 
-    def _reconnect_if_expired(self) -> None:
-        if self.session.expired:
-            self.session = self.cluster.store.connect(self)
-
-    def live_session(self) -> Session:
-        """Its session, a new one if the last has expired."""
-        self._reconnect_if_expired()
-        return self.session
-
     # Streams
 
     def attach(self, stream: Stream, ledger_id: LedgerId, key: str, purpose: Purpose) -> None:
@@ -254,49 +175,27 @@ class SimBookie(BookieCalls):
         if not self.serving:
             self._attached(stream, ledger_id, purpose, Code.UNAVAILABLE)
             return
-        attachment = Attachment(self.machine, stream.number, ledger_id, key, purpose)
+        attachment = Attachment(
+            self.machine, stream.number, ledger_id, key, purpose, has_ended=lambda: stream.ended
+        )
         attachment.begin()
-        self._attach_on(attachment, stream, ledger_id, purpose)
+        check = partial(self._check_attachment, attachment, stream)
+        self.settle(attachment, partial(self._attach_settled, attachment, stream, purpose), check)
 
-    def _attach_on(
-        self, attachment: Attachment, stream: Stream, ledger_id: LedgerId, purpose: Purpose
+    def _check_attachment(
+        self, attachment: Attachment[Written], stream: Stream, asked: BookieLedger | None
     ) -> None:
-        """Answer, or ask for the ledger's metadata."""
-        if attachment.is_done:
-            self._attached(stream, ledger_id, purpose, attachment.verdict.code)
-            return
-        attachment.ask()
-        answer = partial(self._attach_with, attachment, stream, ledger_id, purpose)
-        store, session = self.cluster.store, self.live_session()
-        read: Callable[..., object] = store.read
-        if self.name in self.cluster.twins.split:
-            read = partial(store.read_as, session, self.name, self.place)
-        store.request(session, answer, read, ledger_id)
+        """The metadata was read for `asked`."""
+        ledger_id = attachment.ledger_id
+        self.has_read.add(ledger_id)
+        is_in = attachment.verdict is AttachVerdict.OK and not stream.ended
+        if is_in and self.machine.ledgers.get(ledger_id) is not asked:
+            what = f"{self.name}, ledger {ledger_id}, which it has deleted (rule 20)"
+            self.cluster.checkers.fail("an old read of metadata lets no one in", what)
 
-    def _attach_with(
-        self, attachment: Attachment, stream: Stream, ledger_id: LedgerId, purpose: Purpose, answer: object
-    ) -> None:
-        if answer is SUPERSEDED and self.was_the_bookie:
-            self.superseded()
-            return
-        if (
-            answer is LOST or answer is SUPERSEDED
-        ):  # the session of the process before it may not have ended yet
-            attachment.give_up()
-        else:
-            self.has_read.add(ledger_id)
-            asked = attachment.held
-            attachment.metadata_read(
-                answer.metadata if isinstance(answer, Versioned) else None, stream_ended=stream.ended
-            )
-            is_in = attachment.verdict is AttachVerdict.OK and not stream.ended
-            if is_in and self.machine.ledgers.get(ledger_id) is not asked:
-                what = f"{self.name}, ledger {ledger_id}, which it has deleted (rule 20)"
-                self.cluster.checkers.fail("an old read of metadata lets no one in", what)
+    def _attach_settled(self, attachment: Attachment[Written], stream: Stream, purpose: Purpose) -> None:
         if not stream.ended:
-            self._attach_on(attachment, stream, ledger_id, purpose)
-        elif not attachment.is_done:
-            attachment.give_up()
+            self._attached(stream, attachment.ledger_id, purpose, attachment.verdict.code)
 
     def _attached(self, stream: Stream, ledger_id: LedgerId, purpose: Purpose, code: Code) -> None:
         self._send(stream, self.cluster.client_of(stream).attached, stream, ledger_id, purpose, code)

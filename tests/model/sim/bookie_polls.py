@@ -45,7 +45,7 @@ class SimPolls:
     def wake(self, ledger_id: LedgerId, news: LacAnswer) -> None:
         """The bookie knows this of the ledger, durably unless its journal had no room for something."""
         for poll in self._polls.take_news(ledger_id, news):
-            if self._bookie.owes:
+            if self._bookie.machine.refusals.owes:
                 self._look_up(poll)
             else:
                 poll.answer(news)

@@ -19,6 +19,7 @@ from daybook_bookie.server import BookieServer
 from daybook_bookie.settings import BookieSettings
 from prometheus_client import CollectorRegistry
 
+from daybook.core.bookie.life import BookieLife
 from daybook.core.errors import Code
 from daybook.core.format.frame import Entry, decode_entries, encode_frame, entry_crcs, split_message
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState, hash_password
@@ -114,17 +115,17 @@ class RunningBookie:
 
         Two whole cycles pass: the one under way may have begun before the newest frame came.
         """
-        journal, wanted = self.bookie.journal, self.bookie.table.flush_wanted
-        stored, done, left = journal.stored, threading.Event(), 3
+        refusals, wanted = self.bookie.table.machine.refusals, self.bookie.table.flush_wanted
+        stored, done, left = refusals.stored, threading.Event(), 3
 
-        def count(refusals: int) -> None:
+        def count(refused: int) -> None:
             nonlocal left
-            stored(refusals)
+            stored(refused)
             left -= 1
             (wanted if left > 0 else done).set()
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(journal, "stored", count)
+            patch.setattr(refusals, "stored", count)
             wanted.set()
             return done.wait(WAIT_S)
 
@@ -132,7 +133,8 @@ class RunningBookie:
         settings = settings_for(self.directory, **self._changes)
         self.link = MetadataLink(formatted_store(self.metadata), settings.cluster, settings.bookie_id)
         try:
-            storage = open_storage(settings, self.link)
+            life = BookieLife(settings.bookie_id)
+            storage = open_storage(settings, self.link, life)
         except BaseException:
             self.link.close()
             raise
@@ -142,6 +144,7 @@ class RunningBookie:
             storage,
             self.link,
             BookieMetrics(self.registry),
+            life=life,
             on_failure=self._on_failure,
             on_superseded=self._on_failure,
             look_at_space=lambda: self.usages,

@@ -12,13 +12,14 @@ from daybook_bookie.identity.rollback import RollBackGuard
 from daybook_bookie.journal.format import Record, RecordKind, frame_record
 from daybook_bookie.journal.journal import Journal
 from daybook_bookie.journal.thread import Barrier, JournalThread
-from daybook_bookie.ledgers import Known, LedgerTable
+from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.service.append import AppendStream, MessageItem
 from daybook_bookie.service.fencing import Fencer
 from daybook_bookie.service.reads import Reads
 
 from daybook.core.bookie.deletion import DeletionCycle
 from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.bookie.listing import Known
 from daybook.core.bookie.machine import BookieMachine
 from daybook.core.bookie.open_ledgers import OpenLedgers
 from daybook.core.bookie.over_replicated import OverReplicatedRemoval
@@ -152,7 +153,7 @@ def what_happened_since_the_counter_was_read_is_dropped_too(monkeypatch: pytest.
 @by_slow_test(29, BOOT + "test_rule_29_an_authorised_replacement_is_in_limbo_for_all_that_names_it")
 def replacements_vouch_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replaced bookie starts without limbo marks."""
-    monkeypatch.setattr(boot._Boot, "_mark_limbo", lambda self, storage: None)
+    monkeypatch.setattr(boot._Boot, "_mark_limbo", lambda self, storage, ledgers: None)
 
 
 @by_slow_test(29, BOOT + "test_rule_29_an_old_copy_of_the_directories_is_refused_after_a_replacement")

@@ -7,6 +7,7 @@ notice if such a part broke its rule.
 import pytest
 
 from daybook.core.bookie.ledger import BookieLedger
+from daybook.core.bookie.life import BookieLife
 from daybook.core.effects import SendForce
 from daybook.core.errors import Code
 from daybook.core.events import ForceAnswered
@@ -44,7 +45,7 @@ def bookies_answer_before_they_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(29, swarm=LOST_DISKS)
 def replaced_disks_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that lost its disk vouches for every ledger."""
-    monkeypatch.setattr(SimBookie, "_must_mark", lambda self, found: False)
+    monkeypatch.setattr(BookieLife, "must_mark", lambda self, metadata: False)
 
 
 @mutant(34, swarm=EXPIRIES)

@@ -12,7 +12,6 @@ import daybook_bookie.store.store
 import daybook_bookie.store.stored_ledger
 import pytest
 from daybook_bookie.disk.errors import CorruptStoreError
-from daybook_bookie.identity.cookies import Start
 from daybook_bookie.journal.format import Position, Record, fence_record, file_name
 from daybook_bookie.journal.journal import Journal
 from daybook_bookie.journal.replay import JournalReplay
@@ -25,6 +24,7 @@ from daybook_bookie.store.storage import Storage
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
+from daybook.core.bookie.life import Start
 from daybook.core.bookie.range_scan import RangeScan
 from daybook.core.format.frame import FrameHeader
 from daybook.core.ids import NO_ENTRY

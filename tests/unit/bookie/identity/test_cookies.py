@@ -9,7 +9,6 @@ from daybook_bookie.identity.cookies import (
     COOKIE,
     ROLES,
     Found,
-    Start,
     begin_creation,
     check_cookies,
     finish_creation,
@@ -17,6 +16,7 @@ from daybook_bookie.identity.cookies import (
     write_cookie,
 )
 
+from daybook.core.bookie.life import Start
 from daybook.metadata.bookies import Cookie
 from tests.unit.bookie.sim_disk import SimDisk
 

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -182,7 +182,7 @@ def test_rule_58_marks_and_epoch_are_of_one_claim(
     mark = boot._Boot._mark_limbo
     listings: list[int] = []
 
-    def lose_the_session(self: boot._Boot, storage: Storage, ledgers: list[int]) -> None:
+    def lose_the_session(self: boot._Boot, storage: Storage, ledgers: Sequence[int]) -> None:
         mark(self, storage, ledgers)
         listings.append(len(ledgers))
         if len(listings) == 1:

@@ -1,7 +1,7 @@
 """Two processes of one bookie id: an old one that is cut off from ZooKeeper and lives, and its replacement (rule 57)."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from daybook_bookie.disk.errors import DiskLostError
@@ -76,7 +76,7 @@ def test_rule_57_an_old_process_takes_no_first_frame_while_another_boots(
     mark = boot._Boot._mark_limbo
     attached: list[bool] = []
 
-    def mark_and_write(self: boot._Boot, storage: Storage, ledgers: list[int]) -> None:
+    def mark_and_write(self: boot._Boot, storage: Storage, ledgers: Sequence[int]) -> None:
         mark(self, storage, ledgers)
         let_back(old)
         old.create_ledger(1)

@@ -140,7 +140,7 @@ def test_as_many_attachments_wait_as_may_and_the_next_is_told_at_once_to_come_ag
         assert released.wait(WAIT_S)
         return read_ledger(ledger_id)
 
-    monkeypatch.setattr(bookie.bookie.attacher, "_read_metadata", slowly)
+    monkeypatch.setattr(bookie.bookie.questions, "_read_metadata", slowly)
     for ledger_id in (1, 2):
         stream.say(pb.ClientControl(attach=pb.Attach(ledger_id=ledger_id, key=KEY, purpose=pb.PURPOSE_WRITE)))
     assert asked.wait(WAIT_S)

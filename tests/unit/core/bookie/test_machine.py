@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from daybook.core.bookie.attachment import ATTEMPTS_MAX, Attachment
 from daybook.core.bookie.decisions import (
     Decision,
     FenceDropped,
@@ -15,7 +14,9 @@ from daybook.core.bookie.decisions import (
     LimboMarked,
 )
 from daybook.core.bookie.ledger import AttachVerdict, LacAnswer, LedgerRecord, Purpose
+from daybook.core.bookie.listing import Listing
 from daybook.core.bookie.machine import NO_LAC, BookieMachine, FenceDecided, proves_existence
+from daybook.core.bookie.questions import Attachment
 from daybook.core.errors import Code
 from daybook.core.format.frame import (
     FLAG_DEFERRED_SYNC,
@@ -49,7 +50,12 @@ class Bookie(MemoryBookie):
     def enter(
         self, ledger_id: LedgerId = LEDGER, purpose: Purpose = Purpose.WRITE, stream: int = WRITER
     ) -> None:
-        assert self.attach(stream, ledger_id, KEY, purpose, OPEN) is Code.OK
+        attachment = Attachment(self.machine, stream, ledger_id, KEY, purpose, has_ended=lambda: False)
+        attachment.begin()
+        if not attachment.is_done:
+            attachment.ask()
+            attachment.metadata_read(OPEN)
+        assert attachment.verdict is AttachVerdict.OK
 
     def send(self, *frames: bytes, stream: int = WRITER, refused: dict[int, Code] | None = None) -> Message:
         data = b"".join(frames)
@@ -214,59 +220,6 @@ def test_an_unknown_ledger_hides_nothing_and_a_guessed_key_is_judged_by_metadata
     machine.ledgers.let_go(held)
 
 
-def test_a_refused_attachment_leaves_nothing_in_memory() -> None:
-    bookie = Bookie()
-    bookie.enter()
-    bookie.machine.ledgers.detach(WRITER)
-    assert bookie.machine.ledgers.get(LEDGER) is None
-    bookie.enter()
-    attachment = Attachment(bookie.machine, 9, LEDGER, WRONG, Purpose.WRITE)
-    attachment.begin()
-    assert attachment.is_done == (attachment.verdict is not AttachVerdict.NEEDS_METADATA)
-    attachment = Attachment(bookie.machine, 9, 8, WRONG, Purpose.WRITE)
-    attachment.begin()
-    assert not attachment.is_done
-    assert bookie.machine.ledgers.get(8) is None
-
-
-def test_an_attachment_whose_metadata_cannot_be_read_is_given_up() -> None:
-    bookie = Bookie()
-    attachment = Attachment(bookie.machine, WRITER, LEDGER, KEY, Purpose.WRITE)
-    attachment.begin()
-    attachment.ask()
-    attachment.give_up()
-    assert (attachment.is_done, attachment.verdict.code) == (True, Code.UNAVAILABLE)
-    assert bookie.machine.ledgers.get(LEDGER) is None
-    unasked = Attachment(bookie.machine, WRITER, LEDGER, KEY, Purpose.WRITE)
-    unasked.give_up()
-    assert unasked.is_done
-
-
-def test_a_ledger_that_is_deleted_while_metadata_is_read_is_asked_about_again_but_not_for_ever() -> None:
-    bookie = Bookie()
-    attachment = Attachment(bookie.machine, WRITER, LEDGER, KEY, Purpose.WRITE)
-    attachment.begin()
-    for _ in range(ATTEMPTS_MAX):
-        assert not attachment.is_done
-        attachment.ask()
-        bookie.machine.delete([LEDGER])
-        attachment.metadata_read(OPEN, stream_ended=False)
-        assert attachment.verdict is AttachVerdict.NEEDS_METADATA
-    assert attachment.is_done
-    assert bookie.machine.ledgers.get(LEDGER) is None
-
-
-def test_a_stream_that_ended_meanwhile_does_not_stay_attached() -> None:
-    bookie = Bookie()
-    attachment = Attachment(bookie.machine, WRITER, LEDGER, KEY, Purpose.WRITE)
-    attachment.begin(stream_ended=False)
-    attachment.ask()
-    attachment.metadata_read(OPEN, stream_ended=True)
-    assert attachment.verdict is AttachVerdict.OK
-    assert not bookie.machine.ledgers.is_attached(WRITER)
-    assert bookie.machine.ledgers.get(LEDGER) is None
-
-
 def test_a_ledger_stays_in_memory_until_its_last_stream_ends() -> None:
     bookie = Bookie()
     ledgers = bookie.machine.ledgers
@@ -361,3 +314,20 @@ def test_a_ledger_with_proof_is_not_bare() -> None:
     bookie = Bookie()
     bookie.machine.mark_limbo(LEDGER, "n1")
     assert not bookie.machine.is_bare(LEDGER)
+
+
+def test_a_listing_says_what_proves_a_ledger_and_the_cache_has_the_last_word() -> None:
+    bookie = Bookie()
+    bookie.enter()
+    bookie.send(frame())
+    held = bookie.machine.ledgers.hold(8)
+    bookie.machine.fence(held, KEY)
+    listing = Listing(bookie.machine)
+    for ledger_id in (3, 8, 9):
+        listing.stored(LedgerRecord(ledger_id, fenced=True), has_entries=ledger_id == 9)
+    assert listing.known() == ([3, 8, 9], frozenset({3, 8}), 9)
+    listing.judge([LEDGER, 8, 9])
+    assert listing.known() == (sorted([LEDGER, 3, 8]), frozenset({3, 8}), LEDGER), (
+        "ledger 9 was deleted since"
+    )
+    assert Listing(bookie.machine).known().highest_proved == -1
