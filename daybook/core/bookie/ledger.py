@@ -168,7 +168,7 @@ class BookieLedger:
         Write-back too waits for metadata: a key that nobody has vouched for must not let entries in.
         """
         verdict = self.authorize(key)
-        if verdict is AttachVerdict.OK and not self._is_introduced():
+        if verdict is AttachVerdict.OK and not self.introduced:
             verdict = AttachVerdict.NEEDS_METADATA
         if verdict is AttachVerdict.OK:
             self._attached[purpose].add(stream_id)
@@ -204,10 +204,6 @@ class BookieLedger:
         self.forgotten = True
         for streams in self._attached.values():
             streams.clear()
-
-    def _is_introduced(self) -> bool:
-        """Whether metadata has ever shown the ledger OPEN, with this key, to this bookie (rule 20)."""
-        return self.introduced
 
     def _adopt_key(self, key: str) -> None:
         if self.key == key:

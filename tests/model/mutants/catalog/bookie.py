@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from daybook.core.bookie.ledger import BookieLedger, FenceVerdict
+from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, FenceVerdict, Purpose
 from daybook.core.errors import Code
 from daybook.core.format.frame import FrameHeader
 from daybook.core.ids import EntryId
@@ -74,9 +74,13 @@ def the_fence_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(20, f"{_TESTS}test_rule_20_a_ledger_that_is_not_known_needs_metadata_before_the_first_normal_frame")
-def any_ledger_may_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(BookieLedger, "attach")
+def any_ledger_may_be_written(
+    attach: Callable[..., AttachVerdict], self: BookieLedger, stream_id: int, key: str, purpose: Purpose
+) -> AttachVerdict:
     """A bookie takes the first frame of a ledger without looking at metadata."""
-    monkeypatch.setattr(BookieLedger, "_is_introduced", lambda _: True)
+    self.introduced = True
+    return attach(self, stream_id, key, purpose)
 
 
 @mutant(20, f"{_TESTS}test_rule_20_after_deletion_and_collection_the_old_writer_is_out", swarm=DELETIONS)

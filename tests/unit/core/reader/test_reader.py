@@ -18,7 +18,6 @@ from daybook.core.errors import (
 from daybook.core.events import (
     BookieFailed,
     Consumed,
-    MetadataRead,
     MetadataUnreadable,
     ReadAnswered,
     Tick,
@@ -351,14 +350,6 @@ def test_entries_that_nobody_asked_for_are_left_out() -> None:
     generous = tuple(Entry(i, entry(i)) for i in range(10))
     effects = reader.step(ReadAnswered(ask.bookie, ask.request_id, Code.OK, generous, (), 9))
     assert [e.entries for e in effects if isinstance(e, Deliver)] == [generous[2:6]]
-
-
-def test_metadata_that_nobody_asked_for_changes_nothing() -> None:
-    cluster = closed_cluster(last=3)
-    reader = LedgerReader(cluster.meta, 0, 3, policy=SMALL)
-    reader.start()
-    assert reader.step(MetadataRead(99, None, 0)) == []
-    assert not reader.is_done
 
 
 def test_a_wrong_password_is_reported_as_such() -> None:
