@@ -1,6 +1,6 @@
-"""The base of what stands in a resource's spec, parsed: frozen models that have the names and the defaults of the CRD.
+"""The base of what is in a resource's spec, parsed: frozen models that have the names and the defaults of the CRD.
 
-The API server has checked a spec against crds/*.yaml and filled in its defaults before it comes here. The defaults stand
+The API server has checked a spec against crds/*.yaml and filled in its defaults before it comes here. The defaults are
 in the models as well, so that a plan can be tested without an API server; a test compares the two.
 """
 

@@ -23,7 +23,7 @@ class ZooKeeperTls(SpecPart):
 
 
 class DigestSecretRef(SpecPart):
-    """`zookeeperAccess.digestSecretRef`: where `user:password` stands."""
+    """`zookeeperAccess.digestSecretRef`: where `user:password` is."""
 
     name: str
     key: str = "digest"

@@ -30,7 +30,7 @@ def test_what_is_wrong_says_what_to_do() -> None:
         wrong("Ready", "NoRoom", "There is no room.", next_step="")
 
 
-def test_events_tell_of_changes_and_of_nothing_else() -> None:
+def test_events_report_changes_and_nothing_else() -> None:
     bad = wrong("Ready", "NoRoom", "There is no room", next_step="Add a bookie.")
     before = merge([], [bad], generation=1, now_ms=0)
     assert reports(REF, before, [bad]) == ()

@@ -173,7 +173,7 @@ TASKS = st.builds(
     size=st.integers(1, 5),
     luck=st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=20),
 )
-def test_whatever_runs_and_ends_each_ledger_has_one_job_and_all_that_can_be_are_mended(
+def test_whatever_runs_and_ends_each_ledger_has_one_job_and_all_that_can_be_are_repaired(
     todo: list[ObservedTask], parallelism: int, size: int, luck: list[tuple[int, bool, bool]]
 ) -> None:
     """Jobs end, fail, are lost by crashes between creations; the API server keeps finished ones for a while.

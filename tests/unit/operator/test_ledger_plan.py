@@ -233,7 +233,7 @@ def test_an_under_replicated_ledger_names_its_job_and_what_is_missing() -> None:
     assert now["message"] == said["message"]
 
 
-def test_a_ledger_that_no_job_can_mend_is_not_called_replicated() -> None:
+def test_a_ledger_that_no_job_can_repair_is_not_called_replicated() -> None:
     """Its bookie is lost and no other is free: it has no task, and lacks a replica all the same."""
     decision = decide(world(created(problems=("lost",))), NOW_MS)
     assert status(decision)["underReplicated"] is True
@@ -290,7 +290,7 @@ def test_rack_diversity_is_judged_by_the_real_ensemble() -> None:
     assert (said["status"], "add bookies" in said["message"]) == ("False", True)
 
 
-def test_a_ledger_that_somebody_deleted_is_told_of() -> None:
+def test_a_ledger_that_somebody_deleted_is_reported() -> None:
     gone = replace(created(), metadata=None)
     assert condition(decide(world(gone), NOW_MS), "Ready")["reason"] == "LedgerGone"
 
@@ -309,7 +309,7 @@ def test_seal_closes_once() -> None:
     assert condition(closed, "Sealed")["status"] == "True"
 
 
-def test_a_seal_that_fails_is_told_and_the_rest_stays_true() -> None:
+def test_a_seal_that_fails_is_reported_and_the_rest_stays_true() -> None:
     asked = manifest(spec={"seal": True})
     failed = world(created(), manifest=asked, failure=Failure("SealLedger", "two bookies are away"))
     decision = decide(failed, NOW_MS)

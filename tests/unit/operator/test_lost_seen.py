@@ -58,7 +58,7 @@ async def test_a_verdict_waits_for_the_try_that_follows_a_return() -> None:
     assert not (await read(Link(registered=everybody, is_audited=False), task(reasons=limbo)))[0].is_lost
 
 
-async def test_of_more_than_are_looked_at_nothing_is_claimed() -> None:
+async def test_of_more_than_are_judged_nothing_is_claimed() -> None:
     tasks = [task(number, ("limbo b1",)) for number in range(JUDGED_MAX + 2)]
     found = await read(Link(registered=("b0", "b1", "b2")), *tasks)
     assert [each.is_lost for each in found] == [True] * JUDGED_MAX + [False] * 2

@@ -15,7 +15,7 @@ from daybook.runtime.metrics import new_registry
 
 
 @pytest.mark.parametrize("lost", [LeadershipLostError("not renewed"), KeyError("a bug")])
-async def test_the_first_error_in_words_ends_the_process_and_a_bug_is_told_whole(
+async def test_the_first_error_in_words_ends_the_process_and_a_bug_is_reported_whole(
     monkeypatch: pytest.MonkeyPatch, lost: Exception
 ) -> None:
     """On every Python: before 3.11.4 an error that `except*` raises came in a group, which no caller expects."""

@@ -183,7 +183,7 @@ def test_refused_scale_down_keeps_everybody(sim: PoolSim) -> None:
     assert (len(sim.pods), sim.condition("Draining")["reason"]) == (3, "Refused")
 
 
-def test_a_step_of_a_drain_that_fails_is_told_and_holds_nobody_up() -> None:
+def test_a_step_of_a_drain_that_fails_is_reported_and_holds_nobody_up() -> None:
     sim = grown(replicas=4)
     sim.manifest["spec"] |= {"replicas": 3}
     sim.reconcile()
@@ -243,7 +243,7 @@ def test_the_first_step_of_a_roll_trusts_no_audit_of_before_it(sim: PoolSim) -> 
     assert [each.ref.name for each in sim.reconcile().effects if isinstance(each, Evict)] == ["bk-2"]
 
 
-def test_an_image_that_does_not_start_stops_the_roll_and_can_be_mended(sim: PoolSim) -> None:
+def test_an_image_that_does_not_start_stops_the_roll_and_can_be_repaired(sim: PoolSim) -> None:
     sim.manifest["spec"]["image"] = "broken"
     sim.settle(6)
     assert [n for n in sim.pods if not sim.serves(n)] == [2], "one is down, and no more"

@@ -63,7 +63,7 @@ def test_a_pool_that_names_no_delay_has_no_say_and_no_complaint() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(0, 3)), min_size=1, max_size=4),
     st.lists(st.integers(0, 3), max_size=12),
 )
-def test_looks_in_any_order_settle_and_fight_no_more(
+def test_reconciles_in_any_order_settle_and_fight_no_more(
     pools: list[tuple[int, int | None]], order: list[int]
 ) -> None:
     made = [

@@ -76,7 +76,9 @@ def test_the_same_ensemble_at_another_address_is_taken_and_the_bookies_roll(sim:
     ],
     ids=["another cluster", "no answer", "a copy without bookies", "a copy with old ones"],
 )
-def test_what_is_not_the_same_is_told_and_nothing_moves(sim: PoolSim, seen: dict[str, Any], why: str) -> None:
+def test_what_is_not_the_same_is_reported_and_nothing_moves(
+    sim: PoolSim, seen: dict[str, Any], why: str
+) -> None:
     before = sim.manifest["status"]["metadata"]
     looked_at(sim, **seen)
     told = sim.condition("ClusterSettingsAccepted")
@@ -114,7 +116,7 @@ def test_an_address_without_an_answer_is_left_at_once_for_where_its_bookies_are(
     assert sim.manifest["status"]["metadata"]["zookeeper"] == NEW
 
 
-def test_a_copy_is_refused_also_at_a_look_that_the_ensemble_does_not_answer(sim: PoolSim) -> None:
+def test_a_copy_is_refused_also_at_a_reconcile_that_the_ensemble_does_not_answer(sim: PoolSim) -> None:
     copy = {"data.bk-0": "boot-of-yesterday"}
     looked_at(sim, boots=copy)
     sim.has_zookeeper = False

@@ -228,7 +228,7 @@ def test_an_upgrade_of_the_operator_rolls_no_pool() -> None:
     assert cluster_of(known, newer) == cluster_of(known, DEFAULTS)
 
 
-def test_a_pool_that_is_made_again_goes_on_with_the_volumes_that_were_retained() -> None:
+def test_a_pool_that_is_made_again_continues_with_the_volumes_that_were_retained() -> None:
     sim = PoolSim()
     seen = sim.world()
     kept = ObservedClaim("store-bk-0", 0, "store", "claim-uid", bytes_of("10Gi"), owner_uid="the-first-pool")
@@ -341,7 +341,7 @@ def test_a_pool_that_goes_with_its_volumes_leaves_the_stateful_set_of_somebody_e
     assert kinds(decide(sim.world(), sim.now_ms).effects) == ["PatchMeta"], "nothing of the pool is left"
 
 
-def test_an_object_that_the_api_server_refuses_holds_nothing_else_up_and_is_told() -> None:
+def test_an_object_that_the_api_server_refuses_holds_nothing_else_up_and_is_reported() -> None:
     sim = PoolSim()
     sim.reconcile()
     sim.controllers()

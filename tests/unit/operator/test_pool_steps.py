@@ -89,7 +89,7 @@ def test_what_the_audit_found_no_place_for_is_said_of_a_lost_bookie_only(sim: Po
         assert ("No bookie can replace it" in said) is is_said
 
 
-def test_a_bookie_that_restarted_between_two_looks_closes_the_gate(sim: PoolSim) -> None:
+def test_a_bookie_that_restarted_between_two_reconciles_closes_the_gate(sim: PoolSim) -> None:
     """It was never seen away: only its boot tells."""
     sim.crash(1)
     sim.kubelet(1)
@@ -186,7 +186,7 @@ def test_a_place_is_written_as_soon_as_the_pod_is_bound_and_before_it_serves() -
     assert sorted(written.changes) == ["data.bk-0", "data.bk-1", "data.bk-2"]
 
 
-def test_a_bookie_that_moved_to_another_zone_is_told_anew(sim: PoolSim) -> None:
+def test_a_bookie_that_moved_to_another_zone_is_reported_again(sim: PoolSim) -> None:
     sim.pods[0].node = "node-2"
     (first, *_) = topology_step(sim.world(), placing_of(sim.world())).effects
     assert first == SetLocations(
@@ -226,7 +226,9 @@ def test_a_rack_is_a_valid_label_and_two_racks_are_two_labels(zone: str, rack: s
         ({"policy": "Rack", "minRacksPerWriteQuorum": 3}, "EnsemblesChecked"),
     ],
 )
-def test_an_unsatisfiable_placement_is_told_and_does_no_harm(placement: dict[str, Any], reason: str) -> None:
+def test_an_unsatisfiable_placement_is_reported_and_does_no_harm(
+    placement: dict[str, Any], reason: str
+) -> None:
     sim = grown(placement=placement)
     assert sim.condition("RackPlacementSatisfied")["reason"] == reason
     assert sim.manifest["status"]["phase"] == "Running"
@@ -277,7 +279,7 @@ def test_growth_asks_nobody_and_comes_first(sim: PoolSim) -> None:
     assert sorted(sim.pods) == [0, 1, 2]
 
 
-def test_volumes_that_cannot_grow_are_told_and_those_in_use_may_be_left(sim: PoolSim) -> None:
+def test_volumes_that_cannot_grow_are_reported_and_those_in_use_may_be_left(sim: PoolSim) -> None:
     sim.manifest["spec"]["storage"] = {"store": {"size": "20Gi"}}
     sim.expandable = False
     found = growth_step(sim.world())
@@ -406,7 +408,7 @@ def test_the_delay_for_lost_bookies_is_the_clusters() -> None:
     assert delay in decide(sim.world(), 1_000).effects
 
 
-def test_a_nearly_full_disk_is_told(sim: PoolSim) -> None:
+def test_a_nearly_full_disk_is_reported(sim: PoolSim) -> None:
     full: BookieInfo = replace(sim.bookies["data.bk-1"], capacity_bytes=100, free_bytes=5)
     sim.bookies["data.bk-1"] = full
     sim.reconcile()
@@ -416,7 +418,7 @@ def test_a_nearly_full_disk_is_told(sim: PoolSim) -> None:
     assert "Raise spec.storage.store.size" in said["message"]
 
 
-def test_a_store_that_its_own_cap_fills_is_not_told_to_grow_the_volume() -> None:
+def test_a_store_that_its_own_cap_fills_does_not_ask_to_grow_the_volume() -> None:
     sim = PoolSim(pool_manifest(settings={"store_map_bytes": "268435456"}))
     sim.settle()
     full: BookieInfo = replace(sim.bookies["data.bk-1"], capacity_bytes=268435456, free_bytes=1)

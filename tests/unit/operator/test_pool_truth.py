@@ -41,7 +41,7 @@ def sim() -> PoolSim:
     return grown()
 
 
-def test_bookies_go_on_without_zookeeper_and_nobody_says_that_they_do_not_serve(sim: PoolSim) -> None:
+def test_bookies_continue_without_zookeeper_and_nobody_says_that_they_do_not_serve(sim: PoolSim) -> None:
     sim.has_zookeeper = False
     sim.manifest["spec"] |= {"image": "other", "rollout": {"gate": "Ready"}}
     decision = sim.reconcile()
@@ -66,7 +66,7 @@ def test_without_zookeeper_a_bookie_without_a_pod_is_away_all_the_same(sim: Pool
     assert states == {"data.bk-0": "Unknown", "data.bk-1": "Away", "data.bk-2": "Unknown"}
 
 
-def test_jobs_that_do_not_start_are_told_in_the_words_of_those_who_say_so(sim: PoolSim) -> None:
+def test_jobs_that_do_not_start_are_reported_in_the_words_of_those_who_say_so(sim: PoolSim) -> None:
     assert sim.condition("RecoveryBlocked")["status"] == "False"
     seen = sim.world()
     assert seen.cluster is not None
@@ -114,7 +114,7 @@ def test_a_bookie_that_cannot_be_stopped_stops_the_roll_alone_and_the_status_say
 
 
 @pytest.mark.parametrize("effect", [PatchMeta, SetLocations])
-def test_a_place_that_cannot_be_written_holds_nothing_else_up_and_is_told(effect: type[Effect]) -> None:
+def test_a_place_that_cannot_be_written_holds_nothing_else_up_and_is_reported(effect: type[Effect]) -> None:
     sim = PoolSim()
     sim.reconcile()
     sim.controllers()
@@ -139,7 +139,7 @@ def test_a_replacement_that_is_refused_is_said_of_the_bookie(sim: PoolSim) -> No
     assert "could not be authorised: it is registered" in bookie["message"]
 
 
-def test_a_deletion_that_is_refused_is_told(sim: PoolSim) -> None:
+def test_a_deletion_that_is_refused_is_reported(sim: PoolSim) -> None:
     sim.manifest["spec"]["reclaimPolicy"] = "Delete"
     sim.manifest["metadata"] |= {"deletionTimestamp": iso(sim.now_ms), "finalizers": [FINALIZER]}
     (told, status) = decide(failing(sim, Remove), sim.now_ms).effects
@@ -148,7 +148,7 @@ def test_a_deletion_that_is_refused_is_told(sim: PoolSim) -> None:
     assert "the role does not allow it" in status.status["message"]
 
 
-def test_what_lies_with_the_api_server_or_an_old_look_is_tried_anew_without_a_word(sim: PoolSim) -> None:
+def test_what_lies_with_the_api_server_or_an_old_observation_is_tried_again_silently(sim: PoolSim) -> None:
     pod = Ref("v1", "Pod", "data", "bk-0")
     for effect, cause in (
         (Remove(pod), UnavailableError("later")),

@@ -174,7 +174,7 @@ def test_where_repair_is_off_the_jobs_that_run_are_cancelled(spec: dict[str, Any
     assert (remove.ref.name, remove.ref.uid) == ("bk-recovery-1", "job-uid")
 
 
-def test_the_gauge_counts_what_no_bookie_can_mend_as_the_status_does() -> None:
+def test_the_gauge_counts_what_no_bookie_can_repair_as_the_status_does() -> None:
     metrics = OperatorMetrics()
     reconciler = RecoveryReconciler(cast("Services", SimpleNamespace(metrics=metrics)))
     reconciler._measure(replace(lacking(3), blocked=2))

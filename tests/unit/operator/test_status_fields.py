@@ -56,7 +56,7 @@ def written(place: str, schema: Schema, value: Any) -> Iterator[str]:
         yield place
 
 
-def test_every_phase_that_is_declared_is_one_that_a_plan_tells() -> None:
+def test_every_phase_that_is_declared_is_one_that_a_plan_sets() -> None:
     text = status_schema("bookiepools")["properties"]["phase"]["description"]
     phases = re.findall(r"[A-Z]\w+", text.partition(":")[2])
     told = "".join(inspect.getsource(each) for each in (pool_status.phase, pool_delete))

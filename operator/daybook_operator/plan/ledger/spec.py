@@ -15,7 +15,7 @@ class PoolRef(SpecPart):
 
 
 class PasswordSecretRef(SpecPart):
-    """Where the ledger's password stands."""
+    """Where the ledger's password is."""
 
     name: str
     key: str = "password"

@@ -60,7 +60,7 @@ def _boot(info: BookieInfo) -> str:
 def clean_audit_began_ms(pool: ObservedPool) -> int | None:
     """When the last full audit began, if it was clean, as the status has it.
 
-    An audit counts once it stands in the status, so that it outlives this operator: the next one would otherwise take
+    An audit counts once the status has it, so that it outlives this operator: the next one would otherwise take
     back what this one allowed. The status has whole seconds, rounded down.
     """
     known = pool.status.get("recovery", {}).get("lastFullAudit", {})

@@ -1,6 +1,6 @@
 """A BookiePool's spec as values, with the operator's own settings filled in where the spec leaves them to it.
 
-What the operator fills in is taken from the status once it stands there: an operator with other settings changes no
+What the operator fills in is taken from the status once it is there: an operator with other settings changes no
 pool that it already knows.
 """
 
@@ -303,7 +303,7 @@ def spec_of(manifest: Manifest, defaults: PoolDefaults) -> PoolSpec:
 def cluster_of(manifest: Manifest, defaults: PoolDefaults) -> ClusterRef:
     """The cluster that the pool belongs to: by the status, else by the spec, else by the operator's settings.
 
-    Another address in the spec is used once it stands in the status; see `move`.
+    Another address in the spec is used once the status has it; see `move`.
     """
     wanted = manifest["spec"].get("metadata") or {}
     known = (manifest.get("status") or {}).get("metadata") or {}
