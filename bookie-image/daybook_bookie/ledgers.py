@@ -1,8 +1,8 @@
 """The ledgers of a bookie, under the one lock that everything which decides about them holds.
 
 The decisions are the core's (`daybook.core.bookie.machine`). One lock for all ledgers is enough, because nothing under it
-waits or looks at entries, and it makes rule 43 plain: whoever checks a fence puts the frame into the write cache before
-anyone else can look.
+waits or reads entries, and it makes rule 43 plain: whoever checks a fence puts the frame into the write cache before
+anyone else can decide.
 """
 
 import threading
@@ -20,7 +20,7 @@ from daybook_bookie.store.reading import add_block
 from daybook_bookie.store.storage import Storage
 
 LEDGERS_UNDER_LOCK: Final = 500
-"""Whoever looks at many ledgers lets the lock go after so many: everyone who appends waits for it."""
+"""Whoever reads many ledgers releases the lock after so many: everyone who appends waits for it."""
 
 
 class LedgerTable:
@@ -84,7 +84,7 @@ class LedgerTable:
     def limbo_marks(self) -> dict[LedgerId, str]:
         """The nonces of the ledgers that this bookie cannot vouch for (rule 29).
 
-        The cache is looked at first: what is flushed meanwhile is found in the store.
+        The cache is listed first: what is flushed meanwhile is found in the store.
         """
         with self.lock:
             generations = self.storage.cache.generations

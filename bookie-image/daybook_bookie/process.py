@@ -1,7 +1,7 @@
 """The life of the process: everything started in order, a wait for the end, everything ended in order.
 
-The health server comes first, so that a long replay is seen to be alive and not ready; registration comes last, so
-that nobody is sent to a bookie that does not serve. After a failure of journal or store, and once another process is the
+The health server comes first, so that a long replay is reported as alive and not ready; registration comes last, so
+that no client finds a bookie that does not serve. After a failure of journal or store, and once another process is the
 bookie, nothing is ended in order: no thread may answer anything any more (rule 23, rule 57).
 """
 
@@ -114,7 +114,7 @@ class _Process:
         _LOG.info("serving", address=str(self._server.address), boot_id=bookie.boot_id)
         if self._server.plain_address is not None:
             _LOG.warning("serving without TLS as well", address=str(self._server.plain_address))
-        gc.freeze()  # what start-up made stays; no collection needs to look at it again
+        gc.freeze()  # what start-up made stays; no collection needs to visit it again
         bookie.register(self._info(), self._write_ready_file)
 
     def end(self) -> int:

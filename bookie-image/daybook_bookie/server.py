@@ -27,9 +27,9 @@ from daybook_bookie.settings import Enforcement
 
 _LOG: Final = get_logger(__name__)
 _REFUSING_WORKERS: Final = 8
-"""Workers beyond the streams that may be open, and for all other calls: they tell who comes that there are too many."""
+"""Workers beyond the streams that may be open, and for all other calls: they refuse a call beyond the limit."""
 _ANSWERS_A_READER: Final = 4
-"""Answers that may be under way to clients for each read at once: a slow client holds a thread, and no reading."""
+"""Answers that may be under way to clients for each read at once: a slow client holds a thread, but no place among the reads."""
 _UPKEEP_WORKERS: Final = 2
 _UPKEEP_WAITING_MAX: Final = 16
 
@@ -206,8 +206,8 @@ def _read_stream(stream: Any, incoming: Iterator[bytes], reasons: list[str]) -> 
     try:
         reason = stream.run(incoming)
     except grpc.RpcError:
-        reason = None  # the client went away
-    except Exception:  # noqa: BLE001 - a thread has nobody else to tell
+        reason = None  # the connection ended
+    except Exception:  # noqa: BLE001 - the thread has no caller that could handle it
         _LOG.exception("a stream failed", client=stream.client)
         reason = "the bookie failed to process a message; its log says why"
     if reason:

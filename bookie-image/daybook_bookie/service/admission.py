@@ -1,10 +1,10 @@
-"""Who gets a worker, and who is told at once that there is none.
+"""Admission: a call gets a worker, waits for one in a bounded queue, or is refused at once.
 
 Each kind of call has workers of its own, so that none can starve another; in particular recoveries, which fence and read
-to free a ledger from its writer, wait neither for readers nor for what occupies a bookie for long. A queue is bounded: what
+to take a ledger from its writer, wait neither for readers nor for long calls. A queue is bounded: what
 waits beyond it would be answered to a client that has long given up.
 
-gRPC has a worker wait for a call's request, and for a client to take what it is sent, for as long as that may take. So the
+gRPC has a worker wait for a call's request, and for a client to take its answer, without a limit. So the
 request is awaited here, and both within a limit, after which the call is cancelled: a client that does nothing at all
 would otherwise hold a worker for ever.
 """

@@ -1,6 +1,6 @@
 """The append stream of one client: from a message's bytes to the answer that it is durable.
 
-A reader thread takes messages as they come; the handler's own thread gives answers as they are ready. In between, all
+A reader thread takes messages as they arrive; the handler's own thread sends answers as they are ready. In between, all
 work is for each message or frame, never for each entry: check the checksums, then under the one lock have the core's
 machine decide every frame and put it into the write cache (rule 43), and queue it for the journal. What is refused is
 answered at once, a deferred frame when it is accepted, everything else when its group is durable.
@@ -36,7 +36,7 @@ from daybook_bookie.service.long_poll import LongPolls
 
 _LOG: Final = get_logger(__name__)
 ANSWERS_WAITING_MAX: Final = 65_536
-"""Answers that a client has not taken: one that asks and never reads would fill the memory with them."""
+"""Answers that a client has not taken: a client that sends and never reads would fill the memory with them."""
 _CLIENT_NAME_MAX: Final = 256
 _TOO_MUCH: Final = (
     "more messages wait in the bookie than it has memory for: send again later, or raise received_bytes_max"
@@ -124,7 +124,7 @@ class AppendStream:
             yield message
 
     def run(self, incoming: Iterator[bytes]) -> str | None:
-        """Take messages until there are no more; why the client broke the rules, if it did. Then close the stream."""
+        """Take messages until there are no more; returns which rule of the stream the client broke, if any."""
         try:
             for message in incoming:
                 with self.shared.budget.received(len(message)) as fits:
@@ -147,7 +147,7 @@ class AppendStream:
         self._outgoing.put(None)
 
     def evict(self, why: str) -> None:
-        """End the stream, through no fault of its client."""
+        """End the stream for want of room; `why` says which."""
         self.evicted = why
         self.on_evicted()
         self.close()

@@ -62,7 +62,7 @@ class Collected:
 
 
 class Collector:
-    """Runs a cycle now and then, in a thread of its own."""
+    """Runs a cycle at intervals, in a thread of its own."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Collector:
         )
 
     def start(self) -> None:
-        """Begin with the cycles."""
+        """Start the thread."""
         self._poller.start()
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Collector:
         self._poller.close()
 
     def collect(self, *, over_replicated: bool = True) -> Collected:
-        """One cycle now; without `over_replicated` only deleted ledgers are looked for."""
+        """One cycle now; without `over_replicated` only deleted ledgers are collected."""
         with self._one_cycle:
             result = self._collect()
             if over_replicated and self._over_replicated is not None and not self._guard.reason:

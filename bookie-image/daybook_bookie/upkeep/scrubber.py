@@ -1,8 +1,8 @@
-"""Looks for damage before a reader meets it: reads everything that is stored, slowly, and checks every entry.
+"""The scrubber: it reads everything that is stored, slowly, and checks every entry, to detect damage before a reader does.
 
-An entry that cannot be read is remembered and reported with the ledger's intervals, so that the auditor has it repaired
-from another replica (rule 26). What was reported is looked at again before it is reported once more: a repair may have
-mended it.
+It records an entry that cannot be read, and the bookie reports it with the ledger's intervals, so that the auditor has it
+repaired from another replica (rule 26). It reads a damaged entry again before each report, because a repair may have
+replaced it.
 """
 
 import threading
@@ -22,12 +22,12 @@ from daybook_bookie.store.entry_store import EntryStore
 _LOG: Final = get_logger(__name__)
 _READ_BYTES: Final = 1024 * 1024
 DAMAGED_MAX: Final = 10_000
-"""Damaged entries remembered of a ledger; more are found again when these are mended."""
+"""Damaged entries recorded of a ledger; the scrubber finds more once these are repaired."""
 
 
 @dataclass(slots=True)
 class Scrubbed:
-    """What a scrub saw."""
+    """What a scrub found."""
 
     ledgers: int = 0
     entries: int = 0
@@ -35,12 +35,12 @@ class Scrubbed:
 
 
 class Scrubber:
-    """Scrubs now and then, in a thread of its own, or at once when it is asked."""
+    """Scrubs at intervals, in a thread of its own, and at once on request."""
 
     def __init__(
         self, store: EntryStore, metrics: BookieMetrics, *, interval_ms: int, bytes_per_second: int
     ) -> None:
-        """`bytes_per_second` bounds the rounds of the thread, not what is asked for."""
+        """`bytes_per_second` bounds the cycles of the thread, not a scrub on request."""
         self._store = store
         self._metrics = metrics
         self._bytes_per_second = bytes_per_second
@@ -51,7 +51,7 @@ class Scrubber:
         )
 
     def start(self) -> None:
-        """Begin with the rounds."""
+        """Start the thread."""
         self._poller.start()
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Scrubber:
         self._count()
 
     def damaged_of(self, ledger_id: LedgerId) -> list[EntryId]:
-        """The ledger's damaged entries, as far as they are known and not mended by now, rising."""
+        """The ledger's damaged entries, as far as they are known and not repaired by now, rising."""
         with self._lock:
             if ledger_id not in self._damaged:
                 return []
