@@ -99,9 +99,14 @@ class BookieCalls(BookieDisk):
         return self.serving and entry_id in self.storage.caches.get(ledger_id, ())
 
     def vouches(self, ledger_id: LedgerId) -> bool:
-        """Whether the bookie would say that it is in no limbo."""
+        """Whether the bookie would say that it is in no limbo.
+
+        It says so of a ledger that it does not know, and is right unless its disk has a mark: one that is `doomed` has its disk,
+        and need not have received anything of a ledger that was closed empty.
+        """
         ledger = self.machine.ledgers.find(ledger_id)
-        return self.serving and ledger is not None and not ledger.in_limbo
+        is_marked = ledger_id in self.disk.ledgers if ledger is None else ledger.in_limbo
+        return self.serving and not is_marked
 
     def is_in_limbo(self, ledger_id: LedgerId) -> bool:
         """Whether the bookie lost this ledger and was not repaired yet; a disk that was just lost counts."""

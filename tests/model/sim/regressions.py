@@ -83,5 +83,8 @@ REGRESSIONS: Final = {
     6015002: Regression(
         "a writer had replaced a bookie, whose disk was lost afterwards, and named it again: what the bookie had acknowledged before no longer counted (rule 17)"
     ),
+    6032735: Regression(
+        "a bookie that had received nothing of a ledger without entries was taken for dead and registered again: its answer that it is not in limbo did not count"
+    ),
 }
 """By seed, in the order in which they were found."""

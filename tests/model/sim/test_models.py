@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from daybook.core.bookie.decisions import LimboMarked
+from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from tests.model.sim.atlas import may_lose
 from tests.model.sim.cluster import Cluster
-from tests.model.sim.disk import Disk, FrameWritten
+from tests.model.sim.disk import Disk, FrameWritten, RecordWritten
 from tests.model.sim.disk_swarm import DiskSwarm
 from tests.model.sim.metadata_model import LOST, Session
 from tests.model.sim.network import Network
@@ -208,3 +210,17 @@ def test_an_entry_that_a_bookie_has_lost_without_limbo_counts_as_lost() -> None:
     assert may_lose(cluster.checkers, "b1")
     cluster.bookies["b0"].disk.wipe()
     assert not may_lose(cluster.checkers, "b1")
+
+
+def test_a_bookie_that_is_taken_for_dead_vouches_for_a_ledger_that_it_does_not_know() -> None:
+    cluster = quiet_cluster()
+    known, marked = cluster.bookies["b0"], cluster.bookies["b1"]
+    for bookie in (known, marked):
+        bookie.doomed = True
+        assert bookie.is_in_limbo(0)
+        assert bookie.vouches(0)
+    known.queue([known.machine.mark_limbo(0, "n")])
+    assert not known.vouches(0)
+    marked.disk.write(RecordWritten(LedgerRecord(0, limbo_nonce="n"), LimboMarked(0, "n")), lambda: None)
+    marked.disk.sync(1)
+    assert not marked.vouches(0), "its process has forgotten the mark"
