@@ -17,12 +17,15 @@ from tests.model.sim.world import Process
 SCALE: Final = 20
 """Seconds of a client in one of the world: a session of 5 s is one of 250 ms."""
 _US: Final = 1_000_000
+_DIGITS: Final = 5
+"""Of a microsecond: below these an instant is inexact, and the loop's clock, of 1 ns, takes a timer for due. Another digit
+less, and the turn for a timer would come too early to run it: one that nothing else wakes would then wait for ever."""
 _Args = TypeVarTuple("_Args")
 
 
 def world_us(seconds: float) -> int:
     """A client's time in the world's; the first microsecond at which it is over."""
-    exact = round(seconds * _US / SCALE, 3)
+    exact = round(seconds * _US / SCALE, _DIGITS)
     return int(exact) + (exact > int(exact))
 
 

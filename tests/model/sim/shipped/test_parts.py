@@ -82,6 +82,21 @@ def test_a_process_has_the_time_of_its_world_by_every_clock(stage: Stage) -> Non
     assert monotonic_ms() != stage.world.now_us * SCALE // 1000, "outside a process time is real"
 
 
+@pytest.mark.parametrize("beyond_s", [1e-9, 5.4e-9, 1e-8, 1e-6])
+def test_a_timer_that_is_due_just_after_a_microsecond_wakes_a_process_that_nothing_else_wakes(
+    stage: Stage, beyond_s: float
+) -> None:
+    seen: list[str] = []
+
+    async def work(_process: ShippedProcess) -> None:
+        await asyncio.sleep(1 + beyond_s)
+        seen.append("awake")
+
+    stage.start(work)
+    stage.run(for_ms=100)
+    assert seen == ["awake"]
+
+
 def test_a_pause_holds_everything_up_and_a_crash_ends_it(stage: Stage) -> None:
     seen: list[str] = []
 
