@@ -111,6 +111,11 @@ class Cluster:
         if bookie.alive:
             self.world.at(now + delay, bookie, bookie.stream_lost, stream)
 
+    def is_taken_out(self, bookie: BookieId) -> bool:
+        """Whether an operator has stopped the bookie and deleted its cookie; a replacement may continue under its id."""
+        assert isinstance(self.store, TreeStore)
+        return self.bookies[bookie].gone and not self.store.has_cookie(bookie)
+
     # Sessions
 
     def expire_later(self, session: Session) -> None:

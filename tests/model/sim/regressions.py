@@ -86,5 +86,12 @@ REGRESSIONS: Final = {
     6032735: Regression(
         "a bookie that had received nothing of a ledger without entries was taken for dead and registered again: its answer that it is not in limbo did not count"
     ),
+    6024984: Regression(
+        "a bookie was replaced while an operator drained it, and the simulated operator then stopped the process that had been replaced and waited without end"
+    ),
+    6026901: Regression("the same, and the replacement crashed more than once beside it"),
+    6000001: Regression(
+        "the only timer of a simulated process was due less than a nanosecond after its turn of the loop, which ran without it: the process slept without end"
+    ),
 }
 """By seed, in the order in which they were found."""

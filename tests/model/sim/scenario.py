@@ -156,8 +156,8 @@ class Scenario:
             self._begin(Operator(self.cluster, self.name("operator"), self._leaving))
 
     def _stays(self) -> bool:
-        """Whether a bookie is to be taken out and is there yet; a replacement may continue under its id meanwhile."""
-        return self._leaving is not None and not self.cluster.bookies[self._leaving].gone
+        """Whether a bookie is to be taken out and is there yet."""
+        return self._leaving is not None and not self.cluster.is_taken_out(self._leaving)
 
     def _begin(self, process: Caretaker | Operator) -> None:
         self._caretakers.append(process)

@@ -22,6 +22,7 @@ from tests.model.sim.shipped.pretence import START_S
 from tests.model.sim.shipped.process import ShippedProcess
 
 if TYPE_CHECKING:
+    from tests.model.sim.bookie_model import SimBookie
     from tests.model.sim.cluster import Cluster
 
 _PAUSE_S: Final = 0.5
@@ -92,19 +93,17 @@ class Operator(ShippedProcess):
         rng = self.world.rng(f"{self.name}/when")
         await asyncio.sleep(self.cluster.swarm.fault_window_us * SCALE / 1e6 * rng.random())
         self.store.leaving.add(self._bookie)
-        while not self.cluster.bookies[self._bookie].gone:
+        while not self.cluster.is_taken_out(self._bookie):
             await _connected(self, self._take_out)
             await asyncio.sleep(_PAUSE_S)
 
     async def _take_out(self, client: Client) -> None:
-        bookie = self.cluster.bookies[self._bookie]
         work = Decommission(client, self._bookie)
         try:
-            if await work.drain(self._never):
-                self.note(f"has drained {self._bookie}")
-                bookie.leave()
-                await work.wait_until_stopped(self._never)
-                await work.forget()
+            await work.drain(self._never)
+            self.note(f"has drained {self._bookie}")
+            bookie = await self._stop_for_good(work)
+            await work.forget()
         except MetadataUnavailableError:
             raise
         except DaybookError as error:
@@ -114,6 +113,20 @@ class Operator(ShippedProcess):
         self.world.tally.state("bookie decommissioned")
         bookie.throw_away()
         self.cluster.checkers.disks_changed()
+
+    async def _stop_for_good(self, work: Decommission) -> "SimBookie":
+        """Return the last process of the bookie, which is stopped.
+
+        A replacement may have taken over since the drain began, and another may while one stops: the operator stops
+        whatever process is the bookie, until none is registered.
+        """
+        while True:
+            bookie = self.cluster.bookies[self._bookie]
+            bookie.leave()
+            is_enough = asyncio.Event()
+            asyncio.get_running_loop().call_later(_PAUSE_S, is_enough.set)
+            if await work.wait_until_stopped(is_enough):
+                return bookie
 
 
 async def _connected(process: ShippedProcess, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:

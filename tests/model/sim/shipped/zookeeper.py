@@ -290,6 +290,10 @@ class TreeStore(MetadataStore):
         self.commit(lambda tree: tree.apply(operations, session.number))
         return True
 
+    def has_cookie(self, bookie: BookieId) -> bool:
+        """Whether the bookie belongs to the cluster: it was not decommissioned."""
+        return self._is_there(LAYOUT.cookie(bookie))
+
     def _is_there(self, path: str) -> bool:
         try:
             self.tree.read(path)
