@@ -80,6 +80,10 @@ class SimStorage:
             self.caches.setdefault(ledger_id, {})
             written = RecordWritten(record, decision)
         self._bookie.disk.take(written)
+        if (
+            self.ledger(ledger_id) is None
+        ):  # the real cache keeps nothing of a ledger whose deletion it has not stored yet
+            self.caches.pop(ledger_id, None)
         return written
 
 

@@ -93,5 +93,9 @@ REGRESSIONS: Final = {
     6000001: Regression(
         "the only timer of a simulated process was due less than a nanosecond after its turn of the loop, which ran without it: the process slept without end"
     ),
+    1203: Regression(
+        "a fence that came after a deletion: the real cache keeps nothing of it, the simulator's copy of the cache kept the ledger"
+    ),
+    6047057: Regression("the same as 6015002"),
 }
 """By seed, in the order in which they were found."""
