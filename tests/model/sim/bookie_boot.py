@@ -28,7 +28,7 @@ from daybook.core.bookie.life import (
 )
 from daybook.core.errors import Code
 from daybook.core.ids import LedgerId
-from tests.model.sim.metadata_model import LOST, Stamp
+from tests.model.sim.metadata_model import LOST, Session, Stamp
 from tests.model.sim.world import MS
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class SimBoot:
         self._bookie = bookie
         self._life = life
         self._store = bookie.cluster.store
+        self._disks_lost = bookie.disks_lost
         self._nonces = 0
 
     def begin(self) -> None:
@@ -68,7 +69,7 @@ class SimBoot:
                 case MarkLimbo(ledgers):
                     self._mark(ledgers)
                 case StampCookie():
-                    store.request(bookie.session, self._stamped, self._stamp)
+                    store.request(bookie.session, self._stamped, self._stamp, bookie.session)
                 case CompareEpochs():
                     self._happened(EpochsCompared(went_back=False))
                 case Serve():
@@ -116,12 +117,12 @@ class SimBoot:
         else:
             self._bookie.fail()
 
-    def _stamp(self) -> Stamp:
-        """At ZooKeeper."""
-        bookie, store = self._bookie, self._store
-        outcome = store.stamp(bookie.session, bookie.name, bookie.place)
+    def _stamp(self, session: Session) -> Stamp:
+        """At ZooKeeper, maybe after the process has died and another has started in its place."""
+        bookie = self._bookie
+        outcome = self._store.stamp(session, bookie.name, bookie.place)
         if outcome is Stamp.DONE and bookie.needs_stamp:
-            bookie.stamped()
+            bookie.stamped(self._disks_lost)
         return outcome
 
     def _stamped(self, answer: object) -> None:

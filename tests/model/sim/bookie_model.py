@@ -27,6 +27,8 @@ class SimBookie(BookieCalls):
     """One bookie process and its disk."""
 
     read_only = False
+    disks_lost = 0
+    """How many; it says which disk a late stamp is of."""
     is_stamped = False
     """The cookie is this process's, if it is not the bookie's first."""
     retired = False
@@ -87,6 +89,7 @@ class SimBookie(BookieCalls):
         """The disk is lost while the process is down, and the operator authorises the replacement (rule 29)."""
         assert not self.alive
         self.disk.wipe()
+        self.disks_lost += 1
         self.replaced = True
         self.note("loses its disk")
         self.world.tally.fault("disk lost")
@@ -100,10 +103,15 @@ class SimBookie(BookieCalls):
         """Whether its cookie is not the one that counts, or is on a disk that was lost."""
         return self.replaced or self._boots_beside_another
 
-    def stamped(self) -> None:
-        """Its cookie is in ZooKeeper."""
+    def stamped(self, disks_lost: int) -> None:
+        """Its cookie is in ZooKeeper, stamped by a process that started when this many disks had been lost.
+
+        The disk that was lost since had the other half of the cookie and the marks: the empty one in its place is judged for itself (rule 29).
+        """
         is_beside_another = self._boots_beside_another
-        self.replaced, self.is_stamped = False, True
+        self.is_stamped = True
+        if disks_lost == self.disks_lost:
+            self.replaced = False
         if is_beside_another:
             self.cluster.twins.stamped(self)
 

@@ -8,6 +8,7 @@ import pytest
 
 from daybook.core.bookie.decisions import LimboMarked
 from daybook.core.bookie.ledger import LedgerRecord
+from daybook.core.bookie.life import LifeState
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 from tests.model.sim.atlas import may_lose
@@ -224,3 +225,28 @@ def test_a_bookie_that_is_taken_for_dead_vouches_for_a_ledger_that_it_does_not_k
     marked.disk.write(RecordWritten(LedgerRecord(0, limbo_nonce="n"), LimboMarked(0, "n")), lambda: None)
     marked.disk.sync(1)
     assert not marked.vouches(0), "its process has forgotten the mark"
+
+
+@pytest.mark.parametrize("starts_after_ms", [0, 50])
+@pytest.mark.parametrize("is_lost_again", [False, True])
+def test_a_stamp_that_arrives_late_is_of_the_disk_that_was_marked(
+    is_lost_again: bool, starts_after_ms: int
+) -> None:
+    cluster = quiet_cluster()
+    world, bookie = cluster.world, cluster.bookies["b0"]
+    cluster.store.create(ledger("b0", "b1", "b2"))
+    bookie.crash()
+    bookie.wipe()
+    bookie.start()
+    while bookie.life.state is not LifeState.STAMPING:
+        world.run(world.now_us + 100)
+    bookie.crash()
+    if is_lost_again:
+        bookie.wipe()
+    world.at(world.now_us + starts_after_ms * MS, None, bookie.start)
+    world.run(world.now_us + 100 * MS)
+    assert bookie.needs_stamp is is_lost_again, "the stamp arrived after its process had died"
+    world.run(world.now_us + 1000 * MS)
+    assert bookie.serving
+    assert not bookie.needs_stamp
+    assert bookie.limbo_nonce(0) is not None, "its disk was lost (rule 29)"
