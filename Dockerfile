@@ -45,7 +45,7 @@ LABEL org.opencontainers.image.title="daybook-bookie" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=bookie-install /opt/daybook /opt/daybook
 USER 65532:65532
-EXPOSE 3181 3182 8000
+EXPOSE 3181 3182 3184 8000
 CMD ["daybook-bookie", "start"]
 
 FROM base AS operator

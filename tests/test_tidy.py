@@ -36,7 +36,6 @@ BROAD = {"Exception", "BaseException"}
 SLEEPS: dict[str, str] = {
     "bookie-image/daybook_bookie/identity/metadata_link.py": "the pause between attempts to register",
     "daybook/local/zookeeper.py": "a server that starts can only be asked again",
-    "daybook/client/transport/frame_sender.py": "a stall is that nothing happens",
     "daybook/client/client.py": "the clock's tick is the event",
     "daybook/metadata/registration.py": "the pause between attempts to register",
     "operator/daybook_operator/leading.py": "a resync is due to the clock; a kind that is not served tells nobody when it is",

@@ -4,6 +4,7 @@ In reading order:
 
     settings, main, process  its settings, the command, the life of the process
     server                   its sockets, with a pool of threads for each kind of call
+    lane/                    append streams over a connection of their own, without gRPC
     bookie                   its parts, put together, started and stopped in the right order
     service/                 what clients ask: append, attach, fence, read, control calls
     upkeep/                  deletion, over-replicated entries, scrubbing

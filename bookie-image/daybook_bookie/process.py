@@ -29,9 +29,9 @@ from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.health import HealthServer
 from daybook.runtime.logs import get_logger
 from daybook.runtime.metrics import MetricsServer, new_registry
-from daybook.runtime.ports import Address, parse_address
+from daybook.runtime.ports import parse_address, reachable
 from daybook.runtime.signals import StopEvent, stop_on_signals
-from daybook.runtime.tls import TlsError, TlsFiles, server_credentials
+from daybook.runtime.tls import TlsContexts, TlsError, TlsFiles, server_credentials
 from daybook_bookie.bookie import Bookie
 from daybook_bookie.descriptors import raise_descriptor_limit
 from daybook_bookie.disk.directory import DirectoryLock
@@ -106,7 +106,14 @@ class _Process:
                 on_failure=self._fail,
                 on_superseded=self._superseded,
             )
-            self._server = BookieServer(bookie, parse_address(settings.address), credentials, plain)
+            self._server = BookieServer(
+                bookie,
+                parse_address(settings.address),
+                credentials,
+                plain,
+                lane=settings.lane,
+                tls_context=TlsContexts(tls, server_side=True).current if settings.tls_certificate else None,
+            )
             undo.pop_all()
         bookie.start()
         self._server.start()
@@ -153,14 +160,15 @@ class _Process:
 
     def _info(self) -> BookieInfo:
         settings = self._settings
-        own = settings.advertised_address or _reachable(self._server.address)
+        own = settings.advertised_address or reachable(self._server.address)
         plain = settings.advertised_plain_address
         if not plain and self._server.plain_address is not None:
-            plain = _reachable(self._server.plain_address)
+            plain = reachable(self._server.plain_address)
         return BookieInfo(
             bookie=settings.bookie_id,
             address=plain or own,
             tls_address=own if plain else "",
+            lane_address=self._server.advertised_lane,
             region=settings.region,
             zone=settings.zone,
             rack=settings.rack,
@@ -175,9 +183,9 @@ class _Process:
         record = {
             "bookie_id": self._settings.bookie_id,
             "pid": os.getpid(),
-            "address": self._settings.advertised_address or _reachable(self._server.address),
-            "health_address": _reachable(self._health.address),
-            "metrics_address": _reachable(self._metrics_server.address),
+            "address": self._settings.advertised_address or reachable(self._server.address),
+            "health_address": reachable(self._health.address),
+            "metrics_address": reachable(self._metrics_server.address),
         }
         aside = file.with_name(f"{file.name}.tmp")
         aside.write_text(json.dumps(record), encoding="utf-8")
@@ -204,12 +212,6 @@ def _exit_code(error: Exception) -> int:
     if isinstance(error, DiskLostError):
         return EXIT_DISK_LOST
     return EXIT_FORGOTTEN if isinstance(error, ForgottenError) else EXIT_NOT_STARTED
-
-
-def _reachable(address: Address) -> str:
-    """The address as another process can use it, if it is one of this machine."""
-    wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
-    return str(Address(wildcards.get(address.host, address.host), address.port))
 
 
 def zookeeper_options(settings: BookieSettings) -> ZooKeeperOptions:

@@ -5,6 +5,7 @@ each kind waits only for its own. gRPC lets a handler name its pool and, for lon
 (`experimental_thread_pool`, `experimental_non_blocking`; tests pin both down).
 """
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +16,14 @@ import grpc
 
 from daybook.core.ids import MESSAGE_BYTES_MAX
 from daybook.runtime.logs import get_logger
-from daybook.runtime.ports import Address, check_port_free
+from daybook.runtime.ports import Address, check_port_free, parse_address, reachable
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire import service
 from daybook.wire.channel import SERVER_OPTIONS
 from daybook_bookie.bookie import Bookie
+from daybook_bookie.lane.listener import LaneListener
 from daybook_bookie.service.admission import Admission, CallPool, later, on
+from daybook_bookie.service.append import MessageQueue
 from daybook_bookie.service.deadlines import Deadlines
 from daybook_bookie.service.roles import Gate
 from daybook_bookie.settings import Enforcement
@@ -43,10 +46,13 @@ class BookieServer:
         address: Address,
         credentials: grpc.ServerCredentials | None = None,
         plain: Address | None = None,
+        *,
+        lane: Address | None = None,
+        tls_context: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         """Listen on `address` (port 0: a free one), and on `plain` without TLS as well; nothing is answered before `start`.
 
-        Raises PortInUseError.
+        `lane` serves append streams without gRPC, with TLS by `tls_context`. Raises PortInUseError.
         """
         check_port_free(address, "address")
         self._bookie = bookie
@@ -82,14 +88,58 @@ class BookieServer:
         if plain is not None:
             check_port_free(plain, "plain_address")
             self.plain_address = Address(plain.host, self._server.add_insecure_port(str(plain)))
+        self._lane: LaneListener | None = None
+        if lane is not None:
+            self._lane = LaneListener(
+                lane,
+                bookie.streams,
+                self._hello,
+                deadlines=self._deadlines,
+                tls_context=tls_context,
+                allows_plain=credentials is None or plain is not None,
+            )
+
+    @property
+    def lane_address(self) -> Address | None:
+        """Where append streams are served without gRPC."""
+        return None if self._lane is None else self._lane.address
+
+    @property
+    def advertised_lane(self) -> str:
+        """Where clients reach the lane; empty without one."""
+        return self._advertised(self.lane_address)
+
+    def _advertised(self, lane_address: Address | None) -> str:
+        """On the host that clients use for the rest, unless a setting says otherwise."""
+        settings = self._bookie.settings
+        if lane_address is None:
+            return ""
+        if settings.advertised_lane_address:
+            return settings.advertised_lane_address
+        if settings.advertised_address:
+            return str(Address(parse_address(settings.advertised_address).host, lane_address.port))
+        return reachable(lane_address)
+
+    def _hello(self, lane_address: Address | None) -> pb.ServerHello:
+        """What the bookie says first on an append stream."""
+        return pb.ServerHello(
+            bookie_id=self._bookie.settings.bookie_id,
+            boot_id=self._bookie.boot_id,
+            message_bytes_max=MESSAGE_BYTES_MAX,
+            lane_address=self._advertised(lane_address),
+        )
 
     def start(self) -> None:
         """Begin to answer."""
         self._gate.tell(self.address)
         self._server.start()
+        if self._lane is not None:
+            self._lane.start()
 
     def stop(self, grace_s: float) -> None:
         """Take no more calls; wait up to `grace_s` for those under way."""
+        if self._lane is not None:
+            self._lane.stop()
         stopped = self._server.stop(grace_s)
         self._bookie.streams.close()
         stopped.wait()
@@ -144,21 +194,13 @@ class BookieServer:
         )
 
     def _append(self, incoming: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        stream = self._bookie.streams.open()
+        outgoing = MessageQueue()
+        stream = self._bookie.streams.open(outgoing)
         if stream is None:
-            limit = self._bookie.settings.streams_max
-            context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{limit} append streams are open, which is the limit: use one for each process, or raise streams_max",
-            )
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self._bookie.streams.refusal)
         settings = self._bookie.settings
         assert stream is not None
-        hello = pb.ServerHello(
-            bookie_id=self._bookie.settings.bookie_id,
-            boot_id=self._bookie.boot_id,
-            message_bytes_max=MESSAGE_BYTES_MAX,
-        )
-        stream.send_control(pb.ServerControl(hello=hello))
+        stream.send_control(pb.ServerControl(hello=self._hello(self.lane_address)))
         reasons: list[str] = []
         context.add_callback(stream.close)
         # what waits for the client to take a message would not see that the stream was ended
@@ -173,7 +215,7 @@ class BookieServer:
         )
         reader.start()
         try:
-            yield from stream.outgoing()
+            yield from outgoing
         finally:
             stream.close()
             self._bookie.streams.ended(stream)

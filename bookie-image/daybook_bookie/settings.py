@@ -9,16 +9,17 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from daybook.core.format.frame import FRAME_BYTES_TARGET
 from daybook.core.ids import MESSAGE_BYTES_MAX, check_bookie_id
 from daybook.runtime.logs import LogFormat
-from daybook.runtime.ports import parse_address
+from daybook.runtime.ports import Address, parse_address
 from daybook.runtime.settings import Settings
 
 MIB: Final = 1024 * 1024
+LANE_OFF: Final = "off"
 GIB: Final = 1024 * MIB
 _MAP_BYTES_MIN: Final = 256 * GIB
 _MAP_BYTES_MAX: Final = 64 * 1024 * GIB
@@ -58,6 +59,14 @@ class BookieSettings(Settings):
     )
     advertised_plain_address: str = Field(
         "", description="host:port that clients without TLS use, if it differs"
+    )
+    lane_address: str = Field(
+        "",
+        description="host:port that serves append streams without gRPC; empty: a free port of `address`'s host; off: none",
+    )
+    advertised_lane_address: str = Field(
+        "",
+        description="host:port of it that clients use; empty: the same port, on the host of `advertised_address`",
     )
     health_address: str = Field("127.0.0.1:0", description="host:port of grpc.health.v1, without TLS")
     metrics_address: str = Field("127.0.0.1:0", description="host:port of the Prometheus endpoint")
@@ -166,12 +175,19 @@ class BookieSettings(Settings):
         parse_address(value)
         return value
 
-    @field_validator("plain_address")
+    @field_validator("plain_address", "lane_address")
     @classmethod
-    def _check_plain_address(cls, value: str) -> str:
-        if value:
+    def _check_other_address(cls, value: str, info: ValidationInfo) -> str:
+        if value and not (value == LANE_OFF and info.field_name == "lane_address"):
             parse_address(value)
         return value
+
+    @property
+    def lane(self) -> Address | None:
+        """Where append streams are served without gRPC; None: nowhere."""
+        if self.lane_address == LANE_OFF:
+            return None
+        return parse_address(self.lane_address or str(Address(parse_address(self.address).host, 0)))
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

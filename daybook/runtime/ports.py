@@ -39,6 +39,12 @@ def parse_address(text: str) -> Address:
     return Address(bare, int(port))
 
 
+def reachable(address: Address) -> str:
+    """The address as another process of this machine can use it."""
+    wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
+    return str(Address(wildcards.get(address.host, address.host), address.port))
+
+
 class HeldPort:
     """A port that no other process can take before a server starts on it, while it serves, and while it is down.
 

@@ -8,7 +8,6 @@ instead of breaking the next connection.
 
 import ssl
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -107,25 +106,85 @@ class ClientTls:
             return self  # replaced once more since the last check: the next check decides
 
 
-def client_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials]:
-    """The argument of `daybook.connect(credentials=…)`: a function that returns the present credentials.
+class ClientCredentials:
+    """The argument of `daybook.connect(credentials=…)`: the present credentials, by calling it.
 
-    It returns the same object until the files have changed, and checks the files once in `RENEWAL_CHECK_INTERVAL_S`. Raises TlsError
-    if the files are unusable now; later an unusable set is logged once, and the last good one stays in use.
+    It returns the same object until the files have changed, and checks the files once in `RENEWAL_CHECK_INTERVAL_S`. Later an
+    unusable set of files is logged once, and the last good one stays in use.
     """
-    tls, checked = ClientTls(files), monotonic_s()
-    lock = threading.Lock()
 
-    def current() -> grpc.ChannelCredentials:
-        nonlocal tls, checked
-        with lock:
-            now = monotonic_s()
-            if now - checked >= RENEWAL_CHECK_INTERVAL_S:
-                checked = now
-                tls = tls.renewed()
-            return tls.credentials
+    def __init__(self, files: TlsFiles) -> None:
+        """Read and check the files. Raises TlsError."""
+        self._tls = ClientTls(files)
+        self._checked_s = monotonic_s()
+        self._lock = threading.Lock()
+        self._contexts = TlsContexts(files, server_side=False)
 
-    return current
+    def __call__(self) -> grpc.ChannelCredentials:
+        """For a channel of gRPC."""
+        with self._lock:
+            now_s = monotonic_s()
+            if now_s - self._checked_s >= RENEWAL_CHECK_INTERVAL_S:
+                self._checked_s = now_s
+                self._tls = self._tls.renewed()
+            return self._tls.credentials
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """For a connection without gRPC."""
+        return self._contexts.current()
+
+
+def client_credentials(files: TlsFiles) -> ClientCredentials:
+    """Credentials that follow the files. Raises TlsError if they are unusable now."""
+    return ClientCredentials(files)
+
+
+class TlsContexts:
+    """Contexts of Python's own TLS that follow the files, for connections without gRPC."""
+
+    def __init__(self, files: TlsFiles, *, server_side: bool) -> None:
+        """Read and check the files. Raises TlsError."""
+        self._files = files
+        self._server_side = server_side
+        self._lock = threading.Lock()
+        self._reason = ""
+        self._fingerprint = _fingerprint(files)
+        self._context = self._make()
+
+    def current(self) -> ssl.SSLContext:
+        """The context of the last good set of files."""
+        with self._lock:
+            try:
+                fingerprint = _fingerprint(self._files)
+                if fingerprint != self._fingerprint:
+                    self._context = self._make()
+                    self._fingerprint = fingerprint
+                    self._reason = ""
+            except TlsError as error:
+                if str(error) != self._reason:
+                    self._reason = str(error)
+                    _LOG.error("new TLS files cannot be used; the old ones stay in use", reason=self._reason)
+            return self._context
+
+    def _make(self) -> ssl.SSLContext:
+        """A context of the files as they are. Raises TlsError."""
+        files = self._files
+        _load(files)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if self._server_side else ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            if files.certificate is not None:
+                context.load_cert_chain(files.certificate, files.key, password="")
+            if files.ca is not None:
+                context.load_verify_locations(files.ca)
+            elif not self._server_side:
+                context.load_default_certs()
+        except (OSError, ValueError) as error:
+            msg = f"the TLS files {', '.join(map(str, files.paths))} cannot be used together: {error}"
+            raise TlsError(msg) from error
+        if self._server_side and files.ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
 
 class _Rotation:

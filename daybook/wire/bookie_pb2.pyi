@@ -39,22 +39,32 @@ class Attach(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., key: _Optional[str] = ..., purpose: _Optional[_Union[Purpose, str]] = ...) -> None: ...
 
 class ServerControl(_message.Message):
-    __slots__ = ("hello", "attached")
+    __slots__ = ("hello", "attached", "ended")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     hello: ServerHello
     attached: Attached
-    def __init__(self, hello: _Optional[_Union[ServerHello, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ...) -> None: ...
+    ended: Ended
+    def __init__(self, hello: _Optional[_Union[ServerHello, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
 
 class ServerHello(_message.Message):
-    __slots__ = ("bookie_id", "boot_id", "message_bytes_max")
+    __slots__ = ("bookie_id", "boot_id", "message_bytes_max", "lane_address")
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    LANE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     bookie_id: str
     boot_id: str
     message_bytes_max: int
-    def __init__(self, bookie_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., message_bytes_max: _Optional[int] = ...) -> None: ...
+    lane_address: str
+    def __init__(self, bookie_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., message_bytes_max: _Optional[int] = ..., lane_address: _Optional[str] = ...) -> None: ...
+
+class Ended(_message.Message):
+    __slots__ = ("detail",)
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    detail: str
+    def __init__(self, detail: _Optional[str] = ...) -> None: ...
 
 class Attached(_message.Message):
     __slots__ = ("ledger_id", "purpose", "code", "detail")

@@ -32,7 +32,7 @@ READ_MESSAGE_BYTES_TARGET: Final = 256 * 1024
 """The approximate size of the messages of a read answer; a single larger frame is not cut."""
 
 
-def is_frames(message: bytes) -> bool:
+def is_frames(message: bytes | bytearray) -> bool:
     """Whether a client's message contains frames; otherwise it is a control message."""
     return message.startswith(FRAME_MAGIC)
 
@@ -42,12 +42,12 @@ def encode_client_control(control: ClientControl) -> bytes:
     return CONTROL_MAGIC + bytes(control.SerializeToString())
 
 
-def decode_client_control(message: bytes) -> ClientControl:
+def decode_client_control(message: bytes | bytearray) -> ClientControl:
     """A control message from a client. Raises StreamError."""
     if not message.startswith(CONTROL_MAGIC):
         raise StreamError(_unknown(message, "neither frames nor a control message"))
     try:
-        return ClientControl.FromString(message[len(CONTROL_MAGIC) :])
+        return ClientControl.FromString(bytes(message[len(CONTROL_MAGIC) :]))
     except DecodeError as error:
         raise StreamError(_unknown(message, "no readable control message")) from error
 
@@ -65,11 +65,11 @@ def encode_answer(answer: StreamAnswer) -> bytes:
     return b"".join([head, *(_FAILURE.pack(*failure) for failure in answer.failures)])
 
 
-def decode_from_bookie(message: bytes) -> StreamAnswer | ServerControl:
+def decode_from_bookie(message: bytes | bytearray) -> StreamAnswer | ServerControl:
     """A message of a bookie on an Append stream. Raises StreamError."""
     if message.startswith(CONTROL_MAGIC):
         try:
-            return ServerControl.FromString(message[len(CONTROL_MAGIC) :])
+            return ServerControl.FromString(bytes(message[len(CONTROL_MAGIC) :]))
         except DecodeError as error:
             raise StreamError(_unknown(message, "no readable control message")) from error
     if not message.startswith(ANSWER_MAGIC) or len(message) < _ANSWER.size:
@@ -134,7 +134,5 @@ def decode_read(message: bytes) -> tuple[ReadHeader, memoryview]:
     return header, memoryview(message)[end:]
 
 
-def _unknown(message: bytes, what: str) -> str:
-    return (
-        f"{what}: {len(message)} bytes that begin with {message[:8]!r}; do both ends run compatible releases?"
-    )
+def _unknown(message: bytes | bytearray, what: str) -> str:
+    return f"{what}: {len(message)} bytes that begin with {bytes(message[:8])!r}; do both ends run compatible releases?"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
 from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.errors import Code, FrameError
@@ -41,6 +41,45 @@ _CLIENT_NAME_MAX: Final = 256
 _TOO_MUCH: Final = (
     "more messages wait in the bookie than it has memory for: send again later, or raise received_bytes_max"
 )
+
+
+class Outgoing(Protocol):
+    """Where the messages of a stream to its client go. No method waits for the client; any thread may call them."""
+
+    @property
+    def waiting(self) -> int:
+        """How many messages the client has not taken."""
+
+    def put(self, message: bytes) -> None:
+        """Send `message` after those before it; it is dropped once the client is gone."""
+
+    def close(self) -> None:
+        """Nothing more is sent, and nothing more is received."""
+
+
+class MessageQueue:
+    """The outgoing messages of a stream over gRPC, whose handler takes them from here."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+
+    @property
+    def waiting(self) -> int:
+        """See Outgoing."""
+        return self._queue.qsize()
+
+    def put(self, message: bytes) -> None:
+        """See Outgoing."""
+        self._queue.put(message)
+
+    def close(self) -> None:
+        """See Outgoing."""
+        self._queue.put(None)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The messages, until the stream is closed."""
+        while (message := self._queue.get()) is not None:
+            yield message
 
 
 class AppendContext:
@@ -99,14 +138,14 @@ class MessageItem:
 class AppendStream:
     """One open stream."""
 
-    def __init__(self, shared: AppendContext) -> None:
+    def __init__(self, shared: AppendContext, outgoing: Outgoing) -> None:
         """A stream on which nothing has arrived."""
         self.shared = shared
         self.stream_id = next(shared.stream_numbers)
         self.client = ""
         self._answers = StreamAnswers()
         self._lock = threading.Lock()
-        self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+        self._outgoing = outgoing
         self._closed = False
         self.received_ms = monotonic_ms()
         """When the last message came."""
@@ -116,14 +155,9 @@ class AppendStream:
         """Why the bookie ended the stream for want of room, if it did."""
         self.on_evicted: Callable[[], object] = lambda: None
 
-    # The handler's side
+    # The life of a stream
 
-    def outgoing(self) -> Iterator[bytes]:
-        """What is sent to the client, until the stream is closed."""
-        while (message := self._outgoing.get()) is not None:
-            yield message
-
-    def run(self, incoming: Iterator[bytes]) -> str | None:
+    def run(self, incoming: Iterator[bytes | bytearray]) -> str | None:
         """Take messages until there are no more; returns which rule of the stream the client broke, if any."""
         try:
             for message in incoming:
@@ -144,7 +178,7 @@ class AppendStream:
             already, self._closed = self._closed, True
         if not already:
             self.shared.table.detach(self.stream_id)
-        self._outgoing.put(None)
+        self._outgoing.close()
 
     def evict(self, why: str) -> None:
         """End the stream for want of room; `why` says which."""
@@ -179,9 +213,9 @@ class AppendStream:
 
     # Messages
 
-    def _take(self, message: bytes) -> None:
+    def _take(self, message: bytes | bytearray) -> None:
         self.received_ms = monotonic_ms()
-        if self._outgoing.qsize() > ANSWERS_WAITING_MAX:
+        if self._outgoing.waiting > ANSWERS_WAITING_MAX:
             text = (
                 f"{ANSWERS_WAITING_MAX} answers wait for a client that does not read them: read, or ask less"
             )
@@ -191,7 +225,7 @@ class AppendStream:
         else:
             self._take_control(message)
 
-    def _take_control(self, message: bytes) -> None:
+    def _take_control(self, message: bytes | bytearray) -> None:
         control = decode_client_control(message)
         kind = control.WhichOneof("message")
         if kind == "hello":
@@ -202,7 +236,7 @@ class AppendStream:
             text = "a control message of another release: upgrade the bookies before the clients"
             raise StreamError(text)
 
-    def _take_frames(self, message: bytes) -> None:
+    def _take_frames(self, message: bytes | bytearray) -> None:
         started = perf_counter()
         shared = self.shared
         shared.metrics.add_messages.inc()
@@ -236,7 +270,7 @@ class AppendStream:
     def _accept(
         self,
         item: MessageItem,
-        message: bytes,
+        message: bytes | bytearray,
         frames: list[tuple[FrameHeader, int]],
         refused: dict[int, Code],
     ) -> None:
@@ -267,7 +301,7 @@ class AppendStream:
         metrics.add_bytes.inc(sum(header.size_bytes for header, _ in accepted))
 
 
-def _damaged(message: bytes, frames: list[tuple[FrameHeader, int]]) -> dict[int, Code]:
+def _damaged(message: bytes | bytearray, frames: list[tuple[FrameHeader, int]]) -> dict[int, Code]:
     """The frames whose body is not what its header says."""
     refused = {}
     for index, (header, offset) in enumerate(frames):

@@ -6,7 +6,7 @@ from typing import Final
 
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.service.append import AppendContext, AppendStream
+from daybook_bookie.service.append import AppendContext, AppendStream, Outgoing
 
 _EVICTED: Final = "as many append streams are open as may (streams_max), and no ledger was attached to this one: open it again to write"
 _last_received: Final = attrgetter("received_ms", "stream_id")
@@ -25,7 +25,7 @@ class AppendStreams:
         self._streams: set[AppendStream] = set()
         self._lock = threading.Lock()
 
-    def open(self) -> AppendStream | None:
+    def open(self, outgoing: Outgoing) -> AppendStream | None:
         """A new append stream; None if there are too many.
 
         A stream that no ledger is attached to writes nothing, so the one of them that was quiet longest is evicted.
@@ -37,12 +37,17 @@ class AppendStreams:
                 if evicted is None:
                     return None
                 self._streams.discard(evicted)
-            stream = AppendStream(self._context)
+            stream = AppendStream(self._context, outgoing)
             self._streams.add(stream)
             self._metrics.streams.set(len(self._streams))
         if evicted is not None:
             evicted.evict(_EVICTED)
         return stream
+
+    @property
+    def refusal(self) -> str:
+        """What a client is answered that gets no stream."""
+        return f"{self._streams_max} append streams are open, which is the limit: use one for each process, or raise streams_max"
 
     def ended(self, stream: AppendStream) -> None:
         """The stream's handler ended."""

@@ -1,10 +1,11 @@
 """Every bookie this client talks to: where each is now, its append stream and its calls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import grpc
 
@@ -13,9 +14,12 @@ from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import BookieCalls
 from daybook.client.transport.connection_errors import ConnectionErrors
 from daybook.client.transport.frame_sender import FrameSender
+from daybook.client.transport.lane import lane_link
+from daybook.client.transport.link import AppendLink, LinkOwner, grpc_link
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policy import BookieInfo
+from daybook.core.stream import StreamError
 from daybook.runtime.logs import get_logger
 from daybook.wire.channel import open_aio_channel
 from daybook.wire.service import AioChannel, OpenChannel
@@ -28,7 +32,18 @@ RENEWAL_PAUSE_S: Final = 1.0
 """How long a channel is used at least before other credentials replace it. Without it a source that returns new credentials at
 every call would open a channel for each, and all of them would stay open for the grace."""
 
+LANE_PAUSE_S: Final = 60.0
+"""How long append streams use gRPC after the bookie's lane was not reached."""
+
 log = get_logger(__name__)
+
+
+@runtime_checkable
+class HasSslContext(Protocol):
+    """Credentials that also serve connections without gRPC: `daybook.runtime.tls.ClientCredentials`."""
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """What such a connection is opened with now."""
 
 
 class _Open(NamedTuple):
@@ -71,6 +86,7 @@ class ChannelPool:
         self.connection_errors = ConnectionErrors()
         self.unsealed = FlushQueue(self._is_idle, self._is_attaching)
         """The writers of this client that have entries to seal."""
+        self._avoided_lanes: set[BookieId] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._why_no_credentials = ""
 
@@ -114,8 +130,7 @@ class ChannelPool:
         if stream is None:
             stream = self._streams[bookie] = FrameSender(
                 bookie,
-                lambda: self._open(bookie),
-                self._client_name,
+                partial(self._open_link, bookie),
                 partial(self._is_registered, bookie),
                 partial(self.unsealed.room, bookie),
                 partial(self._note, bookie),
@@ -150,11 +165,52 @@ class ChannelPool:
         self._calls[bookie] = _Open(address, info.boot_id, credentials, now_s, channel, calls)
         return calls
 
-    def _open(self, bookie: BookieId) -> AioChannel:
-        """A channel to where the bookie is now. Raises ConnectionError while there are no credentials."""
+    @asynccontextmanager
+    async def _open_link(self, bookie: BookieId, owner: LinkOwner) -> AsyncIterator[AppendLink]:
+        """An append stream's connection to where the bookie is now: its lane if there is one, else gRPC.
+
+        Raises ConnectionError while there are no credentials.
+        """
         credentials = self._current_credentials()
-        address = self._bookies[bookie].address_for(secure=credentials is not None)
-        return self._open_channel(address, credentials)
+        info = self._bookies[bookie]
+        async with AsyncExitStack() as stack:
+            link = None
+            if info.lane_address and bookie not in self._avoided_lanes:
+                link = await self._try_lane(stack, bookie, owner, secure=credentials is not None)
+            if link is None:
+                address = info.address_for(secure=credentials is not None)
+                channel = self._open_channel(address, credentials)
+                link = await stack.enter_async_context(grpc_link(channel, bookie, self._client_name, owner))
+            yield link
+
+    async def _try_lane(
+        self, stack: AsyncExitStack, bookie: BookieId, owner: LinkOwner, *, secure: bool
+    ) -> AppendLink | None:
+        """A link over the lane; None if this client cannot use it: the bookie is reached by gRPC then."""
+        context = None
+        if secure:
+            if not isinstance(self._credentials, HasSslContext):
+                return None
+            context = self._credentials.ssl_context()
+        while True:
+            address = self._bookies[bookie].lane_address
+            try:
+                return await stack.enter_async_context(
+                    lane_link(bookie, address, context, self._client_name, owner)
+                )
+            except (OSError, StreamError, TimeoutError) as error:
+                why = str(error) or type(error).__name__
+            await self.confirm(bookie)
+            if self._bookies[bookie].lane_address in ("", address):  # it has not moved by a restart
+                break
+        log.warning("the bookie's lane is not reached, gRPC is used", bookie=bookie, address=address, why=why)
+        self._avoid_lane(bookie)
+        return None
+
+    def _avoid_lane(self, bookie: BookieId) -> None:
+        """Do not try the lane again for a while: a firewall in between would cost each new stream a time-out."""
+        self._avoided_lanes.add(bookie)
+        asyncio.get_running_loop().call_later(LANE_PAUSE_S, self._avoided_lanes.discard, bookie)
 
     def _current_credentials(self) -> grpc.ChannelCredentials | None:
         """What a connection is opened with now. Raises ConnectionError when whoever gives them cannot."""

@@ -17,18 +17,17 @@ import grpc.aio
 
 from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import known_code
+from daybook.client.transport.link import AppendLink, Message, OpenLink
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.stream import StreamAnswer, StreamError, StreamWindow
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import decode_from_bookie, encode_client_control
-from daybook.wire.service import AioChannel, BookieStub
 
 log = get_logger(__name__)
 
 MESSAGE_BYTES_TARGET: Final = 1024 * 1024
-HELLO_TIMEOUT_S: Final = 5.0
 STALL_TIMEOUT_S: Final = 5.0
 """A bookie that answers none of the messages under way for so long has failed (BookKeeper: addEntryTimeoutSec)."""
 _STALL_CHECK_S: Final = 0.5
@@ -72,19 +71,17 @@ class FrameSender:
     def __init__(
         self,
         bookie: BookieId,
-        open_channel: Callable[[], AioChannel],
-        client_name: str,
+        open_link: OpenLink,
         is_registered: Callable[[str], Awaitable[bool]],
         room: Callable[[], None],
         report_error: Callable[[str], None],
     ) -> None:
-        """`open_channel` makes a channel to where the bookie is now; `room` is called when more could be sent.
+        """`open_link` connects to where the bookie is now; `room` is called when more could be sent.
 
         `is_registered` says whether the process with this boot id is the bookie (rule 57). `report_error` gets the reason why the bookie is not reached, and "" once it is.
         """
         self.bookie = bookie
-        self._open_channel = open_channel
-        self._client_name = client_name
+        self._open_link = open_link
         self._is_registered = is_registered
         self._room = room
         self._report_error = report_error
@@ -94,8 +91,12 @@ class FrameSender:
         self._attaching: dict[AttachKey, _Attaching] = {}
         self._attached: set[AttachKey] = set()
         self._window: StreamWindow[tuple[FrameSink, int]] = StreamWindow()
-        self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._link: AppendLink | None = None
+        """Once the bookie was found to be the right one."""
+        self._is_pump_due = False
+        self._ended: asyncio.Future[Exception]
+        """Why the link of the stream that `_task` runs ended."""
         self._boot_id = ""
         self._answers = 0
 
@@ -130,9 +131,11 @@ class FrameSender:
             attaching = self._attaching[key] = _Attaching(control, asyncio.get_running_loop().time())
             attaching.frames.append(queued)
             self._controls.append(control)
-            self._wake.set()
+            self._send_soon()
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{self.bookie}")
+            loop = asyncio.get_running_loop()
+            self._ended = loop.create_future()
+            self._task = loop.create_task(self._run(), name=f"append-{self.bookie}")
             self._task.add_done_callback(
                 self._end
             )  # a task that is cancelled before it began runs no `finally`
@@ -159,61 +162,79 @@ class FrameSender:
     def _enqueue(self, queued: _Queued) -> None:
         self._queue.append(queued)
         self._queued_bytes += len(queued.frame)
-        self._wake.set()
+        self._send_soon()
 
     async def _run(self) -> None:
         """The life of one stream."""
         try:
-            async with self._open_channel() as channel:
-                call = BookieStub(channel, self.bookie).append()
-                await self._say_hello(call)
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._write(call))
-                    tasks.create_task(self._read(call))
-                    tasks.create_task(self._watch_stall())
-        except* (
-            grpc.aio.AioRpcError,
-            StreamError,
-            TimeoutError,
-            OSError,
-            asyncio.InvalidStateError,
-        ) as group:
-            code, details = _reason(group)
+            async with self._open_link(self) as link:
+                await self._check(link.hello)
+                self._link = link
+                self._pump()
+                await self._watch_stall()
+        except (grpc.aio.AioRpcError, StreamError, TimeoutError, OSError, asyncio.InvalidStateError) as error:
+            code, details = _reason(error)
             log.info("append stream lost", bookie=self.bookie, code=code, why=details)
             self._report_error(details)
 
-    async def _say_hello(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
-        async with asyncio.timeout(HELLO_TIMEOUT_S):
-            hello = pb.ClientHello(client=self._client_name)
-            await call.write(encode_client_control(pb.ClientControl(hello=hello)))
-            answer = decode_from_bookie(await _next_message(call))
-        if not isinstance(answer, pb.ServerControl) or not answer.HasField("hello"):
-            msg = f"bookie {self.bookie} does not begin with hello; does this address belong to a bookie?"
+    async def _check(self, hello: pb.ServerHello) -> None:
+        """Raise StreamError unless the process that answered is the bookie (rule 57)."""
+        if hello.bookie_id != self.bookie:
+            msg = f"at the address of bookie {self.bookie} answers bookie {hello.bookie_id}"
             raise StreamError(msg)
-        if answer.hello.bookie_id != self.bookie:
-            msg = f"at the address of bookie {self.bookie} answers bookie {answer.hello.bookie_id}"
-            raise StreamError(msg)
-        if not await self._is_registered(answer.hello.boot_id):
+        if not await self._is_registered(hello.boot_id):
             msg = (
-                f"at the address of bookie {self.bookie} answers process {answer.hello.boot_id}, which is not registered: "
+                f"at the address of bookie {self.bookie} answers process {hello.boot_id}, which is not registered: "
                 "it just started, or it was replaced"
             )
             raise StreamError(msg)
-        self._boot_id = answer.hello.boot_id
+        self._boot_id = hello.boot_id
         self._report_error("")
 
-    async def _write(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
-        while True:
-            while self._controls:
-                await call.write(self._controls.popleft())
-            if self._window.may_send(self._queued_bytes):
-                await call.write(self._take_message())
-            else:
-                self._wake.clear()
-                await self._wake.wait()
+    # LinkOwner: what the link reports.
 
-    def _take_message(self) -> bytes:
-        """The next message, of as many queued frames as fit; a lone frame is not copied."""
+    def received(self, message: Message) -> None:
+        """See LinkOwner."""
+        try:
+            self._take(decode_from_bookie(message))
+        except StreamError as error:
+            self.lost(error)
+
+    def lost(self, error: Exception) -> None:
+        """See LinkOwner."""
+        if not self._ended.done():
+            self._ended.set_result(error)
+
+    def _take(self, message: StreamAnswer | pb.ServerControl) -> None:
+        if self._ended.done():
+            return
+        if isinstance(message, StreamAnswer):
+            self._settle(message)
+        elif message.HasField("attached"):
+            self._settle_attach(message.attached)
+        elif message.HasField("ended"):
+            raise StreamError(message.ended.detail)
+
+    # Sending: once in a turn of the loop, so that what came in it leaves as one message.
+
+    def _send_soon(self) -> None:
+        if self._link is not None and not self._is_pump_due:
+            self._is_pump_due = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Send all that may leave now."""
+        self._is_pump_due = False
+        link = self._link
+        if link is None:
+            return
+        while self._controls:
+            link.send([self._controls.popleft()])
+        while self._window.may_send(self._queued_bytes):
+            link.send(self._take_message())
+
+    def _take_message(self) -> list[bytes]:
+        """The next message: as many queued frames as fit."""
         queue = self._queue
         items = [queue.popleft()]
         size_bytes = len(items[0].frame)
@@ -222,21 +243,18 @@ class FrameSender:
             size_bytes += len(items[-1].frame)
         self._queued_bytes -= size_bytes
         self._window.send([(item.sink, item.send_id) for item in items], size_bytes)
-        return items[0].frame if len(items) == 1 else b"".join([item.frame for item in items])
-
-    async def _read(self, call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
-        while True:
-            message = decode_from_bookie(await _next_message(call))
-            if isinstance(message, StreamAnswer):
-                self._settle(message)
-            elif message.HasField("attached"):
-                self._settle_attach(message.attached)
+        return [item.frame for item in items]
 
     async def _watch_stall(self) -> None:
-        """Raise TimeoutError when messages are under way and none is answered. An attachment fails by itself."""
+        """Wait for the end of the link, and raise its reason.
+
+        Raises TimeoutError when messages are under way and none is answered. An attachment fails by itself.
+        """
         seen, quiet_s = self._answers, 0.0
         while quiet_s < STALL_TIMEOUT_S:
-            await asyncio.sleep(_STALL_CHECK_S)
+            await asyncio.wait([self._ended], timeout=_STALL_CHECK_S)
+            if self._ended.done():
+                raise self._ended.result()
             waiting = self._window.messages_in_flight
             quiet_s = quiet_s + _STALL_CHECK_S if waiting and self._answers == seen else 0.0
             seen = self._answers
@@ -254,7 +272,7 @@ class FrameSender:
                 if code is Code.NOT_ATTACHED:
                     self._attached.discard((sink.ledger_id, sink.purpose))
                 sink.frame_failed(bookie, send_id, code)
-        self._wake.set()
+        self._send_soon()
         self._room()
 
     def _settle_attach(self, attached: pb.Attached) -> None:
@@ -307,7 +325,7 @@ class FrameSender:
         ):  # or the stream ended meanwhile, and another one may have begun
             attaching.asked_s = asyncio.get_running_loop().time()
             self._controls.append(attaching.control)
-            self._wake.set()
+            self._send_soon()
 
     def _end(self, _: asyncio.Task[None]) -> None:
         """The stream is over: notify every sink with frames on it, once, and be ready for the next stream."""
@@ -320,6 +338,7 @@ class FrameSender:
         self._attaching.clear()
         self._attached.clear()
         self._window = StreamWindow()
+        self._link = None
         self._task = None
         self._boot_id = ""
         for sink in dict.fromkeys(unknown):
@@ -327,20 +346,8 @@ class FrameSender:
         self._room()
 
 
-async def _next_message(call: grpc.aio.StreamStreamCall[bytes, bytes]) -> bytes:
-    message = await call.read()
-    if message is grpc.aio.EOF:
-        msg = "the bookie ended the stream"
-        raise StreamError(msg)
-    assert isinstance(message, bytes)
-    return message
-
-
-def _reason(group: BaseExceptionGroup[BaseException]) -> tuple[str, str]:
-    """The kind of the first error, and what it says."""
-    error = group.exceptions[0]
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+def _reason(error: Exception) -> tuple[str, str]:
+    """The kind of `error`, and what it says."""
     if isinstance(error, grpc.aio.AioRpcError):
         return error.code().name, error.details() or ""
     return type(error).__name__, str(error) or type(error).__name__

@@ -131,7 +131,7 @@ class BookieMachine(Generic[Record]):
     def append(
         self,
         stream_id: int,
-        message: bytes,
+        message: bytes | bytearray,
         frames: Sequence[tuple[FrameHeader, int]],
         refused: dict[int, Code],
         decided: MessageDecided[Record],
@@ -319,7 +319,7 @@ def proves_existence(record: LedgerRecord) -> bool:
     return record.last_add_confirmed != NO_ENTRY or record.introduced or record.limbo_nonce is not None
 
 
-def _cutter(message: bytes, accepted: list[_Accepted]) -> Callable[[int, int], Buffer]:
+def _cutter(message: bytes | bytearray, accepted: list[_Accepted]) -> Callable[[int, int], Buffer]:
     """Cuts the frame of so many bytes at an offset out of `message`, without a copy where most of it is accepted.
 
     A view keeps the whole message in memory, and the cache counts only the frames: where most was refused they are

@@ -32,6 +32,7 @@ class BookieInfo:
     """A registered bookie as placement sees it. Empty topology names mean "not known".
 
     `tls_address` is where it serves with TLS while it serves without at `address` as well; empty: `address` is all there is.
+    `lane_address` is where it serves append streams without gRPC; empty: nowhere.
     """
 
     bookie: BookieId
@@ -45,6 +46,7 @@ class BookieInfo:
     capacity_bytes: int = 0
     boot_id: str = ""
     tls_address: str = ""
+    lane_address: str = ""
 
     def address_for(self, *, secure: bool) -> str:
         """Where a client goes that speaks TLS, or does not."""

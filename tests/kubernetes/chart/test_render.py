@@ -289,7 +289,10 @@ def test_an_empty_list_of_who_is_let_in_lets_in_nobody(render: Render) -> None:
     policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(render(empty), "NetworkPolicy")}
     assert all(each["policyTypes"] == ["Ingress"] for each in policies.values())
     assert "ingress" not in policies["daybook-operator"]
-    for name, own in (("daybook-bookies", [3181, 3183]), ("daybook-zookeeper", ["client", "client-tls"])):
+    for name, own in (
+        ("daybook-bookies", [3181, 3183, 3184]),
+        ("daybook-zookeeper", ["client", "client-tls"]),
+    ):
         first, *others = policies[name]["ingress"]
         assert [port["port"] for port in first["ports"]] == own
         (peer,) = first["from"]

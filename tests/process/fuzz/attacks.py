@@ -21,7 +21,8 @@ from daybook.wire.channel import open_channel
 from daybook.wire.messages import decode_from_bookie, decode_read, encode_client_control
 from tests.process.fuzz.mutations import Edit
 from tests.process.fuzz.targets import TARGETS, Target
-from tests.unit.bookie.server_kit import KEY, WAIT_S, Stream, eventually, frame_of
+from tests.unit.bookie.server_kit import eventually, frame_of
+from tests.unit.bookie.stream_kit import KEY, WAIT_S, Stream
 
 ODD_IDS: Final = (-(2**63), -1, 0, 1, 2, 7, 2**31, 2**62, 2**63 - 1)
 ODD_COUNTS: Final = (-(2**31), -1, 0, 1, 2**31 - 1)

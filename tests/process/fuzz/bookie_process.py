@@ -18,7 +18,8 @@ from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.memory import MemoryServer, MemoryStore
 from daybook.runtime.logs import configure_logs
-from tests.unit.bookie.server_kit import KEY, MIB, settings_for
+from tests.unit.bookie.server_kit import MIB, settings_for
+from tests.unit.bookie.stream_kit import KEY
 
 LEDGERS: Final = 3
 STREAMS_MAX: Final = 24

@@ -21,7 +21,7 @@ from daybook_bookie.journal.format import (
 from daybook_bookie.journal.journal import Journal
 from daybook_bookie.journal.replay import JournalReplay
 from daybook_bookie.service import append
-from daybook_bookie.service.append import AppendStream
+from daybook_bookie.service.append import AppendStream, MessageQueue
 from daybook_bookie.store.stored_ledger import ledger_of_key
 
 from daybook.client.transport.frame_sender import MESSAGE_BYTES_TARGET
@@ -152,7 +152,7 @@ def test_a_client_that_does_not_read_its_answers_loses_its_stream(
     monkeypatch.setattr(append, "ANSWERS_WAITING_MAX", 20)
     bookie = RunningBookie(tmp_path)
     try:
-        stream = AppendStream(bookie.bookie.append)
+        stream = AppendStream(bookie.bookie.append, MessageQueue())
         reason = stream.run(iter([b"DBF1 is no frame"] * 100))
         assert reason is not None
         assert "does not read" in reason

@@ -7,7 +7,7 @@ import pytest
 
 from tests.process.fuzz.attacks import ATTACKS
 from tests.process.fuzz.wire import Process, withstand
-from tests.unit.bookie.server_kit import Stream
+from tests.unit.bookie.stream_kit import GrpcPipe, Stream
 
 
 @pytest.fixture(scope="module")
@@ -25,5 +25,5 @@ def test_a_bookie_serves_others_while_it_is_attacked(bookie: Process, name: str)
 
 
 def test_after_all_of_it_the_bookie_ends_in_order(bookie: Process) -> None:
-    Stream(bookie.stub, "another one finds room").close()
+    Stream(GrpcPipe(bookie.stub), "another one finds room").close()
     assert bookie.end() == 0, bookie.log[-3000:]

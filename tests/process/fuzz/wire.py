@@ -28,7 +28,8 @@ from daybook.wire.service import BookieStub
 from tests.paths import ROOT
 from tests.process.chaos.records import commit, write_record
 from tests.process.fuzz.attacks import ATTACKS, HealthyClient
-from tests.unit.bookie.server_kit import KEY, MIB, WAIT_S, Stream, eventually
+from tests.unit.bookie.server_kit import MIB, eventually
+from tests.unit.bookie.stream_kit import KEY, WAIT_S, GrpcPipe, Stream
 
 GROWTH_BYTES_MAX: Final = 256 * MIB
 """Write cache (two of 32 MiB), the journal's queue (32), some messages of 16 and what gRPC holds of them."""
@@ -64,7 +65,7 @@ class Process:
         self.address = self.addresses["address"]
         self.channel = open_channel(self.address)
         self.stub = BookieStub(self.channel)
-        self.healthy = HealthyClient(Stream(self.stub, "healthy"), self._read)
+        self.healthy = HealthyClient(Stream(GrpcPipe(self.stub), "healthy"), self._read)
         self.healthy.step()
         self.size_bytes = self.rss_bytes()
 

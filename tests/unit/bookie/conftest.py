@@ -10,12 +10,18 @@ from tests.unit.bookie.server_kit import RunningBookie
 
 
 @pytest.fixture
-def start_bookie(tmp_path: Path) -> Iterator[Callable[..., RunningBookie]]:
+def over(request: pytest.FixtureRequest) -> str:
+    """What append streams use; a module runs over both with OVER_BOTH (server_kit)."""
+    return getattr(request, "param", "grpc")
+
+
+@pytest.fixture
+def start_bookie(tmp_path: Path, over: str) -> Iterator[Callable[..., RunningBookie]]:
     """Starts bookies that are stopped at the end; two share a directory only one after the other."""
     started: list[RunningBookie] = []
 
     def start(directory: str = "b0", **changes: Any) -> RunningBookie:
-        running = RunningBookie(tmp_path / directory, **changes)
+        running = RunningBookie(tmp_path / directory, **{"over": over, **changes})
         started.append(running)
         return running
 

@@ -1,9 +1,9 @@
 """A whole bookie in this process, with real sockets and files, over a metadata store in memory; and a plain client."""
 
+import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Self
 
@@ -22,10 +22,9 @@ from prometheus_client import CollectorRegistry
 from daybook.core.bookie.life import BookieLife
 from daybook.core.errors import Code
 from daybook.core.format.frame import Entry, decode_entries, encode_frame, entry_crcs, split_message
-from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState, hash_password
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import DENSE, Quorum, Stripe
-from daybook.core.stream import StreamAnswer
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.store.memory import MemoryServer, MemoryStore
@@ -33,11 +32,10 @@ from daybook.metadata.store.store import Versioned
 from daybook.runtime.ports import Address
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_channel
-from daybook.wire.messages import ReadHeader, decode_from_bookie, decode_read, encode_client_control
+from daybook.wire.messages import ReadHeader, decode_read
 from daybook.wire.service import BookieStub
+from tests.unit.bookie.stream_kit import KEY, WAIT_S, GrpcPipe, LanePipe, Stream
 
-KEY = hash_password(b"secret", b"salt")
-WAIT_S = 10.0
 MIB = 1024 * 1024
 ROOMY = [Usage("journal", 100, 90), Usage("store", 100, 90)]
 
@@ -95,9 +93,11 @@ class RunningBookie:
         *,
         usages: list[Usage] | None = None,
         credentials: grpc.ServerCredentials | None = None,
+        tls_context: ssl.SSLContext | None = None,
+        over: str = "grpc",
         **changes: Any,
     ) -> None:
-        """Start. `usages`: what the disk watch sees."""
+        """Start. `usages`: what the disk watch sees. `over`: what append streams use, gRPC or the lane."""
         self.directory = directory
         self.metadata = server or MemoryServer()
         self.usages = usages or ROOMY
@@ -105,6 +105,8 @@ class RunningBookie:
         self.failed = threading.Event()
         self._changes = changes
         self._credentials = credentials
+        self._tls_context = None if tls_context is None else lambda: tls_context
+        self._over = over
         self._runs = False
         for name in ("journal", "store"):
             (directory / name).mkdir(parents=True, exist_ok=True)
@@ -149,7 +151,13 @@ class RunningBookie:
             on_superseded=self._on_failure,
             look_at_space=lambda: self.usages,
         )
-        self.server = BookieServer(self.bookie, Address("127.0.0.1", 0), self._credentials)
+        self.server = BookieServer(
+            self.bookie,
+            Address("127.0.0.1", 0),
+            self._credentials,
+            lane=Address("127.0.0.1", 0),
+            tls_context=self._tls_context,
+        )
         self.bookie.start()
         self.server.start()
         self._runs = True
@@ -227,7 +235,10 @@ class RunningBookie:
 
     def open_stream(self) -> "Stream":
         """A new append stream, past its hello."""
-        return Stream(self.stub)
+        if self._over == "grpc":
+            return Stream(GrpcPipe(self.stub))
+        assert self.server.lane_address is not None
+        return Stream(LanePipe(self.server.lane_address))
 
     def read(
         self,
@@ -293,90 +304,8 @@ class StalledJournal:
         return self._sync()
 
 
-class Stream:
-    """A client's end of an append stream, one message at a time."""
-
-    def __init__(self, stub: BookieStub, name: str = "test") -> None:
-        """Open it and take the hello."""
-        self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
-        self.call = stub.append(self._messages())
-        self._incoming: SimpleQueue[Any] = SimpleQueue()
-        threading.Thread(target=self._receive, daemon=True).start()
-        self.sent = 0
-        self.say(pb.ClientControl(hello=pb.ClientHello(client=name)))
-        hello = self.take()
-        assert isinstance(hello, pb.ServerControl)
-        self.hello = hello.hello
-
-    def _messages(self) -> Iterator[bytes]:
-        while (message := self._outgoing.get()) is not None:
-            yield message
-
-    def _receive(self) -> None:
-        try:
-            for message in self.call:
-                self._incoming.put(decode_from_bookie(message))
-            self._incoming.put(EOFError("the bookie ended the stream"))
-        except grpc.RpcError as error:
-            self._incoming.put(error)
-
-    def say(self, control: pb.ClientControl) -> None:
-        """Send a control message."""
-        self._outgoing.put(encode_client_control(control))
-
-    def take(self, timeout_s: float = WAIT_S) -> Any:
-        """The next message; raises what ended the stream, and queue.Empty."""
-        message = self._incoming.get(timeout=timeout_s)
-        if isinstance(message, Exception):
-            raise message
-        return message
-
-    def is_quiet(self, for_s: float) -> bool:
-        """Whether nothing comes for a while."""
-        try:
-            message = self._incoming.get(timeout=for_s)
-        except Exception:  # noqa: BLE001 - queue.Empty is private to the C module's class
-            return True
-        self._incoming.put(message)
-        return False
-
-    def attach(self, ledger_id: int, *, key: str = KEY, recovery: bool = False) -> Code:
-        """Attach and take the answer."""
-        purpose = pb.PURPOSE_RECOVERY if recovery else pb.PURPOSE_WRITE
-        self.say(pb.ClientControl(attach=pb.Attach(ledger_id=ledger_id, key=key, purpose=purpose)))
-        answer = self.take()
-        assert answer.attached.ledger_id == ledger_id
-        return Code(answer.attached.code)
-
-    def send(self, *frames: bytes) -> int:
-        """Send a message of frames; its number."""
-        self.sent += 1
-        self._outgoing.put(b"".join(frames))
-        return self.sent
-
-    def settle(self, message: int) -> dict[int, Code]:
-        """Wait until `message` is decided; the codes of its frames that failed."""
-        failed: dict[int, Code] = {}
-        through = -1
-        while through < message:
-            answer = self.take()
-            assert isinstance(answer, StreamAnswer)
-            failed |= {f.frame: f.code for f in answer.failures if f.message == message}
-            through = answer.through
-        return failed
-
-    def add(self, *frames: bytes) -> dict[int, Code]:
-        """Send a message and wait for its outcome."""
-        return self.settle(self.send(*frames))
-
-    def close(self) -> None:
-        """End it from this side, and wait for the other."""
-        self._outgoing.put(None)
-        while True:
-            try:
-                self.take()
-            except (EOFError, grpc.RpcError):
-                return
+OVER_BOTH = pytest.mark.parametrize("over", ["grpc", "lane"], indirect=True)
+"""For tests of append streams: each runs over gRPC and over the lane."""
 
 
 def frame_of(

@@ -11,6 +11,7 @@ from daybook.client.driver.sink import FrameSink
 from daybook.client.transport import frame_sender
 from daybook.client.transport.calls import BookieCalls, ReadKey
 from daybook.client.transport.frame_sender import FrameSender
+from daybook.client.transport.link import grpc_link
 from daybook.core.effects import ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
@@ -119,7 +120,11 @@ async def stream_to(script: AppendScript) -> AsyncIterator[FrameSender]:
     """A stream to a bookie that follows `script`."""
     async with ScriptedBookie(script) as bookie:
         stream = FrameSender(
-            "b0", lambda: open_aio_channel(bookie.address), "test", anyone, lambda: None, lambda _: None
+            "b0",
+            lambda owner: grpc_link(open_aio_channel(bookie.address), "b0", "test", owner),
+            anyone,
+            lambda: None,
+            lambda _: None,
         )
         try:
             yield stream

@@ -18,7 +18,8 @@ from daybook.core.errors import Code
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_aio_channel
 from daybook.wire.service import BookieStub
-from tests.unit.bookie.server_kit import KEY, WAIT_S, RunningBookie, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, frame_of
+from tests.unit.bookie.stream_kit import KEY, WAIT_S
 
 
 @pytest.fixture

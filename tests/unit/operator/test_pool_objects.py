@@ -60,7 +60,7 @@ def test_the_stateful_set_starts_all_at_once_and_replaces_nobody_by_itself() -> 
 def test_the_service_has_addresses_before_pods_are_ready() -> None:
     spec = service(world())["spec"]
     assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
-    assert [port["port"] for port in spec["ports"]] == [3181, 3182, 8000]
+    assert [port["port"] for port in spec["ports"]] == [3181, 3184, 3182, 8000]
 
 
 def test_pods_comply_with_restricted_pod_security() -> None:

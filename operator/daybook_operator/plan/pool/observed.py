@@ -19,6 +19,7 @@ from daybook_operator.plan.pool.state import Drain, Recovery, Roll
 
 DATA_PORT: Final = 3181
 TLS_PORT: Final = 3183
+LANE_PORT: Final = 3184
 """The data port with TLS, while TLS is optional and `DATA_PORT` is without."""
 HEALTH_PORT: Final = 3182
 METRICS_PORT: Final = 8000

@@ -23,6 +23,7 @@ from daybook_operator.plan.pods import (
 from daybook_operator.plan.pool.observed import (
     DATA_PORT,
     HEALTH_PORT,
+    LANE_PORT,
     METRICS_PORT,
     ROLES,
     TLS_PORT,
@@ -106,7 +107,7 @@ def _container(pool: ObservedPool) -> dict[str, Any]:
 
 def ports_of(spec: PoolSpec) -> dict[str, int]:
     """The ports of a bookie, by name."""
-    ports = {"data": DATA_PORT, "health": HEALTH_PORT, "metrics": METRICS_PORT}
+    ports = {"data": DATA_PORT, "lane": LANE_PORT, "health": HEALTH_PORT, "metrics": METRICS_PORT}
     return {**ports, "data-tls": TLS_PORT} if spec.tls is not None and spec.tls.is_optional else ports
 
 
@@ -133,6 +134,8 @@ def _environment(pool: ObservedPool) -> list[dict[str, Any]]:
         "STORE_DIR": f"{MOUNT}/store",
         "ADDRESS": f"0.0.0.0:{DATA_PORT}",
         "ADVERTISED_ADDRESS": f"{host}:{DATA_PORT}",
+        "LANE_ADDRESS": f"0.0.0.0:{LANE_PORT}",
+        "ADVERTISED_LANE_ADDRESS": f"{host}:{LANE_PORT}",
         "HEALTH_ADDRESS": f"0.0.0.0:{HEALTH_PORT}",
         "METRICS_ADDRESS": f"0.0.0.0:{METRICS_PORT}",
         "CONNECT_TIMEOUT_MS": str(CONNECT_TIMEOUT_MS),

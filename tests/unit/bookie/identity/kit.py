@@ -9,7 +9,8 @@ from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.layout import Layout
 from daybook.metadata.store.memory import MemoryServer, MemoryStore, MemoryTransport
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, frame_of
+from tests.unit.bookie.stream_kit import WAIT_S
 
 DIRECTORIES = ("journal", "store")
 

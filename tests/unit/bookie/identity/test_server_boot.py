@@ -13,7 +13,8 @@ from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.metadata.store.memory import MemoryServer
 from daybook.wire import bookie_pb2 as pb
 from tests.unit.bookie.identity.kit import authorise, fill, limbo_of, replaceable, restore, snapshot, wipe
-from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, frame_of
+from tests.unit.bookie.stream_kit import WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
 

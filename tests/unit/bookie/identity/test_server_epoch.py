@@ -21,7 +21,8 @@ from daybook.metadata.layout import Layout
 from daybook.metadata.store.memory import MemoryServer, MemoryStore
 from daybook.wire import bookie_pb2 as pb
 from tests.unit.bookie.identity.kit import DIRECTORIES, cut_off, fill, let_back, limbo_of, restore, snapshot
-from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, frame_of
+from tests.unit.bookie.stream_kit import WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
 

@@ -15,7 +15,8 @@ from daybook.core.quorum import Quorum
 from daybook.metadata.bookies import REPLACEMENT_VALID_MS, Cookie
 from daybook.metadata.store.memory import MemoryServer
 from tests.unit.bookie.identity.kit import authorise, cut_off, let_back, limbo_of, wipe
-from tests.unit.bookie.server_kit import KEY, WAIT_S, RunningBookie, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, frame_of
+from tests.unit.bookie.stream_kit import KEY, WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
 

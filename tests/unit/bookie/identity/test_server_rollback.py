@@ -13,7 +13,8 @@ from daybook_bookie.identity.rollback import RollBackGuard
 
 from daybook.core.errors import Code, MetadataUnavailableError
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import KEY, WAIT_S, RunningBookie, eventually
+from tests.unit.bookie.server_kit import RunningBookie, eventually
+from tests.unit.bookie.stream_kit import KEY, WAIT_S
 from tests.unit.bookie.upkeep.test_server_gc import collect, fill, held
 
 StartBookie = Callable[..., RunningBookie]

@@ -21,7 +21,8 @@ from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.wire.channel import open_channel
 from daybook.wire.service import BookieStub
 from tests.fixtures.forked import Forked, spawn_bookie
-from tests.unit.bookie.server_kit import KEY, WAIT_S, Stream, eventually
+from tests.unit.bookie.server_kit import eventually
+from tests.unit.bookie.stream_kit import KEY, WAIT_S, GrpcPipe, Stream
 
 T = TypeVar("T")
 LAYOUT = Layout("daybook")
@@ -118,7 +119,7 @@ class BookieProcess:
 
     def open_stream(self) -> Stream:
         """A new append stream."""
-        return Stream(self.stub)
+        return Stream(GrpcPipe(self.stub))
 
     def tail(self) -> str:
         """The end of its log."""

@@ -8,7 +8,8 @@ import pytest
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import KEY, WAIT_S, RunningBookie, StalledJournal, eventually, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, StalledJournal, eventually, frame_of
+from tests.unit.bookie.stream_kit import KEY, WAIT_S
 from tests.unit.bookie.upkeep.test_server_gc import collect
 
 StartBookie = Callable[..., RunningBookie]

@@ -24,7 +24,7 @@ from daybook.runtime.health import LIVENESS, READINESS
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import decode_read
 from tests.fixtures.forked import Forked
-from tests.unit.bookie.server_kit import KEY, WAIT_S, Stream, eventually, frame_of
+from tests.unit.bookie.server_kit import eventually, frame_of
 from tests.unit.bookie.service.process_kit import (
     LAYOUT,
     PROCESS_S,
@@ -33,6 +33,7 @@ from tests.unit.bookie.service.process_kit import (
     format_cluster,
     with_store,
 )
+from tests.unit.bookie.stream_kit import KEY, WAIT_S, Stream
 
 pytestmark = pytest.mark.integration
 

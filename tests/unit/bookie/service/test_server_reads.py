@@ -14,7 +14,8 @@ from daybook.core.format.frame import FLAG_RECOVERY, Entry
 from daybook.core.quorum import Stripe
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import decode_read
-from tests.unit.bookie.server_kit import KEY, MIB, WAIT_S, RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import MIB, RunningBookie, eventually, frame_of
+from tests.unit.bookie.stream_kit import KEY, WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
 

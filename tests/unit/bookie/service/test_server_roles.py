@@ -17,7 +17,8 @@ from daybook.wire import bookie_pb2 as pb
 from daybook.wire import service
 from daybook.wire.channel import open_channel
 from daybook.wire.service import BookieStub
-from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, Stream, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, frame_of
+from tests.unit.bookie.stream_kit import WAIT_S, GrpcPipe, Stream
 from tests.unit.runtime.certificates import Authority, new_authority
 
 StartBookie = Callable[..., RunningBookie]
@@ -105,7 +106,7 @@ def test_what_changes_a_bookie_takes_a_role(secured: Secured, call: str) -> None
 
 def test_a_client_without_a_role_writes_reads_and_recovers(secured: Secured) -> None:
     stub = secured.stub()
-    stream = Stream(stub)
+    stream = Stream(GrpcPipe(stub))
     assert stream.attach(1) is Code.OK
     assert stream.add(frame_of(1, 0, [b"a"])) == {}
     stream.close()

@@ -12,7 +12,8 @@ from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.bookie.polls import Poll
 from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.clock import monotonic_ms
-from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, eventually
+from tests.unit.bookie.server_kit import RunningBookie, eventually
+from tests.unit.bookie.stream_kit import WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
 

@@ -12,7 +12,8 @@ from daybook.runtime.tls import ClientTls, TlsFiles, server_credentials
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_channel
 from daybook.wire.service import BookieStub
-from tests.unit.bookie.server_kit import RunningBookie, Stream, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, frame_of
+from tests.unit.bookie.stream_kit import GrpcPipe, Stream
 from tests.unit.runtime.certificates import new_authority
 
 StartBookie = Callable[..., RunningBookie]
@@ -37,7 +38,7 @@ def test_mutual_tls_carries_streams_and_refuses_strangers(start_bookie: StartBoo
     authority, stranger = new_authority(), new_authority("another CA")
     bookie = start_bookie(credentials=server_credentials(authority.issue(tmp_path, "server")))
     bookie.create_ledger(1)
-    stream = Stream(connect(bookie, authority.issue(tmp_path, "client")))
+    stream = Stream(GrpcPipe(connect(bookie, authority.issue(tmp_path, "client"))))
     assert stream.attach(1) is Code.OK
     assert stream.add(frame_of(1, 0, [b"a"])) == {}
     assert is_refused(bookie, stranger.issue(tmp_path, "stranger", trusts=authority)), (
@@ -64,7 +65,7 @@ def test_certificates_rotate_under_an_open_stream_without_a_restart(
     old, new = new_authority("old CA"), new_authority("new CA")
     bookie = start_bookie(credentials=server_credentials(old.issue(tmp_path, "server")))
     bookie.create_ledger(1)
-    stream = Stream(connect(bookie, old.issue(tmp_path, "client")))
+    stream = Stream(GrpcPipe(connect(bookie, old.issue(tmp_path, "client"))))
     stream.attach(1)
     new.issue(tmp_path, "server")
     assert not is_refused(bookie, new.issue(tmp_path, "renewed"))

@@ -19,8 +19,9 @@ from daybook_bookie.store.checkpoint import CHECKPOINT
 from daybook_bookie.store.environment import DATA_FILE
 from daybook_bookie.store.store import Store
 
-from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
 from tests.unit.bookie.store.kit import SMALL, decoded, entries, frame, open_store, put
+from tests.unit.bookie.stream_kit import WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
 NOBODY = 65_534

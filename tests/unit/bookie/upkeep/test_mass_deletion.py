@@ -15,9 +15,10 @@ from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import decode_header
-from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
 from tests.unit.bookie.store.benches import Bench, LmdbBench, ModelBench
 from tests.unit.bookie.store.kit import entries, frame
+from tests.unit.bookie.stream_kit import WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
 

@@ -9,7 +9,8 @@ from daybook_bookie.store.store import Store
 
 from daybook.core.errors import Code
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
+from tests.unit.bookie.stream_kit import WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
 

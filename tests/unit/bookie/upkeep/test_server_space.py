@@ -17,7 +17,8 @@ from daybook_bookie.store.entry_store import Space
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import WAIT_S, RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
+from tests.unit.bookie.stream_kit import WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
 LIMITS = SpaceLimits()

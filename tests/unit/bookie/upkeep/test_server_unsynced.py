@@ -12,7 +12,8 @@ from daybook_bookie.store.generation import Generation
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import KEY, WAIT_S, RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
+from tests.unit.bookie.stream_kit import KEY, WAIT_S
 
 
 @contextmanager

@@ -1,0 +1,147 @@
+"""One client's connection of the lane: a thread receives its messages, and any thread sends.
+
+What fits into the kernel's buffer is sent by whoever has it, mostly the journal's thread: a thread of its own for it would cost
+each answer a change of threads. Only what does not fit waits for a thread that is started for it.
+"""
+
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from daybook.wire.lane import LANE_MESSAGE_BYTES_MAX, MessageBuffer, encode_lane
+from daybook_bookie.lane.tls import TlsCodec
+
+_RECEIVE_BYTES: Final = 256 * 1024
+
+
+class LaneConnection:
+    """A connected socket, which this object closes. It is the `Outgoing` of an append stream."""
+
+    def __init__(self, connection: socket.socket, context: ssl.SSLContext | None) -> None:
+        """`context` if the client speaks TLS: call `shake_hands` first then."""
+        self._socket = connection
+        self._tls = None if context is None else TlsCodec(context)
+        self._buffer = MessageBuffer()
+        self._early: list[bytes | bytearray] = []
+        self._lock = threading.Lock()
+        self._unsent: deque[bytes] = deque()
+        self._has_unsent = threading.Condition(self._lock)
+        self._has_writer = False
+        self._closed = False
+
+    # Receiving, by one thread
+
+    def shake_hands(self) -> None:
+        """Complete the TLS handshake, if there is one. Raises OSError, of which ssl.SSLError is one."""
+        if self._tls is None:
+            return
+        complete = False
+        while not complete:
+            received = self._socket.recv(_RECEIVE_BYTES)
+            if not received:
+                msg = "the client closed the connection during the TLS handshake"
+                raise ConnectionError(msg)
+            try:
+                complete = self._tls.shake_hands(received)
+            finally:
+                self._socket.sendall(
+                    self._tls.unsent()
+                )  # after an error, the alert that tells the client why
+        self._early = self._tls.decrypt(b"", self._buffer)
+
+    def allow_long_messages(self) -> None:
+        """The client has said hello."""
+        self._buffer.bytes_max = LANE_MESSAGE_BYTES_MAX
+
+    def messages(self) -> Iterator[bytes | bytearray]:
+        """What the client sends, until it or this side ends the connection. Raises StreamError, OSError."""
+        yield from self._early
+        while (messages := self._receive()) is not None:
+            yield from messages
+
+    def _receive(self) -> list[bytes | bytearray] | None:
+        if self._tls is None:
+            size_bytes = self._socket.recv_into(self._buffer.room())
+            return self._buffer.received(size_bytes) if size_bytes else None
+        received = self._socket.recv(_RECEIVE_BYTES)
+        if not received:
+            return None
+        with self._lock:
+            messages = self._tls.decrypt(received, self._buffer)
+            if unsent := self._tls.unsent():
+                self._send(unsent)
+        return messages
+
+    # Sending, by any thread
+
+    @property
+    def waiting(self) -> int:
+        """How many messages did not fit into the kernel's buffer."""
+        return len(self._unsent)
+
+    def put(self, message: bytes) -> None:
+        """Send `message` without waiting for the client; it is dropped once the connection is closed."""
+        data = encode_lane(message)
+        with self._lock:
+            if not self._closed:
+                self._send(data if self._tls is None else self._tls.encrypt(data))
+
+    def _send(self, data: bytes) -> None:
+        """Send what fits, queue the rest. With the lock held."""
+        if not self._unsent:
+            try:
+                sent = self._socket.send(data, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._shut()
+                return
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self._unsent.append(data)
+        self._has_unsent.notify()
+        if not self._has_writer:
+            self._has_writer = True
+            threading.Thread(target=self._write, name="lane-write", daemon=True).start()
+
+    def _write(self) -> None:
+        """Send what waits, until the connection is closed."""
+        while True:
+            with self._lock:
+                while not self._unsent and not self._closed:
+                    self._has_unsent.wait()
+                if self._closed:
+                    return
+                data = self._unsent[0]  # it stays there, so that nobody else sends meanwhile
+            try:
+                self._socket.sendall(data)
+            except OSError:
+                self.close()
+                return
+            with self._lock:
+                self._unsent.popleft()
+
+    # The end
+
+    def close(self) -> None:
+        """End the connection: both threads of it return. What the kernel has is still delivered."""
+        with self._lock:
+            self._shut()
+
+    def _shut(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._has_unsent.notify()
+            try:
+                self._socket.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return  # the client was faster
+
+    def release(self) -> None:
+        """Free the socket, once no thread receives from it any more."""
+        self.close()
+        self._socket.close()

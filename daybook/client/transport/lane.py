@@ -1,0 +1,111 @@
+"""A link over a bookie's lane: the messages of an append stream without gRPC (daybook/wire/lane.py)."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+
+from daybook.client.transport.link import AppendLink, LinkOwner, client_hello, server_hello
+from daybook.core.ids import BookieId
+from daybook.core.stream import StreamError
+from daybook.runtime.ports import parse_address
+from daybook.wire import bookie_pb2 as pb
+from daybook.wire.lane import (
+    CONNECT_TIMEOUT_S,
+    LANE_MESSAGE_BYTES_MAX,
+    LENGTH,
+    PREFACE,
+    MessageBuffer,
+    configure_socket,
+    encode_lane,
+)
+
+
+class _LaneLink(asyncio.BufferedProtocol):
+    """The client's end of a connection. The kernel's bytes go straight into a message's buffer."""
+
+    def __init__(self, owner: LinkOwner) -> None:
+        self._owner = owner
+        self.hello = pb.ServerHello()
+        self._greeted: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self._buffer = MessageBuffer(LANE_MESSAGE_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._is_over = False
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        configure_socket(transport.get_extra_info("socket"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's, which calls it by position
+        return self._buffer.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for message in self._buffer.received(nbytes):
+                if self._greeted.done():
+                    self._owner.received(message)
+                else:
+                    self.hello = server_hello(message)
+                    self._greeted.set_result(None)
+        except StreamError as error:
+            self._lose(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose(exc or StreamError("the bookie ended the stream"))
+
+    async def greet(self, client_name: str) -> None:
+        """Say hello and wait for the bookie's. Raises OSError, StreamError."""
+        assert self._transport is not None
+        self._transport.write(encode_lane(PREFACE) + encode_lane(client_hello(client_name)))
+        error = await self._greeted
+        if error is not None:
+            raise error
+
+    # AppendLink
+
+    def send(self, parts: Sequence[bytes]) -> None:
+        """See AppendLink."""
+        assert self._transport is not None
+        self._transport.write(b"".join([LENGTH.pack(sum(map(len, parts))), *parts]))
+
+    def close(self) -> None:
+        """End the connection; the owner is not notified any more."""
+        self._is_over = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _lose(self, error: Exception) -> None:
+        if self._is_over:
+            return
+        if self._greeted.done():
+            self._is_over = True
+            self._owner.lost(error)
+        else:
+            self._greeted.set_result(error)
+
+
+@asynccontextmanager
+async def lane_link(
+    bookie: BookieId, address: str, context: ssl.SSLContext | None, client_name: str, owner: LinkOwner
+) -> AsyncIterator[AppendLink]:
+    """A link to the lane of `bookie` at `address` (host:port), with TLS if there is a `context`.
+
+    Raises OSError, StreamError, TimeoutError if it cannot be had.
+    """
+    host, port = parse_address(address)
+    link = _LaneLink(owner)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await asyncio.get_running_loop().create_connection(
+                lambda: link, host, port, ssl=context, server_hostname=host if context is not None else None
+            )
+            await link.greet(client_name)
+        if link.hello.bookie_id != bookie:
+            msg = f"the lane at {address} is that of bookie {link.hello.bookie_id}"
+            raise StreamError(msg)
+        yield link
+    finally:
+        link.close()
