@@ -92,8 +92,7 @@ class LacTail:
                 if request_id == self._metadata_request:
                     self._metadata_read(metadata)
             case MetadataUnreadable(request_id):
-                if request_id == self._metadata_request:
-                    self._metadata_request = 0
+                self._metadata_unreadable(request_id)
             case Tick(now_ms):
                 self._tick(now_ms)
             case BookiesChanged():
@@ -126,6 +125,11 @@ class LacTail:
         if moved or not self._poll_request:
             self._turn = self._failures = 0
             self._poll()
+
+    def _metadata_unreadable(self, request_id: int) -> None:
+        """It is read again when it is due."""
+        if request_id == self._metadata_request:
+            self._metadata_request = 0
 
     def _metadata_read(self, metadata: LedgerMetadata | None) -> None:
         self._metadata_request = 0
