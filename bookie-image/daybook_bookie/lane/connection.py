@@ -18,7 +18,10 @@ _RECEIVE_BYTES: Final = 256 * 1024
 
 
 class LaneConnection:
-    """A connected socket, which this object closes. It is the `Outgoing` of an append stream."""
+    """A connected socket, which this object closes. It is the `Outgoing` of an append stream.
+
+    Whatever the client does, sending raises nothing: who sends serves all other clients as well.
+    """
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext | None) -> None:
         """`context` if the client speaks TLS: call `shake_hands` first then."""
@@ -86,8 +89,15 @@ class LaneConnection:
         """Send `message` without waiting for the client; it is dropped once the connection is closed."""
         data = encode_lane(message)
         with self._lock:
-            if not self._closed:
-                self._send(data if self._tls is None else self._tls.encrypt(data))
+            if self._closed:
+                return
+            if self._tls is not None:
+                try:
+                    data = self._tls.encrypt(data)
+                except ssl.SSLError:  # the client broke TLS: that must not reach the journal's thread
+                    self._shut()
+                    return
+            self._send(data)
 
     def _send(self, data: bytes) -> None:
         """Send what fits, queue the rest. With the lock held."""
@@ -105,8 +115,15 @@ class LaneConnection:
         self._unsent.append(data)
         self._has_unsent.notify()
         if not self._has_writer:
-            self._has_writer = True
+            self._start_writer()
+
+    def _start_writer(self) -> None:
+        try:
             threading.Thread(target=self._write, name="lane-write", daemon=True).start()
+        except RuntimeError:  # the process may have no more threads
+            self._shut()
+        else:
+            self._has_writer = True
 
     def _write(self) -> None:
         """Send what waits, until the connection is closed."""

@@ -1,9 +1,11 @@
 """The lane's own port: who gets in, with which protection, and what a client that takes nothing costs."""
 
+import os
 import socket
 import ssl
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,25 @@ def test_what_a_client_does_not_take_waits_in_order_and_ends_with_it() -> None:
             lane.put(message)
     lane.release()
     assert eventually(lambda: not any(thread.name == "lane-write" for thread in threading.enumerate()))
+
+
+def test_sending_to_a_client_that_broke_tls_ends_its_connection_alone(
+    files: TlsFiles, tmp_path: Path
+) -> None:
+    ours, theirs = socket.socketpair()
+    lane = LaneConnection(ours, TlsContexts(files, server_side=True).current())
+    context = client_context(AUTHORITY.issue(tmp_path, "client"))
+    with ThreadPoolExecutor(1) as pool:
+        shaking = pool.submit(context.wrap_socket, theirs, server_hostname="127.0.0.1")
+        lane.shake_hands()
+        client = shaking.result(WAIT_S)
+    os.write(client.fileno(), b"\x17\x03\x03\x00\x20" + bytes(32))  # a record that decrypts to nothing
+    with pytest.raises(ssl.SSLError):
+        next(lane.messages())
+    for _ in range(3):
+        lane.put(b"answer")
+    client.close()
+    lane.release()
 
 
 def test_a_stopped_bookie_listens_no_more(start_bookie: StartBookie) -> None:
