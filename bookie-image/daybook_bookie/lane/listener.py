@@ -92,9 +92,15 @@ class LaneListener:
                 )
                 connection.close()
                 continue
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._serve, args=(connection, peer[0]), name="lane-read", daemon=True
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:  # the process may have no more threads
+                _LOG.warning("a connection to the lane is refused", peer=peer[0], reason=str(error))
+                connection.close()
+                self._greeting.release()
 
     def _serve(self, connection: socket.socket, peer: str) -> None:
         """The life of one connection."""
