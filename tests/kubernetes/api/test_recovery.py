@@ -191,7 +191,7 @@ def test_hundreds_of_under_replicated_ledgers_make_few_jobs(stage: Stage) -> Non
     until(lambda: len(stage.jobs()) == 2, stage.operator, "two Jobs at once")
     sizes = [len(job.spec.template.spec.containers[0].command) - 2 for job in stage.jobs().values()]
     assert all(size <= 100 for size in sizes)
-    assert sum(sizes) > 100
+    assert sum(sizes) > 10 * len(sizes), "the first Jobs may begin before all ledgers are marked"
     until(
         lambda: stage.recovery().get("waitingLedgers") == LEDGERS - sum(sizes), stage.operator, "others wait"
     )

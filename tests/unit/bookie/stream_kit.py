@@ -1,10 +1,12 @@
 """A client's end of an append stream, over gRPC or over the lane, one message at a time."""
 
+import select
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -69,8 +71,10 @@ class LanePipe:
 
     def __init__(self, address: Address, context: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(address)
+        self._lock = threading.Lock()  # OpenSSL allows no two threads at one connection
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_hostname=address.host)
+            self.socket.settimeout(0)
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         threading.Thread(target=self._send, daemon=True).start()  # the bookie may take nothing for a while
         self.send(PREFACE)
@@ -86,7 +90,9 @@ class LanePipe:
     def _send(self) -> None:
         with suppress(OSError):  # whoever receives learns that the connection is gone
             for message in iter(self._outgoing.get, None):
-                self.socket.sendall(encode_lane(message))
+                rest = memoryview(encode_lane(message))
+                while rest:
+                    rest = rest[self._do(partial(self.socket.send, rest)) :]
             self.socket.shutdown(socket.SHUT_WR)
 
     def messages(self) -> Iterator[bytes | bytearray]:
@@ -96,9 +102,24 @@ class LanePipe:
             while size_bytes := self._receive(buffer.room()):
                 yield from buffer.received(size_bytes)
 
+    def _do(self, call: Callable[[], int]) -> int:
+        """Call until it need not wait for the other end."""
+        if not isinstance(self.socket, ssl.SSLSocket):
+            return call()
+        while True:
+            try:
+                with self._lock:
+                    return call()
+            except ssl.SSLWantReadError:
+                select.select(
+                    [self.socket], [], [], 0.05
+                )  # the other thread may have read what is waited for
+            except ssl.SSLWantWriteError:
+                select.select([], [self.socket], [], 0.05)
+
     def _receive(self, room: memoryview) -> int:
         try:
-            return self.socket.recv_into(room)
+            return self._do(partial(self.socket.recv_into, room))
         except OSError as error:
             raise StreamEndedError(str(error)) from error
 
