@@ -11,13 +11,14 @@ import grpc.aio
 
 from daybook.core.ids import MESSAGE_BYTES_MAX
 
-_MESSAGE_ROOM_BYTES: Final = 64 * 1024
+WIRE_MESSAGE_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 64 * 1024
+"""What a connection carries: the largest message and its header."""
 KEEPALIVE_MS: Final = 10_000
 KEEPALIVE_TIMEOUT_MS: Final = 5_000
 
 _MESSAGE_OPTIONS: Final = (
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX + _MESSAGE_ROOM_BYTES),
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX + _MESSAGE_ROOM_BYTES),
+    ("grpc.max_send_message_length", WIRE_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", WIRE_MESSAGE_BYTES_MAX),
 )
 
 CLIENT_OPTIONS: Final = (

@@ -12,8 +12,8 @@ import socket
 import struct
 from typing import Final
 
-from daybook.core.ids import MESSAGE_BYTES_MAX
 from daybook.core.stream import StreamError
+from daybook.wire.channel import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
 
 PREFACE: Final = b"DBL1"
 LENGTH: Final = struct.Struct("<I")
@@ -23,12 +23,7 @@ HELLO_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 2.0
 HELLO_BYTES_MAX: Final = 4096
 """No message is longer until both ends have said hello."""
-LANE_MESSAGE_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 64 * 1024
 _BUFFER_BYTES: Final = 64 * 1024
-_KEEPALIVE_IDLE_S: Final = 10
-_KEEPALIVE_INTERVAL_S: Final = 5
-_KEEPALIVE_PROBES: Final = 1
-_UNACKNOWLEDGED_MS: Final = 15_000
 
 
 class MessageBuffer:
@@ -38,15 +33,15 @@ class MessageBuffer:
     never written to again.
     """
 
-    __slots__ = ("_buffer", "_end", "_large", "_start", "_view", "bytes_max")
+    __slots__ = ("_buffer", "_end", "_large", "_view", "bytes_max")
 
     def __init__(self, bytes_max: int = HELLO_BYTES_MAX) -> None:
         """Refuse messages longer than `bytes_max`, which may be raised later."""
         self.bytes_max = bytes_max
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
-        self._start = 0
         self._end = 0
+        """How many bytes wait in the buffer, or in the large message."""
         self._large: bytearray | None = None
 
     def room(self) -> memoryview:
@@ -63,13 +58,13 @@ class MessageBuffer:
                 return []
             messages: list[bytes | bytearray] = [self._large]
             self._large = None
-            self._start = self._end = 0
+            self._end = 0
             return messages
         return self._cut()
 
     def _cut(self) -> list[bytes | bytearray]:
         messages: list[bytes | bytearray] = []
-        view, start, end = self._view, self._start, self._end
+        view, start, end = self._view, 0, self._end
         while end - start >= LENGTH.size:
             (length,) = LENGTH.unpack_from(view, start)
             if not 0 < length <= self.bytes_max:
@@ -80,27 +75,26 @@ class MessageBuffer:
                 if LENGTH.size + length > _BUFFER_BYTES:
                     self._large = bytearray(length)
                     self._large[: end - body] = view[body:end]
-                    self._start, self._end = 0, end - body
+                    self._end = end - body
                     return messages
                 break
             messages.append(bytes(view[body : body + length]))
             start = body + length
-        rest = end - start
-        if start and rest:
-            self._buffer[:rest] = bytes(view[start:end])
-        self._start, self._end = 0, rest
+        self._end = end - start
+        if start and self._end:
+            self._buffer[: self._end] = bytes(view[start:end])
         return messages
 
 
 def configure_socket(connection: socket.socket) -> None:
-    """Send at once, and find a peer that is gone: one that is silent by probes, one that acknowledges nothing by a limit."""
+    """Send at once, and find a peer that is gone as soon as gRPC does: one that is silent, and one that acknowledges nothing."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
-        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
-        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
-        ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
-        ("TCP_USER_TIMEOUT", _UNACKNOWLEDGED_MS),
+        ("TCP_KEEPIDLE", KEEPALIVE_MS // 1000),
+        ("TCP_KEEPINTVL", KEEPALIVE_TIMEOUT_MS // 1000),
+        ("TCP_KEEPCNT", 1),
+        ("TCP_USER_TIMEOUT", KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS),
     ):
         option = getattr(socket, name, None)
         if option is not None:  # Linux has all of them

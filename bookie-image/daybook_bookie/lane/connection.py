@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from daybook.wire.lane import LANE_MESSAGE_BYTES_MAX, MessageBuffer, encode_lane
+from daybook.wire.channel import WIRE_MESSAGE_BYTES_MAX
+from daybook.wire.lane import MessageBuffer, encode_lane
 from daybook_bookie.lane.tls import TlsCodec
 
 _RECEIVE_BYTES: Final = 256 * 1024
@@ -57,7 +58,7 @@ class LaneConnection:
 
     def allow_long_messages(self) -> None:
         """The client has said hello."""
-        self._buffer.bytes_max = LANE_MESSAGE_BYTES_MAX
+        self._buffer.bytes_max = WIRE_MESSAGE_BYTES_MAX
 
     def messages(self) -> Iterator[bytes | bytearray]:
         """What the client sends, until it or this side ends the connection. Raises StreamError, OSError."""

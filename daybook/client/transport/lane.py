@@ -11,9 +11,9 @@ from daybook.core.ids import BookieId
 from daybook.core.stream import StreamError
 from daybook.runtime.ports import parse_address
 from daybook.wire import bookie_pb2 as pb
+from daybook.wire.channel import WIRE_MESSAGE_BYTES_MAX
 from daybook.wire.lane import (
     CONNECT_TIMEOUT_S,
-    LANE_MESSAGE_BYTES_MAX,
     LENGTH,
     PREFACE,
     MessageBuffer,
@@ -29,7 +29,7 @@ class _LaneLink(asyncio.BufferedProtocol):
         self._owner = owner
         self.hello = pb.ServerHello()
         self._greeted: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self._buffer = MessageBuffer(LANE_MESSAGE_BYTES_MAX)
+        self._buffer = MessageBuffer(WIRE_MESSAGE_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._is_over = False
 

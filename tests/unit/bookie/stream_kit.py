@@ -17,7 +17,8 @@ from daybook.core.ledger.metadata import hash_password
 from daybook.core.stream import StreamAnswer
 from daybook.runtime.ports import Address
 from daybook.wire import bookie_pb2 as pb
-from daybook.wire.lane import LANE_MESSAGE_BYTES_MAX, PREFACE, MessageBuffer, encode_lane
+from daybook.wire.channel import WIRE_MESSAGE_BYTES_MAX
+from daybook.wire.lane import PREFACE, MessageBuffer, encode_lane
 from daybook.wire.messages import decode_from_bookie, encode_client_control
 from daybook.wire.service import BookieStub
 
@@ -97,7 +98,7 @@ class LanePipe:
 
     def messages(self) -> Iterator[bytes | bytearray]:
         """See Pipe."""
-        buffer = MessageBuffer(LANE_MESSAGE_BYTES_MAX)
+        buffer = MessageBuffer(WIRE_MESSAGE_BYTES_MAX)
         with self.socket:
             while size_bytes := self._receive(buffer.room()):
                 yield from buffer.received(size_bytes)
