@@ -9,6 +9,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from daybook.wire.channel import SERVER_OPTIONS
 from daybook_bookie.bookie import Bookie
 from daybook_bookie.lane.listener import LaneListener
 from daybook_bookie.service.admission import Admission, CallPool, later, on
-from daybook_bookie.service.append import MessageQueue
+from daybook_bookie.service.append import AppendStream, MessageQueue
 from daybook_bookie.service.deadlines import Deadlines
 from daybook_bookie.service.roles import Gate
 from daybook_bookie.settings import Enforcement
@@ -106,28 +107,25 @@ class BookieServer:
 
     @property
     def advertised_lane(self) -> str:
-        """Where clients reach the lane; empty without one."""
-        return self._advertised(self.lane_address)
-
-    def _advertised(self, lane_address: Address | None) -> str:
-        """On the host that clients use for the rest, unless a setting says otherwise."""
-        settings = self._bookie.settings
-        if lane_address is None:
+        """Where clients reach the lane: on the host that they use for the rest, unless a setting says otherwise; empty without one."""
+        settings, lane = self._bookie.settings, self.lane_address
+        if lane is None:
             return ""
         if settings.advertised_lane_address:
             return settings.advertised_lane_address
         if settings.advertised_address:
-            return str(Address(parse_address(settings.advertised_address).host, lane_address.port))
-        return reachable(lane_address)
+            return str(Address(parse_address(settings.advertised_address).host, lane.port))
+        return reachable(lane)
 
-    def _hello(self, lane_address: Address | None) -> pb.ServerHello:
+    def _hello(self) -> pb.ServerControl:
         """What the bookie says first on an append stream."""
-        return pb.ServerHello(
+        hello = pb.ServerHello(
             bookie_id=self._bookie.settings.bookie_id,
             boot_id=self._bookie.boot_id,
             message_bytes_max=MESSAGE_BYTES_MAX,
-            lane_address=self._advertised(lane_address),
+            lane_address=self.advertised_lane,
         )
+        return pb.ServerControl(hello=hello)
 
     def start(self) -> None:
         """Begin to answer."""
@@ -200,7 +198,7 @@ class BookieServer:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self._bookie.streams.refusal)
         settings = self._bookie.settings
         assert stream is not None
-        stream.send_control(pb.ServerControl(hello=self._hello(self.lane_address)))
+        stream.send_control(self._hello())
         reasons: list[str] = []
         context.add_callback(stream.close)
         # what waits for the client to take a message would not see that the stream was ended
@@ -208,7 +206,7 @@ class BookieServer:
         if stream.evicted:
             stream.on_evicted()
         reader = threading.Thread(
-            target=_read_stream,
+            target=_receive,
             args=(stream, incoming, reasons),
             name=f"append-{stream.stream_id}",
             daemon=True,
@@ -243,16 +241,14 @@ class BookieServer:
                 return
 
 
-def _read_stream(stream: Any, incoming: Iterator[bytes], reasons: list[str]) -> None:
+def _receive(stream: AppendStream, incoming: Iterator[bytes], reasons: list[str]) -> None:
     """The reader thread of a stream."""
-    try:
-        reason = stream.run(incoming)
-    except grpc.RpcError:
-        reason = None  # the connection ended
-    except Exception:  # noqa: BLE001 - the thread has no caller that could handle it
-        _LOG.exception("a stream failed", client=stream.client)
-        reason = "the bookie failed to process a message; its log says why"
-    if reason:
-        _LOG.warning("a client broke the rules of the stream", client=stream.client, reason=reason)
+    if reason := stream.run(_until_gone(incoming)):
         reasons.append(reason)
     stream.close()
+
+
+def _until_gone(incoming: Iterator[bytes]) -> Iterator[bytes]:
+    """The messages of a client, until it ends the stream or its connection ends."""
+    with suppress(grpc.RpcError):
+        yield from incoming

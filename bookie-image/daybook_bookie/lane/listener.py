@@ -40,7 +40,7 @@ class LaneListener:
         self,
         address: Address,
         streams: AppendStreams,
-        hello: Callable[[Address], pb.ServerHello],
+        hello: Callable[[], pb.ServerControl],
         *,
         deadlines: Deadlines,
         tls_context: Callable[[], ssl.SSLContext] | None,
@@ -48,15 +48,14 @@ class LaneListener:
     ) -> None:
         """Listen on `address` (port 0: a free one); nothing is answered before `start`. Raises PortInUseError.
 
-        `hello` makes what the bookie says first, given this address. `tls_context` is asked for each connection; None: there is
-        no TLS here.
+        `hello` makes what the bookie says first. `tls_context` is asked for each connection; None: there is no TLS here.
         """
         check_port_free(address, "lane_address")
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         self._listener = socket.create_server(tuple(address), family=family, backlog=_BACKLOG)
         self.address = Address(address.host, self._listener.getsockname()[1])
         self._streams = streams
-        self._hello = encode_server_control(pb.ServerControl(hello=hello(self.address)))
+        self._hello = hello
         self._deadlines = deadlines
         self._tls_context = tls_context
         self._allows_plain = allows_plain
@@ -152,30 +151,24 @@ class LaneListener:
         if stream is None:
             lane.put(_ended(self._streams.refusal))
             return
-        lane.put(self._hello)
+        stream.send_control(self._hello())
         stream.on_evicted = lambda: lane.put(_ended(stream.evicted))
         if stream.evicted:  # before it could be said
             stream.on_evicted()
         try:
-            reason = _take_all(stream, messages)
-            if reason:
-                _LOG.warning("a client broke the rules of the stream", client=stream.client, reason=reason)
+            if reason := stream.run(_until_lost(stream, messages)):
                 lane.put(_ended(reason))
         finally:
             stream.close()
             self._streams.ended(stream)
 
 
-def _take_all(stream: AppendStream, messages: Iterator[bytes | bytearray]) -> str | None:
-    """Take the stream's messages until it ends; why the bookie ends it, if it does."""
+def _until_lost(stream: AppendStream, messages: Iterator[bytes | bytearray]) -> Iterator[bytes | bytearray]:
+    """The messages of a client, until it ends the stream or its connection ends."""
     try:
-        return stream.run(messages)
+        yield from messages
     except OSError as error:
         _LOG.info("an append stream lost its connection", client=stream.client, reason=str(error))
-    except Exception:  # noqa: BLE001 - a thread has nobody else to tell
-        _LOG.exception("a stream failed", client=stream.client)
-        return "the bookie failed to process a message; its log says why"
-    return None
 
 
 def _shut(connection: socket.socket) -> None:

@@ -1,6 +1,6 @@
 """The append stream of one client: from a message's bytes to the answer that it is durable.
 
-A reader thread takes messages as they arrive; the handler's own thread sends answers as they are ready. In between, all
+A reader thread takes messages as they arrive; answers go out as they are ready (`Outgoing`). In between, all
 work is for each message or frame, never for each entry: check the checksums, then under the one lock have the core's
 machine decide every frame and put it into the write cache (rule 43), and queue it for the journal. What is refused is
 answered at once, a deferred frame when it is accepted, everything else when its group is durable.
@@ -124,9 +124,8 @@ class MessageItem:
         """See JournalItem."""
         stream = self._stream
         if self.news and code is Code.OK:
-            is_durable = (
-                not stream.shared.table.machine.refusals.owes
-            )  # a LAC may have come with a refused frame
+            # a LAC may have come with a refused frame
+            is_durable = not stream.shared.table.machine.refusals.owes
             for ledger_id, lac in self.news:
                 stream.shared.long_polls.wake(ledger_id, lac, is_durable=is_durable)
         stream.decide(self.message, self.frames, code)
@@ -158,7 +157,10 @@ class AppendStream:
     # The life of a stream
 
     def run(self, incoming: Iterator[bytes | bytearray]) -> str | None:
-        """Take messages until there are no more; returns which rule of the stream the client broke, if any."""
+        """Take messages until there are no more; why the bookie ends the stream then, if that is not its client's wish.
+
+        Raises nothing: the thread that receives has no caller that could handle it.
+        """
         try:
             for message in incoming:
                 with self.shared.budget.received(len(message)) as fits:
@@ -169,8 +171,14 @@ class AppendStream:
                 if self._closed:
                     break
         except StreamError as error:
-            return str(error)
-        return None
+            reason = str(error)
+        except Exception:  # noqa: BLE001 - see above
+            _LOG.exception("a stream failed", client=self.client)
+            reason = "the bookie failed to process a message; its log says why"
+        else:
+            return None
+        _LOG.warning("a client broke the rules of the stream", client=self.client, reason=reason)
+        return reason
 
     def close(self) -> None:
         """End the stream: nothing more is answered (rule 49), its attachments are gone."""
