@@ -53,12 +53,40 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Material:
-    """The bytes of one consistent set of files."""
+    """One consistent set of files."""
 
     fingerprint: Fingerprint
     certificate: bytes | None
     key: bytes | None
     ca: bytes | None
+    context: ssl.SSLContext
+    """It has loaded them, which showed that they can be used."""
+
+
+class _Changes:
+    """Notices when the files have become another usable set; an unusable one is logged once."""
+
+    def __init__(self, files: TlsFiles, protocol: int = ssl.PROTOCOL_TLS_SERVER) -> None:
+        """Read and check the files. Raises TlsError."""
+        self._files = files
+        self._protocol = protocol
+        self._reason = ""
+        self.known = _load(files, protocol)
+        """The set in use."""
+
+    def usable(self) -> _Material | None:
+        """The set that the files are now; None if it is the known one, or cannot be used."""
+        try:
+            if _fingerprint(self._files) == self.known.fingerprint:
+                return None
+            material = _load(self._files, self._protocol)
+        except TlsError as error:
+            if str(error) != self._reason:
+                self._reason = str(error)
+                _LOG.error("new TLS files cannot be used; the old ones stay in use", reason=self._reason)
+            return None
+        self._reason = ""
+        return material
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
@@ -83,20 +111,13 @@ class ClientTls:
     def __init__(self, files: TlsFiles) -> None:
         """Read and check the files. Raises TlsError."""
         self._files = files
-        material = _load(files)
-        self._fingerprint = material.fingerprint
-        self._reason = ""
+        self._changes = _Changes(files)
+        material = self._changes.known
         self.credentials = grpc.ssl_channel_credentials(material.ca, material.key, material.certificate)
 
     def is_stale(self) -> bool:
         """Whether the files are now a different, usable set: then create a new object and rebuild the channels."""
-        try:
-            return _fingerprint(self._files) != self._fingerprint and bool(_load(self._files))
-        except TlsError as error:
-            if str(error) != self._reason:
-                self._reason = str(error)
-                _LOG.error("new TLS files cannot be used; the old ones stay in use", reason=self._reason)
-            return False
+        return self._changes.usable() is not None
 
     def renewed(self) -> "ClientTls":
         """New credentials if these are stale, else these."""
@@ -144,47 +165,27 @@ class TlsContexts:
 
     def __init__(self, files: TlsFiles, *, server_side: bool) -> None:
         """Read and check the files. Raises TlsError."""
-        self._files = files
         self._server_side = server_side
         self._lock = threading.Lock()
-        self._reason = ""
-        self._fingerprint = _fingerprint(files)
-        self._context = self._make()
+        self._changes = _Changes(files, ssl.PROTOCOL_TLS_SERVER if server_side else ssl.PROTOCOL_TLS_CLIENT)
+        self._configure(self._changes.known)
 
     def current(self) -> ssl.SSLContext:
         """The context of the last good set of files."""
         with self._lock:
-            try:
-                fingerprint = _fingerprint(self._files)
-                if fingerprint != self._fingerprint:
-                    self._context = self._make()
-                    self._fingerprint = fingerprint
-                    self._reason = ""
-            except TlsError as error:
-                if str(error) != self._reason:
-                    self._reason = str(error)
-                    _LOG.error("new TLS files cannot be used; the old ones stay in use", reason=self._reason)
-            return self._context
+            material = self._changes.usable()
+            if material is not None:
+                self._configure(material)
+                self._changes.known = material
+            return self._changes.known.context
 
-    def _make(self) -> ssl.SSLContext:
-        """A context of the files as they are. Raises TlsError."""
-        files = self._files
-        _load(files)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if self._server_side else ssl.PROTOCOL_TLS_CLIENT)
+    def _configure(self, material: _Material) -> None:
+        context = material.context
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            if files.certificate is not None:
-                context.load_cert_chain(files.certificate, files.key, password="")
-            if files.ca is not None:
-                context.load_verify_locations(files.ca)
-            elif not self._server_side:
-                context.load_default_certs()
-        except (OSError, ValueError) as error:
-            msg = f"the TLS files {', '.join(map(str, files.paths))} cannot be used together: {error}"
-            raise TlsError(msg) from error
-        if self._server_side and files.ca is not None:
+        if self._server_side and material.ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
-        return context
+        if not self._server_side and material.ca is None:
+            context.load_default_certs()
 
 
 class _Rotation:
@@ -194,12 +195,11 @@ class _Rotation:
         """Read and check the files. Raises TlsError."""
         self._files = files
         self._lock = threading.Lock()
-        self._material = _load(files)
-        self._reason = ""
+        self._changes = _Changes(files)
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
         """The configuration of the last good set."""
-        material = self._material
+        material = self._changes.known
         assert material.key is not None
         assert material.certificate is not None
         return grpc.ssl_server_certificate_configuration(
@@ -209,16 +209,10 @@ class _Rotation:
     def fetch(self) -> grpc.ServerCertificateConfiguration | None:
         """The new configuration; None to keep the old one."""
         with self._lock:
-            try:
-                if _fingerprint(self._files) == self._material.fingerprint:
-                    return None
-                self._material = _load(self._files)
-            except TlsError as error:
-                if str(error) != self._reason:
-                    self._reason = str(error)
-                    _LOG.error("new TLS files cannot be used; the old ones stay in use", reason=self._reason)
+            material = self._changes.usable()
+            if material is None:
                 return None
-            self._reason = ""
+            self._changes.known = material
             _LOG.info("new TLS files are in use", certificate=str(self._files.certificate))
             return self.configuration()
 
@@ -236,13 +230,14 @@ def _fingerprint(files: TlsFiles) -> Fingerprint:
     return tuple(marks)
 
 
-def _load(files: TlsFiles) -> _Material:
-    """Read all files as one consistent set, and check them. Raises TlsError."""
+def _load(files: TlsFiles, protocol: int = ssl.PROTOCOL_TLS_SERVER) -> _Material:
+    """Read all files as one consistent set, and check them by loading them into a context of `protocol`. Raises TlsError."""
     for _ in range(_READ_ATTEMPTS):
         before = _fingerprint(files)
         try:
-            material = _Material(before, _read(files.certificate), _read(files.key), _read(files.ca))
-            _check(files, material)
+            ca = _read(files.ca)
+            context = _context(files, ca, protocol)
+            material = _Material(before, _read(files.certificate), _read(files.key), ca, context)
         except TlsError:
             if _fingerprint(files) == before:
                 raise
@@ -264,9 +259,9 @@ def _read(path: Path | None) -> bytes | None:
         raise TlsError(msg) from error
 
 
-def _check(files: TlsFiles, material: _Material) -> None:
-    """Raise TlsError unless the key matches the certificate and the CA file contains certificates."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+def _context(files: TlsFiles, ca: bytes | None, protocol: int) -> ssl.SSLContext:
+    """A context that has loaded the files. Raises TlsError unless the key matches the certificate and the CA file contains certificates."""
+    context = ssl.SSLContext(protocol)
     if files.certificate is not None and files.key is not None:
         try:
             context.load_cert_chain(files.certificate, files.key, password="")
@@ -276,9 +271,10 @@ def _check(files: TlsFiles, material: _Material) -> None:
                 "both must be PEM, the key unencrypted and the certificate's own"
             )
             raise TlsError(msg) from error
-    if material.ca is not None:
+    if ca is not None:
         try:
-            context.load_verify_locations(cadata=material.ca.decode("ascii"))
+            context.load_verify_locations(cadata=ca.decode("ascii"))
         except (ssl.SSLError, ValueError) as error:
             msg = f"the CA file {files.ca} contains no usable certificate: {error}; it must be PEM"
             raise TlsError(msg) from error
+    return context
