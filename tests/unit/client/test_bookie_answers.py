@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from daybook.client.driver.sink import FrameSink
 from daybook.client.transport import frame_sender
 from daybook.client.transport.calls import BookieCalls, ReadKey
 from daybook.client.transport.frame_sender import FrameSender
@@ -16,7 +15,6 @@ from daybook.core.effects import ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
 from daybook.core.format.frame import encode_frame, entry_crcs
-from daybook.core.ids import BookieId
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_aio_channel
 from daybook.wire.messages import ReadHeader, encode_read
@@ -28,6 +26,7 @@ from tests.unit.client.scripted_bookie import (
     attached,
     through,
 )
+from tests.unit.client.sink_kit import RecordingSink
 
 WAIT_S = 10.0
 KEY = ReadKey(1, "h")
@@ -93,23 +92,6 @@ async def test_a_code_of_another_release_proves_nothing() -> None:
 # The append stream
 
 
-class Sink(FrameSink):
-    """Records its notifications."""
-
-    def __init__(self, ledger_id: int = 1) -> None:
-        super().__init__(ledger_id, "h", recovery=False)
-        self.events: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
-
-    def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
-        self.events.put_nowait((send_id, boot_id))
-
-    def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
-        self.events.put_nowait((send_id, code))
-
-    def bookie_failed(self, bookie: BookieId) -> None:
-        self.events.put_nowait(("gone",))
-
-
 async def anyone(_boot_id: str) -> bool:
     """Whoever answers is registered."""
     return True
@@ -138,7 +120,7 @@ async def test_an_attachment_that_is_answered_with_an_unknown_code_is_a_failure_
             yield attached(1, 99)
 
     async with stream_to(script) as stream:
-        sink = Sink()
+        sink = RecordingSink()
         stream.send(sink, 1, frame(0))
         stream.send(sink, 2, frame(1))
         assert await sink.events.get() == (1, Code.UNAVAILABLE)
@@ -157,7 +139,7 @@ async def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
                 yield attached(1, Code.TOO_MANY_REQUESTS) if len(asked) < 4 else answer
 
     async with stream_to(script) as stream:
-        sink = Sink()
+        sink = RecordingSink()
         stream.send(sink, 1, frame(0))
         assert await sink.events.get() == (1, "boot 1")
         pauses = [later - earlier for earlier, later in pairwise(asked)]
@@ -175,7 +157,7 @@ async def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pyt
             yield attached(1, Code.TOO_MANY_REQUESTS)
 
     async with stream_to(script) as stream:
-        sink = Sink()
+        sink = RecordingSink()
         stream.send(sink, 1, frame(0))
         stream.send(sink, 2, frame(1))
         assert await sink.events.get() == (1, Code.TOO_MANY_REQUESTS)
@@ -199,7 +181,7 @@ async def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -
             yield attached(1, Code.TOO_MANY_REQUESTS)
 
     async with stream_to(script) as stream:
-        sink = Sink()
+        sink = RecordingSink()
         stream.send(sink, 1, frame(0))
         await asked.get()
         stream.forget(sink)
@@ -223,7 +205,7 @@ async def test_a_stream_that_ends_while_an_attachment_pauses_asks_on_the_next_on
             yield through(1) if answer is None else answer
 
     async with stream_to(script) as stream:
-        sink = Sink()
+        sink = RecordingSink()
         stream.send(sink, 1, frame(0))
         assert await sink.events.get() == ("gone",)
         stream.send(sink, 2, frame(0))
@@ -238,7 +220,7 @@ async def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_
     monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", 0.1)
     monkeypatch.setattr(frame_sender, "ATTACH_TIMEOUT_S", 0.5)
     async with stream_to(deaf_to_attachments_of(1)) as stream:
-        waits, flows = Sink(1), Sink(2)
+        waits, flows = RecordingSink(1), RecordingSink(2)
         stream.send(waits, 1, frame(0))
         stream.send(waits, 2, frame(1))
         stream.send(flows, 1, frame(0))
@@ -281,7 +263,7 @@ async def test_a_bookie_that_answers_attachments_and_no_message_has_failed(
                 yield answer
 
     async with stream_to(script) as stream:
-        stuck, asks = Sink(1), Sink(2)
+        stuck, asks = RecordingSink(1), RecordingSink(2)
         stream.send(stuck, 1, frame(0))
         stream.send(asks, 1, frame(0))
         assert await stuck.events.get() == ("gone",)
@@ -304,7 +286,7 @@ async def test_rule_18_a_stream_that_ends_is_told_once_and_the_next_one_attaches
                 yield through(messages)
 
     async with stream_to(script) as stream:
-        sink, other = Sink(), Sink(2)
+        sink, other = RecordingSink(), RecordingSink(2)
         for send_id in (1, 2, 3):
             stream.send(sink, send_id, frame(send_id))
         assert await sink.events.get() == ("gone",)
@@ -323,7 +305,7 @@ async def test_who_sent_on_a_stream_that_is_closed_before_it_began_is_told() -> 
             yield answer or through(1)
 
     async with stream_to(script) as stream:
-        sink = Sink()
+        sink = RecordingSink()
         stream.send(sink, 1, frame(0))
         await stream.close()
         assert sink.events.get_nowait() == ("gone",)
@@ -337,7 +319,7 @@ async def test_rule_49_an_answer_about_what_was_never_sent_ends_the_stream() -> 
             yield through(2) if answer is None else answer
 
     async with stream_to(script) as stream:
-        sink = Sink()
+        sink = RecordingSink()
         stream.send(sink, 1, frame(0))
         assert await sink.events.get() == ("gone",)
 
@@ -356,7 +338,7 @@ async def test_a_handle_that_stopped_is_told_nothing_and_takes_nothing_from_othe
                 yield answer
 
     async with stream_to(script) as stream:
-        first, second = Sink(), Sink()
+        first, second = RecordingSink(), RecordingSink()
         stream.send(first, 1, frame(0))
         stream.send(second, 1, frame(1))
         stream.forget(first)

@@ -1,6 +1,5 @@
 """A client's append streams: over the bookie's lane where it is reached, over gRPC where it is not."""
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -8,32 +7,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from daybook.client.driver.sink import FrameSink
 from daybook.client.transport import channels
 from daybook.client.transport.channels import ChannelPool
-from daybook.core.errors import Code
 from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.ports import HeldPort
 from tests.unit.bookie.server_kit import RunningBookie, frame_of
 from tests.unit.bookie.stream_kit import KEY
-
-
-class Sink(FrameSink):
-    """Records its notifications."""
-
-    def __init__(self) -> None:
-        super().__init__(1, KEY, recovery=False)
-        self.events: asyncio.Queue[Code | str] = asyncio.Queue()
-
-    def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
-        self.events.put_nowait(Code.OK)
-
-    def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
-        self.events.put_nowait(code)
-
-    def bookie_failed(self, bookie: BookieId) -> None:
-        self.events.put_nowait("gone")
+from tests.unit.client.sink_kit import RecordingSink
 
 
 @pytest.fixture
@@ -59,9 +40,9 @@ def info_of(bookie: RunningBookie, lane_address: str | None = None) -> dict[Book
     return {"b0": BookieInfo("b0", bookie.address, lane_address=lane)}
 
 
-async def append(pool: ChannelPool, entry: int) -> Code | str:
-    """The fate of a frame."""
-    sink = Sink()
+async def append(pool: ChannelPool, entry: int) -> tuple[object, ...]:
+    """What becomes of a frame."""
+    sink = RecordingSink(key=KEY)
     pool.send_frame("b0", sink, entry, frame_of(1, entry, [b"x"]))
     return await sink.events.get()
 
@@ -73,7 +54,7 @@ def threads_of_lanes() -> int:
 
 async def test_streams_use_the_lane(bookie: RunningBookie, pool: ChannelPool) -> None:
     pool.bookies_changed(info_of(bookie))
-    assert await append(pool, 0) is Code.OK
+    assert await append(pool, 0) == (0, bookie.bookie.boot_id)
     assert threads_of_lanes() == 1
     assert [entry.data for entry in bookie.read(1, 0, 9)[1]] == [b"x"]
 
@@ -84,7 +65,7 @@ async def test_a_lane_that_is_not_reached_is_left_alone_for_a_while_and_named_on
     with HeldPort() as nobody:
         pool.bookies_changed(info_of(bookie, str(nobody.address)))
         for entry in range(2):
-            assert await append(pool, entry) is Code.OK
+            assert await append(pool, entry) == (entry, bookie.bookie.boot_id)
             await pool._streams["b0"].close()
     assert threads_of_lanes() == 0
     assert sum("lane is not reached" in record.message for record in caplog.records) == 1
@@ -100,7 +81,7 @@ async def test_credentials_of_grpc_alone_keep_a_client_off_the_lane(bookie: Runn
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(channels, "lane_link", never)
-        assert await append(pool, 0) is Code.OK
+        assert await append(pool, 0) == (0, bookie.bookie.boot_id)
     assert not opened
     await pool.close()
 
@@ -111,7 +92,7 @@ async def test_another_bookies_lane_is_not_used(
     other = RunningBookie(tmp_path / "other", bookie_id="b9")
     try:
         pool.bookies_changed(info_of(bookie, str(other.server.lane_address)))
-        assert await append(pool, 0) is Code.OK
+        assert await append(pool, 0) == (0, bookie.bookie.boot_id)
         assert other.bookie.streams.count == 0
     finally:
         other.stop()
@@ -126,5 +107,5 @@ async def test_a_lane_that_moved_by_a_restart_is_found_in_the_registration(
     with HeldPort() as nobody:
         pool.bookies_changed(info_of(bookie, str(nobody.address)))
         pool.read_registration = registered
-        assert await append(pool, 0) is Code.OK
+        assert await append(pool, 0) == (0, bookie.bookie.boot_id)
     assert threads_of_lanes() == 1

@@ -1,0 +1,24 @@
+"""A ledger's side of an append stream that records what it is notified of."""
+
+import asyncio
+
+from daybook.client.driver.sink import FrameSink
+from daybook.core.errors import Code
+from daybook.core.ids import BookieId
+
+
+class RecordingSink(FrameSink):
+    """Its events: (send id, boot id) for an acknowledgement, (send id, code) for a failure, ("gone",) for a lost stream."""
+
+    def __init__(self, ledger_id: int = 1, key: str = "h") -> None:
+        super().__init__(ledger_id, key, recovery=False)
+        self.events: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
+
+    def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
+        self.events.put_nowait((send_id, boot_id))
+
+    def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
+        self.events.put_nowait((send_id, code))
+
+    def bookie_failed(self, bookie: BookieId) -> None:
+        self.events.put_nowait(("gone",))
