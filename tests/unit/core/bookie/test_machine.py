@@ -16,7 +16,6 @@ from daybook.core.bookie.decisions import (
 from daybook.core.bookie.ledger import AttachVerdict, LacAnswer, LedgerRecord, Purpose
 from daybook.core.bookie.listing import Listing
 from daybook.core.bookie.machine import NO_LAC, BookieMachine, FenceDecided, proves_existence
-from daybook.core.bookie.questions import Attachment
 from daybook.core.errors import Code
 from daybook.core.format.frame import (
     FLAG_DEFERRED_SYNC,
@@ -50,12 +49,7 @@ class Bookie(MemoryBookie):
     def enter(
         self, ledger_id: LedgerId = LEDGER, purpose: Purpose = Purpose.WRITE, stream: int = WRITER
     ) -> None:
-        attachment = Attachment(self.machine, stream, ledger_id, KEY, purpose, has_ended=lambda: False)
-        attachment.begin()
-        if not attachment.is_done:
-            attachment.ask()
-            attachment.metadata_read(OPEN)
-        assert attachment.verdict is AttachVerdict.OK
+        assert self.attach(stream, ledger_id, KEY, purpose, OPEN) is Code.OK
 
     def send(self, *frames: bytes, stream: int = WRITER, refused: dict[int, Code] | None = None) -> Message:
         data = b"".join(frames)
