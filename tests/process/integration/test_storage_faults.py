@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from tests.process.integration.kit import (
     BOOKIES,
     calls,
     copies,
+    eventually,
     info,
     kill_all,
     ledger_on,
@@ -209,7 +211,15 @@ async def test_rule_29_a_wiped_bookie_needs_a_word_and_then_vouches_for_nothing(
         (spare,) = set(BOOKIES) - {a, b, c}
         await off(cluster.stop_bookies, spare)
         await off(cluster.stop_bookies, c)
-        await ledger.append_many([b"%d" % n for n in range(100)])
+        payloads = [b"%d" % n for n in range(100)]
+        written = 0
+        while not ledger.is_degraded:  # it notices that c is gone at some append after the first
+            await ledger.append(payloads[written])
+            written += 1
+            with suppress(TimeoutError):
+                await eventually(lambda: ledger.is_degraded, 0.1)
+        await ledger.append_many(payloads[written:])
+        assert ledger.is_degraded
         await ledger.abandon()
         await off(cluster.stop_bookies, a)
         await off(cluster.stop_bookies, b)
