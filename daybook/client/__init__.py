@@ -4,6 +4,7 @@ In reading order:
 
     client       a process's connection to a cluster, and everything that it can do to ledgers
     ledger       a ledger open for writing
+    events       what a ledger that is open for writing reports to its user
     reader       a ledger open for reading
     recovery     closes a ledger whose writer is gone
     deletion     deletes a ledger, after a recovery or on purpose without one

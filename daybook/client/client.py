@@ -13,6 +13,7 @@ from typing import Final, Self
 import grpc
 
 from daybook.client.deletion import delete_recovered, delete_without_recovery
+from daybook.client.events import OnEvent
 from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
 from daybook.client.recovery import recover_ledger
@@ -162,8 +163,9 @@ class Client:
         custom_metadata: Mapping[str, bytes] | None = None,
         explicit_ids: bool = False,
         deferred_sync: bool = False,
+        on_event: OnEvent | None = None,
     ) -> Ledger:
-        """Create a ledger and open it for writing.
+        """Create a ledger and open it for writing; `on_event` is called with what happens to it (`daybook.client.events`).
 
         Raises QuorumError, NotEnoughBookiesError (with what is missing), MetadataError for custom metadata that is too
         large, MetadataUnavailableError.
@@ -176,7 +178,9 @@ class Client:
             custom_metadata=custom_metadata,
             writer_token=uuid.uuid4().hex,
         )
-        return self._open_for_writing(created, explicit_ids=explicit_ids, deferred_sync=deferred_sync)
+        return self._open_for_writing(
+            created, explicit_ids=explicit_ids, deferred_sync=deferred_sync, on_event=on_event
+        )
 
     async def create_unattached(
         self,
@@ -215,14 +219,17 @@ class Client:
         password: bytes = b"",
         explicit_ids: bool = False,
         deferred_sync: bool = False,
+        on_event: OnEvent | None = None,
     ) -> Ledger:
-        """Open a ledger that was created without a writer; possible once (rule 53).
+        """Open a ledger that was created without a writer; possible once (rule 53). `on_event` as in `create_ledger`.
 
         Raises AlreadyAttachedError, NoSuchLedgerError, UnauthorizedError.
         """
         check_password((await self.ledgers.read(ledger_id)).value, password)
         attached = await self.ledgers.attach(ledger_id, uuid.uuid4().hex)
-        return self._open_for_writing(attached, explicit_ids=explicit_ids, deferred_sync=deferred_sync)
+        return self._open_for_writing(
+            attached, explicit_ids=explicit_ids, deferred_sync=deferred_sync, on_event=on_event
+        )
 
     async def open_ledger(
         self, ledger_id: LedgerId, *, recover: bool = True, password: bytes = b""
@@ -297,7 +304,12 @@ class Client:
     # What runs in the background
 
     def _open_for_writing(
-        self, created: Versioned[LedgerMetadata], *, explicit_ids: bool, deferred_sync: bool
+        self,
+        created: Versioned[LedgerMetadata],
+        *,
+        explicit_ids: bool,
+        deferred_sync: bool,
+        on_event: OnEvent | None,
     ) -> Ledger:
         writer = LedgerWriter(
             created.value,
@@ -317,6 +329,7 @@ class Client:
             ledgers=self.ledgers,
             on_end=self._forget,
             on_quarantine=self._quarantined,
+            on_event=on_event,
         )
         self._writers[ledger] = None
         return ledger

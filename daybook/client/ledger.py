@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from daybook.client.driver.driver import MachineDriver
+from daybook.client.events import LedgerClosed, LedgerDegraded, LedgerEvent, LedgerWhole, OnEvent, end_of
 from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import (
     Closed,
@@ -25,7 +26,12 @@ from daybook.core.effects import (
     HandleEnded,
     Quarantined,
 )
-from daybook.core.errors import DaybookError, LedgerClosedError
+from daybook.core.errors import (
+    DaybookError,
+    LedgerClosedError,
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+)
 from daybook.core.events import (
     AppendRequested,
     BookiesChanged,
@@ -75,13 +81,16 @@ class Ledger:
         ledgers: LedgerManager,
         on_end: Callable[["Ledger"], None],
         on_quarantine: Callable[[BookieId, int], None],
+        on_event: OnEvent | None = None,
         pending_bytes_max: int = PENDING_BYTES_MAX,
     ) -> None:
         """Made by `Client.create_ledger` and `Client.attach_ledger`."""
         self._writer = writer
         self._channels = channels
+        self._ledgers = ledgers
         self._on_end = on_end
         self._on_quarantine = on_quarantine
+        self._on_event = on_event
         self.pending_bytes_max = pending_bytes_max
         self._token = 0
         self._waiters: dict[int, Waiter] = {}
@@ -199,19 +208,30 @@ class Ledger:
     async def close(self) -> LedgerMetadata:
         """Close the ledger at its last confirmed entry and return the final metadata. Closing twice is harmless.
 
-        It waits for everything that was appended before, also for what had no room yet. For a handle that ended by itself it returns how
-        its ledger was closed, if that is its part; otherwise it raises why it ended.
+        It waits for everything that was appended before, also for what had no room yet. A handle that ended by itself closes its ledger
+        if that is its part: then this waits for that close. A ledger that is another client's to close is closed by it, or
+        not yet: then this returns its end (rule 11), or raises why the handle ended, as it does after `abandon`.
         """
         if self._ended is not None and self.metadata.is_closed:
             return self.metadata
         if self._closing is None:
             if self._is_over and self._ended is not None:
-                raise self._ended
+                return await self._closed_by_another(self._ended)
             self._admit(all_at_once=True)
             self._closing = self._ask(CloseRequested)
         metadata = await asyncio.shield(self._closing)  # who gives up must not take it from the others
         assert isinstance(metadata, LedgerMetadata)
         return metadata
+
+    async def _closed_by_another(self, ended: DaybookError) -> LedgerMetadata:
+        """The metadata of a ledger that this handle closes no more, if it is closed; otherwise raise `ended`."""
+        try:
+            found = await self._ledgers.read(self.id, sync=True)
+        except (NoSuchLedgerError, MetadataUnavailableError):
+            raise ended from None
+        if not found.value.is_closed:
+            raise ended
+        return found.value
 
     async def abandon(self) -> None:
         """Stop writing without closing: the ledger stays open until somebody recovers it.
@@ -357,6 +377,7 @@ class Ledger:
             case Closed(token, metadata):
                 if token is not None:
                     self._resolve(token, metadata)
+                self._report(LedgerClosed(metadata))
                 self._end(LedgerClosedError(f"ledger {self.id} is closed: create a new one to write on"))
             case HandleEnded(error):
                 explained = self._channels.connection_errors.explain(error)
@@ -369,6 +390,7 @@ class Ledger:
                     ledger_id=self.id,
                     missing=missing,
                 )
+                self._report(LedgerDegraded(missing) if missing else LedgerWhole())
             case Quarantined(bookie, until_ms):
                 log.warning("bookie in quarantine", ledger_id=self.id, bookie=bookie)
                 self._on_quarantine(bookie, until_ms)
@@ -378,6 +400,11 @@ class Ledger:
             case _:
                 msg = f"{effect!r} is no effect of a writer: this is a bug, please report it"
                 raise AssertionError(msg)
+
+    def _report(self, event: LedgerEvent) -> None:
+        """Report `event` in the event loop's next turn: a listener may use the handle, and its errors are not the machine's."""
+        if self._on_event is not None:
+            asyncio.get_running_loop().call_soon(self._on_event, event)
 
     def _resolve(self, token: int, value: object) -> None:
         waiter = self._waiters.pop(token)
@@ -393,6 +420,8 @@ class Ledger:
         """Nothing more can be written through this handle; a close that is under way still ends (rule 11)."""
         if self._ended is None:
             self._ended = error
+            if not self.metadata.is_closed:
+                self._report(end_of(error))
         self._admit()
         self._tell_replicated()
 

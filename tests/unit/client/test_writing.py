@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 import daybook
+from daybook.client.events import LedgerEvent, LedgerFenced
 from daybook.core.format.frame import Entry
 from daybook.core.ids import ENTRY_BYTES_MAX
 from tests.fixtures.cluster import Connect, abandon
@@ -125,7 +126,8 @@ async def test_back_pressure_bounds_what_is_pending(connect: Connect) -> None:
 
 async def test_a_fenced_writer_is_told_so_and_loses_nothing_acknowledged(connect: Connect) -> None:
     async with connect() as old, connect() as new:
-        ledger = await old.create_ledger()
+        events: list[LedgerEvent] = []
+        ledger = await old.create_ledger(on_event=events.append)
         await ledger.append_many([b"a", b"b"])
         reader = await new.open_ledger(ledger.id, recover=True)
         assert reader.metadata.is_closed
@@ -134,6 +136,8 @@ async def test_a_fenced_writer_is_told_so_and_loses_nothing_acknowledged(connect
             await ledger.append(b"late")
         with pytest.raises(daybook.LedgerFencedError):
             await ledger.append(b"later")
+        assert await ledger.close() == reader.metadata
+        assert [type(event) for event in events] == [LedgerFenced]
         assert await contents(new, ledger.id) == [b"a", b"b"]
 
 

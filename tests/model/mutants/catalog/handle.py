@@ -6,9 +6,10 @@ import pytest
 
 from daybook.client.ledger import Ledger, _Waiting
 from daybook.core.errors import DaybookError
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.writer import LedgerWriter
 from tests.model.mutants.catalog.swarms import SHIPPED
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import instead_of, mutant
 
 
 @mutant(
@@ -39,3 +40,14 @@ def who_waits_appends_when_the_loop_comes_to_him(monkeypatch: pytest.MonkeyPatch
             asyncio.get_running_loop().call_soon(append, self, self._waiting.popleft())
 
     monkeypatch.setattr(Ledger, "_admit", wake)
+
+
+@mutant(
+    11,
+    "tests/unit/client/test_ledger_events.py::test_rule_11_close_after_a_fence_returns_the_end_that_the_other_client_wrote",
+    not_simulated="to raise is not wrong for the ledger: only its user does not learn an end that metadata states",
+)
+@instead_of(Ledger, "_closed_by_another")
+async def who_was_fenced_does_not_learn_the_end(self: Ledger, ended: DaybookError) -> LedgerMetadata:
+    """`close` raises why the handle ended, whatever metadata states by now."""
+    raise ended
