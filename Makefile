@@ -34,8 +34,8 @@ format: sync ## rewrite the sources in the house's format
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-proto: sync ## generate the code of daybook/wire/bookie.proto anew
-	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. daybook/wire/bookie.proto
+proto: sync ## generate the code of the .proto files in daybook/wire anew
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. daybook/wire/bookie.proto daybook/wire/pulsar/pulsar.proto
 
 sim: sync ## simulate the core under faults: SEEDS=a..b, or SEED=n TRACE=1 for one seed as a readable trace
 	@$(BIN)/python -m tests.model.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS))) $(if $(TRACE),--trace)

@@ -1,4 +1,4 @@
-"""The wire between clients and bookies: the gRPC service, the raw messages of its two fast methods, channels.
+"""The wire between clients and bookies, and the protocol of Pulsar's clients.
 
 It depends on the core alone. daybook.runtime reads certificates; callers pass them as gRPC credentials.
 
@@ -8,5 +8,8 @@ In reading order:
     service             the table of methods, a client's callables, a server's handlers
     messages            the raw messages of the append stream and of reads
     channel             channels, with the limits that both ends share
+    message_buffer      cuts messages out of the bytes of a connection
+    lane                append streams over a connection of their own, without gRPC
     connection_failure  why a bookie cannot be reached
+    pulsar/             the Pulsar protocol
 """

@@ -5,7 +5,7 @@ stream needs nothing of what it adds. So a bookie also serves the same messages,
 length as four bytes, little-endian. A client begins with a message of its own, the preface; then both ends say hello, as on
 gRPC. The connection is encrypted if its first byte begins a TLS handshake; certificates are those of gRPC.
 
-`MessageBuffer` is all that both ends share: it gives the socket room to write into and cuts out what is complete.
+Both ends receive into a `MessageBuffer` (message_buffer.py).
 """
 
 import socket
@@ -14,6 +14,7 @@ from typing import Final
 
 from daybook.core.stream import StreamError
 from daybook.wire.channel import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
+from daybook.wire.message_buffer import MessageBuffer
 
 PREFACE: Final = b"DBL1"
 LENGTH: Final = struct.Struct("<I")
@@ -23,67 +24,16 @@ HELLO_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 2.0
 HELLO_BYTES_MAX: Final = 4096
 """No message is longer until both ends have said hello."""
-_BUFFER_BYTES: Final = 64 * 1024
 
 
-class MessageBuffer:
-    """Receives bytes and cuts messages out of them.
+def lane_buffer(bytes_max: int = HELLO_BYTES_MAX) -> MessageBuffer:
+    """A buffer for the messages of a lane. It raises StreamError for a message longer than `bytes_max`, which may be raised later."""
+    return MessageBuffer(bytes_max, LENGTH, _too_long)
 
-    A message that does not fit into the buffer gets one of its own, into which the socket writes directly. Messages are
-    never written to again.
-    """
 
-    __slots__ = ("_buffer", "_end", "_large", "_view", "bytes_max")
-
-    def __init__(self, bytes_max: int = HELLO_BYTES_MAX) -> None:
-        """Refuse messages longer than `bytes_max`, which may be raised later."""
-        self.bytes_max = bytes_max
-        self._buffer = bytearray(_BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
-        self._end = 0
-        """How many bytes wait in the buffer, or in the large message."""
-        self._large: bytearray | None = None
-
-    def room(self) -> memoryview:
-        """Where the next bytes go; never empty."""
-        if self._large is not None:
-            return memoryview(self._large)[self._end :]
-        return self._view[self._end :]
-
-    def received(self, size_bytes: int) -> list[bytes | bytearray]:
-        """So many bytes were written to `room`: the messages that are complete now. Raises StreamError for one that is too long."""
-        self._end += size_bytes
-        if self._large is not None:
-            if self._end < len(self._large):
-                return []
-            messages: list[bytes | bytearray] = [self._large]
-            self._large = None
-            self._end = 0
-            return messages
-        return self._cut()
-
-    def _cut(self) -> list[bytes | bytearray]:
-        messages: list[bytes | bytearray] = []
-        view, start, end = self._view, 0, self._end
-        while end - start >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(view, start)
-            if not 0 < length <= self.bytes_max:
-                msg = f"a message of {length} bytes, and at most {self.bytes_max} are allowed: is this the port of a bookie's lane?"
-                raise StreamError(msg)
-            body = start + LENGTH.size
-            if end - body < length:
-                if LENGTH.size + length > _BUFFER_BYTES:
-                    self._large = bytearray(length)
-                    self._large[: end - body] = view[body:end]
-                    self._end = end - body
-                    return messages
-                break
-            messages.append(bytes(view[body : body + length]))
-            start = body + length
-        self._end = end - start
-        if start and self._end:
-            self._buffer[: self._end] = bytes(view[start:end])
-        return messages
+def _too_long(length: int, bytes_max: int) -> StreamError:
+    msg = f"a message of {length} bytes, and at most {bytes_max} are allowed: is this the port of a bookie's lane?"
+    return StreamError(msg)
 
 
 def configure_socket(connection: socket.socket) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from daybook.wire.channel import WIRE_MESSAGE_BYTES_MAX
-from daybook.wire.lane import MessageBuffer, encode_lane
+from daybook.wire.lane import encode_lane, lane_buffer
 from daybook_bookie.lane.tls import TlsCodec
 
 _RECEIVE_BYTES: Final = 256 * 1024
@@ -28,7 +28,7 @@ class LaneConnection:
         """`context` if the client speaks TLS: call `shake_hands` first then."""
         self._socket = connection
         self._tls = None if context is None else TlsCodec(context)
-        self._buffer = MessageBuffer()
+        self._buffer = lane_buffer()
         self._early: list[bytes | bytearray] = []
         self._lock = threading.Lock()
         self._unsent: deque[bytes] = deque()

@@ -7,7 +7,7 @@ pass through memory, and whoever calls holds the connection's lock; the system c
 import ssl
 from typing import Final, cast
 
-from daybook.wire.lane import MessageBuffer
+from daybook.wire.message_buffer import MessageBuffer
 
 _ENDED: Final = (ssl.SSLZeroReturnError, ssl.SSLEOFError)
 

@@ -16,9 +16,9 @@ from daybook.wire.lane import (
     CONNECT_TIMEOUT_S,
     LENGTH,
     PREFACE,
-    MessageBuffer,
     configure_socket,
     encode_lane,
+    lane_buffer,
 )
 
 
@@ -29,7 +29,7 @@ class _LaneLink(asyncio.BufferedProtocol):
         self._owner = owner
         self.hello = pb.ServerHello()
         self._greeted: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self._buffer = MessageBuffer(WIRE_MESSAGE_BYTES_MAX)
+        self._buffer = lane_buffer(WIRE_MESSAGE_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._is_over = False
 

@@ -20,7 +20,8 @@ from daybook.wire import service
 from daybook.wire.channel import open_channel
 from daybook.wire.messages import decode_from_bookie, decode_read, encode_client_control
 from tests.process.fuzz.mutations import Edit
-from tests.process.fuzz.targets import TARGETS, Target
+from tests.process.fuzz.target import Target
+from tests.process.fuzz.targets import TARGETS
 from tests.unit.bookie.server_kit import eventually, frame_of
 from tests.unit.bookie.stream_kit import KEY, WAIT_S, Stream
 

@@ -18,7 +18,7 @@ from daybook.core.stream import StreamAnswer
 from daybook.runtime.ports import Address
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import WIRE_MESSAGE_BYTES_MAX
-from daybook.wire.lane import PREFACE, MessageBuffer, encode_lane
+from daybook.wire.lane import PREFACE, encode_lane, lane_buffer
 from daybook.wire.messages import decode_from_bookie, encode_client_control
 from daybook.wire.service import BookieStub
 
@@ -98,7 +98,7 @@ class LanePipe:
 
     def messages(self) -> Iterator[bytes | bytearray]:
         """See Pipe."""
-        buffer = MessageBuffer(WIRE_MESSAGE_BYTES_MAX)
+        buffer = lane_buffer(WIRE_MESSAGE_BYTES_MAX)
         with self.socket:
             while size_bytes := self._receive(buffer.room()):
                 yield from buffer.received(size_bytes)

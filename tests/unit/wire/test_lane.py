@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybook.core.stream import StreamError
-from daybook.wire.lane import LENGTH, MessageBuffer, encode_lane
+from daybook.wire.lane import LENGTH, encode_lane, lane_buffer
+from daybook.wire.message_buffer import MessageBuffer
 
 LIMIT = 300_000
 """Above the buffer's size, so that a message may get a buffer of its own."""
@@ -38,11 +39,11 @@ def test_messages_arrive_whole_in_order_and_are_not_written_to_again(
         pieces = [max(piece, 1000) for piece in pieces]
     sent = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
     data = b"".join(map(encode_lane, sent))
-    assert received(MessageBuffer(LIMIT), data, pieces) == sent
+    assert received(lane_buffer(LIMIT), data, pieces) == sent
 
 
 @pytest.mark.parametrize("length", [0, LIMIT + 1, 2**32 - 1])
 def test_a_length_that_no_message_has_is_refused_before_room_is_made_for_it(length: int) -> None:
-    buffer = MessageBuffer(LIMIT)
+    buffer = lane_buffer(LIMIT)
     with pytest.raises(StreamError, match=f"a message of {length} bytes"):
         received(buffer, LENGTH.pack(length), [LENGTH.size])

@@ -70,17 +70,18 @@ def test_a_code_of_another_release_is_refused() -> None:
         messages.decode_from_bookie(good[:-4] + (999).to_bytes(4, "little"))
 
 
-def test_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["bookie", "pulsar/pulsar"])
+def test_generated_code_is_that_of_the_proto_file(name: str, tmp_path: Path) -> None:
     subprocess.run(
         [
             sys.executable,
             *("-m", "grpc_tools.protoc", "-I.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"),
-            "daybook/wire/bookie.proto",
+            f"daybook/wire/{name}.proto",
         ],
         cwd=ROOT,
         check=True,
     )
-    for name in ("bookie_pb2.py", "bookie_pb2.pyi"):
-        made = (tmp_path / "daybook/wire" / name).read_text(encoding="utf-8")
-        kept = (ROOT / "daybook/wire" / name).read_text(encoding="utf-8")
+    for file in (f"daybook/wire/{name}_pb2.py", f"daybook/wire/{name}_pb2.pyi"):
+        made = (tmp_path / file).read_text(encoding="utf-8")
+        kept = (ROOT / file).read_text(encoding="utf-8")
         assert made == kept, "run `make proto`"

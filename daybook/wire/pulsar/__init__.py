@@ -1,0 +1,14 @@
+"""The Pulsar binary protocol: frames, commands, entries and batches, for whoever speaks it or reads what it stored.
+
+A topic's entries are stored as a producer sent them, so a reader of ledgers needs this package without any broker. It depends
+on the core alone and imports nothing of a broker.
+
+In reading order:
+
+    pulsar.proto    the messages of the protocol; pulsar_pb2 is generated from it
+    errors          what can be wrong with bytes of others
+    frames          the frame around a command and its payload, and the buffer that cuts frames out of a connection's bytes
+    by_hand         SEND, SEND_RECEIPT and MESSAGE without protobuf: one of each for every entry
+    entries         what a frame carries beside its command, and a ledger stores: checksum, metadata, payload
+    batches         the messages of a batch entry, and a batch made anew
+"""

@@ -1,0 +1,99 @@
+"""The frame: what Pulsar's clients and brokers exchange over a connection. Every number is big-endian.
+
+    total size u32      of all that follows
+    command size u32
+    command             BaseCommand
+    entry               only after SEND and MESSAGE (entries.py)
+
+Sizes are checked before anything of that size is allocated.
+"""
+
+import struct
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from daybook.core.format.frame import Buffer
+from daybook.wire.message_buffer import MessageBuffer
+from daybook.wire.pulsar.errors import PulsarFrameError, UnknownCommandError
+from daybook.wire.pulsar.pulsar_pb2 import BaseCommand
+
+MESSAGE_BYTES_MAX: Final = 5 * 1024 * 1024
+"""The largest metadata and payload together, as Pulsar's brokers have it by default; CommandConnected reports it to clients."""
+FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 10 * 1024
+"""The largest frame without its first size; the difference is Pulsar's own and leaves room for the command."""
+CONNECT_BYTES_MAX: Final = 64 * 1024
+"""The largest frame before a client is connected: room for the credentials in CommandConnect."""
+
+_SIZE: Final = struct.Struct(">I")
+_SIZES: Final = struct.Struct(">II")
+_TYPE_TAG: Final = 0x08
+_FIELD_OF_TYPE: Final = {field.number: field.name for field in BaseCommand.DESCRIPTOR.fields}
+"""The field that holds a command, by the number of the command's type: they are the same number."""
+
+
+def frame_buffer(bytes_max: int = CONNECT_BYTES_MAX) -> MessageBuffer:
+    """A buffer that cuts out frames without their first size. It raises PulsarFrameError for one longer than `bytes_max`.
+
+    Raise its `bytes_max` to FRAME_BYTES_MAX once the client is connected.
+    """
+    return MessageBuffer(bytes_max, _SIZE, _wrong_size)
+
+
+def _wrong_size(size_bytes: int, bytes_max: int) -> PulsarFrameError:
+    return PulsarFrameError(
+        f"a frame of {size_bytes} bytes, and 1 to {bytes_max} are allowed: send smaller messages, switch chunking on, "
+        "or check that this is a client of Pulsar's binary protocol"
+    )
+
+
+def split_frame(frame: bytes | bytearray) -> tuple[bytes, memoryview]:
+    """The command of a frame without its first size, and the entry behind it, which may be empty. Raises PulsarFrameError."""
+    if len(frame) < _SIZE.size:
+        msg = f"a frame of {len(frame)} bytes has no room for the size of its command"
+        raise PulsarFrameError(msg)
+    end = _SIZE.unpack_from(frame)[0] + _SIZE.size
+    if not _SIZE.size < end <= len(frame):
+        msg = f"a command of {end - _SIZE.size} bytes in a frame of {len(frame)}: the client's bytes are no frames of Pulsar's protocol"
+        raise PulsarFrameError(msg)
+    return bytes(frame[_SIZE.size : end]), memoryview(frame)[end:]
+
+
+def decode_command(command: bytes) -> BaseCommand:
+    """A command with all that the protocol requires of it. Raises PulsarFrameError, UnknownCommandError."""
+    try:
+        decoded = BaseCommand.FromString(command)
+    except DecodeError as error:
+        msg = f"a command of {len(command)} bytes that begins with {command[:8]!r} cannot be read ({error})"
+        raise PulsarFrameError(msg) from error
+    if not decoded.HasField("type"):
+        raise _without_type(command)
+    name = _FIELD_OF_TYPE.get(decoded.type)
+    if name is None:
+        raise UnknownCommandError(decoded.type)
+    if not decoded.IsInitialized() or not getattr(decoded, name).IsInitialized():
+        msg = f"a command {BaseCommand.Type.Name(decoded.type)} lacks a field that the protocol requires"
+        raise PulsarFrameError(msg)
+    return decoded
+
+
+def _without_type(command: bytes) -> PulsarFrameError | UnknownCommandError:
+    """Every client writes the type first, and protobuf drops a value that it does not know."""
+    number = 0
+    if command[:1] == bytes([_TYPE_TAG]):
+        for shift, byte in enumerate(command[1:5]):
+            number |= (byte & 0x7F) << 7 * shift
+            if byte < 0x80:
+                return UnknownCommandError(number)
+    return PulsarFrameError(f"a command of {len(command)} bytes that begins with {command[:8]!r} has no type")
+
+
+def frame_head(command: bytes, entry_bytes: int) -> bytes:
+    """All of a frame that comes before its entry of `entry_bytes`."""
+    size_bytes = len(command)
+    return _SIZES.pack(_SIZE.size + size_bytes + entry_bytes, size_bytes) + command
+
+
+def encode_frame(command: BaseCommand, entry: Buffer = b"") -> bytes:
+    """A whole frame. Raises EncodeError for a command without a required field, which is a mistake of the caller."""
+    return frame_head(command.SerializeToString(), len(entry)) + entry
