@@ -5,7 +5,7 @@ certain life of its lease is asked at the last moment, where a machine's decisio
 was sent before that is harmless, because every commit is a compare-and-set against the version it started from.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from daybook.autorecovery.cluster import LeaseLostError
@@ -32,11 +32,11 @@ class Guarded:
         """Whether the machine is done, or was stopped here."""
         return self._ended or self._machine.is_done
 
-    def start(self) -> list[Effect]:
+    def start(self) -> Sequence[Effect]:
         """The machine's first effects."""
         return self._checked(self._machine.start())
 
-    def step(self, event: Event) -> list[Effect]:
+    def step(self, event: Event) -> Sequence[Effect]:
         """The machine's step."""
         if self._ended:
             return []
@@ -44,7 +44,7 @@ class Guarded:
             self._on_copied(self._in_flight.pop(event.send_id))
         return self._checked(self._machine.step(event))
 
-    def _checked(self, effects: list[Effect]) -> list[Effect]:
+    def _checked(self, effects: Sequence[Effect]) -> Sequence[Effect]:
         for effect in effects:
             if isinstance(effect, SendFrame):
                 self._in_flight[effect.send_id] = len(effect.frame)

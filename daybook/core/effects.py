@@ -294,6 +294,9 @@ LacResult: TypeAlias = LacKnown | MetadataKnown | ReadFailed
 """Of `LacReader` and `LacTail`; the last effect is `ReadFailed`, or of a reader the LAC, or of a tail the close."""
 RepairResult: TypeAlias = RepairFinished | RepairFailed | RepairAbandoned
 
+RepairRequest: TypeAlias = SendFrame | SendRead | ReadLimbo | ClearLimbo | CasMetadata | ReadMetadata
+RepairEffect: TypeAlias = RepairRequest | RepairResult
+
 Effect: TypeAlias = (
     Request | WriterResult | RecoveryResult | DeletionResult | ReaderResult | LacResult | RepairResult
 )

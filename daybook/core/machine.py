@@ -3,26 +3,28 @@
 The package's docstring (daybook/core/__init__.py) shows the contract at work, in the loop of a driver.
 """
 
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 EventT_contra = TypeVar("EventT_contra", contravariant=True)
-EffectT = TypeVar("EffectT")
+EffectT_co = TypeVar("EffectT_co", covariant=True)
 
 
-class Machine(Protocol[EventT_contra, EffectT]):
+class Machine(Protocol[EventT_contra, EffectT_co]):
     """A state machine: events in, effects out, until it is done.
 
-    `EventT_contra` is the union of the events that the machine takes. `step` raises AssertionError for any other event.
+    `EventT_contra` is the union of the events that the machine takes, `EffectT_co` that of the effects it gives. `step`
+    raises AssertionError for any other event.
     """
 
     @property
     def is_done(self) -> bool:
         """Whether the machine asks for nothing more. Its last effect, or an attribute of its own, says what came of it."""
 
-    def start(self) -> list[EffectT]:
+    def start(self) -> Sequence[EffectT_co]:
         """The first effects, in order. Called once, before any `step`."""
 
-    def step(self, event: EventT_contra) -> list[EffectT]:
+    def step(self, event: EventT_contra) -> Sequence[EffectT_co]:
         """Take an event; the effects that follow from it, in order. A machine that is done only answers its user."""
 
 

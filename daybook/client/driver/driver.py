@@ -104,7 +104,7 @@ class MachineDriver(FrameSink):
         except Exception as error:  # noqa: BLE001 - whatever it is, the machine is not to be trusted any more
             self._crash(error)
 
-    def carry_out(self, effects: list[Effect]) -> None:
+    def carry_out(self, effects: Iterable[Effect]) -> None:
         """Carry out `effects` in order."""
         for effect in effects:
             match effect:

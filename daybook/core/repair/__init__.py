@@ -3,8 +3,9 @@
 In reading order:
 
     plan        what a repair does, as values
-    repair      the machine that carries a plan out
-    copy        the part of it that copies what one position owes to one bookie
+    repair      the machine that carries a plan out, fragment by fragment
+    fragment    the part of it that repairs one fragment: copy, name the successors, check them
+    copy        the part of that which copies what one position owes to one bookie
     judgement   what is wrong with one ledger, and which plans would repair it: a function
     task        why a ledger is in the queue and from when on it is due; the stored format, the back-off
     order       what a worker is asked to repair, by a task or by name

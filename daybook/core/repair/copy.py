@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from daybook.core.effects import Effect, SendFrame, SendRead
+from daybook.core.effects import SendFrame, SendRead
 from daybook.core.errors import Code, CorruptEntryError, DaybookError, NotEnoughReplicasError
 from daybook.core.events import FrameAcked, FrameFailed, ReadAnswered
 from daybook.core.format.frame import (
@@ -94,7 +94,7 @@ class PositionCopy:
         """Whether the target has acknowledged everything."""
         return not self._window and self._next == NO_ENTRY and not self._in_flight
 
-    def pump(self, now_ms: int) -> list[Effect]:
+    def pump(self, now_ms: int) -> list[SendRead]:
         """Go on as far as the limits allow."""
         if self.error is not None or self._read is not None or now_ms < self._not_before_ms:
             return []
@@ -114,13 +114,14 @@ class PositionCopy:
         )
         return [self._read]
 
-    def read_answered(self, event: ReadAnswered, now_ms: int) -> list[Effect]:
+    def read_answered(self, event: ReadAnswered, now_ms: int) -> list[SendFrame]:
         """Take what was found; what was not is asked of another replica."""
         read = self._read
         if read is None or (event.bookie, event.request_id) != (read.bookie, read.request_id):
             return []
         if event.code is not Code.OK or event.through < read.first:
-            return self.read_failed(event.bookie, Code.IO_ERROR if event.code is Code.OK else event.code)
+            self._read_failed(event.bookie, Code.IO_ERROR if event.code is Code.OK else event.code)
+            return []
         self._read = None
         asked = [e for e in self._window if read.first <= e <= min(read.last, event.through)]
         found = {entry.entry_id: entry.data for entry in event.entries}
@@ -138,17 +139,23 @@ class PositionCopy:
             self._not_before_ms = start_ms + read_bytes * 1000 // self._policy.bytes_per_second
         return self._send_found()
 
-    def read_failed(self, bookie: BookieId, code: Code) -> list[Effect]:
+    def bookie_failed(self, bookie: BookieId, code: Code) -> None:
+        """`bookie` answers nothing that it was sent."""
+        if bookie == self.owed.target:
+            self._target_failed(code)
+        else:
+            self._read_failed(bookie, code)
+
+    def _read_failed(self, bookie: BookieId, code: Code) -> None:
         """The read under way gets no answer, or one that proves nothing: ask others."""
         read = self._read
         if read is None or read.bookie != bookie:
-            return []
+            return
         self._read = None
         self._slow.add(bookie)
         for entry_id in self._window:
             if read.first <= entry_id <= read.last and entry_id not in self._found:
                 self._note(entry_id, bookie, code.name)
-        return []
 
     def frame_acked(self, event: FrameAcked) -> None:
         """The target has a frame durably."""
@@ -161,9 +168,9 @@ class PositionCopy:
     def frame_failed(self, event: FrameFailed) -> None:
         """The target refuses: nothing can be copied to it now."""
         if event.send_id in self._in_flight:
-            self.target_failed(event.code)
+            self._target_failed(event.code)
 
-    def target_failed(self, code: Code) -> None:
+    def _target_failed(self, code: Code) -> None:
         """The target gives no answer any more, or a bad one."""
         msg = (
             f"ledger {self.owed.ledger_id}: {self.owed.target} does not take the copies ({code.name}); "
@@ -209,7 +216,7 @@ class PositionCopy:
             return CorruptEntryError(msg)
         return NotEnoughReplicasError(msg)
 
-    def _send_found(self) -> list[Effect]:
+    def _send_found(self) -> list[SendFrame]:
         """Send the front of the window, as far as it is found without a hole."""
         ready: list[Entry] = []
         for entry_id in self._window:
@@ -218,7 +225,7 @@ class PositionCopy:
             ready.append(Entry(entry_id, self._found.pop(entry_id)))
             self._tried.pop(entry_id, None)
         del self._window[: len(ready)]
-        effects: list[Effect] = []
+        effects: list[SendFrame] = []
         for run in self._runs(ready):
             send_id = self._ids.next()
             frame = self._frame(run)

@@ -104,7 +104,8 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "WriteBack": ("_batches",),
     "LedgerRecovery": ("_fences", "_replay", "_spares"),
     "Replay": ("_window", "write_back"),
-    "LedgerRepair": ("_under_way",),
+    "LedgerRepair": ("_work",),
+    "FragmentWork": ("_under_way",),
     "_Attempt": ("copies",),
     "LedgerReader": ("_pieces",),
 }

@@ -4,18 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from daybook.core.effects import Effect, ReadLimbo
+from daybook.core.effects import RepairRequest
 from daybook.core.events import LimboCleared
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import DENSE, Quorum
 from daybook.core.repair import copy as repair_copy
+from daybook.core.repair import fragment as repair_fragment
 from daybook.core.repair import plan as repair_plan
-from daybook.core.repair import repair as repair_module
 from daybook.core.repair.copy import PositionCopy
+from daybook.core.repair.fragment import FragmentWork
 from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge, OpenAction
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
-from daybook.core.repair.repair import LedgerRepair, _Phase
+from daybook.core.repair.repair import LedgerRepair
 from tests.model.mutants.catalog.swarms import BY_HAND, EXPIRIES, LOST_DISKS, LOST_SUCCESSORS, REPAIRS
 from tests.model.mutants.registry import instead_of, mutant
 
@@ -64,7 +65,7 @@ def copies_ignore_the_stripe(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(32, f"{_REPAIR}test_rule_32_no_bookie_is_named_twice_in_a_fragment", swarm=REPAIRS)
 def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan names whoever is there as the successor, and a repair does not look whether the fragment names him already."""
-    monkeypatch.setattr(repair_module, "why_obsolete", lambda metadata, repair: None)
+    monkeypatch.setattr(repair_fragment, "why_obsolete", lambda metadata, repair: None)
 
     def anyone(
         self: LedgerJudge,
@@ -93,7 +94,7 @@ def workers_go_on_without_their_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def conflicts_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a conflict the compare-and-set is repeated whatever the fragment has become."""
-    monkeypatch.setattr(LedgerRepair, "_why_changed", lambda self, before: None)
+    monkeypatch.setattr(FragmentWork, "_why_changed", lambda self, before: None)
 
 
 @mutant(56, f"{_RACES}test_rule_56_a_deletion_during_a_copy_without_a_change_of_its_own_is_noticed")
@@ -107,7 +108,7 @@ def refills_end_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def copies_outlive_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a conflict on a closed ledger the successor is named without a new copy."""
-    monkeypatch.setattr(LedgerRepair, "_after_conflict", LedgerRepair._cas_again)
+    monkeypatch.setattr(FragmentWork, "_after_conflict", FragmentWork._cas_again)
 
 
 @mutant(
@@ -115,7 +116,7 @@ def copies_outlive_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def successors_may_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor's boot id is not compared, so a disk lost before it is named goes unnoticed."""
-    monkeypatch.setattr(repair_module, "_restarted", lambda boot_ids: False)
+    monkeypatch.setattr(repair_fragment, "_restarted", lambda boot_ids: False)
 
 
 @mutant(29, f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo")
@@ -123,18 +124,18 @@ def nonce_is_read_after_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mark's nonce is read when the copies are done, so it may be that of a later loss."""
     confirm = LedgerRepair._confirm
 
-    def late(self: LedgerRepair) -> list[Effect]:
-        if self._nonce is not None:
+    def late(self: LedgerRepair) -> list[RepairRequest]:
+        if self._nonce is not None or self.plan.clear_limbo is None:
             return confirm(self)
-        return self._ask(_Phase.READ_NONCE, lambda number: ReadLimbo(self._limbo_bookie(), number))
+        return self._read_nonce(self.plan.clear_limbo)
 
-    monkeypatch.setattr(LedgerRepair, "start", LedgerRepair._next_fragment)
+    monkeypatch.setattr(LedgerRepair, "_begin", LedgerRepair._next_fragment)
     monkeypatch.setattr(LedgerRepair, "_confirm", late)
 
 
 @mutant(29, f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo", swarm=LOST_DISKS)
 @instead_of(LedgerRepair, "_limbo_cleared")
-def refused_clearing_counts(self: LedgerRepair, event: LimboCleared) -> list[Effect]:
+def refused_clearing_counts(self: LedgerRepair, event: LimboCleared) -> list[RepairRequest]:
     """A repair whose nonce no longer stands says that limbo has ended."""
     return self._finish()
 
