@@ -294,7 +294,12 @@ LacResult: TypeAlias = LacKnown | MetadataKnown | ReadFailed
 """Of `LacReader` and `LacTail`; the last effect is `ReadFailed`, or of a reader the LAC, or of a tail the close."""
 RepairResult: TypeAlias = RepairFinished | RepairFailed | RepairAbandoned
 
-RepairRequest: TypeAlias = SendFrame | SendRead | ReadLimbo | ClearLimbo | CasMetadata | ReadMetadata
+MetadataRequest: TypeAlias = CasMetadata | ReadMetadata
+ReplayRequest: TypeAlias = SendRead | SendFrame
+"""Of the part of a recovery that reads what may have been written, and writes it back."""
+RecoveryEffect: TypeAlias = SendFence | ReplayRequest | MetadataRequest | RecoveryResult
+DeletionEffect: TypeAlias = SendFence | MetadataRequest | DeletionResult
+RepairRequest: TypeAlias = SendFrame | SendRead | ReadLimbo | ClearLimbo | MetadataRequest
 RepairEffect: TypeAlias = RepairRequest | RepairResult
 
 Effect: TypeAlias = (

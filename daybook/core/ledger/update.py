@@ -8,12 +8,19 @@ more attempt. A read that gets no answer is repeated after a pause.
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
-from daybook.core.effects import CasMetadata, Effect, ReadMetadata
+from daybook.core.effects import CasMetadata, MetadataRequest, ReadMetadata
 from daybook.core.events import CasAnswered, CasOutcome, MetadataRead, MetadataUnreadable
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.machine import RequestIds, RetryTimer
+
+
+class Outbox(Protocol):
+    """Where requests go: the list of the effects of a machine, whatever else it holds."""
+
+    def append(self, effect: MetadataRequest, /) -> None:
+        """Take a request."""
 
 
 class _Phase(Enum):
@@ -58,7 +65,7 @@ class MetadataUpdate:
         """Whether an attempt without an answer could still be applied: another one has to overtake it."""
         return self._unknown_at is not None
 
-    def propose(self, target: LedgerMetadata, expected_version: int, out: list[Effect]) -> None:
+    def propose(self, target: LedgerMetadata, expected_version: int, out: Outbox) -> None:
         """Try to write `target` over `expected_version`."""
         self._go_to(_Phase.PROPOSED)
         self._target = target
@@ -66,7 +73,7 @@ class MetadataUpdate:
         self._request_id = self._ids.next()
         out.append(CasMetadata(self._request_id, target, expected_version))
 
-    def read(self, out: list[Effect]) -> None:
+    def read(self, out: Outbox) -> None:
         """Read what is stored."""
         self._go_to(_Phase.READING)
         self._request_id = self._ids.next()
@@ -76,7 +83,7 @@ class MetadataUpdate:
         assert (self._phase, phase) in TRANSITIONS, f"{phase} while {self._phase}: one request at a time"
         self._phase = phase
 
-    def cas_answered(self, event: CasAnswered, out: list[Effect]) -> LedgerMetadata | None:
+    def cas_answered(self, event: CasAnswered, out: Outbox) -> LedgerMetadata | None:
         """The metadata that is now stored, if this answer says so; otherwise it is read next."""
         if self._phase is not _Phase.PROPOSED or event.request_id != self._request_id:
             return None
@@ -111,12 +118,12 @@ class MetadataUpdate:
     def _is_reading(self, request_id: int) -> bool:
         return self._phase is _Phase.READING and request_id == self._request_id
 
-    def tick(self, now_ms: int, out: list[Effect]) -> None:
+    def tick(self, now_ms: int, out: Outbox) -> None:
         """Repeat the read when its pause is over."""
         if self._retry.fires(now_ms):
             self.read(out)
 
-    def reconnected(self, out: list[Effect]) -> None:
+    def reconnected(self, out: Outbox) -> None:
         """The metadata store answers again: read at once."""
         if self._phase is _Phase.PAUSED:
             self._retry.stop()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from daybook.core.effects import DeletionReady, DeletionRefused, Effect
+from daybook.core.effects import DeletionEffect, DeletionReady, DeletionRefused
 from daybook.core.errors import Code, DaybookError, DeletionRefusedError, NoSuchLedgerError
 from daybook.core.events import (
     BookieFailed,
@@ -60,7 +60,7 @@ class DeletionFence:
         self.is_done = False
         self._bookies = bookies
         self._now_ms = now_ms
-        self._out: list[Effect] = []
+        self._out: list[DeletionEffect] = []
         self._ids = RequestIds()
         self._metadata = MetadataUpdate(policy.retry_ms, self._ids)
         self._marked: LedgerMetadata | None = None
@@ -71,12 +71,12 @@ class DeletionFence:
         self._fencing_since_ms = now_ms
         self._unregistered_since_ms: dict[BookieId, int] = {}
 
-    def start(self) -> list[Effect]:
+    def start(self) -> list[DeletionEffect]:
         """Read the metadata."""
         self._metadata.read(self._out)
         return self._take_out()
 
-    def step(self, event: DeletionEvent) -> list[Effect]:
+    def step(self, event: DeletionEvent) -> list[DeletionEffect]:
         """Take an event; answers to requests that no longer matter are dropped (rule 18)."""
         if self.is_done:
             return []
@@ -100,7 +100,7 @@ class DeletionFence:
                 assert_never(event)
         return self._take_out()
 
-    def _take_out(self) -> list[Effect]:
+    def _take_out(self) -> list[DeletionEffect]:
         out, self._out = self._out, []
         return out
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, assert_never
 
-from daybook.core.effects import Effect, Recovered, RecoveryFailed
+from daybook.core.effects import Recovered, RecoveryEffect, RecoveryFailed
 from daybook.core.errors import Code, DaybookError, NoSuchLedgerError, RecoveryFailedError, UnauthorizedError
 from daybook.core.events import (
     BookieFailed,
@@ -101,7 +101,7 @@ class LedgerRecovery:
         self.start_lac: EntryId = NO_ENTRY
         self._spares = Spares(placement, rng, bookies)
         self._now_ms = now_ms
-        self._out: list[Effect] = []
+        self._out: list[RecoveryEffect] = []
         self._ids = RequestIds()
         self._metadata = MetadataUpdate(self.policy.metadata_retry_ms, self._ids)
         self._fences: Fencing | None = None
@@ -114,12 +114,12 @@ class LedgerRecovery:
         """Whether the last effect was `Recovered` or `RecoveryFailed`."""
         return self.phase is Phase.DONE
 
-    def start(self) -> list[Effect]:
+    def start(self) -> list[RecoveryEffect]:
         """Read the metadata."""
         self._metadata.read(self._out)
         return self._take_out()
 
-    def step(self, event: RecoveryEvent) -> list[Effect]:
+    def step(self, event: RecoveryEvent) -> list[RecoveryEffect]:
         """Take an event; answers to requests that no longer matter are dropped (rule 18)."""
         if self.is_done:
             return []
@@ -147,7 +147,7 @@ class LedgerRecovery:
                 assert_never(event)
         return self._take_out()
 
-    def _take_out(self) -> list[Effect]:
+    def _take_out(self) -> list[RecoveryEffect]:
         out, self._out = self._out, []
         return out
 

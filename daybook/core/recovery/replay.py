@@ -6,7 +6,7 @@ found on all of its write set. The ensemble that is read stays the one that was 
 
 from typing import Final, TypeAlias, assert_never
 
-from daybook.core.effects import Effect, SendRead
+from daybook.core.effects import ReplayRequest, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import BookieFailed, FrameAcked, FrameFailed, ReadAnswered, Tick
 from daybook.core.ids import BookieId, EntryId
@@ -59,7 +59,7 @@ class Replay:
         self._ids = ids
         self._policy = policy
         self._now_ms = now_ms
-        self._out: list[Effect] = []
+        self._out: list[ReplayRequest] = []
         self._reads: dict[int, tuple[int, EntryId]] = {}
         """The reads without an answer: the position that was asked, and from which entry on."""
         self._window: EvidenceWindow | None = None
@@ -72,12 +72,12 @@ class Replay:
         """Whether the end is proved and Qa bookies hold everything up to it."""
         return self._end is not None and self.write_back.is_idle
 
-    def start(self) -> list[Effect]:
+    def start(self) -> list[ReplayRequest]:
         """The first reads."""
         self._open_window()
         return self._take_out()
 
-    def step(self, event: ReplayEvent) -> list[Effect]:
+    def step(self, event: ReplayEvent) -> list[ReplayRequest]:
         """Take an event; what follows from it."""
         match event:
             case ReadAnswered():
@@ -96,7 +96,7 @@ class Replay:
                 assert_never(event)
         return self._take_out()
 
-    def _take_out(self) -> list[Effect]:
+    def _take_out(self) -> list[ReplayRequest]:
         out, self._out = self._out, []
         return out
 

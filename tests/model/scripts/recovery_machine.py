@@ -17,9 +17,9 @@ from typing import Final
 
 from daybook.core.effects import (
     CasMetadata,
-    Effect,
     ReadMetadata,
     Recovered,
+    RecoveryEffect,
     RecoveryFailed,
     SendFence,
     SendFrame,
@@ -44,9 +44,9 @@ class Recoverer:
     def __init__(self, machine: LedgerRecovery, cluster: Cluster) -> None:
         self.machine = machine
         self.cluster = cluster
-        self.pending: list[Effect] = []
+        self.pending: list[RecoveryEffect] = []
 
-    def take(self, effects: Sequence[Effect]) -> list[str]:
+    def take(self, effects: Sequence[RecoveryEffect]) -> list[str]:
         self.pending += effects
         return describe(effects)
 
@@ -198,7 +198,7 @@ def describe_metadata(meta: LedgerMetadata) -> str:
     return f"{meta.state.value}{end} ({ensembles})"
 
 
-def describe(effects: Sequence[Effect]) -> list[str]:
+def describe(effects: Sequence[RecoveryEffect]) -> list[str]:
     """Effects as lines, the same request to several bookies in one."""
     lines: list[str] = []
     for effect in effects:
@@ -226,7 +226,7 @@ def _request(effect: SendFence | SendRead | SendFrame) -> str:
     return f"write-back|: {entries} lac {header.last_add_confirmed} length {header.length_at_lac}{flag}"
 
 
-def _other(effect: Effect) -> str:
+def _other(effect: RecoveryEffect) -> str:
     if isinstance(effect, ReadMetadata):
         return "read metadata"
     if isinstance(effect, CasMetadata):

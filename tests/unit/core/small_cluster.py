@@ -119,7 +119,7 @@ class Run:
     def __init__(
         self,
         cluster: Cluster,
-        step: Callable[[Any], list[Effect]],
+        step: Callable[[Any], Sequence[Effect]],
         effects: Sequence[Effect],
         stream: int = RECOVERER,
     ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from daybook.core.effects import Effect, RecoveryFailed
+from daybook.core.effects import RecoveryEffect, RecoveryFailed
 from daybook.core.errors import Code, RecoveryFailedError
 from daybook.core.events import FenceAnswered, ReadAnswered, RecoveryEvent, Tick
 from daybook.core.ids import MAX_ID, NO_ENTRY, EntryId
@@ -75,8 +75,8 @@ def an_error_is_a_denial(
 @mutant(7, f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
 @around(LedgerRecovery, "step")
 def only_the_first_replica_is_asked_in_time(
-    step: Callable[..., list[Effect]], self: LedgerRecovery, event: RecoveryEvent
-) -> list[Effect]:
+    step: Callable[..., list[RecoveryEffect]], self: LedgerRecovery, event: RecoveryEvent
+) -> list[RecoveryEffect]:
     """A read waits for the bookie that was asked first, however long."""
     return [] if isinstance(event, Tick) else step(self, event)
 
@@ -107,8 +107,8 @@ def ensemble_changes_never_reach_the_metadata(
 @mutant(9, f"{_WRITE_BACK}test_rule_09_ensemble_changes_of_recovery_reach_metadata_only_with_the_close")
 @around(LedgerRecovery, "step")
 def a_spare_is_named_at_once(
-    step: Callable[..., list[Effect]], self: LedgerRecovery, event: RecoveryEvent
-) -> list[Effect]:
+    step: Callable[..., list[RecoveryEffect]], self: LedgerRecovery, event: RecoveryEvent
+) -> list[RecoveryEffect]:
     """An ensemble change of recovery is written to the metadata before the close."""
     before = len(self._replay.write_back.changes) if self._replay else 0
     effects = step(self, event)
