@@ -66,13 +66,11 @@ class Bookie:
         metrics: BookieMetrics,
         *,
         life: BookieLife,
-        on_failure: Callable[[str], None],
-        on_superseded: Callable[[str], None],
+        on_end: Callable[[str], None],
         look_at_space: Callable[[], list[Usage]] | None = None,
     ) -> None:
-        """`life` has come to serve. `on_failure` is called with why the process must end; nothing is answered from then on.
-
-        So is `on_superseded`, when another process is the bookie (rule 57).
+        """`life` has come to serve. `on_end` is called with why the process must end (`life.must_end`): a failure of the
+        storage (rule 23), or a successor (rule 57). Nothing is answered from then on.
         """
         self.settings = settings
         self.storage = storage
@@ -89,8 +87,7 @@ class Bookie:
             flush_bytes=settings.flush_bytes,
         )
         self.roll_back = RollBackGuard(RealDisk(settings.store_dir), link)
-        self._on_failure = on_failure
-        self._on_superseded = on_superseded
+        self._on_end = on_end
         link.on_superseded = self._superseded
         self._life = life
         self._life_lock = threading.Lock()
@@ -230,12 +227,13 @@ class Bookie:
 
     def fail(self, reason: str) -> None:
         """The process must end: no answer may be given any more (rule 23)."""
-        self._live(StorageFailed())
-        self._on_failure(reason)
+        self._live(StorageFailed(reason))
+        _LOG.error("storage failed", reason=reason)
+        self._on_end(reason)
 
     def _superseded(self, reason: str) -> None:
-        self._live(Superseded())
-        self._on_superseded(reason)
+        self._live(Superseded(reason))
+        self._on_end(reason)
 
     def _live(self, event: LifeEvent) -> None:
         """Any thread calls this, whatever other locks it holds."""

@@ -13,14 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Final
 
-from daybook.core.bookie.exits import (
-    EXIT_DISK_LOST,
-    EXIT_FORGOTTEN,
-    EXIT_NOT_STARTED,
-    EXIT_STORAGE_FAILED,
-    EXIT_SUPERSEDED,
-)
-from daybook.core.bookie.life import BookieLife
+from daybook.core.bookie.life import BookieLife, LifeState
 from daybook.core.errors import DaybookError
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store.acl import acl_of_nodes
@@ -35,7 +28,6 @@ from daybook.runtime.tls import TlsContexts, TlsError, TlsFiles, server_credenti
 from daybook_bookie.bookie import Bookie
 from daybook_bookie.descriptors import raise_descriptor_limit
 from daybook_bookie.disk.directory import DirectoryLock
-from daybook_bookie.disk.errors import DiskLostError, ForgottenError
 from daybook_bookie.identity.boot import open_storage
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.metrics import BookieMetrics
@@ -52,15 +44,17 @@ def run(settings: BookieSettings, open_store: Callable[[], Awaitable[MetadataSto
     """Serve until a signal or a failure; the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_descriptor_limit()
+    life = BookieLife(settings.bookie_id)
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_signals())
         try:
-            process = _Process(settings, stop, open_store or _zookeeper(settings), stack)
+            process = _Process(settings, life, stop, open_store or _zookeeper(settings), stack)
         except (DaybookError, TlsError, OSError, ValueError) as error:
             _LOG.error("the bookie cannot start", reason=str(error), kind=type(error).__name__)
-            return _exit_code(error)
+            return life.exit_code
         stop.wait()
-        return process.end()
+        process.end()
+        return life.exit_code
 
 
 class _Process:
@@ -69,15 +63,15 @@ class _Process:
     def __init__(
         self,
         settings: BookieSettings,
+        life: BookieLife,
         stop: StopEvent,
         open_store: Callable[[], Awaitable[MetadataStore]],
         stack: ExitStack,
     ) -> None:
         """Start everything; what was started is in `stack` or ended if something fails."""
         self._settings = settings
+        self._life = life
         self._stop = stop
-        self._failure = ""
-        self._successor = ""
         self._bookie: Bookie | None = None
         tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_ca)
         credentials = server_credentials(tls) if settings.tls_certificate else None
@@ -94,7 +88,6 @@ class _Process:
         link = MetadataLink(open_store, settings.cluster, settings.bookie_id)
         with ExitStack() as undo:
             undo.callback(link.close)
-            life = BookieLife(settings.bookie_id)
             storage = open_storage(settings, link, life)
             undo.callback(storage.close)
             bookie = Bookie(
@@ -103,8 +96,7 @@ class _Process:
                 link,
                 metrics,
                 life=life,
-                on_failure=self._fail,
-                on_superseded=self._superseded,
+                on_end=stop.set,
             )
             self._server = BookieServer(
                 bookie,
@@ -124,39 +116,30 @@ class _Process:
         gc.freeze()  # what start-up made stays; no collection needs to visit it again
         bookie.register(self._info(), self._write_ready_file)
 
-    def end(self) -> int:
-        """Stop in order; the exit code. Storage may fail during the stop as well, and that is no orderly end."""
+    def end(self) -> None:
+        """Stop in order. Storage may fail during the stop as well, and that is no orderly end."""
         assert self._bookie is not None
-        self._exit_if_failed()
+        self._exit_if_it_must()
         _LOG.info("stopping", reason=self._stop.reason)
         self._bookie.link.unregister()
         self._server.stop(self._settings.drain_ms / 1000)
-        self._exit_if_failed()
+        self._exit_if_it_must()
         self._bookie.stop()
-        self._exit_if_failed()
-        return 0
+        self._exit_if_it_must()
 
-    def _exit_if_failed(self) -> None:
+    def _exit_if_it_must(self) -> None:
         """After a failure, or beside a successor, no thread may answer anything any more: end at once."""
-        if self._successor:
-            _LOG.critical("the bookie stops: it was replaced", reason=self._successor)
-            sys.stderr.flush()
-            os._exit(EXIT_SUPERSEDED)
-        if self._failure:
+        life = self._life
+        if not life.must_end:
+            return
+        if life.state is LifeState.SUPERSEDED:
+            _LOG.critical("the bookie stops: it was replaced", reason=life.end_reason)
+        else:
             _LOG.critical(
-                "the bookie stops: what is durable is unknown, the next start replays", reason=self._failure
+                "the bookie stops: what is durable is unknown, the next start replays", reason=life.end_reason
             )
-            sys.stderr.flush()
-            os._exit(EXIT_STORAGE_FAILED)
-
-    def _fail(self, reason: str) -> None:
-        _LOG.error("storage failed", reason=reason)
-        self._failure = self._failure or reason
-        self._stop.set(reason)
-
-    def _superseded(self, reason: str) -> None:
-        self._successor = self._successor or reason
-        self._stop.set(reason)
+        sys.stderr.flush()
+        os._exit(life.exit_code)
 
     def _info(self) -> BookieInfo:
         settings = self._settings
@@ -205,13 +188,6 @@ class _Process:
         if not self._bookie.link.is_registered:
             return "the bookie is not registered in ZooKeeper yet"
         return None
-
-
-def _exit_code(error: Exception) -> int:
-    """Why the bookie did not start, for who starts it."""
-    if isinstance(error, DiskLostError):
-        return EXIT_DISK_LOST
-    return EXIT_FORGOTTEN if isinstance(error, ForgottenError) else EXIT_NOT_STARTED
 
 
 def zookeeper_options(settings: BookieSettings) -> ZooKeeperOptions:

@@ -5,6 +5,9 @@ after a failed fsync nobody knows what is durable, and the replay decides (rule 
 never "not found" (rule 25, rule 26).
 """
 
+from typing import ClassVar
+
+from daybook.core.bookie.life import Refusal
 from daybook.core.errors import DaybookError
 
 
@@ -46,10 +49,16 @@ class StoreNotOpenedError(StorageError):
 class CookieError(StorageError):
     """A directory that belongs to another bookie or cluster, or an identity that cannot be proved (rule 29)."""
 
+    refusal: ClassVar[Refusal] = Refusal.OTHER
+
 
 class DiskLostError(CookieError):
     """ZooKeeper has the bookie's cookie, all its directories are empty: the disks are new or not mounted (rule 29)."""
 
+    refusal = Refusal.DISK_LOST
+
 
 class ForgottenError(CookieError):
     """The directories are this bookie's, ZooKeeper has no cookie for it: it was decommissioned meanwhile (rule 29)."""
+
+    refusal = Refusal.FORGOTTEN

@@ -33,6 +33,7 @@ from daybook.core.bookie.life import (
     StampEpoch,
     Start,
     StartJudged,
+    StartRefused,
     TakeClaim,
 )
 from daybook.core.bookie.machine import BookieMachine
@@ -127,7 +128,7 @@ class _Boot:
     def _perform(self, effect: LifeEffect) -> LifeEvent:
         match effect:
             case JudgeStart():
-                self._judged = self._judge()
+                self._judged = self._judge_or_refuse()
                 _LOG.info("starting", how=self._judged.start.name)
                 return StartJudged(self._judged.start, tuple(self._judged.ledgers))
             case TakeClaim():
@@ -151,6 +152,14 @@ class _Boot:
                 return self._under_the_claim(self._stamp_epoch)
             case _:
                 raise AssertionError(effect)
+
+    def _judge_or_refuse(self) -> _Judged:
+        """As `_judge`; a refusal ends the life as well."""
+        try:
+            return self._judge()
+        except CookieError as error:
+            self._life.step(StartRefused(error.refusal))
+            raise
 
     def _judge(self) -> _Judged:
         """How the bookie may start, as of now. Raises CookieError."""

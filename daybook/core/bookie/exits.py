@@ -1,4 +1,4 @@
-"""The exit codes by which a bookie's process tells whoever started it why it ended, and what must happen next.
+"""The exit codes by which a bookie's process reports why it ended, and what must happen next; life.py decides which.
 
 They are a contract with what watches bookies from outside (a supervisor, the operator): a lost disk calls for an
 authorised replacement (rule 29), a failed one for a restart that replays (rule 23), anything else for a person.
@@ -6,6 +6,8 @@ authorised replacement (rule 29), a failed one for a restart that replays (rule 
 
 from typing import Final
 
+EXIT_STOPPED: Final = 0
+"""It was asked to stop, and everything is written."""
 EXIT_NOT_STARTED: Final = 1
 """It could not start; the last line that it says has the reason and what to do."""
 EXIT_STORAGE_FAILED: Final = 3

@@ -6,7 +6,7 @@ limbo, durably, and only then stamp the cookie, or the epoch of disks that went 
 was lost on the way begins again with the claim, because an old process may have accepted a ledger's first frame meanwhile.
 
 A bookie that serves is writable or read-only. A failed journal or store, and a successor, end it without another answer
-(rule 23, rule 57).
+(rule 23, rule 57). How a life ended decides the exit code of its process, which tells others what must follow (exits.py).
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias, assert_never
 
+from daybook.core.bookie.exits import (
+    EXIT_DISK_LOST,
+    EXIT_FORGOTTEN,
+    EXIT_NOT_STARTED,
+    EXIT_STOPPED,
+    EXIT_STORAGE_FAILED,
+    EXIT_SUPERSEDED,
+)
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 
@@ -24,6 +32,14 @@ class Start(Enum):
     NORMAL = "everything matches"
     FIRST = "a new bookie: create journal and store, stamp"
     REPLACEMENT = "authorised: create journal and store, mark limbo durably, stamp"
+
+
+class Refusal(Enum):
+    """Why a bookie may not start, as far as others can do something about it."""
+
+    DISK_LOST = "ZooKeeper has its cookie, and all its directories are empty"
+    FORGOTTEN = "its directories have its cookie, and ZooKeeper has none"
+    OTHER = "a person must decide"
 
 
 class LifeState(Enum):
@@ -51,6 +67,10 @@ _ENDED: Final = (LifeState.REFUSED, LifeState.FAILED, LifeState.SUPERSEDED, Life
 TRANSITIONS: Final[Mapping[tuple[LifeState, LifeState], str]] = {
     (LifeState.JUDGING, LifeState.COMPARING): "all cookies are of one incarnation",
     (LifeState.JUDGING, LifeState.CLAIMING): "the bookie is new, or its replacement is authorised",
+    (
+        LifeState.JUDGING,
+        LifeState.REFUSED,
+    ): "the cookies contradict each other, and no replacement is authorised",
     (LifeState.COMPARING, LifeState.CLAIMING): "a disk went back in time",
     (LifeState.CLAIMING, LifeState.LISTING): "it has the claim",
     (LifeState.CLAIMING, LifeState.REFUSED): "nobody authorises the replacement any more",
@@ -59,6 +79,7 @@ TRANSITIONS: Final[Mapping[tuple[LifeState, LifeState], str]] = {
     (LifeState.LISTING, LifeState.MARKING): "it must not report absent what it may have lost",
     (LifeState.LISTING, LifeState.STAMPING): "it is new and no ledger names it",
     (LifeState.LISTING, LifeState.CLAIMING): "the claim was lost",
+    (LifeState.LISTING, LifeState.REFUSED): "nobody authorises the replacement any more",
     (LifeState.CREATING, LifeState.MARKING): "it replaces disks that were lost",
     (LifeState.CREATING, LifeState.STAMPING): "it is new and no ledger names it",
     (LifeState.MARKING, LifeState.STAMPING): "the marks are durable",
@@ -84,6 +105,17 @@ TRANSITIONS: Final[Mapping[tuple[LifeState, LifeState], str]] = {
     (LifeState.READ_ONLY, LifeState.SUPERSEDED): "the claim or the cookie is another process's",
     (LifeState.STOPPING, LifeState.SUPERSEDED): "the claim or the cookie is another process's",
     (LifeState.FAILED, LifeState.SUPERSEDED): "the claim or the cookie is another process's",
+}
+
+
+_EXIT_CODES: Final[Mapping[LifeState, int]] = {
+    LifeState.STOPPED: EXIT_STOPPED,
+    LifeState.FAILED: EXIT_STORAGE_FAILED,
+    LifeState.SUPERSEDED: EXIT_SUPERSEDED,
+}
+_EXIT_CODES_OF_REFUSALS: Final[Mapping[Refusal, int]] = {
+    Refusal.DISK_LOST: EXIT_DISK_LOST,
+    Refusal.FORGOTTEN: EXIT_FORGOTTEN,
 }
 
 
@@ -117,7 +149,9 @@ class ClaimLost:
 
 @dataclass(frozen=True, slots=True)
 class StartRefused:
-    """Nobody authorises this start any more."""
+    """The bookie may not start on what was found, or nobody authorises this start any more."""
+
+    why: Refusal = Refusal.OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +197,14 @@ class StorageClosed:
 class StorageFailed:
     """A write, a sync or a commit failed, for another reason than want of room."""
 
+    reason: str
+
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
     """Another process is the bookie."""
+
+    reason: str
 
 
 LifeEvent: TypeAlias = (
@@ -261,7 +299,10 @@ class BookieLife:
 
     def __init__(self, bookie: BookieId) -> None:
         self.state = LifeState.JUDGING
+        self.end_reason = ""
+        """Why the process `must_end`."""
         self._bookie = bookie
+        self._refusal = Refusal.OTHER
         self._went_back = False
         """The start ends with the stamp of an epoch, not of a cookie."""
         self._is_created = False
@@ -284,6 +325,13 @@ class BookieLife:
         """Whether the life has ended; `state` says how."""
         return self.state in _ENDED
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a process that ends now. One that ends before it served, for whatever reason, did not start."""
+        if self.state is LifeState.REFUSED:
+            return _EXIT_CODES_OF_REFUSALS.get(self._refusal, EXIT_NOT_STARTED)
+        return _EXIT_CODES.get(self.state, EXIT_NOT_STARTED)
+
     def must_mark(self, metadata: LedgerMetadata) -> bool:
         """Whether the bookie may have lost something of the ledger when it lost its disks (rule 29)."""
         return self._bookie in metadata.bookies()
@@ -304,7 +352,8 @@ class BookieLife:
                 return [ListLedgers() if self._went_back else JudgeStart()]
             case ClaimLost():
                 return self._claim()
-            case StartRefused():
+            case StartRefused(why):
+                self._refusal = why
                 self._become(LifeState.REFUSED)
                 return []
             case Created():
@@ -323,13 +372,15 @@ class BookieLife:
                     self._become(self._serving_state())
                 return []
             case StopAsked():
-                return self._leave(LifeState.STOPPING, [])
+                self._leave(LifeState.STOPPING)
+                return []
             case StorageClosed():
-                return self._leave(LifeState.STOPPED, [])
-            case StorageFailed():
-                return self._leave(LifeState.FAILED, [StopAnswering()])
-            case Superseded():
-                return self._leave(LifeState.SUPERSEDED, [StopAnswering()])
+                self._leave(LifeState.STOPPED)
+                return []
+            case StorageFailed(reason):
+                return self._stop_answering(LifeState.FAILED, reason)
+            case Superseded(reason):
+                return self._stop_answering(LifeState.SUPERSEDED, reason)
             case _:
                 assert_never(event)
 
@@ -374,12 +425,18 @@ class BookieLife:
 
     # The end
 
-    def _leave(self, state: LifeState, effects: list[LifeEffect]) -> list[LifeEffect]:
-        """Change to a state of the end; nothing happens where another end came first."""
+    def _leave(self, state: LifeState) -> bool:
+        """Change to a state of the end; False, and nothing happens, where another end came first."""
         if (self.state, state) not in TRANSITIONS:
-            return []
+            return False
         self._become(state)
-        return effects
+        return True
+
+    def _stop_answering(self, state: LifeState, reason: str) -> list[LifeEffect]:
+        if not self._leave(state):
+            return []
+        self.end_reason = reason
+        return [StopAnswering()]
 
     def _become(self, state: LifeState) -> None:
         assert (self.state, state) in TRANSITIONS, f"a bookie does not change from {self.state} to {state}"

@@ -118,7 +118,7 @@ class SimBookie(BookieCalls):
     def superseded(self) -> None:
         """Another process is the bookie: this one stops without another answer (rule 57)."""
         self.note("stops: it is the bookie no more")
-        self.life.step(Superseded())
+        self.life.step(Superseded("it is the bookie no more"))
         self.world.tally.state("superseded")
         self.crash()
 

@@ -147,8 +147,7 @@ class RunningBookie:
             self.link,
             BookieMetrics(self.registry),
             life=life,
-            on_failure=self._on_failure,
-            on_superseded=self._on_failure,
+            on_end=self._on_end,
             look_at_space=lambda: self.usages,
         )
         self.server = BookieServer(
@@ -165,7 +164,7 @@ class RunningBookie:
         self.channel = open_channel(self.address)
         self.stub = BookieStub(self.channel)
 
-    def _on_failure(self, reason: str) -> None:
+    def _on_end(self, reason: str) -> None:
         self.failures.append(reason)
         self.failed.set()
 

@@ -7,7 +7,7 @@ TAKEN = {0, 2, 130, 141}
 
 
 def test_every_end_of_a_bookie_has_an_exit_code_of_its_own() -> None:
-    codes = [value for name, value in vars(exits).items() if name.startswith("EXIT_")]
+    codes = [value for name, value in vars(exits).items() if name.startswith("EXIT_") and value]
     assert len(codes) == len(set(codes)) > 1
     assert not TAKEN & set(codes)
     assert all(0 < code < 126 for code in codes), "from 126 on a shell means something else"

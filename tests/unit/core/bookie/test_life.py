@@ -4,6 +4,14 @@ from typing import Final
 
 import pytest
 
+from daybook.core.bookie.exits import (
+    EXIT_DISK_LOST,
+    EXIT_FORGOTTEN,
+    EXIT_NOT_STARTED,
+    EXIT_STOPPED,
+    EXIT_STORAGE_FAILED,
+    EXIT_SUPERSEDED,
+)
 from daybook.core.bookie.life import (
     TRANSITIONS,
     BookieLife,
@@ -21,6 +29,7 @@ from daybook.core.bookie.life import (
     LimboMarked,
     ListLedgers,
     MarkLimbo,
+    Refusal,
     Serve,
     StampCookie,
     Stamped,
@@ -40,6 +49,8 @@ from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
 
 NORMAL: Final = (StartJudged(Start.NORMAL), EpochsCompared(went_back=False))
+FAILED: Final = StorageFailed("fdatasync: Input/output error")
+SUPERSEDED: Final = Superseded("its cookie was replaced")
 AS_NEW: Final = (Stamped(), EpochsCompared(went_back=False))
 
 
@@ -111,7 +122,29 @@ def test_rule_58_disks_that_went_back_are_in_limbo_before_their_epoch_is_raised(
 def test_a_start_that_nobody_authorises_ends() -> None:
     refused = lived(StartJudged(Start.REPLACEMENT), StartRefused())
     assert refused.is_done
-    assert refused.state is LifeState.REFUSED
+    assert (refused.state, refused.exit_code) == (LifeState.REFUSED, EXIT_NOT_STARTED)
+
+
+@pytest.mark.parametrize(
+    ("why", "exit_code"),
+    [
+        (Refusal.DISK_LOST, EXIT_DISK_LOST),
+        (Refusal.FORGOTTEN, EXIT_FORGOTTEN),
+        (Refusal.OTHER, EXIT_NOT_STARTED),
+    ],
+)
+def test_a_refused_start_exits_by_what_others_can_do_about_it(why: Refusal, exit_code: int) -> None:
+    bookie = BookieLife("b0")
+    bookie.step(StartRefused(why))
+    assert (bookie.state, bookie.exit_code) == (LifeState.REFUSED, exit_code)
+
+
+@pytest.mark.parametrize("events", [(), NORMAL[:1], NORMAL])
+def test_a_process_that_ends_before_its_life_does_has_not_started(events: tuple[LifeEvent, ...]) -> None:
+    bookie = BookieLife("b0")
+    for event in events:
+        bookie.step(event)
+    assert bookie.exit_code == EXIT_NOT_STARTED
 
 
 def test_rule_29_a_bookie_marks_the_ledgers_that_name_it() -> None:
@@ -134,24 +167,25 @@ def test_rule_30_a_bookie_that_has_space_again_is_writable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "state", "must_end"),
+    ("events", "state", "must_end", "exit_code"),
     [
-        ([StopAsked(), StorageClosed()], LifeState.STOPPED, False),
-        ([StopAsked(), StorageFailed(), StorageClosed()], LifeState.FAILED, True),
-        ([StorageFailed(), Superseded()], LifeState.SUPERSEDED, True),
-        ([Superseded(), StorageFailed(), StopAsked()], LifeState.SUPERSEDED, True),
-        ([StopAsked(), StorageClosed(), Superseded()], LifeState.STOPPED, False),
+        ([StopAsked(), StorageClosed()], LifeState.STOPPED, False, EXIT_STOPPED),
+        ([StopAsked(), FAILED, StorageClosed()], LifeState.FAILED, True, EXIT_STORAGE_FAILED),
+        ([FAILED, SUPERSEDED], LifeState.SUPERSEDED, True, EXIT_SUPERSEDED),
+        ([SUPERSEDED, FAILED, StopAsked()], LifeState.SUPERSEDED, True, EXIT_SUPERSEDED),
+        ([StopAsked(), StorageClosed(), SUPERSEDED], LifeState.STOPPED, False, EXIT_STOPPED),
     ],
 )
 def test_an_end_gives_way_only_to_a_worse_one(
-    events: list[LifeEvent], state: LifeState, *, must_end: bool
+    events: list[LifeEvent], state: LifeState, *, must_end: bool, exit_code: int
 ) -> None:
     bookie = lived(*NORMAL, *events)
     assert bookie.is_done
-    assert (bookie.state, bookie.must_end) == (state, must_end)
+    assert (bookie.state, bookie.must_end, bookie.exit_code) == (state, must_end, exit_code)
+    assert bool(bookie.end_reason) == must_end
 
 
-@pytest.mark.parametrize("end", [StorageFailed(), Superseded()])
+@pytest.mark.parametrize("end", [FAILED, SUPERSEDED])
 def test_rule_23_a_bookie_that_must_end_answers_nothing(end: LifeEvent) -> None:
     bookie = lived(*NORMAL)
     assert bookie.step(end) == [StopAnswering()]
