@@ -24,6 +24,7 @@ class BookieMetrics:
         self.add_bytes = self._counter("add_entry_bytes", "Bytes of frames accepted.")
         self.add_frames = self._counter("add_entry_frames", "Frames accepted.")
         self.add_messages = self._counter("add_entry_messages", "Messages received on append streams.")
+        self.lac_rows = self._counter("lac_rows", "LACs received without entries, in tables.")
         self.add_rejected = self._counter("add_entry_rejected", "Frames refused.", "code")
         self.add_seconds = self._seconds("add_entry_seconds", "From a message's arrival to its answer.")
         self.journal_sync_seconds = self._seconds("journal_sync_seconds", "Write and fdatasync of a group.")

@@ -124,6 +124,7 @@ class BookieServer:
             boot_id=self._bookie.boot_id,
             message_bytes_max=MESSAGE_BYTES_MAX,
             lane_address=self.advertised_lane,
+            takes_lac_tables=True,
         )
         return pb.ServerControl(hello=hello)
 

@@ -49,16 +49,18 @@ class ServerControl(_message.Message):
     def __init__(self, hello: _Optional[_Union[ServerHello, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
 
 class ServerHello(_message.Message):
-    __slots__ = ("bookie_id", "boot_id", "message_bytes_max", "lane_address")
+    __slots__ = ("bookie_id", "boot_id", "message_bytes_max", "lane_address", "takes_lac_tables")
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     LANE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TAKES_LAC_TABLES_FIELD_NUMBER: _ClassVar[int]
     bookie_id: str
     boot_id: str
     message_bytes_max: int
     lane_address: str
-    def __init__(self, bookie_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., message_bytes_max: _Optional[int] = ..., lane_address: _Optional[str] = ...) -> None: ...
+    takes_lac_tables: bool
+    def __init__(self, bookie_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., message_bytes_max: _Optional[int] = ..., lane_address: _Optional[str] = ..., takes_lac_tables: _Optional[bool] = ...) -> None: ...
 
 class Ended(_message.Message):
     __slots__ = ("detail",)

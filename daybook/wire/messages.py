@@ -1,6 +1,7 @@
 """The raw messages of the Append stream and of Read, which would be slower as protobuf.
 
-Append, client to bookie: frames back to back, nothing else (a frame begins with its own magic), or a control message.
+Append, client to bookie: frames back to back, nothing else (a frame begins with its own magic), or a table of LACs, which is
+not numbered and not answered, or a control message.
 Append, bookie to client: answers (rule 49, see daybook/core/stream.py) or control messages. Read, bookie to client: a
 header, the ranges that exist but are unreadable, then frames back to back. Each kind begins with its own four letters;
 a message that begins otherwise is refused with a `StreamError`.
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError
 from daybook.core.errors import Code
 from daybook.core.format.frame import MAGIC as FRAME_MAGIC
 from daybook.core.format.frame import Buffer
+from daybook.core.format.lac_table import LAC_TABLE_MAGIC
 from daybook.core.ids import EntryId
 from daybook.core.stream import FrameFailure, StreamAnswer, StreamError
 from daybook.wire.bookie_pb2 import ClientControl, ServerControl
@@ -35,6 +37,11 @@ READ_MESSAGE_BYTES_TARGET: Final = 256 * 1024
 def is_frames(message: bytes | bytearray) -> bool:
     """Whether a client's message contains frames; otherwise it is a control message."""
     return message.startswith(FRAME_MAGIC)
+
+
+def is_lac_table(message: bytes | bytearray) -> bool:
+    """Whether a client's message is a table of LACs."""
+    return message.startswith(LAC_TABLE_MAGIC)
 
 
 def encode_client_control(control: ClientControl) -> bytes:

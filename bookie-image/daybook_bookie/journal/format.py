@@ -2,7 +2,7 @@
 
 A record is a frame as it came, or a decision about a ledger that must survive a crash. A frame has checksums of its own,
 so the journal adds none; any other record is small, and the group's checksum covers it. A LAC that a writer publishes is a
-frame without entries.
+frame without entries, or a row of a table.
 
 A group is what one write call stores: a header, a table of its records, the records. The header names the group's own
 place (file, offset, sequence), so that a group is never taken for another one, and the position that was durable before
@@ -21,6 +21,7 @@ from crc32c import crc32c
 from daybook.core.bookie.questions import KEY_BYTES_MAX
 from daybook.core.errors import FrameError
 from daybook.core.format.frame import Buffer, check_body, decode_header
+from daybook.core.format.lac_table import LacRow, decode_lac_table, lac_table
 from daybook.core.ids import LedgerId
 from daybook_bookie.disk.errors import JournalCorruptError
 
@@ -56,6 +57,7 @@ class RecordKind(IntEnum):
     LEDGER_INTRO = 5
     DELETION = 6
     FENCE_DROPPED = 7
+    LAC_TABLE = 8
 
 
 class Record(NamedTuple):
@@ -85,6 +87,11 @@ _SIZES: Final[dict[int, int]] = {
 def frame_record(frame: Buffer) -> Record:
     """A whole frame; the caller has checked its body."""
     return Record(RecordKind.FRAME, frame)
+
+
+def lac_table_record(rows: Sequence[LacRow]) -> Record:
+    """LACs that writers published without entries (rule 48)."""
+    return Record(RecordKind.LAC_TABLE, lac_table(rows))
 
 
 def fence_record(ledger_id: LedgerId) -> Record:
@@ -122,10 +129,18 @@ def deletion_record(ledger_id: LedgerId) -> Record:
 
 
 def record_ledger(record: Record) -> LedgerId:
-    """The ledger of a record that is no frame."""
-    assert record.kind is not RecordKind.FRAME
+    """The ledger of a record that is about one, and no frame."""
+    assert record.kind not in (RecordKind.FRAME, RecordKind.LAC_TABLE)
     (ledger_id,) = _LEDGER.unpack_from(record.body)
     return int(ledger_id)
+
+
+def record_lacs(record: Record) -> list[LacRow]:
+    """The rows of a table of LACs."""
+    assert record.kind is RecordKind.LAC_TABLE
+    rows, damaged = decode_lac_table(record.body)
+    assert not damaged, "a bookie journals sound rows, and the group's checksum covers them"
+    return rows
 
 
 def record_nonce(record: Record) -> bytes:
@@ -311,7 +326,17 @@ def _is_known(kind: int, body: Buffer) -> bool:
     """Whether this release can read a record of `kind` with this body; `kind` is not FRAME."""
     if kind == RecordKind.LEDGER_INTRO:
         return len(body) >= _INTRO.size and len(body) == _INTRO.size + _INTRO.unpack_from(body)[-1]
+    if kind == RecordKind.LAC_TABLE:
+        return _is_sound_table(body)
     return _SIZES.get(kind) == len(body)
+
+
+def _is_sound_table(body: Buffer) -> bool:
+    try:
+        _, damaged = decode_lac_table(body)
+    except FrameError:
+        return False
+    return not damaged
 
 
 def _check_frame(body: memoryview, size: int) -> None:

@@ -25,6 +25,8 @@ from daybook_bookie.metrics import BookieMetrics
 _LOG: Final = get_logger(__name__)
 
 GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
+WAITING_BYTES_MAX: Final = 64 * 1024
+"""So much of what can wait is written by itself, so that it takes little memory and leaves room in the budget of what waits."""
 _SPARE_RETRY_S: Final = 10.0
 
 
@@ -41,12 +43,18 @@ class JournalItem(Protocol):
     records: list[Record]
     size_bytes: int
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether nobody waits for it: it is written with the next item for which somebody does, and synced with that."""
+
     def settle(self, code: Code) -> Answerer | None:
         """OK: the records are durable. READ_ONLY: there was no space, and nothing is promised."""
 
 
 class Barrier:
     """An item that a thread waits for."""
+
+    can_wait = False
 
     def __init__(self, records: list[Record], *, on_durable: Callable[[], None] | None = None) -> None:
         """`on_durable` runs in the journal thread, before `wait` returns."""
@@ -143,10 +151,15 @@ class JournalThread:
         self._on_failure(f"the journal failed: {reason}")
 
     def _take_group(self) -> list[JournalItem | None]:
-        """All waiting items, up to a size; at least one."""
-        item = self._queue.get()
-        group = [item]
-        size_bytes = item.size_bytes if item else 0
+        """All waiting items, up to a size; at least one that cannot wait, unless those that can are many."""
+        group: list[JournalItem | None] = []
+        size_bytes = 0
+        while True:
+            item = self._queue.get()
+            group.append(item)
+            size_bytes += item.size_bytes if item else 0
+            if item is None or not item.can_wait or size_bytes > WAITING_BYTES_MAX:
+                break
         while item is not None and size_bytes < GROUP_BYTES_MAX:
             try:
                 item = self._queue.get_nowait()

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.errors import Code, FrameError
 from daybook.core.format.frame import FrameHeader, check_body, split_message
+from daybook.core.format.lac_table import decode_lac_table
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers, StreamError
 from daybook.runtime.clock import monotonic_ms
@@ -26,6 +27,7 @@ from daybook.wire.messages import (
     encode_answer,
     encode_server_control,
     is_frames,
+    is_lac_table,
 )
 from daybook_bookie.journal.format import Record
 from daybook_bookie.journal.thread import JournalThread
@@ -103,11 +105,42 @@ class AppendContext:
         self.attach = attach
         self.stream_numbers = count(1)
 
+    def wake(self, news: list[tuple[LedgerId, LacAnswer]]) -> None:
+        """The journal has `news`: answer the long polls that wait for it."""
+        is_durable = not self.table.machine.refusals.owes  # a LAC may have come with a refused frame
+        for ledger_id, lac in news:
+            self.long_polls.wake(ledger_id, lac, is_durable=is_durable)
+
+
+class LacTableItem:
+    """The LACs of a table that are news here, on their way through the journal; see TableDecided for its lists."""
+
+    __slots__ = ("_shared", "news", "records", "size_bytes")
+
+    def __init__(self, shared: AppendContext, size_bytes: int) -> None:
+        """`size_bytes` were taken from the budget for it."""
+        self._shared = shared
+        self.size_bytes = size_bytes
+        self.records: list[Record] = []
+        self.news: list[tuple[LedgerId, LacAnswer]] = []
+
+    @property
+    def can_wait(self) -> bool:
+        """Unless a long poll waits for one of the ledgers, it needs no sync of its own: see JournalItem."""
+        return not self.news
+
+    def settle(self, code: Code) -> None:
+        """See JournalItem."""
+        if code is Code.OK:
+            self._shared.wake(self.news)
+        self._shared.budget.give_back(self.size_bytes)
+
 
 class MessageItem:
     """The accepted frames of one message on their way through the journal; see MessageDecided for its lists."""
 
     __slots__ = ("_started", "_stream", "early", "frames", "message", "news", "records", "size_bytes")
+    can_wait = False
 
     def __init__(self, stream: "AppendStream", message: int, size_bytes: int, started: float) -> None:
         """Message number `message` of `stream`; `size_bytes` were taken from the budget for it."""
@@ -124,10 +157,7 @@ class MessageItem:
         """See JournalItem."""
         stream = self._stream
         if self.news and code is Code.OK:
-            # a LAC may have come with a refused frame
-            is_durable = not stream.shared.table.machine.refusals.owes
-            for ledger_id, lac in self.news:
-                stream.shared.long_polls.wake(ledger_id, lac, is_durable=is_durable)
+            stream.shared.wake(self.news)
         stream.decide(self.message, self.frames, code)
         stream.shared.budget.give_back(self.size_bytes)
         stream.shared.metrics.add_seconds.observe(perf_counter() - self._started)
@@ -230,6 +260,8 @@ class AppendStream:
             raise StreamError(text)
         if is_frames(message):
             self._take_frames(message)
+        elif is_lac_table(message):
+            self._take_lac_table(message)
         else:
             self._take_control(message)
 
@@ -267,6 +299,37 @@ class AppendStream:
             raise
         self._accept(item, message, frames, refused)
         self._count(frames, refused)
+
+    def _take_lac_table(self, message: bytes | bytearray) -> None:
+        """Cache the LACs of idle ledgers, and queue what is news (rule 48); nothing is answered.
+
+        Whatever fails on the way, what was cached is journalled.
+        """
+        shared, table = self.shared, self.shared.table
+        try:
+            rows, damaged = decode_lac_table(message)
+        except FrameError as error:
+            raise StreamError(str(error)) from error
+        if damaged:
+            _LOG.warning("damaged rows in a table of LACs", client=self.client, rows=damaged)
+            shared.metrics.add_rejected.labels(Code.BAD_FRAME.name).inc(damaged)
+        if not shared.budget.take(len(message)):
+            self.close()
+            return
+        item = LacTableItem(shared, len(message))
+        try:
+            table.wait_for_room(len(message))
+            with table.lock:
+                try:
+                    table.machine.publish(self.stream_id, rows, item)
+                    table.flush_if_due()
+                finally:
+                    if item.records:
+                        shared.journal.put(item)
+        finally:
+            if not item.records:
+                item.settle(Code.OK)
+        shared.metrics.lac_rows.inc(len(rows))
 
     def _refuse_message(self, error: FrameError) -> None:
         _LOG.warning("a message that is no run of frames", client=self.client, reason=str(error))

@@ -58,6 +58,12 @@ class PendingLedger:
         self.last_add_confirmed = NO_ENTRY
         self.length_at_lac = 0
 
+    def raise_lac(self, lac: EntryId, length: int) -> None:
+        """A frame or a table brought this LAC."""
+        if lac > self.last_add_confirmed:
+            self.last_add_confirmed = lac
+            self.length_at_lac = length
+
     def add(self, block: Block) -> None:
         """Put a frame with entries in its place."""
         blocks = self.blocks

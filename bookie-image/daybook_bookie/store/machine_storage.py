@@ -1,5 +1,6 @@
 """Write cache and store as the core's machine sees them, and how its decisions are spelled in the journal."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from daybook.core.bookie.decisions import (
@@ -12,6 +13,7 @@ from daybook.core.bookie.decisions import (
     LimboMarked,
 )
 from daybook.core.bookie.ledger import LedgerRecord
+from daybook.core.format.lac_table import LacRow
 from daybook.core.ids import LedgerId
 from daybook.runtime.clock import unix_ms
 from daybook_bookie.journal.format import (
@@ -82,6 +84,10 @@ class MachineStorage:
         if record is not None and record.intervals:
             return True
         return any(pending.blocks for pending in self._storage.cache.pending(ledger_id))
+
+    def publish(self, rows: Sequence[LacRow]) -> Sequence[Record]:
+        """See BookieStorage."""
+        return [self._storage.publish(rows)]
 
     def decide(self, decision: Decision) -> Record:
         """See BookieStorage."""

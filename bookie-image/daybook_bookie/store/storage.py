@@ -11,15 +11,17 @@ journal's durable position together with the generation: everything before that 
 so it becomes the checkpoint once the flush has committed, and the journal before it may be removed (rule 24).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer, FrameHeader
 from daybook.core.format.intervals import IntervalSet
+from daybook.core.format.lac_table import LacRow
 from daybook.core.ids import LedgerId
 from daybook_bookie.disk.disk import Disk
-from daybook_bookie.journal.format import Position, Record, frame_record
+from daybook_bookie.journal.format import Position, Record, frame_record, lac_table_record
 from daybook_bookie.journal.journal import Journal
 from daybook_bookie.journal.replay import JournalReplay
 from daybook_bookie.settings import StorageSettings
@@ -97,6 +99,11 @@ class Storage:
         """
         self.cache.add_frame(frame, header)
         return frame_record(frame)
+
+    def publish(self, rows: Sequence[LacRow]) -> Record:
+        """Add LACs that came without entries; the record is to be journalled next."""
+        self.cache.publish(rows)
+        return lac_table_record(rows)
 
     def decide(self, record: Record) -> Record:
         """Add a fence, limbo mark, intro or deletion; the record is to be journalled next."""

@@ -8,17 +8,28 @@ The caller holds the lock in all methods; a generation that is being flushed doe
 without the lock. A few microseconds for each frame: no method here visits entries.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from daybook.core.format.block import Block
 from daybook.core.format.frame import Buffer, FrameHeader, decode_header, last_entry
 from daybook.core.format.intervals import IntervalSet
+from daybook.core.format.lac_table import LacRow
 from daybook.core.ids import EntryId, LedgerId
-from daybook_bookie.journal.format import Record, RecordKind, record_intro, record_ledger, record_nonce
+from daybook_bookie.journal.format import (
+    Record,
+    RecordKind,
+    record_intro,
+    record_lacs,
+    record_ledger,
+    record_nonce,
+)
 from daybook_bookie.store.generation import Generation, PendingLedger
 
 _FRAME_OVERHEAD_BYTES: Final = 600
 """What the objects around a frame take."""
+_LEDGER_BYTES: Final = 600
+"""What a ledger without frames takes."""
 
 
 class WriteCache:
@@ -56,18 +67,27 @@ class WriteCache:
     def add_frame(self, data: Buffer, header: FrameHeader) -> None:
         """Add a frame whose body was checked; `data` is the frame alone and must not change any more."""
         pending = self._active.ledger(header.ledger_id)
-        if header.last_add_confirmed > pending.last_add_confirmed:
-            pending.last_add_confirmed = header.last_add_confirmed
-            pending.length_at_lac = header.length_at_lac
+        pending.raise_lac(header.last_add_confirmed, header.length_at_lac)
         if header.count:
             pending.add(Block(header.first_entry, last_entry(data, header), header, data))
             self._active.size_bytes += len(data)
         self._active.size_bytes += _FRAME_OVERHEAD_BYTES
 
+    def publish(self, rows: Iterable[LacRow]) -> None:
+        """Raise the LACs of ledgers. A row itself is not kept: it takes room where it makes a ledger known to the generation."""
+        active = self._active
+        known = len(active.ledgers)
+        for ledger_id, lac, length in rows:
+            active.ledger(ledger_id).raise_lac(lac, length)
+        active.size_bytes += _LEDGER_BYTES * (len(active.ledgers) - known)
+
     def apply(self, record: Record) -> None:
         """Add a record: a decision that is about to be journalled, or anything that a replay returns."""
         if record.kind is RecordKind.FRAME:
             self.add_frame(record.body, decode_header(record.body))
+            return
+        if record.kind is RecordKind.LAC_TABLE:
+            self.publish(record_lacs(record))
             return
         ledger_id = record_ledger(record)
         pending = self._active.ledger(ledger_id)

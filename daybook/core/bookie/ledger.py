@@ -236,10 +236,24 @@ class BookieLedger:
             refusal = self._refuses_normal()
             if refusal is not Code.OK:
                 return refusal
-        if header.last_add_confirmed > self.lac:
-            self.lac = header.last_add_confirmed
-            self.length_at_lac = header.length_at_lac
+        self._raise_lac(header.last_add_confirmed, header.length_at_lac)
         return Code.OK
+
+    def publish_lac(self, stream_id: int, lac: EntryId, length: int) -> bool:
+        """Take the LAC that the ledger's writer publishes in a table (rule 48); whether that is news, to be journalled.
+
+        It counts as a normal add would: from an attached stream, never past a fence or in limbo.
+        """
+        if stream_id not in self._attached[Purpose.WRITE] or self._refuses_normal() is not Code.OK:
+            return False
+        return self._raise_lac(lac, length)
+
+    def _raise_lac(self, lac: EntryId, length: int) -> bool:
+        if lac <= self.lac:
+            return False
+        self.lac = lac
+        self.length_at_lac = length
+        return True
 
     def _refuses_normal(self) -> Code:
         """A real fence is told before limbo: it ends the writer's handle, and survives limbo's end (rule 29)."""

@@ -36,6 +36,7 @@ from daybook.core.bookie.refusals import Refusals
 from daybook.core.bookie.watch import Watch, Watches
 from daybook.core.errors import Code
 from daybook.core.format.frame import Buffer, FrameHeader
+from daybook.core.format.lac_table import LacRow
 from daybook.core.ids import NO_ENTRY, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 
@@ -62,6 +63,9 @@ class BookieStorage(Protocol[RecordMade]):
     def accept(self, frame: Buffer, header: FrameHeader) -> RecordMade:
         """Take a frame into the write cache; the record that the journal needs."""
 
+    def publish(self, rows: Sequence[LacRow]) -> Iterable[RecordMade]:
+        """Take the LACs of a table into the write cache; the records that the journal needs."""
+
     def decide(self, decision: Decision) -> RecordMade:
         """Take a decision into the write cache; the record that the journal needs."""
 
@@ -70,17 +74,22 @@ class BookieStorage(Protocol[RecordMade]):
         """Whether the write cache takes more while nothing is flushed."""
 
 
-class MessageDecided(Protocol[Record]):
-    """What `append` leaves behind for one message; all lists are empty before."""
+class TableDecided(Protocol[Record]):
+    """What `publish` leaves behind for one table of LACs; all lists are empty before."""
 
     records: list[Record]
     """To be journalled, in this order."""
+    news: list[tuple[LedgerId, LacAnswer]]
+    """What long polls wait for, once the records are durable."""
+
+
+class MessageDecided(TableDecided[Record], Protocol[Record]):
+    """What `append` leaves behind for one message; all lists are empty before."""
+
     frames: list[int]
     """The indexes of the frames that are answered when the records are durable."""
     early: list[int]
     """The indexes of the frames that are answered now (rule 22)."""
-    news: list[tuple[LedgerId, LacAnswer]]
-    """What long polls wait for, once the records are durable."""
 
 
 class FenceDecided(Generic[Record]):
@@ -151,6 +160,30 @@ class BookieMachine(Generic[Record]):
             (early if ledger.may_ack_before_sync(header) else waiting).append(index)
             if self._has_waiters(header.ledger_id):
                 decided.news.append((header.ledger_id, ledger.last_add_confirmed()))
+
+    def publish(self, stream_id: int, rows: Sequence[LacRow], decided: TableDecided[Record]) -> None:
+        """Take the LACs of a table (rule 48). Nobody is answered, so a row that does not count vanishes.
+
+        Where nothing is in `decided.news`, the records need no sync of their own: whoever asks for a LAC later waits for the journal.
+        If this raises, what `decided` has by then must be journalled all the same.
+        """
+        if not self._takes_all:
+            return
+        news = []
+        for row in rows:
+            ledger_id, lac, length = row
+            ledger = self.ledgers.get(ledger_id)
+            if ledger is None or not ledger.publish_lac(stream_id, lac, length):
+                continue
+            if ledger.record_changed:
+                decided.records += self._changed_records(ledger)
+            if ledger_id in self.watches.of:
+                self.watches.touched(ledger_id)
+            if self._has_waiters(ledger_id):
+                decided.news.append((ledger_id, ledger.last_add_confirmed()))
+            news.append(row)
+        if news:
+            decided.records += self._storage.publish(news)
 
     def _judge(
         self, stream_id: int, frames: Sequence[tuple[FrameHeader, int]], refused: dict[int, Code]

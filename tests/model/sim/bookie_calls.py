@@ -22,6 +22,7 @@ from daybook.core.bookie.range_scan import RangeSource
 from daybook.core.errors import Code
 from daybook.core.format.frame import Entry, FrameHeader
 from daybook.core.format.intervals import IntervalSet
+from daybook.core.format.lac_table import LacRow
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.stream import StreamAnswers
@@ -146,15 +147,22 @@ class BookieCalls(BookieDisk):
 
     def accepted(self, header: FrameHeader) -> None:
         """A frame was accepted: the checkers see it."""
-        ledger = self.machine.ledgers.get(header.ledger_id)
+        self._took(header.ledger_id, header.last_add_confirmed, is_recovery=header.is_recovery)
+
+    def published(self, row: LacRow) -> None:
+        """A row of a table of LACs was taken: it must pass nothing that a normal frame does not."""
+        self._took(row.ledger_id, row.last_add_confirmed, is_recovery=False)
+
+    def _took(self, ledger_id: LedgerId, lac: EntryId, *, is_recovery: bool) -> None:
+        ledger = self.machine.ledgers.get(ledger_id)
         assert ledger is not None
         self.cluster.checkers.accepted(
             self.name,
-            header.ledger_id,
-            recovery=header.is_recovery,
-            lac=header.last_add_confirmed,
+            ledger_id,
+            recovery=is_recovery,
+            lac=lac,
             fenced=ledger.fenced,
-            has_read=header.ledger_id in self.has_read,
+            has_read=ledger_id in self.has_read,
         )
 
     # Metadata

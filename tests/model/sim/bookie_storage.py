@@ -4,6 +4,7 @@ Beside it stands what a read would find of each ledger (`caches`), which is what
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from daybook_bookie.store.machine_storage import core_record
@@ -13,9 +14,10 @@ from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.bookie.range_scan import NOTHING_HELD, Held
 from daybook.core.format.block import Block, decode_block
 from daybook.core.format.frame import Buffer, FrameHeader, decode_entries, encode_frame, entry_crcs
+from daybook.core.format.lac_table import LacRow
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from tests.fixtures.memory_storage import after_decision, after_frame
-from tests.model.sim.disk import Entries, FrameWritten, LedgerDropped, RecordWritten, Written
+from tests.model.sim.disk import Entries, FrameWritten, LacWritten, LedgerDropped, RecordWritten, Written
 
 if TYPE_CHECKING:
     from tests.model.sim.bookie_calls import BookieCalls
@@ -62,6 +64,18 @@ class SimStorage:
         self._bookie.accepted(header)
         self._bookie.disk.take(written)
         return written
+
+    def publish(self, rows: Sequence[LacRow]) -> Sequence[Written]:
+        """One record for each row, where a real bookie has one for all."""
+        records: list[Written] = [LacWritten(*row) for row in rows]
+        for row, written in zip(rows, records, strict=True):
+            record = self._known.get(row.ledger_id, LedgerRecord(row.ledger_id))
+            self._known[row.ledger_id] = replace(
+                record, last_add_confirmed=row.last_add_confirmed, length_at_lac=row.length_at_lac
+            )
+            self._bookie.published(row)
+            self._bookie.disk.take(written)
+        return records
 
     def _cache_entries(self, ledger_id: LedgerId, entries: Entries) -> None:
         self.caches.setdefault(ledger_id, {}).update(entries)

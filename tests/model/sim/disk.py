@@ -40,6 +40,15 @@ class FrameWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class LacWritten:
+    """A LAC that came without entries, in a table."""
+
+    ledger_id: LedgerId
+    last_add_confirmed: EntryId
+    length_at_lac: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordWritten:
     """The other durable fields of a ledger: key, fence, limbo."""
 
@@ -75,7 +84,7 @@ class Barrier:
     ledger_id: LedgerId = -1
 
 
-Written: TypeAlias = FrameWritten | RecordWritten | LedgerDropped | EntriesRemoved | Barrier
+Written: TypeAlias = FrameWritten | LacWritten | RecordWritten | LedgerDropped | EntriesRemoved | Barrier
 
 
 def nothing() -> None:
@@ -165,7 +174,8 @@ class Disk:
             stored.record = written.record
             lac, length = written.record.last_add_confirmed, written.record.length_at_lac
         else:
-            stored.entries.update(written.entries)
+            if isinstance(written, FrameWritten):
+                stored.entries.update(written.entries)
             lac, length = written.last_add_confirmed, written.length_at_lac
         if lac > stored.last_add_confirmed:
             stored.last_add_confirmed, stored.length_at_lac = lac, length

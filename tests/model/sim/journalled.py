@@ -7,7 +7,7 @@ lacks any of it, or gives back anything else than what was written, is a violati
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from random import Random
 from typing import Final, NamedTuple
 
@@ -24,10 +24,12 @@ from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.format.block import block_entry_ids
 from daybook.core.format.frame import decode_entries, decode_header
 from daybook.core.format.intervals import IntervalSet
+from daybook.core.format.lac_table import LacRow
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from tests.model.sim.disk import (
     EntriesRemoved,
     FrameWritten,
+    LacWritten,
     LedgerDropped,
     RecordWritten,
     Stored,
@@ -128,6 +130,8 @@ class JournalledDisk(FailingDisk):
         if isinstance(written, FrameWritten):
             self._accepted.setdefault(written.ledger_id, {}).update(written.entries)
             return [self.storage.accept(written.frame, decode_header(written.frame))]
+        if isinstance(written, LacWritten):
+            return [self.storage.publish([LacRow(*astuple(written))])]
         if isinstance(written, LedgerDropped):
             self._dropped.add(written.ledger_id)
             return [self.storage.decide(deletion_record(written.ledger_id))]

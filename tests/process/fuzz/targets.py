@@ -25,6 +25,7 @@ from daybook_bookie.journal.format import (
     file_name,
     frame_record,
     intro_record,
+    lac_table_record,
     limbo_record,
 )
 from daybook_bookie.journal.journal import Journal
@@ -45,6 +46,7 @@ from daybook.core.format.frame import (
     split_message,
 )
 from daybook.core.format.intervals import IntervalSet
+from daybook.core.format.lac_table import LAC_ROW_BYTES, LAC_ROWS_MAX, LacRow, decode_lac_table, lac_table
 from daybook.core.ids import MAX_ID
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.quorum import DENSE, Quorum, Stripe
@@ -61,6 +63,7 @@ from daybook.wire.messages import (
     encode_read,
     encode_server_control,
     is_frames,
+    is_lac_table,
 )
 from tests.process.fuzz.mutations import Edit, mutate, mutate_json
 from tests.process.fuzz.pulsar_targets import PULSAR_TARGETS
@@ -121,8 +124,21 @@ _FRAMES: Final = (
 def _read_from_client(message: bytes) -> None:
     if is_frames(message):
         _read_frames(message)
+    elif is_lac_table(message):
+        rows, damaged = decode_lac_table(message)
+        assert len(rows) + damaged <= LAC_ROWS_MAX
+        assert all(min(row) >= 0 for row in rows)
     else:
         decode_client_control(message)
+
+
+def _seal_from_client(message: bytes) -> bytes:
+    if not is_lac_table(message):
+        return _seal_frames(message)
+    data = bytearray(message)
+    for at in range(8, len(data) - LAC_ROW_BYTES + 1, LAC_ROW_BYTES):
+        _CRC.pack_into(data, at + LAC_ROW_BYTES - 4, crc32c(data[at : at + LAC_ROW_BYTES - 4]))
+    return bytes(data)
 
 
 def _read_from_bookie(message: bytes) -> None:
@@ -159,6 +175,7 @@ _FROM_CLIENT: Final = (
         pb.ClientControl(attach=pb.Attach(ledger_id=LEDGER, key="a$b", purpose=pb.PURPOSE_RECOVERY))
     ),
     _FRAMES[1],
+    lac_table([LacRow(LEDGER, 4, 400), LacRow(8, 0, 1), LacRow(MAX_ID, MAX_ID, MAX_ID)]),
 )
 _FROM_BOOKIE: Final = (
     encode_answer(StreamAnswer(2)),
@@ -220,6 +237,7 @@ def _journal_sample() -> bytes:
                 frame_record(frame(group, range(4))),
                 limbo_record(group, bytes(16)),
                 fence_record(group),
+                lac_table_record([LacRow(group, 3, 30), LacRow(group + 1, 0, 1)]),
             ]
         )
         journal.sync()
@@ -356,7 +374,7 @@ TARGETS: Final = {
     target.name: target
     for target in (
         Target("frames", _FRAMES, _read_frames, (FrameError,), _seal_frames),
-        Target("from_client", _FROM_CLIENT, _read_from_client, (StreamError, FrameError), _seal_frames),
+        Target("from_client", _FROM_CLIENT, _read_from_client, (StreamError, FrameError), _seal_from_client),
         Target("from_bookie", _FROM_BOOKIE, _read_from_bookie, (StreamError,)),
         Target("read_answer", _ANSWERS, _read_answer, (StreamError, FrameError), _seal_answer),
         Target("metadata", _METADATA, _read_metadata, (MetadataError,), mutate=_mutate_document),

@@ -33,6 +33,7 @@ from daybook.core.format.frame import (
     decode_header,
     split_message,
 )
+from daybook.core.format.lac_table import LacRow, lac_table
 from daybook.core.ids import MAX_ID
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import Stripe
@@ -104,7 +105,16 @@ def journal_of(*records: Record) -> SimDisk:
 
 
 @pytest.mark.parametrize(
-    ("kind", "body"), [(9, bytes(8)), (2, bytes(7)), (3, bytes(8)), (5, bytes(3)), (5, bytes(16) + b"\1")]
+    ("kind", "body"),
+    [
+        (9, bytes(8)),
+        (2, bytes(7)),
+        (3, bytes(8)),
+        (5, bytes(3)),
+        (5, bytes(16) + b"\1"),
+        (8, bytes(8)),
+        (8, lac_table([LacRow(-1, 0, 0)])),
+    ],
 )
 def test_rule_25_a_record_of_another_release_is_refused_and_no_torn_tail(kind: int, body: bytes) -> None:
     """The group is sound, so it was acknowledged; an unknown kind was a ValueError, a short body one of `struct`."""

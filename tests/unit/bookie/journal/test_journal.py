@@ -21,9 +21,11 @@ from daybook_bookie.journal.format import (
     file_name,
     frame_record,
     intro_record,
+    lac_table_record,
     limbo_clear_record,
     limbo_record,
     record_intro,
+    record_lacs,
     record_ledger,
     record_nonce,
 )
@@ -32,6 +34,7 @@ from daybook_bookie.journal.replay import JournalReplay
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daybook.core.format.lac_table import LacRow
 from tests.unit.bookie.sim_disk import Fate, SimDisk
 from tests.unit.bookie.store.kit import frame, payload
 
@@ -93,6 +96,7 @@ def some_records() -> list[Record]:
         limbo_record(8, bytes(range(16))),
         limbo_clear_record(8, bytes(range(16))),
         frame_record(frame(7, [], lac=2, length=9)),
+        lac_table_record([LacRow(7, 3, 12), LacRow(8, 0, 4)]),
         deletion_record(9),
     ]
 
@@ -108,6 +112,7 @@ def test_every_kind_of_record_comes_back_in_order(tmp_path: Path) -> None:
     assert back == some_records()
     assert record_intro(back[0]) == LedgerIntro(7, 123, b"hash")
     assert record_ledger(back[2]) == 7
+    assert record_lacs(back[6]) == [LacRow(7, 3, 12), LacRow(8, 0, 4)]
     assert record_nonce(back[3]) == bytes(range(16))
 
 

@@ -1,8 +1,10 @@
 """The write cache: an accepted entry is found from the moment it is accepted until the store has it."""
 
+import sys
 from pathlib import Path
 
 import pytest
+from daybook_bookie.journal.format import lac_table_record
 from daybook_bookie.store import generation
 from daybook_bookie.store.write_cache import WriteCache
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from daybook.core.format.block import Block, block_entry_ids
 from daybook.core.format.frame import decode_header
+from daybook.core.format.lac_table import LacRow
 from tests.unit.bookie.sim_disk import SimDisk
 from tests.unit.bookie.store.kit import add, entries, frame, open_storage, read_all
 
@@ -63,6 +66,21 @@ def test_sizes_count_what_is_held_and_end_with_the_flush() -> None:
         cache.swap()
     cache.drop_flushed()
     assert cache.size_bytes == held
+
+
+def test_a_row_of_a_table_of_lacs_counts_by_what_it_takes() -> None:
+    cache = WriteCache()
+    cache.publish([LacRow(1, 4, 40), LacRow(2, 0, 1)])
+    held = cache.size_bytes
+    assert held >= 2 * sys.getsizeof(cache.generations[0].ledgers[1])
+    cache.apply(lac_table_record([LacRow(1, 5, 50), LacRow(2, 1, 2)]))
+    cache.publish([LacRow(1, 3, 30)])
+    assert cache.size_bytes == held, "nothing is left of a row but the LAC"
+    (pending,) = cache.pending(1)
+    assert (pending.last_add_confirmed, pending.length_at_lac) == (5, 50)
+    cache.swap()
+    cache.publish([LacRow(1, 6, 60)])
+    assert cache.active_bytes == held / 2
 
 
 def test_rule_43_an_entry_is_found_before_the_journal_has_it_during_the_flush_and_after(
