@@ -20,7 +20,7 @@ from daybook.client.recovery import recover_ledger
 from daybook.client.transport.channels import ChannelPool
 from daybook.core.errors import DaybookError, MetadataUnavailableError, UnauthorizedError
 from daybook.core.events import BookiesChanged, MetadataConnection
-from daybook.core.ids import BookieId, LedgerId
+from daybook.core.ids import NO_ENTRY, BookieId, LedgerId
 from daybook.core.ledger.metadata import (
     Fragment,
     LedgerMetadata,
@@ -161,14 +161,18 @@ class Client:
         ack_quorum: int = 2,
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
+        above: LedgerId = NO_ENTRY,
         explicit_ids: bool = False,
         deferred_sync: bool = False,
         on_event: OnEvent | None = None,
     ) -> Ledger:
         """Create a ledger and open it for writing; `on_event` is called with what happens to it (`daybook.client.events`).
 
-        Raises QuorumError, NotEnoughBookiesError (with what is missing), MetadataError for custom metadata that is too
-        large, MetadataUnavailableError.
+        Calls side by side share transactions, so thousands take seconds. The id is above that of every ledger that was
+        created before. `above` is one that the caller relies on, such as the last of a topic's list, and makes sure of it:
+        MetadataError if the id would not be above it, for example after ZooKeeper went back in time (rule 62). Raises
+        QuorumError, NotEnoughBookiesError (with what is missing), MetadataError for custom metadata that is too large,
+        MetadataUnavailableError.
         """
         created = await self.create_unattached(
             ensemble_size=ensemble_size,
@@ -176,6 +180,7 @@ class Client:
             ack_quorum=ack_quorum,
             password=password,
             custom_metadata=custom_metadata,
+            above=above,
             writer_token=uuid.uuid4().hex,
         )
         return self._open_for_writing(
@@ -190,6 +195,7 @@ class Client:
         ack_quorum: int = 2,
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
+        above: LedgerId = NO_ENTRY,
         writer_token: str | None = None,
         request_uid: str | None = None,
     ) -> Versioned[LedgerMetadata]:
@@ -209,6 +215,7 @@ class Client:
                 custom_metadata=custom,
                 created_at_ms=created_at_ms,
             ),
+            above=above,
             request_uid=request_uid,
         )
 

@@ -8,7 +8,8 @@ In reading order:
     layout        the paths of all nodes
     store/        the interface of the tree store, and its implementations
     instance      the identity of a cluster
-    ledgers, tree       ledger metadata: created once, changed by compare-and-set, listed whole
+    ledgers, tree       ledger metadata: changed by compare-and-set, listed whole
+    creation      creates ledgers, many in one transaction
     bookies       presence, cookies, authorised replacements, topology
     claim         one process at a time is a bookie
     registration  keeps a bookie registered

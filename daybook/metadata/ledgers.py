@@ -1,25 +1,22 @@
 """Ledger metadata in the store: created once, changed by compare-and-set, listed whole or not at all.
 
-A creation is one `multi` of id counter, ledger and, for a Kubernetes object, its request. So a repeated request
-finds its ledger, and an id is never given out twice. `check_transition` validates every change before it is sent
+A creation (creation.py) is one `multi` of id counter, ledgers and, for a Kubernetes object, its request. So a repeated
+request finds its ledger, and an id is never given out twice. `check_transition` validates every change before it is sent
 (rule 11, rule 17, rule 53, rule 56); the store finds out the outcome of a change whose reply was lost (rule 42).
 """
 
-import asyncio
 import json
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from dataclasses import replace
-from typing import Final
 
 from daybook.core.errors import AlreadyAttachedError, MetadataError, NoSuchLedgerError
-from daybook.core.ids import LedgerId, check_ledger_id
+from daybook.core.ids import NO_ENTRY, LedgerId, check_ledger_id
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.core.ledger.transitions import check_transition
+from daybook.metadata.creation import LedgerCreation, read_counter
 from daybook.metadata.layout import Layout
 from daybook.metadata.store.read_ahead import read_ahead
-from daybook.metadata.store.resolving import parent_of
 from daybook.metadata.store.store import (
     BadVersionError,
     Check,
@@ -27,14 +24,9 @@ from daybook.metadata.store.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
-    Operation,
-    Put,
     Versioned,
 )
 from daybook.metadata.tree import list_ids
-
-CREATION_TOKEN: Final = "creationToken"  # noqa: S105 - a field's name
-"""Marks a ledger's first version as one client's own, so that a retry after a lost reply recognises it (rule 42)."""
 
 
 class LedgerManager:
@@ -44,79 +36,50 @@ class LedgerManager:
         """Work on the ledgers of `layout` in `store`."""
         self._store = store
         self._layout = layout
-        self._creating = (
-            asyncio.Lock()
-        )  # creators in one process take turns instead of competing for the counter
-        self._directories: set[str] = set()
+        self._creation = LedgerCreation(store, layout)
 
     async def create_ledger(
-        self, make: Callable[[LedgerId], LedgerMetadata], *, request_uid: str | None = None
+        self,
+        make: Callable[[LedgerId], LedgerMetadata],
+        *,
+        above: LedgerId = NO_ENTRY,
+        request_uid: str | None = None,
     ) -> Versioned[LedgerMetadata]:
         """Create a ledger with the next id; `make` returns its first metadata and may be called more than once.
 
-        With the `request_uid` of a Kubernetes object, repeated calls create the ledger once.
+        The id is above that of every ledger that was created before. `above` makes sure of one that the caller knows:
+        MetadataError if it is not below the next id, and nothing is created. With the `request_uid` of a Kubernetes
+        object, repeated calls create the ledger once. Calls at the same time share transactions.
         """
-        async with self._creating:
-            while True:
-                if request_uid is not None:
-                    ledger_id = await self.ledger_of_request(request_uid)
-                    if ledger_id is not None:
-                        return await self.read(ledger_id)
-                counter = await self._store.get(self._layout.idgen)
-                ledger_id = json.loads(counter.value)["next"]
-                metadata = make(ledger_id)
-                assert metadata.ledger_id == ledger_id
-                token = uuid.uuid4().hex
-                metadata = replace(
-                    metadata, unknown_fields={**metadata.unknown_fields, CREATION_TOKEN: token}
+        if request_uid is None:
+            return await self._creation.create(make, above=above)
+        while True:
+            ledger_id = await self.ledger_of_request(request_uid)
+            if ledger_id is not None:
+                return await self.read(ledger_id)
+            with suppress(NodeExistsError):  # another process has just answered the request
+                return await self._creation.create(
+                    make, above=above, request=self._layout.request(request_uid)
                 )
-                try:
-                    await self._create(metadata, token, counter.version, request_uid)
-                except (BadVersionError, NodeExistsError):
-                    continue  # another client took the id, or answered the same request
-                return Versioned(metadata, 0)
-
-    async def _create(
-        self, metadata: LedgerMetadata, token: str, counter_version: int, request_uid: str | None
-    ) -> None:
-        path = self._layout.ledger(metadata.ledger_id)
-        await self._make_directory(parent_of(path))
-        counter = json.dumps({"next": metadata.ledger_id + 1, "token": token}).encode()
-        operations: list[Operation] = [
-            Put(self._layout.idgen, counter, counter_version),
-            Create(path, metadata.to_json()),
-        ]
-        if request_uid is not None:
-            answer = json.dumps({"ledgerId": metadata.ledger_id, "token": token}).encode()
-            operations.append(Create(self._layout.request(request_uid), answer))
-        await self._store.multi(operations)
 
     async def next_id(self) -> LedgerId:
         """The id that the next ledger gets, read after a `sync`; 0 if the counter does not exist."""
         await self._store.sync(self._layout.idgen)
         try:
-            counter = await self._store.get(self._layout.idgen)
+            return (await read_counter(self._store, self._layout)).value
         except NoNodeError:
             return 0
-        next_id: LedgerId = json.loads(counter.value)["next"]
-        return next_id
 
     async def raise_next_id(self, at_least: LedgerId) -> LedgerId:
         """Raise the counter so that no new ledger gets an id below `at_least`; return the next id (rule 62)."""
         check_ledger_id(at_least)
         while True:
-            counter = await self._store.get(self._layout.idgen)
-            if json.loads(counter.value)["next"] >= at_least:
+            counter = await read_counter(self._store, self._layout)
+            if counter.value >= at_least:
                 return await self.next_id()
             raised = json.dumps({"next": at_least, "token": uuid.uuid4().hex}).encode()
             with suppress(BadVersionError):
                 await self._store.put(self._layout.idgen, raised, counter.version)
-
-    async def _make_directory(self, path: str) -> None:
-        if path not in self._directories:
-            with suppress(NodeExistsError):
-                await self._store.create(path, parents=True)
-            self._directories.add(path)
 
     async def ledger_of_request(self, request_uid: str) -> LedgerId | None:
         """The ledger that was created for a Kubernetes object, or None."""

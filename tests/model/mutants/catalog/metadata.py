@@ -10,7 +10,7 @@ import pytest
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.metadata import bookies, lease, ledgers, registration, tasks, tree
+from daybook.metadata import bookies, creation, lease, ledgers, registration, tasks, tree
 from daybook.metadata.store import kazoo_session, read_ahead, resolving
 from daybook.metadata.store.store import Versioned
 from daybook.runtime.clock import monotonic_s
@@ -23,6 +23,7 @@ by_test = partial(mutant, not_simulated=_ZOOKEEPER)
 
 LOST_REPLIES = "tests/unit/metadata/test_lost_replies.py"
 LEDGERS = "tests/unit/metadata/test_ledgers.py"
+CREATION = "tests/unit/metadata/test_creation.py"
 
 
 @by_test(28, f"{LEDGERS}::test_rule_28_a_listing_that_cannot_be_completed_is_an_error_never_a_shorter_list")
@@ -219,3 +220,38 @@ async def an_attach_is_written_whatever_the_version(
     """An attach is a plain write instead of a compare-and-set."""
     path = self._layout.ledger(new.ledger_id)
     return Versioned(new, await self._store.put(path, new.to_json(), None, timeout_s=timeout_s))
+
+
+_NEVER_BACK = "the simulator's metadata service never goes back in time"
+
+
+@mutant(
+    62,
+    f"{CREATION}::test_rule_62_no_snapshot_has_a_counter_past_a_ledger_that_it_lacks",
+    not_simulated=_NEVER_BACK,
+)
+@around(creation.LedgerCreation, "_create_group")
+async def ids_are_reserved_before_their_ledgers_begin(
+    create_group: Any, self: Any, group: Any, counter: Versioned[int]
+) -> Any:
+    """The counter advances by a block of ids in a change of its own, and the ledgers of the block follow."""
+    end = counter.value + len(group)
+    try:
+        await self._store.put(self._layout.idgen, b'{"next": %d}' % end, counter.version)
+    except MetadataError:
+        self._wanted.extendleft(made.wanted for made in reversed(group))
+        return None
+    return await create_group(self, group, Versioned(counter.value, counter.version + 1))
+
+
+@mutant(
+    62,
+    f"{CREATION}::test_rule_62_no_ledger_is_created_at_or_below_one_that_its_creator_knows",
+    not_simulated=_NEVER_BACK,
+)
+@around(creation.LedgerCreation, "create")
+async def any_id_is_above_any_other(
+    create: Any, self: Any, make: Any, *, above: int, request: str = ""
+) -> Any:
+    """What a creator knows of earlier ledgers is not compared with the counter."""
+    return await create(self, make, above=min(above, -1), request=request)
