@@ -13,5 +13,9 @@
     cluster.py, scenario.py, run.py, campaign.py, __main__.py, trace.py   one run, many runs, `make sim`, what happened
     regressions.py                                       seeds that once raised an alarm
 
+ZooKeeper and a disk have two models each, a class and its extension. `MetadataStore` and `Disk` state what is stored; `TreeStore`
+puts the tree of nodes beneath the same calls, for the processes that ship, and `JournalledDisk` the bytes of journal and store,
+whose replay it compares with what `Disk` says. Most seeds need neither extension, and run a third faster without bytes.
+
 A seed decides everything; `make sim SEED=n TRACE=1` shows what it decided.
 """

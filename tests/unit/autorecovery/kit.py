@@ -1,6 +1,6 @@
-"""A cluster in memory for auditors and workers: the real metadata code over `MemoryServer`, and bookies that are dicts.
+"""A cluster in memory for auditors and workers: the real metadata code over `MemoryServer`, and the tests' bookies in memory.
 
-Bookies answer at once and say what they were asked, so that a test can count copies and calls; everything between them
+Bookies answer at once and record what they were asked, so that a test can count copies and calls; everything between them
 and the code under test (driver, machines, tasks, locks) is the real thing.
 """
 
@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -18,10 +18,11 @@ from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import BookieCalls, HasKey
 from daybook.client.transport.channels import ChannelPool
-from daybook.core.effects import ClearLimbo, ReadLimbo, SendLacRead, SendRead
+from daybook.core.bookie.ledger import LedgerRecord
+from daybook.core.effects import ClearLimbo, ReadLimbo, SendFence, SendFrame, SendLacRead, SendRead
 from daybook.core.errors import Code
-from daybook.core.events import FenceAnswered, LacAnswered, LimboCleared, LimboRead, ReadAnswered
-from daybook.core.format.frame import Entry, decode_entries, split_message
+from daybook.core.events import FenceAnswered, FrameAcked, LacAnswered, LimboCleared, LimboRead, ReadAnswered
+from daybook.core.format.frame import decode_header, frame_entry_ids
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
@@ -36,6 +37,7 @@ from daybook.metadata.store.memory import MemoryServer, MemoryStore
 from daybook.metadata.store.store import MetadataStore, NoNodeError
 from daybook.metadata.tasks import RepairTasks
 from daybook.wire import bookie_pb2 as pb
+from tests.fixtures.memory_bookie import MemoryBookie, Request, failed
 
 LAYOUT = Layout("test")
 THREE = Quorum(3, 3, 2)
@@ -50,111 +52,111 @@ SETTINGS = AutoRecoverySettings(
 )
 
 
-@dataclass
-class FakeBookie:
-    """A bookie whose disk is `entries`, by ledger. `asked` has the names of calls, `writes` the entries copied to it."""
+class AskedBookie(MemoryBookie):
+    """A bookie that records what it is asked, and that a test may stop or let others change before it answers."""
 
-    name: BookieId
-    entries: dict[LedgerId, dict[EntryId, bytes]] = field(default_factory=dict)
-    damaged: dict[LedgerId, set[EntryId]] = field(default_factory=dict)
-    limbo: dict[LedgerId, str] = field(default_factory=dict)
-    lac: dict[LedgerId, EntryId] = field(default_factory=dict)
-    fenced: set[LedgerId] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
-    writes: list[tuple[LedgerId, EntryId]] = field(default_factory=list)
-    lies: list[pb.EntryInterval] = field(default_factory=list)
-    """What it lists instead of what it has."""
-    down: bool = False
-    writable: bool = True
-    before_answer: Callable[[str], None] = lambda _: None
-    """Called with the name of each call before it is answered: what others do meanwhile."""
+    def __init__(self, name: BookieId) -> None:
+        super().__init__(name)
+        self.asked: list[str] = []
+        """The names of the calls that reached it."""
+        self.writes: list[tuple[LedgerId, EntryId]] = []
+        """The entries that were copied to it."""
+        self.lies: list[pb.EntryInterval] = []
+        """What it lists instead of what it has."""
+        self.down = False
+        self.writable = True
+        self.before_answer: Callable[[str], None] = lambda _: None
+        """Called with the name of each call before it is answered: what others do meanwhile."""
 
-    def take(self, frame: bytes) -> None:
-        """Store a frame."""
-        for header, offset in split_message(frame):
-            good, bad = decode_entries(frame, header, offset)
-            assert not bad
+    def is_reached(self, name: str) -> bool:
+        """Record a call; whether it is answered."""
+        self.asked.append(name)
+        self.before_answer(name)
+        return not self.down
+
+    @property
+    def entries(self) -> dict[LedgerId, dict[EntryId, bytes]]:
+        """What it holds."""
+        return self.storage.entries
+
+    @property
+    def limbo(self) -> dict[LedgerId, str]:
+        """The nonces of its limbo marks."""
+        known = sorted(self.storage.known.items())
+        return {
+            ledger_id: record.limbo_nonce for ledger_id, record in known if record.limbo_nonce is not None
+        }
+
+    @property
+    def fenced(self) -> set[LedgerId]:
+        """The ledgers that are fenced."""
+        return {ledger_id for ledger_id, record in self.storage.known.items() if record.fenced}
+
+    def confirm(self, ledger_id: LedgerId, lac: EntryId) -> None:
+        """Let it know no other LAC than `lac`."""
+        record = self.storage.known.get(ledger_id, LedgerRecord(ledger_id))
+        length = sum(len(payload(n)) for n in range(lac + 1))
+        self.storage.known[ledger_id] = replace(record, last_add_confirmed=lac, length_at_lac=length)
+
+    def append(self, stream: int, key: str, frame: bytes, metadata: LedgerMetadata | None) -> Code:
+        code = super().append(stream, key, frame, metadata)
+        if code is Code.OK:
+            header = decode_header(frame)
             assert header.is_recovery, "auto-recovery writes past the fence, and says so (rule 10)"
-            stored = self.entries.setdefault(header.ledger_id, {})
-            for entry in good:
-                stored[entry.entry_id] = entry.data
-                self.damaged.get(header.ledger_id, set()).discard(entry.entry_id)
-                self.writes.append((header.ledger_id, entry.entry_id))
+            self.writes += [(header.ledger_id, entry) for entry in frame_entry_ids(frame, header)]
+        return code
 
 
-class FakeCalls(BookieCalls):
-    """Answers for a `FakeBookie`."""
+class MemoryCalls(BookieCalls):
+    """Calls that a bookie in memory answers, knowing the metadata on `server`."""
 
-    def __init__(self, fake: FakeBookie) -> None:
-        self.fake = fake
-        self.bookie = fake.name
-        self.stub: Any = _Stub(fake)
+    def __init__(self, bookie: AskedBookie, server: MemoryServer) -> None:
+        self.bookie = bookie.name
+        self.stub: Any = _Stub(bookie)
+        self._asked = bookie
+        self._server = server
 
-    async def _reached(self, name: str) -> bool:
+    def answer(self, name: str, of: HasKey, request: Request) -> Any:
+        """The bookie's answer, now."""
+        if not self._asked.is_reached(name):
+            return failed(request, Code.CONNECTION_LOST)
+        return self._asked.serve(of.ledger_id, of.key, request, self._metadata(of.ledger_id))
+
+    def _metadata(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        try:
+            return LedgerMetadata.from_json(self._server.read(LAYOUT.ledger(ledger_id)).data)
+        except NoNodeError:
+            return None
+
+    async def _ask(self, name: str, of: HasKey, request: Request) -> Any:
         await asyncio.sleep(0)
-        self.fake.asked.append(name)
-        self.fake.before_answer(name)
-        return not self.fake.down
+        return self.answer(name, of, request)
 
     async def read(self, of: HasKey, request: SendRead) -> ReadAnswered:
-        if not await self._reached("read"):
-            return ReadAnswered(self.bookie, request.request_id, Code.CONNECTION_LOST)
-        stored = self.fake.entries.get(of.ledger_id, {})
-        bad = self.fake.damaged.get(of.ledger_id, set())
-        wanted = range(request.first, request.last + 1)
-        return ReadAnswered(
-            self.bookie,
-            request.request_id,
-            Code.OK,
-            tuple(Entry(n, stored[n]) for n in wanted if n in stored and n not in bad),
-            tuple(n for n in wanted if n in bad),
-            request.last,
-            of.ledger_id in self.fake.limbo,
-            self.fake.lac.get(of.ledger_id, -1),
-        )
+        return await self._ask("read", of, request)  # type: ignore[no-any-return]  # as the request
 
     async def fence(self, of: HasKey, request_id: int) -> FenceAnswered:
-        if not await self._reached("fence"):
-            return FenceAnswered(self.bookie, request_id, Code.CONNECTION_LOST)
-        self.fake.fenced.add(of.ledger_id)
-        lac = self.fake.lac.get(of.ledger_id, -1)
-        length = sum(len(data) for n, data in self.fake.entries.get(of.ledger_id, {}).items() if n <= lac)
-        limbo = of.ledger_id in self.fake.limbo
-        return FenceAnswered(self.bookie, request_id, Code.OK, lac, length, limbo=limbo)
+        return await self._ask("fence", of, SendFence(self.bookie, request_id))  # type: ignore[no-any-return]  # as the request
 
     async def read_lac(self, of: HasKey, request: SendLacRead) -> LacAnswered:
-        if not await self._reached("read_lac"):
-            return LacAnswered(self.bookie, request.request_id, Code.CONNECTION_LOST)
-        limbo = of.ledger_id in self.fake.limbo
-        lac = self.fake.lac.get(of.ledger_id, -1)
-        return LacAnswered(self.bookie, request.request_id, Code.OK, lac, limbo=limbo)
+        return await self._ask("read_lac", of, request)  # type: ignore[no-any-return]  # as the request
 
     async def read_limbo(self, of: HasKey, request: ReadLimbo) -> LimboRead:
-        if not await self._reached("read_limbo"):
-            return LimboRead(self.bookie, request.request_id, Code.CONNECTION_LOST)
-        nonce = self.fake.limbo.get(of.ledger_id)
-        return LimboRead(self.bookie, request.request_id, Code.OK, nonce, boot_id="boot")
+        return await self._ask("read_limbo", of, request)  # type: ignore[no-any-return]  # as the request
 
     async def clear_limbo(self, of: HasKey, request: ClearLimbo) -> LimboCleared:
-        if not await self._reached("clear_limbo"):
-            return LimboCleared(self.bookie, request.request_id, Code.CONNECTION_LOST)
-        cleared = self.fake.limbo.get(of.ledger_id) == request.nonce
-        if cleared:
-            del self.fake.limbo[of.ledger_id]
-        return LimboCleared(self.bookie, request.request_id, Code.OK, cleared=cleared)
+        return await self._ask("clear_limbo", of, request)  # type: ignore[no-any-return]  # as the request
 
 
 class _Stub:
     """The calls that the auditor makes itself."""
 
-    def __init__(self, fake: FakeBookie) -> None:
+    def __init__(self, fake: AskedBookie) -> None:
         self._fake = fake
 
     async def _reach(self, name: str) -> None:
         await asyncio.sleep(0)
-        self._fake.asked.append(name)
-        self._fake.before_answer(name)
-        if self._fake.down:
+        if not self._fake.is_reached(name):
             raise grpc.aio.AioRpcError(
                 grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "down"
             )
@@ -180,14 +182,15 @@ class _Stub:
             ],
             more=len(items) > 2,  # small pages, so that every test turns them
             limbo=ledger_id in self._fake.limbo,
-            damaged=sorted(self._fake.damaged.get(ledger_id, ())),
-            last_add_confirmed=self._fake.lac.get(ledger_id, -1),
+            damaged=sorted(self._fake.storage.damaged.get(ledger_id, ())),
+            last_add_confirmed=self._fake.machine.lac(ledger_id).last_add_confirmed,
         )
 
     async def list_limbo(self, request: pb.ListLimboRequest, **_: float) -> pb.ListLimboResponse:
         await self._reach("list_limbo")
-        left = [i for i in sorted(self._fake.limbo) if i > request.after_ledger]
-        page = [pb.LimboLedger(ledger_id=i, nonce=self._fake.limbo[i]) for i in left[:2]]
+        marks = self._fake.limbo
+        left = [i for i in marks if i > request.after_ledger]
+        page = [pb.LimboLedger(ledger_id=i, nonce=marks[i]) for i in left[:2]]
         return pb.ListLimboResponse(ledgers=page, more=len(left) > 2)
 
     async def set_read_only(self, request: pb.SetReadOnlyRequest, **_: float) -> pb.SetReadOnlyResponse:
@@ -196,27 +199,25 @@ class _Stub:
         return pb.SetReadOnlyResponse(writable=self._fake.writable)
 
 
-class FakeChannels(ChannelPool):
-    """Leads to fakes, as far as they are registered."""
+class MemoryChannels(ChannelPool):
+    """Leads to bookies in memory, as far as they are registered."""
 
-    def __init__(self, fakes: Mapping[BookieId, FakeBookie]) -> None:
+    def __init__(self, server: MemoryServer, fakes: Mapping[BookieId, AskedBookie]) -> None:
         super().__init__("test")
-        self._fakes = fakes
+        self._answering = {name: MemoryCalls(fake, server) for name, fake in fakes.items()}
 
     def calls(self, bookie: BookieId) -> BookieCalls | None:
-        return FakeCalls(self._fakes[bookie]) if bookie in self._bookies else None
+        return self._answering[bookie] if bookie in self._bookies else None
 
     def send_frame(self, bookie: BookieId, sink: FrameSink, send_id: int, frame: bytes) -> None:
-        fake = self._fakes[bookie]
+        request = SendFrame(bookie, send_id, frame)
 
         def answer() -> None:
-            fake.asked.append("frame")
-            fake.before_answer("frame")
-            if fake.down or bookie not in self._bookies:
+            answered = self._answering[bookie].answer("frame", sink, request)
+            if isinstance(answered, FrameAcked) and bookie in self._bookies:
+                sink.frame_acked(bookie, send_id, answered.boot_id)
+            else:
                 sink.frame_failed(bookie, send_id, Code.CONNECTION_LOST)
-                return
-            fake.take(frame)
-            sink.frame_acked(bookie, send_id, "boot")
 
         asyncio.get_running_loop().call_soon(answer)
 
@@ -227,7 +228,7 @@ class FakeChannels(ChannelPool):
 class FakeCluster:
     """What a client is to auditors and workers; several may share a server and its bookies."""
 
-    def __init__(self, server: MemoryServer, fakes: Mapping[BookieId, FakeBookie], **session: float) -> None:
+    def __init__(self, server: MemoryServer, fakes: Mapping[BookieId, AskedBookie], **session: float) -> None:
         self.server = server
         self.fakes = fakes
         self.memory = MemoryStore(server, **session)
@@ -236,7 +237,7 @@ class FakeCluster:
         self.ledgers = LedgerManager(self.store, LAYOUT)
         self.directory = BookieDirectory(self.store, LAYOUT)
         self.tasks = RepairTasks(self.store, LAYOUT)
-        self.channels = FakeChannels(fakes)
+        self.channels = MemoryChannels(server, fakes)
         self.rng = random.Random(1)
         self.racks: dict[BookieId, str] = {}
         """Where bookies stand that are registered from now on; each in a rack of its own, otherwise."""
@@ -313,7 +314,7 @@ class FakeCluster:
                 held = self.fakes[name].entries.setdefault(ledger_id, {})
                 wanted = (n for n in range(fragment.first_entry, end) if stripe.holds(n) and n not in lacking)
                 held.update({n: payload(n) for n in wanted})
-                self.fakes[name].lac[ledger_id] = entries - 1
+                self.fakes[name].confirm(ledger_id, entries - 1)
         return ledger_id
 
     async def is_whole(self, ledger_id: LedgerId) -> bool:
@@ -328,7 +329,7 @@ class FakeCluster:
                 for n in range(fragment.first_entry, end + 1):
                     if stripe.holds(n) and fake.entries.get(ledger_id, {}).get(n) != payload(n):
                         return False
-                if fake.damaged.get(ledger_id):
+                if fake.storage.damaged.get(ledger_id):
                     return False
         return True
 
@@ -348,7 +349,7 @@ def payload(entry_id: EntryId) -> bytes:
 
 async def small_cluster(number: int = 5) -> FakeCluster:
     """Registered bookies b1, b2, …; nothing is lost before it is away for an hour."""
-    fakes = {f"b{n}": FakeBookie(f"b{n}") for n in range(1, number + 1)}
+    fakes = {f"b{n}": AskedBookie(f"b{n}") for n in range(1, number + 1)}
     cluster = FakeCluster(MemoryServer(), fakes)
     await format_cluster(cluster.store, LAYOUT, created_at_ms=0)
     await cluster.tasks.set_lost_bookie_delay_s(3600)

@@ -194,7 +194,7 @@ async def test_a_quick_audit_asks_metadata_and_no_bookie_for_its_entries(cluster
 async def test_rule_29_limbo_is_found_by_a_quick_cycle(cluster: FakeCluster) -> None:
     ids = [await cluster.ledger("b1", "b2", "b3") for _ in range(5)]
     for ledger_id in ids:
-        cluster.fakes["b1"].limbo[ledger_id] = "aa"
+        cluster.fakes["b1"].machine.mark_limbo(ledger_id, "aa")
     report = await once(cluster, full=False)
     assert report.found.by_reason == {"limbo": tuple(ids)}
     assert await cluster.task_ids() == ids

@@ -32,7 +32,7 @@ def arrives(cluster: FakeCluster, ledger_id: LedgerId, at_listing: int) -> None:
             cluster.fakes["b3"].entries[ledger_id][LATE] = payload(LATE)
             for name in ("b1", "b2"):
                 cluster.fakes[name].entries[ledger_id][LATE + 1] = payload(LATE + 1)
-                cluster.fakes[name].lac[ledger_id] = LATE + 1
+                cluster.fakes[name].confirm(ledger_id, LATE + 1)
 
     cluster.fakes["b1"].before_answer = before
 
@@ -66,7 +66,9 @@ async def test_rule_29_an_open_ledger_without_a_writer_gets_back_what_a_replaced
     written = await cluster.ledger("b1", "b2", "b3", closed=False, without={"b2": {LATE}})
     empty = await cluster.ledger("b1", "b2", "b3", closed=False, entries=0)
     lost = cluster.fakes["b3"]
-    lost.entries, lost.lac, lost.limbo = {}, {}, {written: "aa", empty: "bb"}
+    lost.wipe()
+    for ledger_id, nonce in ((written, "aa"), (empty, "bb")):
+        lost.machine.mark_limbo(ledger_id, nonce)
     before = await full_round(cluster)
     assert not before.is_fully_replicated
     assert before.found.blocked == ()

@@ -97,7 +97,7 @@ async def test_rule_33_a_switch_thrown_during_a_repair_stops_it_after_the_fragme
 
 async def test_a_gap_is_filled_in_place_and_a_damaged_entry_is_one(cluster: FakeCluster) -> None:
     ledger_id = await cluster.ledger("b1", "b2", "b3", entries=50, without={"b2": {7, 20, 21}})
-    cluster.fakes["b3"].damaged[ledger_id] = {30}
+    cluster.fakes["b3"].storage.damaged[ledger_id] = {30}
     before = await cluster.ledgers.read(ledger_id)
     report = await worker(cluster).repair([ledger_id])
     assert report.is_complete
@@ -110,7 +110,7 @@ async def test_a_gap_is_filled_in_place_and_a_damaged_entry_is_one(cluster: Fake
 async def test_rule_29_limbo_ends_by_its_nonce_after_everything_is_copied_back(cluster: FakeCluster) -> None:
     ledger_id = await cluster.ledger("b1", "b2", "b3", entries=20)
     cluster.fakes["b1"].entries.clear()
-    cluster.fakes["b1"].limbo[ledger_id] = "aa"
+    cluster.fakes["b1"].machine.mark_limbo(ledger_id, "aa")
     before = await cluster.ledgers.read(ledger_id)
     report = await worker(cluster).repair_bookie("b1")
     assert report.is_complete

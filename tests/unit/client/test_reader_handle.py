@@ -30,7 +30,7 @@ async def move_to(cluster: FakeCluster, reader: Reader, *bookies: str) -> None:
     for name in bookies:
         fake = cluster.fakes[name]
         fake.entries.setdefault(reader.id, {}).update({n: payload(n) for n in range(10, 20)})
-        fake.lac[reader.id] = 19
+        fake.confirm(reader.id, 19)
 
 
 async def test_rule_59_a_refresh_is_not_told_an_old_lac_by_bookies_that_were_replaced(
@@ -39,7 +39,7 @@ async def test_rule_59_a_refresh_is_not_told_an_old_lac_by_bookies_that_were_rep
     """Two of the old three answer in good faith, which would be a quorum."""
     reader, _ = await open_ledger(cluster)
     await move_to(cluster, reader, "b1", "b4", "b5")
-    cluster.fakes["b1"].lac[reader.id] = 9
+    cluster.fakes["b1"].confirm(reader.id, 9)
     assert await reader.refresh(lenient=False) == 19
     assert [entry.entry_id async for entry in reader.read()] == list(range(20))
 
