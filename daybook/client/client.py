@@ -332,8 +332,7 @@ class Client:
         ledger = Ledger(
             writer,
             created.value.password_hash,
-            channels=self.channels,
-            ledgers=self.ledgers,
+            surroundings=self,
             on_end=self._forget,
             on_quarantine=self._quarantined,
             on_event=on_event,

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeAlias
 
 from daybook.client.driver.driver import MachineDriver
 from daybook.client.events import LedgerClosed, LedgerDegraded, LedgerEvent, LedgerWhole, OnEvent, end_of
-from daybook.client.transport.channels import ChannelPool
+from daybook.client.reader import Reader, ReaderSurroundings
 from daybook.core.effects import (
     Closed,
     Complete,
@@ -46,7 +46,6 @@ from daybook.core.format.frame import Buffer, check_payloads
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.writer import LedgerWriter
-from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.store import Versioned
 from daybook.runtime.logs import get_logger
 
@@ -77,8 +76,7 @@ class Ledger:
         writer: LedgerWriter,
         key: str,
         *,
-        channels: ChannelPool,
-        ledgers: LedgerManager,
+        surroundings: ReaderSurroundings,
         on_end: Callable[["Ledger"], None],
         on_quarantine: Callable[[BookieId, int], None],
         on_event: OnEvent | None = None,
@@ -86,8 +84,8 @@ class Ledger:
     ) -> None:
         """Made by `Client.create_ledger` and `Client.attach_ledger`."""
         self._writer = writer
-        self._channels = channels
-        self._ledgers = ledgers
+        self._surroundings = surroundings
+        self._channels = surroundings.channels
         self._on_end = on_end
         self._on_quarantine = on_quarantine
         self._on_event = on_event
@@ -96,18 +94,19 @@ class Ledger:
         self._waiters: dict[int, Waiter] = {}
         self._waiting: deque[_Waiting] = deque()
         self._is_admitting = False
-        self._lingering: list[Waiter] = []
+        self._conditions: list[tuple[Callable[[], bool], Waiter]] = []
         self._closing: Waiter | None = None
         self._ended: DaybookError | None = None
         self._missing: tuple[BookieId, ...] = ()
-        self._is_over = False
+        self.is_over = False
+        """Whether nothing more is done through this handle, not even a close."""
         self._driver = MachineDriver(
             writer,
             writer.metadata.ledger_id,
             key,
             recovery=False,
-            channels=channels,
-            ledgers=ledgers,
+            channels=surroundings.channels,
+            ledgers=surroundings.ledgers,
             handle=self._handle,
             current=Versioned(writer.metadata, writer.version),
             after_step=self._after_step,
@@ -198,12 +197,17 @@ class Ledger:
         For a process that ends after it: it spares a repair. Use a time-out, since a bookie may be slow. Raises
         LedgerFencedError and the like if the handle ended.
         """
-        while self._ended is None and self._writer.pending_bytes:
-            waiter: Waiter = asyncio.get_running_loop().create_future()
-            self._lingering.append(waiter)
-            await waiter
+        await self._until(lambda: self._ended is not None or not self._writer.pending_bytes)
         if self._ended is not None:
             raise self._ended
+
+    def reader(self) -> Reader:
+        """A reader of this ledger that learns its LAC and its ensembles from this handle, and asks nobody for them."""
+        return Reader(self.metadata, self._surroundings, self)
+
+    async def risen(self, above: EntryId) -> None:
+        """Wait until `last_add_confirmed` is higher than `above`, or until `is_over`."""
+        await self._until(lambda: self.is_over or self._writer.last_add_confirmed > above)
 
     async def close(self) -> LedgerMetadata:
         """Close the ledger at its last confirmed entry and return the final metadata. Closing twice is harmless.
@@ -215,7 +219,7 @@ class Ledger:
         if self._ended is not None and self.metadata.is_closed:
             return self.metadata
         if self._closing is None:
-            if self._is_over and self._ended is not None:
+            if self.is_over and self._ended is not None:
                 return await self._closed_by_another(self._ended)
             self._admit(all_at_once=True)
             self._closing = self._ask(CloseRequested)
@@ -226,7 +230,7 @@ class Ledger:
     async def _closed_by_another(self, ended: DaybookError) -> LedgerMetadata:
         """The metadata of a ledger that this handle closes no more, if it is closed; otherwise raise `ended`."""
         try:
-            found = await self._ledgers.read(self.id, sync=True)
+            found = await self._surroundings.ledgers.read(self.id, sync=True)
         except (NoSuchLedgerError, MetadataUnavailableError):
             raise ended from None
         if not found.value.is_closed:
@@ -355,14 +359,21 @@ class Ledger:
             self._channels.unsealed.add(self)
         if self._waiting:
             self._admit()
-        if self._lingering and not self._writer.pending_bytes:
-            self._tell_replicated()
+        if self._conditions:
+            self._check_conditions()
 
-    def _tell_replicated(self) -> None:
-        lingering, self._lingering = self._lingering, []
-        for waiter in lingering:
-            if not waiter.done():
+    async def _until(self, is_met: Callable[[], bool]) -> None:
+        """Wait for a state of the handle; `is_met` is asked after each step."""
+        if not is_met():
+            waiter: Waiter = asyncio.get_running_loop().create_future()
+            self._conditions.append((is_met, waiter))
+            await waiter
+
+    def _check_conditions(self) -> None:
+        for is_met, waiter in self._conditions:
+            if not waiter.done() and is_met():
                 waiter.set_result(None)
+        self._conditions = [each for each in self._conditions if not each[1].done()]
 
     # Results
 
@@ -423,13 +434,13 @@ class Ledger:
             if not self.metadata.is_closed:
                 self._report(end_of(error))
         self._admit()
-        self._tell_replicated()
+        self._check_conditions()
 
     def _end(self, error: DaybookError) -> None:
         """Nothing more is done through this handle."""
-        if self._is_over:
+        if self.is_over:
             return
-        self._is_over = True
+        self.is_over = True
         self._driver.stop()
         self._refuse(error)
         for token in list(self._waiters):

@@ -19,7 +19,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.machine import Machine
 from daybook.core.reader.lac import LacReader
 from daybook.core.reader.reader import Rank
-from daybook.core.reader.view import LedgerView
+from daybook.core.reader.view import LedgerView, OwnWriter
 from daybook.runtime.clock import monotonic_ms
 
 
@@ -30,12 +30,22 @@ class ReaderSurroundings(Surroundings, Protocol):
         """Which bookies are near."""
 
 
-class Reader:
-    """Reads a ledger. Made by `Client.open_ledger`; holds nothing that must be closed."""
+class OwnHandle(OwnWriter, Protocol):
+    """The handle of the ledger's writer, if it is in this process."""
 
-    def __init__(self, metadata: LedgerMetadata, surroundings: ReaderSurroundings) -> None:
-        """Know as much as `metadata` says; `begin` and `refresh` ask the bookies."""
-        self._view = LedgerView(metadata)
+    async def risen(self, above: EntryId) -> None:
+        """Wait until `last_add_confirmed` is higher than `above`, or nothing more is done through the handle."""
+
+
+class Reader:
+    """Reads a ledger. Made by `Client.open_ledger` and `Ledger.reader`; holds nothing that must be closed."""
+
+    def __init__(
+        self, metadata: LedgerMetadata, surroundings: ReaderSurroundings, own: OwnHandle | None = None
+    ) -> None:
+        """The reader knows what `metadata` says, and what `own` knows; `begin` and `refresh` ask the bookies."""
+        self._view = LedgerView(metadata, own)
+        self._own = own
         self._surroundings = surroundings
 
     @property
@@ -46,11 +56,13 @@ class Reader:
     @property
     def metadata(self) -> LedgerMetadata:
         """The metadata as this reader knows it; final once the ledger is closed."""
+        self._view.follow_writer()
         return self._view.metadata
 
     @property
     def last_add_confirmed(self) -> EntryId:
         """The last entry that may be read, −1 when there is none; it never goes back."""
+        self._view.follow_writer()
         return self._view.last_add_confirmed
 
     async def begin(self) -> EntryId:
@@ -60,10 +72,13 @@ class Reader:
     async def refresh(self, *, lenient: bool = True) -> EntryId:
         """Read the metadata again, ask the bookies for the LAC of a ledger that is still written, and return it (rule 59).
 
-        `lenient`: be content with any bookie's answer, and with the bookies that are known while metadata cannot be read;
-        the LAC may then be too low. Otherwise nothing less will do than a quorum's answers (NotEnoughReplicasError) of the
-        ensemble of now (MetadataUnavailableError). Raises UnauthorizedError, NoSuchLedgerError once it was deleted.
+        `lenient`: any bookie's answer is sufficient, and so are the bookies that are known while metadata cannot be read;
+        the LAC may then be too low. Otherwise the refresh needs the answers of a quorum (NotEnoughReplicasError) of the
+        current ensemble (MetadataUnavailableError). Raises UnauthorizedError, NoSuchLedgerError once it was deleted.
+        A reader of `Ledger.reader` asks nobody for as long as that handle is in use.
         """
+        if self._view.follow_writer():
+            return self._view.last_add_confirmed
         return await self._ask(self._view.refresh(lenient=lenient, now_ms=monotonic_ms()))
 
     async def _ask(self, machine: LacReader) -> EntryId:
@@ -116,6 +131,7 @@ class Reader:
         if first < 0 or first > last:
             msg = f"entries {first} to {last}: the first must be at least 0 and not beyond the last"
             raise NoSuchEntryError(msg)
+        self._view.follow_writer()
         machine = self._view.read(
             first, last, unconfirmed=unconfirmed, rank=self._surroundings.rank(), now_ms=monotonic_ms()
         )
@@ -132,8 +148,13 @@ class Reader:
 
     async def _follow(self) -> AsyncGenerator[None, None]:
         """Yield at once, and then whenever the LAC has risen; end at the close."""
-        machine = self._view.follow(rank=self._surroundings.rank(), now_ms=monotonic_ms())
         yield
+        while self._own is not None and self._view.follow_writer() and not self._view.metadata.is_closed:
+            known = self._view.last_add_confirmed
+            await self._own.risen(known)
+            if self.last_add_confirmed > known:
+                yield
+        machine = self._view.follow(rank=self._surroundings.rank(), now_ms=monotonic_ms())
         with self._running(machine) as running:
             async for effect in running.results():
                 match effect:

@@ -2,7 +2,12 @@
 
 The reader's parts (lac.py, reader.py) each begin with what is known here and report what they find out, so that a new
 ensemble or a close that one of them meets is known to the next one (rule 59).
+
+A reader in the process of the ledger's writer asks nobody: the writer's metadata and LAC are the newest that exist for as long as
+its handle is in use. Afterwards another client may have changed either, and the reader asks as any other does.
 """
+
+from typing import Protocol
 
 from daybook.core.effects import LacKnown, MetadataKnown
 from daybook.core.ids import EntryId
@@ -12,14 +17,45 @@ from daybook.core.reader.reader import LedgerReader, Rank, ReadPolicy
 from daybook.core.reader.tail import LacTail, TailPolicy
 
 
-class LedgerView:
-    """Makes the machines of one reader, and learns from them."""
+class OwnWriter(Protocol):
+    """The writer's handle in the process of a reader."""
 
-    def __init__(self, metadata: LedgerMetadata) -> None:
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The metadata as the writer knows it; another object whenever it changed."""
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The writer's LAC: with deferred sync the end of what a force confirmed, not of what was accepted (rule 22)."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is done through the handle."""
+
+
+class LedgerView:
+    """Makes the machines of one reader, and learns from them and from `writer`, if the ledger's writer is in this process."""
+
+    def __init__(self, metadata: LedgerMetadata, writer: OwnWriter | None = None) -> None:
         self.metadata = metadata
         """The newest that is known; final once the ledger is closed."""
         self.last_add_confirmed: EntryId = _confirmed_by(metadata)
         """The last entry that may be read, −1 when there is none."""
+        self._writer = writer
+        self._learned_of_writer = metadata
+
+    def follow_writer(self) -> bool:
+        """Take over what the own writer knows; whether nobody can know more, so that nobody has to be asked (rule 59)."""
+        writer = self._writer
+        if writer is None:
+            return self.metadata.is_closed
+        if writer.metadata is not self._learned_of_writer:
+            self._learned_of_writer = writer.metadata
+            self._learn_metadata(writer.metadata)
+        self.last_add_confirmed = max(self.last_add_confirmed, writer.last_add_confirmed)
+        if writer.is_over:
+            self._writer = None
+        return not writer.is_over or self.metadata.is_closed
 
     def refresh(
         self,

@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from daybook.client.driver.sink import FrameSink
@@ -14,12 +15,28 @@ from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
+from daybook.core.reader.reader import Rank
 from daybook.core.writer.policy import WriterPolicy
 from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.memory import MemoryServer, MemoryStore
+
+
+@dataclass
+class Surroundings:
+    """What a handle needs around it."""
+
+    channels: ChannelPool
+    ledgers: LedgerManager
+    known: Mapping[BookieId, BookieInfo]
+
+    def bookies(self) -> Mapping[BookieId, BookieInfo]:
+        return self.known
+
+    def rank(self) -> Rank:
+        return lambda _: 0
 
 
 class SilentBookies(ChannelPool):
@@ -54,12 +71,13 @@ async def open_handle(
             number, Quorum(3, 3, 2), (Fragment(0, 0, names),), writer_token="token", password_hash="h"
         )
     )
+    infos = {name: BookieInfo(name, "nowhere:1") for name in names}
     writer = LedgerWriter(
         created.value,
         created.version,
         placement=make_policy(),
         rng=random.Random(1),
-        bookies={name: BookieInfo(name, "nowhere:1") for name in names},
+        bookies=infos,
         explicit_ids=explicit_ids,
         policy=policy or WriterPolicy(),
     )
@@ -68,8 +86,7 @@ async def open_handle(
     ledger = Ledger(
         writer,
         "h",
-        channels=bookies,
-        ledgers=manager,
+        surroundings=Surroundings(bookies, manager, infos),
         on_end=ended.append,
         on_quarantine=lambda *_: None,
         **settings,

@@ -35,9 +35,13 @@ async def append_without(ledger: Ledger, bookies: SilentBookies, code: Code) -> 
 
 async def recovered_by_another(ledger: Ledger, *, closed: bool) -> Any:
     """Another client marks the ledger IN_RECOVERY, and closes it unless it is not `closed`."""
-    found = await ledger._ledgers.read(ledger.id)
-    found = await ledger._ledgers.cas(found, replace(found.value, state=LedgerState.IN_RECOVERY))
-    return (await ledger._ledgers.cas(found, found.value.closed(0, 1))).value if closed else found.value
+    found = await ledger._surroundings.ledgers.read(ledger.id)
+    found = await ledger._surroundings.ledgers.cas(found, replace(found.value, state=LedgerState.IN_RECOVERY))
+    return (
+        (await ledger._surroundings.ledgers.cas(found, found.value.closed(0, 1))).value
+        if closed
+        else found.value
+    )
 
 
 async def test_a_close_is_the_only_event_of_a_healthy_handle() -> None:
@@ -91,7 +95,9 @@ async def test_rule_11_close_after_a_fence_returns_the_end_that_the_other_client
 async def test_close_after_a_fence_and_a_deletion_raises_why_the_handle_ended() -> None:
     async with open_handle() as (ledger, bookies):
         await append_without(ledger, bookies, Code.FENCED)
-        await ledger._ledgers.delete(ledger.id, (await ledger._ledgers.read(ledger.id)).version)
+        await ledger._surroundings.ledgers.delete(
+            ledger.id, (await ledger._surroundings.ledgers.read(ledger.id)).version
+        )
         with pytest.raises(LedgerFencedError):
             await ledger.close()
 

@@ -39,6 +39,39 @@ async def test_unconfirmed_entries_only_for_those_who_ask(client: daybook.Client
     await ledger.close()
 
 
+async def test_rule_59_the_own_handle_is_read_up_to_its_lac(client: daybook.Client) -> None:
+    async with await client.create_ledger() as ledger:
+        reader = ledger.reader()
+
+        async def followed() -> list[bytes]:
+            return [entry.data async for entry in reader.tail()]
+
+        following = asyncio.create_task(followed())
+        for n in range(100):
+            await ledger.append(b"%d" % n)
+            assert await reader.refresh() == n
+            (entry,) = [entry async for entry in reader.read(n)]
+            assert entry == (n, b"%d" % n)
+            with pytest.raises(daybook.NoSuchEntryError, match=f"up to entry {n}"):
+                [entry async for entry in reader.read(n, n + 1)]
+        final = await ledger.close()
+        async with asyncio.timeout(5):
+            assert await following == [b"%d" % n for n in range(100)]
+        assert reader.metadata == final
+
+
+async def test_rule_22_what_no_force_confirmed_is_not_read_through_the_own_handle(
+    client: daybook.Client,
+) -> None:
+    async with await client.create_ledger(deferred_sync=True) as ledger:
+        reader = ledger.reader()
+        await ledger.append_many([b"a", b"b"])
+        with pytest.raises(daybook.NoSuchEntryError, match="up to entry -1"):
+            [entry async for entry in reader.read(0, 1)]
+        await ledger.force()
+        assert [entry.data async for entry in reader.read(0, 1)] == [b"a", b"b"]
+
+
 async def test_rule_48_a_tail_sees_the_last_entry_of_an_idle_writer(connect: Connect) -> None:
     async with connect() as writer, connect() as other:
         ledger = await writer.create_ledger()

@@ -1,12 +1,16 @@
 """Mutants of a reader: how it keeps up with a ledger that goes on."""
 
+from collections.abc import Callable
+
 import pytest
 
+from daybook.client.ledger import Ledger
 from daybook.core.effects import Effect
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.reader.lac import LacReader
 from daybook.core.reader.view import LedgerView
-from tests.model.mutants.registry import instead_of, mutant
+from tests.model.mutants.catalog.swarms import SHIPPED
+from tests.model.mutants.registry import around, instead_of, mutant
 
 
 @mutant(
@@ -32,3 +36,16 @@ def what_a_part_finds_out_stays_with_it(self: LedgerView, metadata: LedgerMetada
     """Each read of a reader that was opened long ago begins with the old ensembles again."""
     if metadata.is_closed:
         self.metadata, self.last_add_confirmed = metadata, metadata.last_entry
+
+
+@mutant(
+    59,
+    "tests/unit/client/test_reader_handle.py::test_rule_59_the_own_handle_shows_nothing_that_is_only_sent",
+    swarm=SHIPPED,
+)
+@around(LedgerView, "follow_writer")
+def the_own_handle_shows_what_is_only_sent(follow: Callable[[LedgerView], bool], self: LedgerView) -> bool:
+    """Whoever wrote the entries knows them, so a reader in the writer's process gets all of them."""
+    if isinstance(self._writer, Ledger):
+        self.last_add_confirmed = max(self.last_add_confirmed, self._writer._writer.last_add_pushed)
+    return follow(self)

@@ -8,6 +8,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from daybook.client.client import Client
+from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
 from daybook.core.errors import DaybookError, NoSuchLedgerError
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
@@ -155,3 +156,14 @@ class ReadingUser:
                 f"ledger {self._ledger_id} ends at {reader.metadata.last_entry}, it was read up to {self._at}"
             )
             self._checkers.fail("a reader comes to the end", what)
+
+
+class OwnReadingUser(ReadingUser):
+    """Reads a ledger through the handle that writes it, in the same process."""
+
+    def __init__(self, process: "ShippedProcess", name: str, ledger: Ledger) -> None:
+        super().__init__(process, name, ledger.id)
+        self._ledger = ledger
+
+    async def _open(self, client: Client) -> Reader:
+        return self._ledger.reader()

@@ -14,6 +14,7 @@ from daybook.client.ledger import Ledger
 from daybook.core.errors import DaybookError, EntryTooLargeError, LedgerClosedError, MetadataUnavailableError
 from daybook.core.ids import ENTRY_BYTES_MAX, NO_ENTRY, EntryId
 from daybook.core.writer.policy import WriterPolicy
+from tests.model.sim.shipped.reading import OwnReadingUser
 
 if TYPE_CHECKING:
     from random import Random
@@ -49,6 +50,7 @@ class WritingUser:
 
     def __init__(self, process: "ShippedProcess", name: str, appends: int) -> None:
         self._process = process
+        self._name = name
         self._checkers = process.cluster.checkers
         self._rng = process.world.rng(name)
         self._left = appends
@@ -84,10 +86,20 @@ class WritingUser:
         appending = self._append_ahead if self._rng.random() < 0.4 else self._append
         at_once = self._rng.choice((1, 2, 4))
         self._is_alone = at_once == 1
+        reading = self._read_own(client, ledger)
         async with asyncio.TaskGroup() as tasks:
             for _ in range(at_once):
                 tasks.create_task(self._process.watched(appending()))
         await self._end(ledger)
+        if not ledger.metadata.is_closed:
+            reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    def _read_own(self, client: Client, ledger: Ledger) -> asyncio.Task[None]:
+        """Perhaps follow the ledger through its own handle, as a broker does that serves what it writes."""
+        reads = self._process.world.rng(f"{self._name}/own").random() < 0.4
+        user = OwnReadingUser(self._process, f"{self._name}/own-reader", ledger)
+        return asyncio.create_task(self._process.watched(user.tail(client) if reads else asyncio.sleep(0)))
 
     async def _end(self, ledger: Ledger) -> None:
         way = self._rng.random()
