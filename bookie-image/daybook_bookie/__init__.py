@@ -15,6 +15,7 @@ In reading order:
     disk/                    the disk as all of them use it, and how it can fail
     metrics, descriptors     its metrics; how many files it may have open
     poller                   a thread that does one thing at intervals
+    scheduling               how the kernel schedules its threads
 
 Each of them imports only what is listed below it, and settings and metrics.
 """

@@ -31,6 +31,7 @@ from daybook_bookie.disk.directory import DirectoryLock
 from daybook_bookie.identity.boot import open_storage
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.scheduling import ask_for_short_slices
 from daybook_bookie.server import BookieServer
 from daybook_bookie.settings import BookieSettings
 
@@ -43,6 +44,7 @@ SWITCH_INTERVAL_S: Final = 0.0005
 def run(settings: BookieSettings, open_store: Callable[[], Awaitable[MetadataStore]] | None = None) -> int:
     """Serve until a signal or a failure; the exit code."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    ask_for_short_slices()
     raise_descriptor_limit()
     life = BookieLife(settings.bookie_id)
     with ExitStack() as stack:
