@@ -63,4 +63,5 @@ What a machine owes a driver:
     repair/                 one ledger's replicas brought back
     audit/                  what is under-replicated, in which order it is repaired
     bookie/                 a bookie: what it accepts, refuses, journals and answers
+    topics/                 a topic: its name, its list of ledgers, its cursors
 """

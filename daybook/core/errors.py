@@ -136,5 +136,21 @@ class CorruptEntryError(DaybookError):
     """Every reachable replica of an entry fails its checksum or cannot be read."""
 
 
+class TopicNameError(DaybookError, ValueError):
+    """A name that no topic, tenant, namespace or subscription can have."""
+
+
+class NoSuchTopicError(DaybookError):
+    """The topic, or the subscription of it, is not in the metadata: never created, or deleted."""
+
+
+class TopicExistsError(DaybookError):
+    """The topic, or the subscription of it, exists already, and another call created it."""
+
+
+class NotOwnerError(DaybookError):
+    """Another broker owns the topic by now: stop all that is done for it, and let clients look it up again (rule 38)."""
+
+
 class MetadataUnavailableError(DaybookError):
     """ZooKeeper does not answer. Open ledgers can still be written; what needs a metadata change waits (rule 46)."""

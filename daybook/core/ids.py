@@ -43,3 +43,17 @@ def check_ledger_id(ledger_id: int) -> LedgerId:
         msg = f"{ledger_id} is no ledger id: ids go from 0 to {MAX_ID}"
         raise ValueError(msg)
     return ledger_id
+
+
+def check_integer(value: object) -> int:
+    """Return `value` if it is a whole number of signed 64 bits, as ids travel: JSON's true and 1.0 are none.
+
+    Raises TypeError, ValueError.
+    """
+    if type(value) is not int:
+        msg = f"{value!r} is no whole number"
+        raise TypeError(msg)
+    if not -MAX_ID <= value <= MAX_ID:
+        msg = "a number has more than 64 bits"
+        raise ValueError(msg)
+    return value

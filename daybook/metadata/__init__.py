@@ -11,6 +11,7 @@ In reading order:
     ledgers, tree       ledger metadata: changed by compare-and-set, listed whole
     creation      creates ledgers, many in one transaction
     bookies       presence, cookies, authorised replacements, topology
+    topics        the ledgers, cursors and policies of topics
     claim         one process at a time is a bookie
     registration  keeps a bookie registered
     epoch_node    the epoch that a bookie's disks had reached

@@ -7,13 +7,18 @@ LongHierarchicalLedgerManager does), so that every listing is far smaller than a
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote, unquote
 
 from daybook.core.ids import BookieId, LedgerId, check_ledger_id
+from daybook.core.topics.name import TopicName
 
 ID_DIGITS: Final = 19
 """The number of digits of the largest signed 64-bit integer."""
 ID_LEVELS: Final = (3, 4, 4, 4, 4)
 """The number of digits per level of directories; the last level is the node's own name."""
+
+_RELATIVE: Final = (".", "..")
+"""Names that mean something else in a path."""
 
 _CLUSTER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -183,6 +188,35 @@ class Layout:
         """The election of the auditor."""
         return f"{self.root}/auditor"
 
+    @property
+    def topics(self) -> str:
+        """The directory of tenants."""
+        return f"{self.root}/topics"
+
+    def tenant(self, tenant: str) -> str:
+        """The directory of a tenant's namespaces."""
+        return f"{self.topics}/{encode_name(tenant)}"
+
+    def namespace(self, tenant: str, namespace: str) -> str:
+        """The directory of a namespace's topics."""
+        return f"{self.tenant(tenant)}/{encode_name(namespace)}"
+
+    def topic(self, name: TopicName) -> str:
+        """The list of a topic's ledgers; cursors and policy are below it."""
+        return f"{self.namespace(name.tenant, name.namespace)}/{encode_name(name.local)}"
+
+    def topic_policy(self, name: TopicName) -> str:
+        """What is set for a topic."""
+        return f"{self.topic(name)}/policy"
+
+    def cursors(self, name: TopicName) -> str:
+        """The directory of a topic's cursors."""
+        return f"{self.topic(name)}/cursors"
+
+    def cursor(self, name: TopicName, subscription: str) -> str:
+        """The cursor of a subscription."""
+        return f"{self.cursors(name)}/{encode_name(subscription)}"
+
     def directories(self) -> tuple[str, ...]:
         """Every directory that a formatted cluster has."""
         return (
@@ -197,7 +231,23 @@ class Layout:
             self.tasks,
             self.task_locks,
             self.auditor,
+            self.topics,
         )
+
+
+def encode_name(name: str) -> str:
+    """A name of any characters as the name of a node: percent-encoded UTF-8. Different names have different nodes."""
+    encoded = quote(name, safe="")
+    return encoded.replace(".", "%2E") if encoded in _RELATIVE else encoded
+
+
+def decode_name(node: str) -> str:
+    """The inverse of `encode_name`. Raises ValueError for a node that it never makes."""
+    name = unquote(node, errors="strict")
+    if not node or encode_name(name) != node:
+        msg = f"{node!r} is not the node of a name"
+        raise ValueError(msg)
+    return name
 
 
 def _name(name: str) -> str:

@@ -16,12 +16,12 @@ from typing import Any, Final, Self
 from daybook.core.errors import MetadataError
 from daybook.core.ids import (
     CUSTOM_METADATA_BYTES_MAX,
-    MAX_ID,
     NO_ENTRY,
     BookieId,
     EntryId,
     LedgerId,
     check_bookie_id,
+    check_integer,
     check_ledger_id,
 )
 from daybook.core.quorum import Quorum, Stripe, check_quorum, stripe_of
@@ -234,40 +234,29 @@ class LedgerMetadata:
         }
         token = record.pop("writerToken")
         return cls(
-            ledger_id=check_ledger_id(_integer(record.pop("ledgerId"))),
+            ledger_id=check_ledger_id(check_integer(record.pop("ledgerId"))),
             quorum=check_quorum(
-                _integer(record.pop("ensembleSize")),
-                _integer(record.pop("writeQuorumSize")),
-                _integer(record.pop("ackQuorumSize")),
+                check_integer(record.pop("ensembleSize")),
+                check_integer(record.pop("writeQuorumSize")),
+                check_integer(record.pop("ackQuorumSize")),
             ),
             fragments=tuple(
                 Fragment(
-                    _integer(item["firstEntry"]),
-                    _integer(item["lengthBefore"]),
+                    check_integer(item["firstEntry"]),
+                    check_integer(item["lengthBefore"]),
                     tuple(check_bookie_id(bookie) for bookie in item["bookies"]),
                 )
                 for item in record.pop("ensembles")
             ),
             state=LedgerState(record.pop("state")),
-            last_entry=_integer(record.pop("lastEntryId")),
-            length=_integer(record.pop("length")),
+            last_entry=check_integer(record.pop("lastEntryId")),
+            length=check_integer(record.pop("length")),
             password_hash=str(record.pop("password")),
             writer_token=None if token is None else str(token),
             custom_metadata=check_custom_metadata(custom),
-            created_at_ms=_integer(record.pop("createdAtMs")),
+            created_at_ms=check_integer(record.pop("createdAtMs")),
             unknown_fields=record,
         )
-
-
-def _integer(value: object) -> int:
-    """`value` if it is a whole number of signed 64 bits, as ids travel: JSON's true and 1.0 are none."""
-    if type(value) is not int:
-        msg = f"{value!r} is no whole number"
-        raise TypeError(msg)
-    if not -MAX_ID <= value <= MAX_ID:
-        msg = "a number has more than 64 bits"
-        raise ValueError(msg)
-    return value
 
 
 def check_custom_metadata(custom: Mapping[str, bytes]) -> Mapping[str, bytes]:

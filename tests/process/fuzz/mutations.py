@@ -179,3 +179,10 @@ _KINDS: Final[tuple[Callable[[bytearray, int, int], None], ...]] = (
     _repeat,
     _insert,
 )
+
+
+def mutate_document(sample: bytes, edits: list[Edit]) -> bytes:
+    """Some as JSON, some as text."""
+    if edits and edits[0].grid % 3:
+        return mutate_json(sample, edits)
+    return mutate(sample, edits)

@@ -65,9 +65,9 @@ from daybook.wire.messages import (
     is_frames,
     is_lac_table,
 )
-from tests.process.fuzz.mutations import Edit, mutate, mutate_json
-from tests.process.fuzz.pulsar_targets import PULSAR_TARGETS
+from tests.process.fuzz.mutations import Edit, mutate_document
 from tests.process.fuzz.target import Target
+from tests.process.fuzz.topic_targets import TOPIC_TARGETS
 from tests.unit.bookie.sim_disk import SimDisk
 from tests.unit.bookie.store.kit import frame
 
@@ -200,13 +200,6 @@ def _read_metadata(data: bytes) -> None:
         assert -1 <= number <= MAX_ID, "numbers travel as signed 64 bit"
     for bookie in metadata.bookies():
         metadata.stripes_of(bookie)
-
-
-def _mutate_document(sample: bytes, edits: list[Edit]) -> bytes:
-    """Some as JSON, some as text."""
-    if edits and edits[0].grid % 3:
-        return mutate_json(sample, edits)
-    return mutate(sample, edits)
 
 
 _METADATA: Final = (
@@ -363,7 +356,7 @@ def _seal_cookie(data: bytes) -> bytes:
 
 def _mutate_cookie(sample: bytes, edits: list[Edit]) -> bytes:
     text, _, rest = sample.partition(b"\n")
-    return _mutate_document(text, edits) + b"\n" + rest
+    return mutate_document(text, edits) + b"\n" + rest
 
 
 _RECORD: Final = StoredLedger(
@@ -377,7 +370,7 @@ TARGETS: Final = {
         Target("from_client", _FROM_CLIENT, _read_from_client, (StreamError, FrameError), _seal_from_client),
         Target("from_bookie", _FROM_BOOKIE, _read_from_bookie, (StreamError,)),
         Target("read_answer", _ANSWERS, _read_answer, (StreamError, FrameError), _seal_answer),
-        Target("metadata", _METADATA, _read_metadata, (MetadataError,), mutate=_mutate_document),
+        Target("metadata", _METADATA, _read_metadata, (MetadataError,), mutate=mutate_document),
         Target(
             "journal", (_compact(_journal_sample()),), _read_journal, (JournalCorruptError,), _seal_journal
         ),
@@ -400,7 +393,7 @@ TARGETS: Final = {
             _seal_cookie,
             _mutate_cookie,
         ),
-        *PULSAR_TARGETS,
+        *TOPIC_TARGETS,
     )
 }
 assert json.loads(_METADATA[0]), "a sample that is none would test nothing"

@@ -1,10 +1,19 @@
-"""The readers of the Pulsar protocol: what a broker does with a connection's bytes, and what reads a stored entry."""
+"""The readers of topics: what a broker does with a connection's bytes, what reads a stored entry, a topic's list and a cursor."""
 
 import struct
 from typing import Final
 
 from crc32c import crc32c
 
+from daybook.core.errors import MetadataError
+from daybook.core.topics.cursor_record import AckedRange, CursorRecord
+from daybook.core.topics.ledger_list import (
+    LedgerList,
+    ListedLedger,
+    ListState,
+    Position,
+    check_list_change,
+)
 from daybook.wire.pulsar.batches import BatchMessage, encode_batch, is_batch, unpack_batch
 from daybook.wire.pulsar.by_hand import parse_send
 from daybook.wire.pulsar.entries import (
@@ -24,6 +33,7 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     MessageMetadata,
     SingleMessageMetadata,
 )
+from tests.process.fuzz.mutations import mutate_document
 from tests.process.fuzz.target import Target
 
 _SIZES: Final = struct.Struct(">II")
@@ -91,7 +101,33 @@ _CONNECTION: Final = b"".join(
     )
 )
 
-PULSAR_TARGETS: Final = (
+_LIST: Final = LedgerList(
+    ListState.OPEN,
+    (
+        ListedLedger(3, 1, entries=2, size_bytes=20, closed_at_ms=2, last_published_at_ms=2),
+        ListedLedger(7, 2),
+    ),
+    Position(3, 1),
+    owner_token="t",
+)
+_CURSOR: Final = CursorRecord(
+    Position(3, 1), (AckedRange(7, 1, 2),), ((Position(7, 4), (5, -1)),), properties={"k": "v"}
+)
+
+
+def _read_list(data: bytes) -> None:
+    found = LedgerList.from_json(data)
+    again = LedgerList.from_json(found.to_json())
+    assert (again.ledgers, again.last_confirmed) == (found.ledgers, found.last_confirmed)
+    check_list_change(found, again)
+
+
+def _read_cursor(data: bytes) -> None:
+    found = CursorRecord.from_json(data)
+    assert CursorRecord.from_json(found.to_json()).limited(1).mark_delete == found.mark_delete
+
+
+TOPIC_TARGETS: Final = (
     Target(
         "pulsar_connection",
         (_CONNECTION,),
@@ -110,4 +146,6 @@ PULSAR_TARGETS: Final = (
         (EntryError,),
         _seal_entry,
     ),
+    Target("topic_list", (_LIST.to_json(),), _read_list, (MetadataError,), mutate=mutate_document),
+    Target("cursor", (_CURSOR.to_json(),), _read_cursor, (MetadataError,), mutate=mutate_document),
 )
