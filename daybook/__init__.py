@@ -8,17 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from daybook.client.client import Client, connect
+    from daybook.client.client import Client
+    from daybook.client.connecting import connect
     from daybook.client.ledger import Ledger
     from daybook.client.reader import Reader
     from daybook.core.errors import (
         AlreadyAttachedError,
         CorruptEntryError,
         DaybookError,
+        DeadlineExceededError,
         DeletionRefusedError,
         EntryIdError,
         EntryTooLargeError,
         ForceFailedError,
+        LedgerChangedError,
         LedgerClosedError,
         LedgerFencedError,
         MetadataUnavailableError,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
         NotEnoughReplicasError,
         QuorumError,
         RecoveryFailedError,
+        TooManyRecoveriesError,
         UnauthorizedError,
     )
     from daybook.core.format.frame import Entry
@@ -39,12 +43,14 @@ __all__ = [
     "Client",
     "CorruptEntryError",
     "DaybookError",
+    "DeadlineExceededError",
     "DeletionRefusedError",
     "Entry",
     "EntryIdError",
     "EntryTooLargeError",
     "ForceFailedError",
     "Ledger",
+    "LedgerChangedError",
     "LedgerClosedError",
     "LedgerFencedError",
     "MetadataUnavailableError",
@@ -55,6 +61,7 @@ __all__ = [
     "QuorumError",
     "Reader",
     "RecoveryFailedError",
+    "TooManyRecoveriesError",
     "UnauthorizedError",
     "__version__",
     "connect",
@@ -65,7 +72,7 @@ _HOMES: Final = {
     "Entry": "daybook.core.format.frame",
     "Ledger": "daybook.client.ledger",
     "Reader": "daybook.client.reader",
-    "connect": "daybook.client.client",
+    "connect": "daybook.client.connecting",
 }
 """Where names come from that are no errors."""
 

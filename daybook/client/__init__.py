@@ -2,12 +2,14 @@
 
 In reading order:
 
+    connecting   how a process becomes a client
     client       a process's connection to a cluster, and everything that it can do to ledgers
     ledger       a ledger open for writing
     events       what a ledger that is open for writing reports to its user
     reader       a ledger open for reading
     recovery     closes a ledger whose writer is gone
     deletion     deletes a ledger, after a recovery or on purpose without one
+    preconditions  what has to hold before a call does anything, and how long it may take
     verify       reads every copy of a ledger and compares them
     blocking     the same for code without an event loop
     placement_settings  where copies go, as environment variables

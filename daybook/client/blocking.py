@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequenc
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from daybook.client.client import Client, connect
+from daybook.client.client import Client
+from daybook.client.connecting import connect
 from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
 from daybook.core.errors import DaybookError
@@ -186,12 +187,9 @@ class BlockingClient:
         """See `Client.attach_ledger`."""
         return BlockingLedger(self._loop.run(self._client.attach_ledger(ledger_id, **options)), self._loop)
 
-    def open_ledger(
-        self, ledger_id: LedgerId, *, recover: bool = True, password: bytes = b""
-    ) -> BlockingReader:
+    def open_ledger(self, ledger_id: LedgerId, **options: Any) -> BlockingReader:
         """See `Client.open_ledger`."""
-        opened = self._loop.run(self._client.open_ledger(ledger_id, recover=recover, password=password))
-        return BlockingReader(opened, self._loop)
+        return BlockingReader(self._loop.run(self._client.open_ledger(ledger_id, **options)), self._loop)
 
     def delete_ledger(self, ledger_id: LedgerId, **options: Any) -> tuple[BookieId, ...]:
         """See `Client.delete_ledger`."""

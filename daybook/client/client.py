@@ -1,10 +1,8 @@
 """The client: one process's connection to a cluster, and everything that can be done to ledgers through it."""
 
 import asyncio
-import os
 import random
 import secrets
-import socket
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from types import TracebackType
@@ -15,10 +13,11 @@ import grpc
 from daybook.client.deletion import delete_recovered, delete_without_recovery
 from daybook.client.events import OnEvent
 from daybook.client.ledger import Ledger
+from daybook.client.preconditions import check_password, check_version, deadline
 from daybook.client.reader import Reader
-from daybook.client.recovery import recover_ledger
+from daybook.client.recovery import RECOVERIES_RUNNING_MAX, RecoveryQueue, recover_ledger
 from daybook.client.transport.channels import ChannelPool
-from daybook.core.errors import DaybookError, MetadataUnavailableError, UnauthorizedError
+from daybook.core.errors import DaybookError, MetadataUnavailableError
 from daybook.core.events import BookiesChanged, MetadataConnection
 from daybook.core.ids import NO_ENTRY, BookieId, LedgerId
 from daybook.core.ledger.metadata import (
@@ -26,9 +25,7 @@ from daybook.core.ledger.metadata import (
     LedgerMetadata,
     check_custom_metadata,
     hash_password,
-    password_key,
 )
-from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy
 from daybook.core.quorum import check_quorum
 from daybook.core.reader.reader import Rank, nearness
@@ -41,7 +38,6 @@ from daybook.metadata.instance import read_instance
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.store import MetadataStore, Versioned
-from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.metadata.tasks import RepairTasks
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
@@ -53,35 +49,6 @@ log = get_logger(__name__)
 TICK_S: Final = 0.05
 WATCH_PAUSE_S: Final = 1.0
 """Before the bookies are listed again after an error."""
-
-
-def connect(
-    zookeeper: str,
-    *,
-    cluster: str = "daybook",
-    placement: PlacementPolicy | None = None,
-    writer_policy: WriterPolicy | None = None,
-    credentials: Callable[[], grpc.ChannelCredentials | None] = lambda: None,
-    zone: str = "",
-    rack: str = "",
-    zookeeper_options: ZooKeeperOptions | None = None,
-    name: str | None = None,
-) -> "Client":
-    """A client of `cluster`, whose metadata is in the ZooKeeper at `zookeeper` ("host:port,…"); use `async with`.
-
-    `credentials` is asked for the TLS credentials of each new connection to a bookie; None means plaintext. `zone` and
-    `rack` say where this process is, so that it reads from near bookies first.
-    """
-    return Client(
-        lambda: ZooKeeperStore.open(zookeeper, zookeeper_options),
-        cluster=cluster,
-        placement=placement or make_policy(),
-        writer_policy=writer_policy or WriterPolicy(),
-        credentials=credentials,
-        zone=zone,
-        rack=rack,
-        name=name or f"{socket.gethostname()}-{os.getpid()}",
-    )
 
 
 class Client:
@@ -99,6 +66,7 @@ class Client:
         rack: str,
         name: str,
         open_channel: OpenChannel = open_aio_channel,
+        recoveries_max: int = RECOVERIES_RUNNING_MAX,
     ) -> None:
         """See `connect`; tests pass a store of their own, and the simulator channels to bookies as well."""
         self._open_store = open_store
@@ -110,6 +78,7 @@ class Client:
         self.channels = ChannelPool(name, credentials, open_channel)
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self._quarantine = Quarantine()
+        self._recoveries = RecoveryQueue(recoveries_max)
         self._writers: dict[Ledger, None] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -239,22 +208,31 @@ class Client:
         )
 
     async def open_ledger(
-        self, ledger_id: LedgerId, *, recover: bool = True, password: bytes = b""
+        self,
+        ledger_id: LedgerId,
+        *,
+        recover: bool = True,
+        password: bytes = b"",
+        version: int | None = None,
+        timeout_ms: int | None = None,
     ) -> Reader:
         """Open a ledger for reading.
 
         With `recover` a ledger that is not closed is fenced, recovered and closed first: its writer can write no more.
-        Without, the reader sees what is confirmed while the writer continues. Raises NoSuchLedgerError,
-        UnauthorizedError, RecoveryFailedError (nothing is lost: try again later).
+        Without, the reader sees what is confirmed while the writer continues. `version` and `timeout_ms` as with `recover`.
+        Raises NoSuchLedgerError, UnauthorizedError, LedgerChangedError, DeadlineExceededError, TooManyRecoveriesError,
+        RecoveryFailedError (nothing is lost: try again later).
         """
-        found = await self.ledgers.read(ledger_id, sync=True)
-        check_password(found.value, password)
-        metadata = found.value
-        if recover and not metadata.is_closed:
-            metadata = await self.recover(metadata)
-        reader = Reader(metadata, self)
-        await reader.begin()
-        return reader
+        async with deadline(timeout_ms, f"opening ledger {ledger_id}"):
+            found = await self.ledgers.read(ledger_id, sync=True)
+            check_version(found, version)
+            check_password(found.value, password)
+            metadata = found.value
+            if recover and not metadata.is_closed:
+                metadata = await self.recover(metadata, version=version)
+            reader = Reader(metadata, self)
+            await reader.begin()
+            return reader
 
     async def open_ledger_unguarded(self, ledger_id: LedgerId) -> Reader:
         """Open a ledger for reading as it is, without its password: for those who can read metadata anyway."""
@@ -262,34 +240,56 @@ class Client:
         await reader.begin()
         return reader
 
-    async def recover(self, metadata: LedgerMetadata) -> LedgerMetadata:
+    async def recover(
+        self, metadata: LedgerMetadata, *, version: int | None = None, timeout_ms: int | None = None
+    ) -> LedgerMetadata:
         """Fence, recover and close a ledger; return its final metadata. Asks for no password: metadata is guarded.
 
-        Raises NoSuchLedgerError, RecoveryFailedError (nothing is lost: try again later).
+        A bounded number of recoveries runs at a time (`connect`); others wait for their turn. `version`: of the metadata
+        that the call is meant for; if it has changed, nothing is done (rule 56). `timeout_ms`, which includes the wait: the
+        call ends then, and a later one continues what this one began. Raises NoSuchLedgerError, LedgerChangedError,
+        DeadlineExceededError, TooManyRecoveriesError, RecoveryFailedError (nothing is lost: try again later).
         """
-        return await recover_ledger(
-            metadata.ledger_id, metadata.password_hash, self, placement=self.placement, rng=self.rng
-        )
+        ledger_id = metadata.ledger_id
+        async with deadline(timeout_ms, f"the recovery of ledger {ledger_id}"), self._recoveries.turn():
+            return await recover_ledger(
+                ledger_id,
+                metadata.password_hash,
+                self,
+                placement=self.placement,
+                rng=self.rng,
+                expected_version=version,
+            )
 
     async def delete_ledger(
         self,
         ledger_id: LedgerId,
         *,
         password: bytes = b"",
+        version: int | None = None,
         without_recovery: bool = False,
         force: bool = False,
     ) -> tuple[BookieId, ...]:
         """Delete a ledger; one that is not closed is recovered first, so that its writer notices (rule 20).
 
-        Its bookies free the space at their next garbage collection. `without_recovery` gives up whatever is in it, for a
+        Its bookies free the space at their next garbage collection. `version`: of the metadata that the call is meant for;
+        if it has changed, nothing is done (rule 56). `without_recovery`, which takes no `version`, gives up whatever is in it, for a
         ledger whose disks are lost: its bookies are fenced, and those that cannot be must have been away for the
         cluster's delay of lost bookies, which is waited for; they are what is returned (rule 61). `force` only with
-        it: also if a topic names the ledger. Raises NoSuchLedgerError, UnauthorizedError, RecoveryFailedError,
-        DeletionRefusedError.
+        it: also if a topic names the ledger. Raises NoSuchLedgerError, UnauthorizedError, LedgerChangedError,
+        RecoveryFailedError, DeletionRefusedError.
         """
+        if version is not None and without_recovery:
+            msg = "a deletion without recovery gives up whatever the ledger has become: leave `version` out"
+            raise ValueError(msg)
         check_password((await self.ledgers.read(ledger_id, sync=True)).value, password)
         if not without_recovery:
-            await delete_recovered(ledger_id, self, self.recover)
+            await delete_recovered(
+                ledger_id,
+                self,
+                lambda metadata, expected: self.recover(metadata, version=expected),
+                version=version,
+            )
             return ()
         delay_s = await RepairTasks(self.store, self.layout).lost_bookie_delay_s()
         return await delete_without_recovery(
@@ -395,10 +395,3 @@ def _tell_why_it_ended(task: asyncio.Task[None]) -> None:
     """An error that nobody waits for would go unheard."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("a part of the client ended with an error", part=task.get_name(), exc_info=error)
-
-
-def check_password(metadata: LedgerMetadata, password: bytes) -> None:
-    """Raise UnauthorizedError unless `password` is the ledger's; bookies check the same on their own."""
-    if not secrets.compare_digest(password_key(password, metadata.password_hash), metadata.password_hash):
-        msg = f"the password of ledger {metadata.ledger_id} is another one"
-        raise UnauthorizedError(msg)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from daybook.client.driver.run import Surroundings, run_to_end
+from daybook.client.preconditions import check_version
 from daybook.core.effects import DeletionReady, DeletionRefused
 from daybook.core.errors import DeletionRefusedError, MetadataError
 from daybook.core.ids import BookieId, LedgerId
@@ -26,16 +27,21 @@ DELETE_ATTEMPTS: Final = 10
 async def delete_recovered(
     ledger_id: LedgerId,
     surroundings: Surroundings,
-    recover: Callable[[LedgerMetadata], Awaitable[LedgerMetadata]],
+    recover: Callable[[LedgerMetadata, int | None], Awaitable[LedgerMetadata]],
+    *,
+    version: int | None = None,
 ) -> None:
     """Delete a ledger; one that is not closed is recovered first, so that its writer notices (rule 20).
 
-    Raises NoSuchLedgerError, and whatever `recover` raises.
+    `version`: of the metadata that the deletion is meant for; `recover` gets it too. Raises NoSuchLedgerError,
+    LedgerChangedError, and whatever `recover` raises.
     """
     for _ in range(DELETE_ATTEMPTS):
         found = await surroundings.ledgers.read(ledger_id, sync=True)
+        check_version(found, version)
         if not found.value.is_closed:
-            await recover(found.value)
+            await recover(found.value, version)
+            version = None  # it was that one, and this call has changed it
             continue
         try:
             await surroundings.ledgers.delete(ledger_id, found.version)

@@ -124,6 +124,18 @@ class RecoveryFailedError(DaybookError):
     """Recovery met answers that prove nothing; the ledger stays IN_RECOVERY: try again later (rule 6)."""
 
 
+class LedgerChangedError(DaybookError):
+    """The ledger's metadata is not at the version that a call was meant for: nothing was done; read it again (rule 56)."""
+
+
+class DeadlineExceededError(DaybookError):
+    """A call did not end within its `timeout_ms`. What it began may still take effect; a repeated call is safe."""
+
+
+class TooManyRecoveriesError(DaybookError):
+    """As many recoveries wait in this client as may: call again when some have ended."""
+
+
 class DeletionRefusedError(DaybookError):
     """A ledger cannot be deleted without recovery now: a bookie could still acknowledge its writer, or a topic names it."""
 

@@ -10,12 +10,14 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, check_bookie_id
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.layout import Layout
+from daybook.metadata.store.shared import SharedRequest
 from daybook.metadata.store.store import (
     BadVersionError,
     Create,
@@ -89,6 +91,7 @@ class BookieDirectory:
         self._store = store
         self._layout = layout
         self._reading = asyncio.Lock()
+        self._registrations: dict[BookieId, SharedRequest[BookieInfo | None]] = {}
 
     # Presence.
 
@@ -96,7 +99,13 @@ class BookieDirectory:
         """The bookie's registration as it is now, without its place in the topology; None if it has none.
 
         A caller that received this registration receives no older one afterwards, from any snapshot of this directory.
+        Those who ask at one time share a read.
         """
+        if bookie not in self._registrations:
+            self._registrations[bookie] = SharedRequest(partial(self._read_registration, bookie))
+        return await self._registrations[bookie].answer()
+
+    async def _read_registration(self, bookie: BookieId) -> BookieInfo | None:
         async with self._reading:
             # it moves from one to the other, perhaps between the two reads
             for writable in (True, False, True):

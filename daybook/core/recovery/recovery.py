@@ -20,11 +20,19 @@ from enum import Enum
 from typing import Final, assert_never
 
 from daybook.core.effects import Recovered, RecoveryEffect, RecoveryFailed
-from daybook.core.errors import Code, DaybookError, NoSuchLedgerError, RecoveryFailedError, UnauthorizedError
+from daybook.core.errors import (
+    Code,
+    DaybookError,
+    LedgerChangedError,
+    NoSuchLedgerError,
+    RecoveryFailedError,
+    UnauthorizedError,
+)
 from daybook.core.events import (
     BookieFailed,
     BookiesChanged,
     CasAnswered,
+    CasOutcome,
     FenceAnswered,
     FrameAcked,
     FrameFailed,
@@ -60,10 +68,13 @@ class Phase(Enum):
 TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.READING, Phase.MARKING): "it is OPEN",
     (Phase.READING, Phase.FENCING): "it is IN_RECOVERY already",
-    (Phase.READING, Phase.DONE): "it is closed, or deleted",
+    (
+        Phase.READING,
+        Phase.DONE,
+    ): "it is closed, deleted, or not at the version that the recovery is meant for",
     (Phase.MARKING, Phase.MARKING): "its metadata changed first",
     (Phase.MARKING, Phase.FENCING): "it is marked",
-    (Phase.MARKING, Phase.DONE): "somebody else closed or deleted it",
+    (Phase.MARKING, Phase.DONE): "somebody else closed, deleted or changed it",
     (Phase.FENCING, Phase.REPLAYING): "no write set has an ack quorum left (rule 1)",
     (Phase.FENCING, Phase.FAILING): "too few bookies can be fenced (rule 8)",
     (Phase.REPLAYING, Phase.CLOSING): "the end is proved, and Qa bookies hold all before it",
@@ -90,8 +101,10 @@ class LedgerRecovery:
         rng: RandomSource,
         bookies: Mapping[BookieId, BookieInfo],
         policy: RecoveryPolicy | None = None,
+        expected_version: int | None = None,
         now_ms: int = 0,
     ) -> None:
+        """`expected_version`: of the metadata that the recovery is meant for. At any other it does nothing (rule 56)."""
         self.ledger_id = ledger_id
         self.policy = policy or RecoveryPolicy()
         self.phase = Phase.READING
@@ -100,6 +113,9 @@ class LedgerRecovery:
         self.version = -1
         self.start_lac: EntryId = NO_ENTRY
         self._spares = Spares(placement, rng, bookies)
+        self._expected_version = expected_version
+        self._may_be_marked = False
+        """A mark had no answer: the version after the expected one may be this recovery's own."""
         self._now_ms = now_ms
         self._out: list[RecoveryEffect] = []
         self._ids = RequestIds()
@@ -160,6 +176,7 @@ class LedgerRecovery:
     def _cas_answered(self, event: CasAnswered) -> None:
         stored = self._metadata.cas_answered(event, self._out)
         if stored is None:
+            self._may_be_marked |= event.outcome is CasOutcome.UNKNOWN
             return
         self.version = event.version
         if self.phase is Phase.MARKING:
@@ -182,6 +199,12 @@ class LedgerRecovery:
                 f"ledger {self.ledger_id} is not in the metadata: it was deleted, or never created"
             )
             self._finish_failing()
+        elif not self._is_meant_for(metadata, event.version):
+            self._failure = LedgerChangedError(
+                f"the metadata of ledger {self.ledger_id} is at version {event.version}, and the recovery was meant for version "
+                f"{self._expected_version}: nothing was done; read it again and decide anew"
+            )
+            self._finish_failing()
         elif metadata.is_closed:
             self._recovered(metadata)
         elif self.phase is Phase.FAILING:
@@ -190,6 +213,13 @@ class LedgerRecovery:
             self._close_again(metadata, event.version)
         else:
             self._mark(metadata, event.version)
+
+    def _is_meant_for(self, metadata: LedgerMetadata, version: int) -> bool:
+        """Whether the recovery may begin, or has begun, with this metadata."""
+        if self._expected_version is None or self.phase not in (Phase.READING, Phase.MARKING):
+            return True
+        is_own_mark = self._may_be_marked and metadata.state is LedgerState.IN_RECOVERY
+        return version == self._expected_version or (is_own_mark and version == self._expected_version + 1)
 
     def _mark(self, metadata: LedgerMetadata, version: int) -> None:
         self.version = version

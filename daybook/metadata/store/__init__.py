@@ -5,6 +5,7 @@ In reading order:
     store          the interface
     transport      one attempt at a time: what a server must offer
     resolving      a dependable store over such attempts: retries, time-outs, and the resolution of unknown outcomes
+    shared         one request for all who want the same
     zookeeper      the attempts over kazoo
     kazoo_session  kazoo's client, which also knows until when its session certainly lives
     acl, settings  who may change nodes; TLS and authentication

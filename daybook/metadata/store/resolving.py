@@ -12,11 +12,13 @@ import math
 import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from daybook.core.errors import MetadataUnavailableError
+from daybook.metadata.store.shared import SharedRequest
 from daybook.metadata.store.store import (
     NODE_BYTES_MAX,
     BadVersionError,
@@ -57,6 +59,7 @@ class ResolvingStore(MetadataStore):
         self._operation_timeout_s = operation_timeout_s
         self._watches: _Watches = defaultdict(dict)
         transport.on_change = self._on_change
+        self._sync = SharedRequest(lambda: self._read("/", lambda: transport.sync("/")))
 
     # Reads: safe to repeat.
 
@@ -80,9 +83,9 @@ class ResolvingStore(MetadataStore):
         """See MetadataStore."""
         return (await self._read(path, lambda: self._transport.children(path))).value
 
-    async def sync(self, path: str = "/") -> None:
-        """See MetadataStore."""
-        await self._read(path, lambda: self._transport.sync(path))
+    async def sync(self, path: str = "/") -> None:  # noqa: ARG002 - a server brings its whole tree up to date
+        """See MetadataStore. Those who call at one time share a request."""
+        await self._sync.answer()
 
     # Writes: each attempt after a lost one first checks whether the lost one was applied.
 
@@ -274,19 +277,27 @@ class ResolvingStore(MetadataStore):
         """Make attempts until one is answered. `in_session` binds all attempts to the session of the first one."""
         limit_s = self._operation_timeout_s if timeout_s is None else timeout_s
         sent = False
-        retrying = AsyncRetrying(retry=retry_if_exception_type(ConnectionLostError), wait=_RETRY_PAUSE)
+
+        async def once() -> T:
+            nonlocal sent, session_id
+            await self._connected()
+            now_id = self._transport.session.session_id
+            if in_session and session_id is None:
+                session_id = now_id
+            if session_id is not None and session_id != now_id:
+                _refuse_session(path, session_id)
+            lost, sent = sent, True
+            return await attempt(session_id, lost)
+
         try:
             async with asyncio.timeout(None if limit_s == math.inf else limit_s):
-                async for trial in retrying:
+                with suppress(ConnectionLostError):
+                    return await once()  # nearly all end here, without the cost of the retries' state
+                async for trial in AsyncRetrying(
+                    retry=retry_if_exception_type(ConnectionLostError), wait=_RETRY_PAUSE
+                ):
                     with trial:
-                        await self._connected()
-                        now_id = self._transport.session.session_id
-                        if in_session and session_id is None:
-                            session_id = now_id
-                        if session_id is not None and session_id != now_id:
-                            _refuse_session(path, session_id)
-                        lost, sent = sent, True
-                        return await attempt(session_id, lost)
+                        return await once()
         except TimeoutError as error:
             kind = OutcomeUnknownError if sent else MetadataUnavailableError
             msg = (

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from daybook.client.client import Client, connect
+from daybook.client.client import Client
+from daybook.client.connecting import connect
 from tests.cluster.control_plane import ControlPlane
 from tests.fixtures.forked import Forked, zygote
 from tests.unit.bookie.server_kit import eventually

@@ -10,7 +10,8 @@ import pytest
 from kubernetes import client as kubernetes
 
 from daybook.autorecovery.worker import RepairWorker
-from daybook.client.client import Client, connect
+from daybook.client.client import Client
+from daybook.client.connecting import connect
 from daybook.client.verify import verify_ledger
 from daybook.core.ids import LedgerId
 from daybook.metadata.instance import ensure_cluster

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from kubernetes import client as kubernetes
 
-from daybook.client.client import Client, connect
+from daybook.client.client import Client
+from daybook.client.connecting import connect
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from tests.cluster.control_plane import ControlPlane

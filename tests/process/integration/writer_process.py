@@ -8,7 +8,7 @@ import sys
 from hashlib import sha256
 from typing import Final
 
-from daybook.client.client import connect
+from daybook.client.connecting import connect
 from daybook.local.cluster import CLUSTER_NAME
 from tests.process.integration.history import History
 

@@ -194,3 +194,16 @@ def a_close_overwrites_what_changed_meanwhile(
 def a_close_undoes_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, in a race with a repair of an older fragment."""
     a_close_overwrites_what_changed_meanwhile(monkeypatch)
+
+
+@mutant(
+    56,
+    f"{_CLOSE}test_rule_56_a_recovery_that_is_meant_for_another_version_does_nothing",
+    not_simulated="nobody in the simulator recovers a ledger at a version that it read long before",
+)
+@instead_of(LedgerRecovery, "_is_meant_for")
+def a_recovery_is_meant_for_any_version(
+    _self: LedgerRecovery, _metadata: LedgerMetadata, _version: int
+) -> bool:
+    """Metadata that changed since the caller decided to recover the ledger is recovered all the same."""
+    return True

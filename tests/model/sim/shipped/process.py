@@ -79,7 +79,7 @@ class ShippedProcess(ClientProcess):
     # What production is given in the place of sockets
 
     def client(self, policy: WriterPolicy | None = None) -> Client:
-        """A client of the cluster, as `daybook.client.client.connect` makes it."""
+        """A client of the cluster, as `daybook.client.connecting.connect` makes it."""
         return Client(
             self.open_store,
             cluster=LAYOUT.cluster,

@@ -12,18 +12,23 @@ from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.small_cluster import Cluster, Run
 
 
-def recovery_of(cluster: Cluster, policy: RecoveryPolicy | None = None) -> LedgerRecovery:
+def recovery_of(
+    cluster: Cluster, policy: RecoveryPolicy | None = None, expected_version: int | None = None
+) -> LedgerRecovery:
     return LedgerRecovery(
         LEDGER,
         placement=InOrder(),
         rng=random.Random(1),
         bookies={name: BookieInfo(name) for name in cluster.bookies if name not in cluster.down},
         policy=policy,
+        expected_version=expected_version,
     )
 
 
-def run_of(cluster: Cluster, policy: RecoveryPolicy | None = None) -> Run:
-    machine = recovery_of(cluster, policy)
+def run_of(
+    cluster: Cluster, policy: RecoveryPolicy | None = None, expected_version: int | None = None
+) -> Run:
+    machine = recovery_of(cluster, policy, expected_version)
     return Run(cluster, machine.step, machine.start())
 
 

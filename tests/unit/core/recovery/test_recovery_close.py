@@ -5,12 +5,13 @@ from itertools import product
 
 import pytest
 
-from daybook.core.effects import ReadMetadata, Recovered, RecoveryFailed, SendFence, SendRead
+from daybook.core.effects import CasMetadata, ReadMetadata, Recovered, RecoveryFailed, SendFence, SendRead
 from daybook.core.errors import (
     Code,
+    LedgerChangedError,
     NoSuchLedgerError,
 )
-from daybook.core.events import MetadataRead, MetadataUnreadable, Tick
+from daybook.core.events import CasAnswered, CasOutcome, MetadataRead, MetadataUnreadable, Tick
 from tests.fixtures.memory_bookie import failed
 from tests.unit.core.recovery.recovery_kit import recover, recovery_of, run_of
 from tests.unit.core.small_cluster import Cluster, Run
@@ -78,6 +79,53 @@ def test_rule_56_a_ledger_that_is_deleted_during_recovery_ends_it() -> None:
         assert isinstance(result.error, NoSuchLedgerError)
     else:
         pytest.fail("recovery never closed the ledger")
+
+
+def test_rule_56_a_recovery_that_is_meant_for_another_version_does_nothing() -> None:
+    cluster = Cluster()
+    cluster.write_everywhere(0, 1)
+    before, cluster.version = cluster.meta, 5
+    for run in (run_of(cluster, expected_version=4), run_of(cluster, expected_version=6)):
+        (result,) = run.finish()
+        assert isinstance(result, RecoveryFailed)
+        assert isinstance(result.error, LedgerChangedError)
+        assert "is at version 5" in str(result.error)
+    assert cluster.meta == before
+    (result,) = run_of(cluster, expected_version=5).finish()
+    assert result == Recovered(cluster.meta)
+    (again,) = run_of(cluster, expected_version=5).finish()
+    assert isinstance(again, RecoveryFailed)  # closed meanwhile, at another version
+
+
+def test_rule_56_a_change_before_the_mark_ends_a_recovery_that_is_meant_for_a_version() -> None:
+    for marked_by_another in (False, True):
+        cluster = Cluster(spares=1)
+        run = run_of(cluster, expected_version=cluster.version)
+        run.until(CasMetadata)
+        meta = cluster.meta
+        cluster.metadata = (
+            meta.in_recovery() if marked_by_another else meta.with_ensemble(0, 0, ("b1", "b2", "b4"))
+        )
+        cluster.version += 1
+        changed = cluster.meta
+        (result,) = run.finish()
+        assert isinstance(result, RecoveryFailed)
+        assert isinstance(result.error, LedgerChangedError)
+        assert cluster.meta == changed
+
+
+def test_a_mark_without_an_answer_is_the_recoverys_own_version() -> None:
+    for is_applied in (False, True):
+        cluster = Cluster()
+        cluster.write_everywhere(0, 1)
+        run = run_of(cluster, expected_version=cluster.version)
+        run.until(CasMetadata)
+        mark = run.queue.popleft()
+        assert isinstance(mark, CasMetadata)
+        if is_applied:
+            cluster.perform(mark, run.stream)
+        run.feed(CasAnswered(mark.request_id, CasOutcome.UNKNOWN))
+        assert run.finish() == [Recovered(cluster.meta)]
 
 
 def test_a_repair_of_an_older_fragment_is_kept_by_the_close() -> None:

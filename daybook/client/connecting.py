@@ -1,0 +1,46 @@
+"""How a process becomes a client of a cluster."""
+
+import os
+import socket
+from collections.abc import Callable
+
+import grpc
+
+from daybook.client.client import Client
+from daybook.client.recovery import RECOVERIES_RUNNING_MAX
+from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import PlacementPolicy
+from daybook.core.writer.policy import WriterPolicy
+from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
+
+
+def connect(
+    zookeeper: str,
+    *,
+    cluster: str = "daybook",
+    placement: PlacementPolicy | None = None,
+    writer_policy: WriterPolicy | None = None,
+    credentials: Callable[[], grpc.ChannelCredentials | None] = lambda: None,
+    zone: str = "",
+    rack: str = "",
+    zookeeper_options: ZooKeeperOptions | None = None,
+    name: str | None = None,
+    recoveries_max: int = RECOVERIES_RUNNING_MAX,
+) -> Client:
+    """A client of `cluster`, whose metadata is in the ZooKeeper at `zookeeper` ("host:port,…"); use `async with`.
+
+    `credentials` is asked for the TLS credentials of each new connection to a bookie; None means plaintext. `zone` and
+    `rack` say where this process is, so that it reads from near bookies first. At most `recoveries_max` ledgers are
+    recovered at a time.
+    """
+    return Client(
+        lambda: ZooKeeperStore.open(zookeeper, zookeeper_options),
+        cluster=cluster,
+        placement=placement or make_policy(),
+        writer_policy=writer_policy or WriterPolicy(),
+        credentials=credentials,
+        zone=zone,
+        rack=rack,
+        name=name or f"{socket.gethostname()}-{os.getpid()}",
+        recoveries_max=recoveries_max,
+    )
