@@ -14,6 +14,7 @@ that were acknowledged.
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
+from itertools import chain
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -42,6 +43,7 @@ _FILE_MAGIC: Final = b"DBJ1"
 GROUP_MAGIC: Final = b"DBG1"
 GROUP_HEADER_BYTES: Final = _GROUP.size
 FILE_HEADER_BYTES: Final = _FILE.size
+ROW_BYTES: Final = _ROW.size
 
 
 # -- records
@@ -245,7 +247,7 @@ class DamagedGroupError(Exception):
 
 def group_bytes(records: Sequence[Record]) -> int:
     """How much room a group of these records takes, in whole pages."""
-    return page_end(GROUP_HEADER_BYTES + sum(_ROW.size + len(record.body) for record in records))
+    return page_end(GROUP_HEADER_BYTES + _ROW.size * len(records) + sum([len(body) for _, body in records]))
 
 
 def pack_group(
@@ -253,12 +255,15 @@ def pack_group(
 ) -> list[Buffer]:
     """The group's buffers for one gathering write; frames are not copied."""
     assert 0 <= len(records) <= RECORDS_MAX
-    bodies = [record.body for record in records]
-    table = b"".join([_ROW.pack(kind, len(body)) for kind, body in records])
+    bodies = [body for _, body in records]
+    sizes = list(map(len, bodies))
+    kinds = [kind for kind, _ in records]
+    table = struct.pack(f"<{2 * len(records)}I", *chain.from_iterable(zip(kinds, sizes, strict=True)))
     table_crc = crc32c(table)
-    for kind, body in records:
-        if kind is not RecordKind.FRAME:
-            table_crc = crc32c(body, table_crc)
+    if kinds.count(RecordKind.FRAME) < len(kinds):
+        for kind, body in records:
+            if kind is not RecordKind.FRAME:
+                table_crc = crc32c(body, table_crc)
     header = _GROUP.pack(
         GROUP_MAGIC,
         len(records),
@@ -267,7 +272,7 @@ def pack_group(
         sequence,
         durable.file_id,
         durable.offset,
-        sum(map(len, bodies)),
+        sum(sizes),
         table_crc,
         0,
     )[: -_CRC.size]

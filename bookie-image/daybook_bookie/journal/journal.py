@@ -19,6 +19,7 @@ from daybook_bookie.disk.errors import BookieMustStopError, StorageFullError
 from daybook_bookie.journal.format import (
     DATA_START,
     RECORDS_MAX,
+    ROW_BYTES,
     START,
     FileHeader,
     Position,
@@ -99,8 +100,7 @@ class Journal:
         """
         self._check_alive()
         self._rewrite_replayed()
-        for group in self._groups(records):
-            size = group_bytes(group)
+        for group, size in self._groups(records):
             if self._file is None or self.written.offset + size > self._file_bytes:
                 self._roll()
             self._write(group, size)
@@ -185,19 +185,23 @@ class Journal:
                 raise StorageFullError(msg) from error
             self.durable = self._replay.end
 
-    def _groups(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-        """Cut `records` into groups that fit a file and one write call."""
+    def _groups(self, records: Sequence[Record]) -> Iterator[tuple[Sequence[Record], int]]:
+        """Cut `records` into groups that fit a file and one write call, with the room that each takes."""
         room = self._file_bytes - DATA_START
+        size = group_bytes(records)
+        if 0 < len(records) <= RECORDS_MAX and size <= room:
+            yield records, size
+            return
         begin = size = 0
         for at, record in enumerate(records):
-            added = 8 + len(record.body)
+            added = ROW_BYTES + len(record.body)
             assert group_bytes([record]) <= room, f"a record of {len(record.body)} bytes fits no journal file"
             if at > begin and (at - begin == RECORDS_MAX or group_bytes(()) + size + added > room):
-                yield records[begin:at]
+                yield records[begin:at], group_bytes(records[begin:at])
                 begin, size = at, 0
             size += added
         if begin < len(records):
-            yield records[begin:]
+            yield records[begin:], group_bytes(records[begin:])
 
     def _write(self, group: Sequence[Record], size: int) -> None:
         assert self._file is not None

@@ -298,7 +298,7 @@ class AppendStream:
             shared.budget.give_back(len(message))  # nobody else knows of it yet
             raise
         self._accept(item, message, frames, refused)
-        self._count(frames, refused)
+        self._count(message, frames, refused)
 
     def _take_lac_table(self, message: bytes | bytearray) -> None:
         """Cache the LACs of idle ledgers, and queue what is news (rule 48); nothing is answered.
@@ -362,14 +362,19 @@ class AppendStream:
                 self.decide(item.message, [index], code)
             self.send_answers()
 
-    def _count(self, frames: list[tuple[FrameHeader, int]], refused: dict[int, Code]) -> None:
+    def _count(
+        self, message: bytes | bytearray, frames: list[tuple[FrameHeader, int]], refused: dict[int, Code]
+    ) -> None:
         metrics = self.shared.metrics
-        for code in refused.values():
-            metrics.add_rejected.labels(code.name).inc()
-        accepted = frames if not refused else [f for i, f in enumerate(frames) if i not in refused]
-        metrics.add_frames.inc(len(accepted))
-        metrics.add_entries.inc(sum(header.count for header, _ in accepted))
-        metrics.add_bytes.inc(sum(header.size_bytes for header, _ in accepted))
+        size_bytes = len(message)
+        if refused:
+            for index, code in refused.items():
+                metrics.add_rejected.labels(code.name).inc()
+                size_bytes -= frames[index][0].size_bytes
+            frames = [frame for index, frame in enumerate(frames) if index not in refused]
+        metrics.add_frames.inc(len(frames))
+        metrics.add_entries.inc(sum([header.count for header, _ in frames]))
+        metrics.add_bytes.inc(size_bytes)
 
 
 def _damaged(message: bytes | bytearray, frames: list[tuple[FrameHeader, int]]) -> dict[int, Code]:

@@ -67,8 +67,10 @@ class PendingLedger:
     def add(self, block: Block) -> None:
         """Put a frame with entries in its place."""
         blocks = self.blocks
-        self.longest = max(self.longest, block.last - block.first)
-        if not blocks or block.first > blocks[-1].last:
+        first, last, _, _ = block
+        if last - first > self.longest:
+            self.longest = last - first
+        if not blocks or first > blocks[-1].last:
             blocks.append(block)
             return
         self.rising = False

@@ -66,12 +66,14 @@ class WriteCache:
 
     def add_frame(self, data: Buffer, header: FrameHeader) -> None:
         """Add a frame whose body was checked; `data` is the frame alone and must not change any more."""
-        pending = self._active.ledger(header.ledger_id)
+        active = self._active
+        pending = active.ledger(header.ledger_id)
         pending.raise_lac(header.last_add_confirmed, header.length_at_lac)
-        if header.count:
-            pending.add(Block(header.first_entry, last_entry(data, header), header, data))
-            self._active.size_bytes += len(data)
-        self._active.size_bytes += _FRAME_OVERHEAD_BYTES
+        first, count = header.first_entry, header.count
+        if count:
+            pending.add(Block(first, first if count == 1 else last_entry(data, header), header, data))
+            active.size_bytes += len(data)
+        active.size_bytes += _FRAME_OVERHEAD_BYTES
 
     def publish(self, rows: Iterable[LacRow]) -> None:
         """Raise the LACs of ledgers. A row itself is not kept: it takes room where it makes a ledger known to the generation."""

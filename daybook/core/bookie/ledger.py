@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Self
 
 from daybook.core.errors import Code
-from daybook.core.format.frame import FrameHeader
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, FrameHeader
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 
@@ -112,7 +112,9 @@ class BookieLedger:
         self.forgotten = False
         self.record_changed = False
         """Key, introduction or a dropped fence are not journalled yet; they are journalled before the next frame."""
-        self._attached: dict[Purpose, set[int]] = {purpose: set() for purpose in Purpose}
+        self._writers: set[int] = set()
+        self._recoverers: set[int] = set()
+        """The streams that are attached, by purpose."""
 
     @classmethod
     def restored(cls, record: LedgerRecord) -> Self:
@@ -171,7 +173,7 @@ class BookieLedger:
         if verdict is AttachVerdict.OK and not self.introduced:
             verdict = AttachVerdict.NEEDS_METADATA
         if verdict is AttachVerdict.OK:
-            self._attached[purpose].add(stream_id)
+            self._streams(purpose).add(stream_id)
         return verdict
 
     def attach_with_metadata(
@@ -191,26 +193,31 @@ class BookieLedger:
                 return AttachVerdict.NOT_OPEN
             self.record_changed |= not self.introduced
             self.introduced = True
-        self._attached[purpose].add(stream_id)
+        self._streams(purpose).add(stream_id)
         return AttachVerdict.OK
 
     def detach(self, stream_id: int) -> None:
         """The stream ended."""
-        for streams in self._attached.values():
-            streams.discard(stream_id)
+        self._writers.discard(stream_id)
+        self._recoverers.discard(stream_id)
 
     def forget(self) -> None:
         """The ledger is deleted and collected here: writers must attach again, to a new object (rule 20)."""
         self.forgotten = True
-        for streams in self._attached.values():
-            streams.clear()
+        self._detach_all()
+
+    def _streams(self, purpose: Purpose) -> set[int]:
+        return self._writers if purpose is Purpose.WRITE else self._recoverers
+
+    def _detach_all(self) -> None:
+        self._writers.clear()
+        self._recoverers.clear()
 
     def _adopt_key(self, key: str) -> None:
         if self.key == key:
             return
         if self.key is not None:
-            for streams in self._attached.values():
-                streams.clear()
+            self._detach_all()
             self._drop_fence()
         self.key = key
         self.record_changed = True
@@ -229,13 +236,13 @@ class BookieLedger:
         A recovery frame passes fence and limbo (rule 10), a normal one neither; a fence that is not durable yet counts.
         """
         assert header.ledger_id == self.ledger_id
-        purpose = Purpose.RECOVERY if header.is_recovery else Purpose.WRITE
-        if stream_id not in self._attached[purpose]:
+        if header.flags & FLAG_RECOVERY:
+            if stream_id not in self._recoverers:
+                return Code.NOT_ATTACHED
+        elif stream_id not in self._writers:
             return Code.NOT_ATTACHED
-        if not header.is_recovery:
-            refusal = self._refuses_normal()
-            if refusal is not Code.OK:
-                return refusal
+        elif (refusal := self._refuses_normal()) is not Code.OK:
+            return refusal
         self._raise_lac(header.last_add_confirmed, header.length_at_lac)
         return Code.OK
 
@@ -244,7 +251,7 @@ class BookieLedger:
 
         It counts as a normal add would: from an attached stream, never past a fence or in limbo.
         """
-        if stream_id not in self._attached[Purpose.WRITE] or self._refuses_normal() is not Code.OK:
+        if stream_id not in self._writers or self._refuses_normal() is not Code.OK:
             return False
         return self._raise_lac(lac, length)
 
@@ -266,7 +273,7 @@ class BookieLedger:
 
         Whether its entries are there already does not matter: the first copy may not be synced yet (rule 54).
         """
-        return header.is_deferred and not header.is_recovery
+        return header.flags & (FLAG_DEFERRED_SYNC | FLAG_RECOVERY) == FLAG_DEFERRED_SYNC
 
     def force(self) -> Code:
         """Whether everything accepted so far counts, once it is synced (rule 22). The owner has authorised the request."""

@@ -47,9 +47,6 @@ RecordMade = TypeVar("RecordMade", covariant=True)
 NO_LAC: Final = LacAnswer(NO_ENTRY, 0, limbo=False, fenced=False)
 """What a bookie says of a ledger that it does not know."""
 
-_Accepted = tuple[int, BookieLedger, FrameHeader, int]
-"""An accepted frame: its index in the message, its ledger, its header, and its offset."""
-
 
 class BookieStorage(Protocol[RecordMade]):
     """Write cache and store, as the machine sees them; called under the owner's lock."""
@@ -147,16 +144,22 @@ class BookieMachine(Generic[Record]):
     ) -> None:
         """Decide over the frames of a message, except those that are `refused` already; refusals are added there.
 
-        `frames` has each frame's header and offset in `message`. If this raises, what `decided` has by then is in the
-        write cache and must be journalled all the same.
+        `frames` has each frame's header and offset in `message`. What is kept is a view of the message, without a copy: the
+        view keeps all of it in memory, and the cache counts only the frames, so where most was refused they are copied, or
+        a client could fill the memory with what was refused. If this raises, what `decided` has by then is in the write
+        cache and must be journalled all the same.
         """
-        accepted = self._judge(stream_id, frames, refused)
-        cut = _cutter(message, accepted)
+        ledgers, refused_bytes = self._judge(stream_id, frames, refused)
+        view = memoryview(message)
+        is_copied = 2 * refused_bytes > len(message)
         records, early, waiting = decided.records, decided.early, decided.frames
-        for index, ledger, header, offset in accepted:
+        for index, ((header, offset), ledger) in enumerate(zip(frames, ledgers, strict=True)):
+            if ledger is None:
+                continue
             if ledger.record_changed:
                 records += self._changed_records(ledger)
-            records.append(self._cache_frame(header, cut(offset, header.size_bytes)))
+            frame = view[offset : offset + header.size_bytes]
+            records.append(self._cache_frame(header, bytes(frame) if is_copied else frame))
             (early if ledger.may_ack_before_sync(header) else waiting).append(index)
             if self._has_waiters(header.ledger_id):
                 decided.news.append((header.ledger_id, ledger.last_add_confirmed()))
@@ -187,24 +190,27 @@ class BookieMachine(Generic[Record]):
 
     def _judge(
         self, stream_id: int, frames: Sequence[tuple[FrameHeader, int]], refused: dict[int, Code]
-    ) -> list[_Accepted]:
-        accepted: list[_Accepted] = []
-        for index, (header, offset) in enumerate(frames):
+    ) -> tuple[list[BookieLedger | None], int]:
+        """Of each frame the ledger that accepts it, if it does; and how many bytes are refused."""
+        ledgers: list[BookieLedger | None] = []
+        refused_bytes = 0
+        find = self.ledgers.get
+        for index, (header, _) in enumerate(frames):
+            ledger = find(header.ledger_id)
             if index in refused:
-                continue
-            ledger = self.ledgers.get(header.ledger_id)
-            if ledger is None:
-                refused[index] = Code.NOT_ATTACHED
-                continue
-            if not self._takes_all and self._refuses_for_space(header):
-                refused[index] = Code.READ_ONLY
-                continue
-            code = ledger.accept(stream_id, header)
+                code = refused[index]
+            elif ledger is None:
+                code = Code.NOT_ATTACHED
+            elif not self._takes_all and self._refuses_for_space(header):
+                code = Code.READ_ONLY
+            else:
+                code = ledger.accept(stream_id, header)
             if code is not Code.OK:
                 refused[index] = code
-                continue
-            accepted.append((index, ledger, header, offset))
-        return accepted
+                refused_bytes += header.size_bytes
+                ledger = None
+            ledgers.append(ledger)
+        return ledgers, refused_bytes
 
     def _cache_frame(self, header: FrameHeader, frame: Buffer) -> Record:
         """Make an accepted frame visible, in the same hold of the lock that accepted it (rule 43)."""
@@ -350,15 +356,3 @@ class BookieMachine(Generic[Record]):
 def proves_existence(record: LedgerRecord) -> bool:
     """A LAC, an introduction and a limbo mark all follow a read of the ledger's metadata (rule 20, rule 29)."""
     return record.last_add_confirmed != NO_ENTRY or record.introduced or record.limbo_nonce is not None
-
-
-def _cutter(message: bytes | bytearray, accepted: list[_Accepted]) -> Callable[[int, int], Buffer]:
-    """Cuts the frame of so many bytes at an offset out of `message`, without a copy where most of it is accepted.
-
-    A view keeps the whole message in memory, and the cache counts only the frames: where most was refused they are
-    copied, or a client could fill the memory with what was refused.
-    """
-    view = memoryview(message)
-    if 2 * sum(header.size_bytes for _, _, header, _ in accepted) < len(message):
-        return lambda offset, size_bytes: bytes(view[offset : offset + size_bytes])
-    return lambda offset, size_bytes: view[offset : offset + size_bytes]

@@ -38,12 +38,14 @@ class Poll:
 
 
 class LacPolls:
-    """The polls that wait. `has_waiters` costs next to nothing where nobody does."""
+    """The polls that wait."""
 
     def __init__(self, limit: int) -> None:
         """At most `limit` wait at once."""
         self._limit = limit
         self._waiting: defaultdict[LedgerId, dict[Poll, None]] = defaultdict(dict)
+        self.has_waiters: Callable[[LedgerId], bool] = self._waiting.__contains__
+        """Whether any poll waits for a ledger: asked for each frame, so it is one call into C."""
         self._deadlines: list[tuple[int, int, Poll]] = []
         """A heap, with a number between deadline and poll, since polls have no order."""
         self._numbers = count(1)
@@ -58,10 +60,6 @@ class LacPolls:
         heapq.heappush(self._deadlines, (poll.deadline_ms, next(self._numbers), poll))
         self.count += 1
         return True
-
-    def has_waiters(self, ledger_id: LedgerId) -> bool:
-        """Whether any poll waits for the ledger."""
-        return ledger_id in self._waiting
 
     @property
     def next_deadline_ms(self) -> int | None:

@@ -165,11 +165,6 @@ def cut_rows(block: Block, begin: int, end: int) -> Block | None:
     return decode_block(data)
 
 
-def cut(block: Block, first: EntryId, last: EntryId) -> Block | None:
-    """The part of the block within first … last, None if there is none; FrameError if the body is damaged."""
-    return cut_rows(block, *rows_between(block, first, last))
-
-
 def sound_parts(block: Block) -> list[Block]:
     """The block itself if its body is sound; otherwise its runs of entries whose own checksum holds.
 

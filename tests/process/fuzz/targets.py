@@ -36,7 +36,7 @@ from daybook_bookie.store.stored_ledger import StoredLedger, pack_record, unpack
 from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.errors import Code, FrameError, IntervalError, MetadataError
-from daybook.core.format.block import block_entry_ids, cut, decode_block, sound_parts
+from daybook.core.format.block import block_entry_ids, cut_rows, decode_block, rows_between, sound_parts
 from daybook.core.format.frame import (
     HEADER_BYTES,
     check_body,
@@ -93,7 +93,7 @@ def _read_frames(message: bytes) -> None:
             assert len(ids) == header.count
             assert sum(part.header.count for part in sound_parts(block)) == header.count
             middle = ids[len(ids) // 2]
-            part = cut(block, middle, block.last)
+            part = cut_rows(block, *rows_between(block, middle, block.last))
             assert part is not None
             assert part.first == middle
 

@@ -10,13 +10,14 @@ from daybook.core.errors import FrameError
 from daybook.core.format.block import (
     Block,
     block_entry_ids,
-    cut,
     cut_payload_bytes,
+    cut_rows,
     decode_block,
     is_regular,
     join,
     merge_small,
     regular_stripe,
+    rows_between,
     rows_that_fit,
     sound_parts,
     untangle,
@@ -75,7 +76,8 @@ IDS = st.sets(st.integers(0, 60), min_size=1, max_size=30).map(sorted)
 @given(IDS, st.integers(0, 60), st.integers(0, 60))
 @settings(deadline=None)
 def test_a_cut_holds_what_lies_between(ids: list[int], first: int, last: int) -> None:
-    found = cut(block(ids), first, last)
+    whole = block(ids)
+    found = cut_rows(whole, *rows_between(whole, first, last))
     inside = [n for n in ids if first <= n <= last]
     assert (entries(found) if found else []) == expected(inside)
 
@@ -132,7 +134,7 @@ def test_rule_44_merging_and_cutting_never_launder_damage() -> None:
         with pytest.raises(FrameError):
             join([good, damaged])
         with pytest.raises(FrameError):
-            cut(damaged, 5, 6)
+            cut_rows(damaged, *rows_between(damaged, 5, 6))
         with pytest.raises(FrameError):
             untangle([good, damaged], 10**6)
         sound = [entry for part in sound_parts(damaged) for entry in entries(part)]
