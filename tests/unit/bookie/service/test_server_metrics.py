@@ -8,7 +8,7 @@ from tests.paths import ROOT
 NAMES = """
 add_entry_bytes add_entry_entries add_entry_frames add_entry_messages add_entry_rejected add_entry_seconds attach
 calls_without_role damaged_entries disk_used_ratio disk_went_back fence flush_seconds flushed_bytes force gc_deleted_ledgers gc_overreplicated_entries
-gc_rounds journal_bytes journal_group_bytes journal_groups journal_queue_bytes journal_sync_seconds ledgers
+gc_rounds journal_bytes journal_group_bytes journal_groups journal_queue_bytes journal_sync_seconds lac_rows ledgers
 limbo_ledgers metadata_rolled_back read_entry_bytes read_entry_damaged read_entry_entries read_entry_requests read_entry_seconds
 read_lac_long_polls received_bytes registered scrub_rounds scrubbed_entries server_status streams write_cache_bytes
 """
