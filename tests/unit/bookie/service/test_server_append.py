@@ -10,9 +10,9 @@ from daybook_bookie.service.append import MessageItem
 
 from daybook.core.bookie.machine import BookieMachine
 from daybook.core.errors import Code
-from daybook.core.format.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, HEADER_BYTES, Buffer, FrameHeader
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC, HEADER_BYTES, Buffer, FrameHeader
 from daybook.core.ids import ENTRY_BYTES_MAX, MESSAGE_BYTES_MAX
-from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.stream import WHOLE_MESSAGE
 from daybook.wire import bookie_pb2 as pb
 from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, StalledJournal, eventually, frame_of
@@ -45,37 +45,6 @@ def test_what_was_appended_is_read_back(bookie: RunningBookie) -> None:
     assert damaged == []
 
 
-def test_frames_before_an_attachment_are_refused(bookie: RunningBookie) -> None:
-    assert bookie.open_stream().add(frame_of(1, 0, [b"a"])) == {0: Code.NOT_ATTACHED}
-    assert bookie.read(1, 0, 0)[1] == []
-
-
-@pytest.mark.parametrize(("accepted_bytes", "is_copied"), [(1000, True), (200_000, False)])
-def test_what_was_refused_of_a_message_does_not_stay_in_memory_with_the_rest(
-    bookie: RunningBookie, accepted_bytes: int, is_copied: bool
-) -> None:
-    """The cache counts the frames, and a view of one keeps the whole message."""
-    stream = bookie.open_stream()
-    stream.attach(1)
-    small, refused = frame_of(1, 0, [bytes(accepted_bytes)]), frame_of(2, 0, [bytes(100_000)])
-    assert stream.add(small, refused) == {1: Code.NOT_ATTACHED}
-    with bookie.bookie.table.lock:
-        found = bookie.bookie.table.storage.cache.next_from(1, 0)
-    assert found is not None
-    _, block = found
-    assert block.data == small
-    assert isinstance(block.data, bytes) is is_copied
-
-
-def test_an_attachment_is_of_one_stream_and_one_purpose(bookie: RunningBookie) -> None:
-    first, second = bookie.open_stream(), bookie.open_stream()
-    assert first.attach(1) is Code.OK
-    assert second.add(frame_of(1, 0, [b"a"])) == {0: Code.NOT_ATTACHED}
-    assert first.add(frame_of(1, 0, [b"a"], flags=FLAG_RECOVERY)) == {0: Code.NOT_ATTACHED}
-    assert second.attach(1, recovery=True) is Code.OK
-    assert second.add(frame_of(1, 0, [b"a"], flags=FLAG_RECOVERY)) == {}
-
-
 def test_a_wrong_password_is_refused_everywhere(bookie: RunningBookie) -> None:
     stream = bookie.open_stream()
     assert stream.attach(1, key="wrong") is Code.UNAUTHORIZED
@@ -98,18 +67,6 @@ def test_the_password_is_known_again_after_a_restart(bookie: RunningBookie) -> N
     bookie.restart()
     assert bookie.open_stream().attach(1, key="wrong") is Code.UNAUTHORIZED
     assert bookie.open_stream().attach(1) is Code.OK
-
-
-@pytest.mark.parametrize("state", [LedgerState.IN_RECOVERY, LedgerState.CLOSED])
-def test_a_ledger_that_is_not_open_takes_no_first_writer(bookie: RunningBookie, state: LedgerState) -> None:
-    bookie.create_ledger(2, state=state)
-    assert bookie.open_stream().attach(2) is Code.NOT_OPEN
-    assert bookie.open_stream().attach(2, recovery=True) is Code.OK
-
-
-def test_an_unknown_ledger_takes_no_writer(bookie: RunningBookie) -> None:
-    assert bookie.open_stream().attach(77) is Code.NO_SUCH_LEDGER
-    assert bookie.bookie.table.known_ids() == []
 
 
 def test_without_metadata_new_writers_wait_and_others_go_on(bookie: RunningBookie) -> None:
@@ -311,11 +268,6 @@ def test_back_pressure_bounds_what_waits_for_the_journal(start_bookie: StartBook
         assert stream.is_quiet(0.5)
         assert bookie.bookie.budget.taken_bytes <= 32 * 1024 * 1024
     assert stream.settle(numbers[-1]) == {}
-
-
-def test_a_force_of_a_ledger_that_brought_nothing_here_is_answered(bookie: RunningBookie) -> None:
-    answer = bookie.stub.force(pb.ForceRequest(ledger_id=1), timeout=WAIT_S)
-    assert (Code(answer.code), answer.boot_id) == (Code.OK, bookie.bookie.boot_id)
 
 
 @pytest.mark.parametrize(

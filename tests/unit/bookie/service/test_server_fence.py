@@ -8,8 +8,8 @@ import pytest
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import RunningBookie, StalledJournal, eventually, frame_of
-from tests.unit.bookie.stream_kit import KEY, WAIT_S
+from tests.unit.bookie.server_kit import RunningBookie, StalledJournal, frame_of
+from tests.unit.bookie.stream_kit import WAIT_S
 from tests.unit.bookie.upkeep.test_server_gc import collect
 
 StartBookie = Callable[..., RunningBookie]
@@ -81,23 +81,6 @@ def test_rule_43_an_add_in_the_journal_queue_is_found_by_whoever_comes_later(boo
             stalled.__exit__()
             assert recovery.result(WAIT_S)[1] == [(0, b"a")]
     assert stream.settle(number) == {}
-
-
-def test_an_unknown_ledger_can_be_fenced_without_metadata(start_bookie: StartBookie) -> None:
-    bookie = start_bookie()
-    bookie.create_ledger(1)
-    bookie.metadata.suspend()
-    try:
-        assert Code(bookie.fence(1).code) is Code.OK
-    finally:
-        bookie.metadata.resume()
-
-
-def test_a_fence_with_a_wrong_key_does_not_lock_out_the_right_one(bookie: RunningBookie) -> None:
-    assert Code(bookie.fence(1, key="made up").code) is Code.OK, "nobody knows better yet"
-    assert Code(bookie.fence(1).code) is Code.OK
-    assert Code(bookie.fence(1, key="made up").code) is Code.UNAUTHORIZED
-    assert bookie.read(1, 0, 0)[0].code is Code.OK
 
 
 FORGED = "00$made up"
@@ -208,20 +191,3 @@ def test_rule_03_a_fence_of_a_ledger_that_came_to_be_meanwhile_is_kept(
     bookie.restart()
     assert write(bookie, 2) == {0: Code.FENCED}
     assert bookie.read(3, 0, 0)[1] == [(0, b"0")]
-
-
-def test_rule_04_a_forged_fence_that_becomes_durable_does_not_answer_for_the_true_one(
-    bookie: RunningBookie,
-) -> None:
-    with ThreadPoolExecutor(2) as callers:
-        with StalledJournal(bookie) as stalled:
-            forged = callers.submit(bookie.fence, 1, FORGED)
-            assert stalled.reached.wait(WAIT_S)
-            true = callers.submit(bookie.fence, 1)
-            ledgers = bookie.bookie.table.machine.ledgers
-            assert eventually(lambda: getattr(ledgers.get(1), "key", None) == KEY)
-            assert not true.done()
-        assert Code(forged.result(WAIT_S).code) is Code.OK
-        assert Code(true.result(WAIT_S).code) is Code.OK
-    bookie.restart()
-    assert write(bookie, 1) == {0: Code.FENCED}

@@ -7,14 +7,12 @@ from time import monotonic
 
 import grpc
 import pytest
-from daybook_bookie.journal.format import NONCE_BYTES
 
 from daybook.core.errors import Code
-from daybook.core.format.frame import FLAG_RECOVERY, Entry
+from daybook.core.format.frame import Entry
 from daybook.core.quorum import Stripe
 from daybook.wire import bookie_pb2 as pb
-from daybook.wire.messages import decode_read
-from tests.unit.bookie.server_kit import MIB, RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
 from tests.unit.bookie.stream_kit import KEY, WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
@@ -107,12 +105,6 @@ def test_a_large_read_comes_in_several_messages(bookie: RunningBookie) -> None:
     sizes = [len(message) for message in bookie.stub.read(request, timeout=WAIT_S)]
     assert len(sizes) >= 3
     assert max(sizes) < 512 * 1024
-
-
-def test_a_bookie_that_never_saw_the_ledger_says_that_nothing_is_there(bookie: RunningBookie) -> None:
-    header, entries, damaged = bookie.read(1, 5, 9)
-    assert (header.code, header.through, header.limbo) == (Code.OK, 9, False)
-    assert (entries, damaged) == ([], [])
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 3), (5, 4)])
@@ -290,24 +282,3 @@ def test_slow_readers_do_not_hold_up_control_calls(start_bookie: StartBookie) ->
 def code_of(call: grpc.Call) -> grpc.StatusCode:
     """How a call ends."""
     return call.code()
-
-
-def test_rule_29_limbo_that_ends_during_a_read_still_holds_for_all_of_it(bookie: RunningBookie) -> None:
-    """What the beginning of the answer left out was not there while the bookie could not vouch for it."""
-    stream = bookie.open_stream()
-    stream.attach(1, recovery=True)
-    big = bytes(200 * 1024)
-    for entry in (1, 2, 3):
-        assert stream.add(frame_of(1, entry, [big], flags=FLAG_RECOVERY)) == {}
-    table, nonce = bookie.bookie.table, bytes(NONCE_BYTES)
-    with table.lock:
-        table.machine.mark_limbo(1, nonce.hex())
-    request = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=3, bytes_max=MIB, key=KEY)
-    messages = bookie.bookie.reads.read(request)
-    assert decode_read(next(messages))[0].limbo
-    cleared = bookie.stub.clear_limbo(pb.ClearLimboRequest(ledger_id=1, nonce=nonce.hex()), timeout=WAIT_S)
-    assert cleared.cleared
-    rest = [decode_read(message)[0] for message in messages]
-    assert rest
-    assert all(header.limbo for header in rest)
-    assert not bookie.read(1, 0, 3)[0].limbo

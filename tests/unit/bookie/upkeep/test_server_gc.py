@@ -154,15 +154,6 @@ def test_rule_47_replicas_that_metadata_places_elsewhere_are_removed(bookie: Run
     assert collect(bookie).surplus_entries == 0
 
 
-def test_rule_47_nothing_is_removed_of_a_ledger_that_is_not_closed(bookie: RunningBookie) -> None:
-    bookie.create_ledger(2, bookies=("b9",))
-    stream = bookie.open_stream()
-    stream.attach(2, recovery=True)
-    stream.add(frame_of(2, 0, [b"x"], flags=FLAG_RECOVERY))
-    assert collect(bookie).surplus_entries == 0
-    assert bookie.read(2, 0, 9)[1] == [(0, b"x")]
-
-
 def test_rule_47_an_add_since_the_metadata_was_read_keeps_everything(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
