@@ -1,8 +1,8 @@
 """The read-only mode that an administrator set, kept over restarts: a small file beside the store's cookie.
 
 It is kept on the bookie's own disk, as BookKeeper keeps its status, and not in ZooKeeper: it must hold from the first
-frame after a start, before ZooKeeper answers. It ends with the bookie's life: after a replacement whoever drains the bookie
-sets it again. The existence of the file decides; its content is for people. A full disk is no reason to accept writes: the
+frame after a start, before ZooKeeper answers. It ends with the bookie's life: after a replacement the person who drains the
+bookie must set it again. The existence of the file decides; its content is for people. A full disk is no reason to accept writes: the
 bookie stays read-only while it runs, and the administrator gets an error that says that the mode was not kept.
 """
 

@@ -256,6 +256,6 @@ async def _first(places: AsyncIterator[object | None]) -> None:
 
 
 def _log_why_it_ended(registering: Future[None]) -> None:
-    """Log an error that nobody waits for."""
+    """Log the error of a task whose result no caller awaits."""
     if not registering.cancelled() and (error := registering.exception()) is not None:
         _LOG.error("the registration ended with an error", exc_info=error)

@@ -91,7 +91,7 @@ class RollBackGuard:
     def why_not_begin(self, ledger_id: LedgerId) -> str:
         """Why a ledger that was never introduced here may not begin; empty if it may. Raises DaybookError.
 
-        Nobody knows which ids were assigned twice before the roll-back was noticed, so no ledger begins until it is
+        It is unknown which ids were assigned twice before the roll-back was noticed, so no ledger begins until it is
         accepted. The counter is read only for ids up to what the bookie holds: any higher ledger has raised the counter.
         """
         if self._noticed is None and ledger_id <= self._highest_held:

@@ -6,7 +6,7 @@ frame without entries, or a row of a table.
 
 A group is what one write call stores: a header, a table of its records, the records. The header names the group's own
 place (file, offset, sequence), so that a group is never taken for another one, and the position that was durable before
-the group was written: with that position a reader tells a torn tail from damage (rule 25). The header's checksum is
+the group was written: with that position a replay distinguishes a torn tail from damage (rule 25). The header's checksum is
 seeded with the file's salt, so that no payload can imitate a group. Groups never share a page, so no write touches bytes
 that were acknowledged.
 """
@@ -107,7 +107,7 @@ def fence_dropped_record(ledger_id: LedgerId) -> Record:
 
 
 def limbo_record(ledger_id: LedgerId, nonce: bytes) -> Record:
-    """The bookie cannot vouch for the ledger; the nonce tells this limbo mark from an earlier one (rule 29)."""
+    """The bookie cannot vouch for the ledger; the nonce distinguishes this limbo mark from an earlier one (rule 29)."""
     assert len(nonce) == NONCE_BYTES
     return Record(RecordKind.LIMBO, _LIMBO.pack(ledger_id, nonce))
 
@@ -242,7 +242,7 @@ class GroupHeader(NamedTuple):
 
 
 class DamagedGroupError(Exception):
-    """There is no whole group here: a torn tail or damage, which only the journal's later groups tell apart."""
+    """There is no whole group here: a torn tail or damage. Only the journal's later groups show which of the two."""
 
 
 def group_bytes(records: Sequence[Record]) -> int:

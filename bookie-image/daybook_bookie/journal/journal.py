@@ -1,7 +1,7 @@
 """The journal: what is appended here and synced survives a crash; the bookie answers only for what was synced.
 
 A passive object behind the Disk interface, without a thread, so that it also runs on a simulated disk: the caller appends
-groups, syncs once, then answers for all of them. After a failed write or fsync nobody knows what is durable (fsyncgate),
+groups, syncs once, then answers for all of them. After a failed write or fsync it is unknown what is durable (fsyncgate),
 so the journal refuses every further call and the process must stop; the next start replays (rule 23). A full disk fails
 at preallocation, before anything is promised, and is no such failure (rule 30); nor is a process without file
 descriptors. The journal removes a file only when the store holds all of it (rule 24), and writes no byte twice, so that

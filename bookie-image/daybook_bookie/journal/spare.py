@@ -2,7 +2,7 @@
 
 A thread of its own calls `make`, so that the journal's thread need not; the journal calls `take`, which creates the file
 if it does not exist yet. Until then it has neither a header nor a journal file's name, so a replay ignores a spare file
-that was never used, and the next start creates it anew (rule 24, rule 25).
+that was never used, and the next start creates it again (rule 24, rule 25).
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""The checkpoint file: a second copy of the store's root, outside of LMDB, so that an older store is found out.
+"""The checkpoint file: a second copy of the store's root, outside of LMDB, so that a start detects an older store.
 
 LMDB keeps two meta pages without checksums and opens the one that looks newer; damage to one silently takes the whole
 store back by a commit, and the journal that held the difference may be gone. So after each commit the root is written to

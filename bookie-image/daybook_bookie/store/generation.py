@@ -1,4 +1,4 @@
-"""A generation of the write cache: what came for each ledger since the swap before, entries and decisions.
+"""A generation of the write cache: the entries and decisions that it took for each ledger since the previous swap.
 
 What is known of a ledger besides entries (fence, limbo, LAC, deletion) is in the same generation as its frames, or a
 journal file could be trimmed before the store has them (rule 24).
@@ -138,7 +138,7 @@ def next_in(block: Block, entry: EntryId) -> EntryId:
 
 
 class Generation:
-    """The ledgers that changed since the swap before."""
+    """The ledgers that changed since the previous swap."""
 
     __slots__ = ("deleted", "ledgers", "limbo_decided", "size_bytes")
 

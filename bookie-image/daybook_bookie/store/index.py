@@ -1,10 +1,10 @@
-"""Which ledgers exist: their records in memory, and the root, which vouches for all of them.
+"""Which ledgers exist: their records in memory, and the root, which proves that none is missing.
 
 LMDB has no page checksums: a flipped bit can make a record, or a subtree of records, vanish silently (rule 26). So the
 root holds the number of the records and the sum of their digests: if a record vanished, changed or moved, they differ.
 
 The index is filled when the store opens, and changed by one thread when a commit is published; any thread reads it. Of a
-hundred thousand ledgers few are in limbo or being deleted: these have an index of their own, so that nobody walks all.
+hundred thousand ledgers few are in limbo or being deleted: these have an index of their own, so that no call visits all ledgers.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Write cache and store as the core's machine sees them, and how its decisions are spelled in the journal."""
+"""Write cache and store as the core's machine sees them, and its decisions as records of the journal."""
 
 from collections.abc import Sequence
 from typing import Final

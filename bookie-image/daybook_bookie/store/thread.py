@@ -26,7 +26,7 @@ _FULL_RETRY_S: Final = 1.0
 
 
 class StorageOwner(Protocol):
-    """Whoever accepts frames into the storage, under its lock."""
+    """The object that accepts frames into the storage, under its lock."""
 
     @property
     def storage(self) -> Storage:
@@ -34,7 +34,7 @@ class StorageOwner(Protocol):
 
     @property
     def lock(self) -> threading.Lock:
-        """Held by whoever reads or changes the cache."""
+        """Held while a thread reads or changes the cache."""
 
     @property
     def flush_wanted(self) -> threading.Event:

@@ -1,6 +1,6 @@
 """The interface of a single attempt, on which `ResolvingStore` builds a dependable store.
 
-An attempt either returns an answer or raises ConnectionLostError, after which nobody knows whether it was applied. This
+An attempt either returns an answer or raises ConnectionLostError, after which it is unknown whether it was applied. This
 interface separates the two, so that the resolution of unknown outcomes (rule 42) is written once, and tested with faults
 that no test can cause in a real server.
 """
