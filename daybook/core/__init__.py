@@ -40,6 +40,8 @@ What a driver owes a machine:
 
 What a machine owes a driver:
 
+- *Typed effects.* Each machine has a union of the effects that it gives (`WriterEffect`, `RecoveryEffect`, … in effects.py), so
+  that mypy proves that a driver of this machine alone knows them all.
 - *An event that is not its own is an error of the driver.* Each machine has a union of the events that it takes (`WriterEvent`,
   `RecoveryEvent`, … in events.py). Its `step` is one `match` over that union, and `case _: assert_never(event)` ends it: mypy
   proves that the `match` is complete, and a foreign event raises AssertionError. A machine does not ignore it, because the machine

@@ -269,18 +269,10 @@ class RepairAbandoned:
 
 # Which machine gives what: requests, which a driver carries out, and results, which it passes to the machine's user.
 
-Request: TypeAlias = (
-    SendFrame
-    | SendForce
-    | SendFence
-    | SendRead
-    | SendLacRead
-    | ReadLimbo
-    | ClearLimbo
-    | CasMetadata
-    | ReadMetadata
-)
-"""Of any machine."""
+MetadataRequest: TypeAlias = CasMetadata | ReadMetadata
+ReplayRequest: TypeAlias = SendRead | SendFrame
+"""Of the part of a recovery that reads what may have been written, and writes it back."""
+RepairRequest: TypeAlias = ReplayRequest | ReadLimbo | ClearLimbo | MetadataRequest
 
 WriterResult: TypeAlias = (
     Complete | Fail | Forced | Closed | HandleEnded | Degraded | Quarantined | EnsembleChanged
@@ -294,14 +286,11 @@ LacResult: TypeAlias = LacKnown | MetadataKnown | ReadFailed
 """Of `LacReader` and `LacTail`; the last effect is `ReadFailed`, or of a reader the LAC, or of a tail the close."""
 RepairResult: TypeAlias = RepairFinished | RepairFailed | RepairAbandoned
 
-MetadataRequest: TypeAlias = CasMetadata | ReadMetadata
-ReplayRequest: TypeAlias = SendRead | SendFrame
-"""Of the part of a recovery that reads what may have been written, and writes it back."""
+WriterEffect: TypeAlias = SendFrame | SendForce | MetadataRequest | WriterResult
 RecoveryEffect: TypeAlias = SendFence | ReplayRequest | MetadataRequest | RecoveryResult
 DeletionEffect: TypeAlias = SendFence | MetadataRequest | DeletionResult
-RepairRequest: TypeAlias = SendFrame | SendRead | ReadLimbo | ClearLimbo | MetadataRequest
+ReaderEffect: TypeAlias = SendRead | ReadMetadata | ReaderResult
+LacEffect: TypeAlias = SendLacRead | ReadMetadata | LacResult
 RepairEffect: TypeAlias = RepairRequest | RepairResult
 
-Effect: TypeAlias = (
-    Request | WriterResult | RecoveryResult | DeletionResult | ReaderResult | LacResult | RepairResult
-)
+Effect: TypeAlias = WriterEffect | RecoveryEffect | DeletionEffect | ReaderEffect | LacEffect | RepairEffect

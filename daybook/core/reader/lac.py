@@ -8,7 +8,7 @@ few, whose LAC no frame has carried yet). A bookie in limbo proves nothing (rule
 from dataclasses import dataclass
 from typing import assert_never
 
-from daybook.core.effects import Effect, LacKnown, MetadataKnown, ReadFailed, ReadMetadata, SendLacRead
+from daybook.core.effects import LacEffect, LacKnown, MetadataKnown, ReadFailed, ReadMetadata, SendLacRead
 from daybook.core.errors import (
     Code,
     DaybookError,
@@ -70,14 +70,14 @@ class LacReader:
         self._lac = NO_ENTRY
         self._refusals: dict[BookieId, Code] = {}
 
-    def start(self) -> list[Effect]:
+    def start(self) -> list[LacEffect]:
         """The first request; for a closed ledger the answer, since a close is final."""
         if self._is_new or self.metadata.is_closed:
             return self._ask()
         self._metadata_request = self._ids.next()
         return [ReadMetadata(self._metadata_request)]
 
-    def step(self, event: LacEvent) -> list[Effect]:
+    def step(self, event: LacEvent) -> list[LacEffect]:
         """Take an event; answers that nobody waits for are dropped (rule 18)."""
         if self.is_done:
             return []
@@ -99,7 +99,7 @@ class LacReader:
             case _:
                 assert_never(event)
 
-    def _tick(self, now_ms: int) -> list[Effect]:
+    def _tick(self, now_ms: int) -> list[LacEffect]:
         """A lenient reader waits for metadata only so long."""
         is_late = self._metadata_request and self._lenient and now_ms >= self._give_up_ms
         return self._ask() if is_late else []
@@ -110,7 +110,7 @@ class LacReader:
         for request in [r for r, position in self._pending.items() if bookies[position] == bookie]:
             self._take(LacAnswered(bookie, request, code))
 
-    def _metadata_unreadable(self) -> list[Effect]:
+    def _metadata_unreadable(self) -> list[LacEffect]:
         if self._lenient:
             return self._ask()
         return self._fail(
@@ -120,7 +120,7 @@ class LacReader:
             )
         )
 
-    def _metadata_read(self, metadata: LedgerMetadata | None) -> list[Effect]:
+    def _metadata_read(self, metadata: LedgerMetadata | None) -> list[LacEffect]:
         if metadata is None:
             return self._fail(
                 NoSuchLedgerError(
@@ -129,10 +129,10 @@ class LacReader:
             )
         is_news = metadata != self.metadata
         self.metadata = metadata
-        known: list[Effect] = [MetadataKnown(metadata)] if is_news else []
+        known: list[LacEffect] = [MetadataKnown(metadata)] if is_news else []
         return known + self._ask()
 
-    def _ask(self) -> list[Effect]:
+    def _ask(self) -> list[LacEffect]:
         """Ask the last ensemble; a closed ledger needs nobody."""
         self._metadata_request = 0
         if self.metadata.is_closed:
@@ -155,7 +155,7 @@ class LacReader:
         else:
             self._refusals[event.bookie] = Code.LIMBO if event.code is Code.OK else event.code
 
-    def _judge(self) -> list[Effect]:
+    def _judge(self) -> list[LacEffect]:
         if self._metadata_request:
             return []
         if covers_every_write_set(self.metadata.quorum, self._answered):
@@ -173,6 +173,6 @@ class LacReader:
             return UnauthorizedError(f"{what}: check the password")
         return NotEnoughReplicasError(f"{what}: bring the bookies back, or try again later")
 
-    def _fail(self, error: DaybookError) -> list[Effect]:
+    def _fail(self, error: DaybookError) -> list[LacEffect]:
         self.is_done = True
         return [ReadFailed(error)]

@@ -16,8 +16,8 @@ from typing import TypeAlias, assert_never
 
 from daybook.core.effects import (
     Deliver,
-    Effect,
     MetadataKnown,
+    ReaderEffect,
     ReadFailed,
     ReadFinished,
     ReadMetadata,
@@ -124,7 +124,7 @@ class LedgerReader:
         self._rank: Rank = rank or (lambda _: 0)
         self._suspects: dict[BookieId, int] = {}
         self._now_ms = now_ms
-        self._out: list[Effect] = []
+        self._out: list[ReaderEffect] = []
         self._ids = RequestIds()
         self._requests: dict[int, _Request] = {}
         self._pieces: deque[Piece] = deque()
@@ -137,7 +137,7 @@ class LedgerReader:
         self._retry = RetryTimer(self.policy.metadata_retry_ms)
         self._failure: DaybookError | None = None
 
-    def start(self) -> list[Effect]:
+    def start(self) -> list[ReaderEffect]:
         """The first requests, or the refusal of what may not be read."""
         if self.last > self._bound():
             self._fail(
@@ -149,7 +149,7 @@ class LedgerReader:
             self._plan()
         return self._take_out()
 
-    def step(self, event: ReaderEvent) -> list[Effect]:
+    def step(self, event: ReaderEvent) -> list[ReaderEffect]:
         """Take an event; answers to requests that no longer matter are dropped (rule 18)."""
         if self.is_done:
             return []
@@ -175,7 +175,7 @@ class LedgerReader:
                 assert_never(event)
         return self._take_out()
 
-    def _take_out(self) -> list[Effect]:
+    def _take_out(self) -> list[ReaderEffect]:
         out, self._out = self._out, []
         return out
 

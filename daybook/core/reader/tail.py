@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from daybook.core.effects import Effect, LacKnown, MetadataKnown, ReadFailed, ReadMetadata, SendLacRead
+from daybook.core.effects import LacEffect, LacKnown, MetadataKnown, ReadFailed, ReadMetadata, SendLacRead
 from daybook.core.errors import Code, DaybookError, NoSuchLedgerError, UnauthorizedError
 from daybook.core.events import (
     BookieFailed,
@@ -61,7 +61,7 @@ class LacTail:
         self._rank = rank or (lambda _: 0)
         self._known_fenced = False
         self._now_ms = now_ms
-        self._out: list[Effect] = []
+        self._out: list[LacEffect] = []
         self._ids = RequestIds()
         self._poll_request = 0
         self._polled: BookieId = ""
@@ -71,14 +71,14 @@ class LacTail:
         self._metadata_request = 0
         self._metadata_due_ms = now_ms + self.policy.metadata_ms
 
-    def start(self) -> list[Effect]:
+    def start(self) -> list[LacEffect]:
         """The first poll, and a read of the metadata, which may have changed; for a closed ledger the end."""
         self._learn(self.metadata)
         if not self.is_done:
             self._read_metadata()
         return self._take_out()
 
-    def step(self, event: LacEvent) -> list[Effect]:
+    def step(self, event: LacEvent) -> list[LacEffect]:
         """Take an event; answers that nobody waits for are dropped (rule 18)."""
         if self.is_done:
             return []
@@ -101,7 +101,7 @@ class LacTail:
                 assert_never(event)
         return self._take_out()
 
-    def _take_out(self) -> list[Effect]:
+    def _take_out(self) -> list[LacEffect]:
         out, self._out = self._out, []
         return out
 

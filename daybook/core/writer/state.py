@@ -6,7 +6,7 @@ The parts only note facts here. What follows from them is decided in `writer`, s
 from collections.abc import Mapping
 from heapq import heappop
 
-from daybook.core.effects import Complete, Effect, Fail
+from daybook.core.effects import Complete, Fail, WriterEffect
 from daybook.core.errors import DaybookError, MetadataError
 from daybook.core.format.frame import encode_frame
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
@@ -60,7 +60,7 @@ class WriterState:
         self.policy = policy
         self.deferred_sync = deferred_sync
         self.now_ms = now_ms
-        self.out: list[Effect] = []
+        self.out: list[WriterEffect] = []
         """The effects of the step that is under way."""
 
         # The ledger as metadata has it.

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from itertools import compress, cycle
 from typing import Final
 
-from daybook.core.effects import Effect, SendFrame
+from daybook.core.effects import SendFrame, WriterEffect
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC, encode_frame, entry_crcs
 from daybook.core.ids import BookieId, EntryId
@@ -184,7 +184,7 @@ class BatchWindow:
     def _note_failed(self) -> None:
         self.has_failed = any(member.state is MemberState.FAILED for member in self.members)
 
-    def seat(self, position: int, bookie: BookieId, out: list[Effect]) -> None:
+    def seat(self, position: int, bookie: BookieId, out: list[WriterEffect]) -> None:
         """Metadata names `bookie` at `position` from LAC + 1 on: send it all that is not complete.
 
         What was acknowledged from this position no longer counts for those entries, be it by another bookie or by the
@@ -212,7 +212,7 @@ class BatchWindow:
             self._add(seal_batch(state, run), state.out)
             state.unpublished_since_ms = None
 
-    def _add(self, batch: Batch, out: list[Effect]) -> None:
+    def _add(self, batch: Batch, out: list[WriterEffect]) -> None:
         assert batch.first not in self.uncompleted
         self.uncompleted[batch.first] = batch
         self.payload_bytes += batch.payload_bytes
@@ -220,7 +220,7 @@ class BatchWindow:
             if member.state is MemberState.LIVE:
                 self._send(member, batch, out)
 
-    def _send(self, member: Member, batch: Batch, out: list[Effect]) -> None:
+    def _send(self, member: Member, batch: Batch, out: list[WriterEffect]) -> None:
         frame = batch.frames[member.position]
         if frame is not None:
             batch.waiting += 1
@@ -233,7 +233,7 @@ class BatchWindow:
             self.send_empty(member, frame, state.out)
         state.unpublished_since_ms = None
 
-    def send_empty(self, member: Member, frame: bytes, out: list[Effect]) -> None:
+    def send_empty(self, member: Member, frame: bytes, out: list[WriterEffect]) -> None:
         """Send `member` a frame without entries."""
         out.append(SendFrame(member.bookie, self._owe(member, None), frame))
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from heapq import heappush
 from typing import assert_never
 
-from daybook.core.effects import Closed, Complete, Effect, Fail
+from daybook.core.effects import Closed, Complete, Fail, WriterEffect
 from daybook.core.errors import Code, EntryIdError, EntryTooLargeError
 from daybook.core.events import (
     AppendRequested,
@@ -165,14 +165,14 @@ class LedgerWriter:
 
     # Events.
 
-    def start(self) -> list[Effect]:
+    def start(self) -> list[WriterEffect]:
         """Nothing: a writer waits for its user."""
         return []
 
-    def step(self, event: WriterEvent) -> list[Effect]:  # noqa: C901 - one case for each event
+    def step(self, event: WriterEvent) -> list[WriterEffect]:  # noqa: C901 - one case for each event
         """Take `event`; the effects, in order."""
         state = self._state
-        out: list[Effect] = []
+        out: list[WriterEffect] = []
         state.out = out
         match event:
             case AppendRequested():

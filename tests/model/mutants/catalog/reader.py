@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from daybook.client.ledger import Ledger
-from daybook.core.effects import Effect
+from daybook.core.effects import LacEffect
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.reader.lac import LacReader
 from daybook.core.reader.view import LedgerView
@@ -20,7 +20,7 @@ def a_refresh_trusts_the_metadata_of_the_opening(monkeypatch: pytest.MonkeyPatch
     """The bookies of the ensemble that was current when the ledger was opened are asked, and metadata is not."""
     ask = LacReader._ask
 
-    def start(self: LacReader) -> list[Effect]:
+    def start(self: LacReader) -> list[LacEffect]:
         return ask(self)
 
     monkeypatch.setattr(LacReader, "start", start)

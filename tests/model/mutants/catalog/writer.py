@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybook.core.effects import CasMetadata, Effect
+from daybook.core.effects import CasMetadata, WriterEffect
 from daybook.core.errors import REACTIONS, Code, DaybookError, EntryIdError, Reaction
 from daybook.core.events import CasAnswered, FrameAcked, MetadataRead, WriterEvent
 from daybook.core.ids import BookieId, EntryId
@@ -76,8 +76,8 @@ def a_fence_means_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(14, f"{_WRITER}test_rule_14_appends_complete_in_order_whatever_the_order_of_answers")
 @around(LedgerWriter, "step")
 def completion_skips_holes(
-    step: Callable[..., list[Effect]], self: LedgerWriter, event: WriterEvent
-) -> list[Effect]:
+    step: Callable[..., list[WriterEffect]], self: LedgerWriter, event: WriterEvent
+) -> list[WriterEffect]:
     """A batch with its quorum is confirmed although one before it is not."""
     effects = step(self, event)
     for batch in list(self._window.uncompleted.values()) if isinstance(event, FrameAcked) else ():
@@ -96,8 +96,8 @@ def one_copy_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(15, f"{_ENSEMBLE}test_rule_15_nothing_completes_while_the_change_is_undecided")
 @around(LedgerWriter, "step")
 def completion_does_not_wait_for_a_change(
-    step: Callable[..., list[Effect]], self: LedgerWriter, event: WriterEvent
-) -> list[Effect]:
+    step: Callable[..., list[WriterEffect]], self: LedgerWriter, event: WriterEvent
+) -> list[WriterEffect]:
     """Entries are confirmed while a compare-and-set is out."""
     effects = step(self, event)
     if isinstance(event, FrameAcked):
@@ -110,7 +110,7 @@ def completion_does_not_wait_for_a_change(
 @mutant(15, f"{_ENSEMBLE}test_rule_15_acks_of_a_removed_bookie_are_dropped_for_what_is_not_confirmed")
 @around(BatchWindow, "seat")
 def acks_of_a_removed_bookie_count(
-    seat: Any, self: BatchWindow, position: int, bookie: BookieId, out: list[Effect]
+    seat: Any, self: BatchWindow, position: int, bookie: BookieId, out: list[WriterEffect]
 ) -> None:
     """The successor inherits what the removed bookie acknowledged."""
     acked = {first: batch.acked for first, batch in self.uncompleted.items()}
@@ -122,8 +122,8 @@ def acks_of_a_removed_bookie_count(
 @mutant(16, f"{_ENSEMBLE}test_rule_16_a_new_bookie_is_sent_nothing_before_metadata_names_it")
 @around(LedgerWriter, "step")
 def a_new_bookie_is_used_at_once(
-    step: Callable[..., list[Effect]], self: LedgerWriter, event: WriterEvent
-) -> list[Effect]:
+    step: Callable[..., list[WriterEffect]], self: LedgerWriter, event: WriterEvent
+) -> list[WriterEffect]:
     """The writer sends to the successor as soon as it is chosen, and tells metadata meanwhile."""
     effects = step(self, event)
     for change in [effect for effect in effects if isinstance(effect, CasMetadata)]:
@@ -149,7 +149,7 @@ def a_change_always_adds_a_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(17, f"{_ENSEMBLE}test_rule_17_a_change_to_the_same_bookies_sends_again")
 @around(BatchWindow, "seat")
 def the_same_bookies_need_nothing_sent(
-    seat: Any, self: BatchWindow, position: int, bookie: BookieId, out: list[Effect]
+    seat: Any, self: BatchWindow, position: int, bookie: BookieId, out: list[WriterEffect]
 ) -> None:
     """A bookie that returns to its place is taken to have what was sent while it was away."""
     member = self.members[position]
@@ -180,8 +180,8 @@ def late_answers_count(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(19, f"{_ENSEMBLE}test_rule_19_a_repair_of_an_older_fragment_is_kept", swarm=REPAIRS)
 @around(LedgerWriter, "step")
 def own_fragments_win(
-    step: Callable[..., list[Effect]], self: LedgerWriter, event: WriterEvent
-) -> list[Effect]:
+    step: Callable[..., list[WriterEffect]], self: LedgerWriter, event: WriterEvent
+) -> list[WriterEffect]:
     """After a conflict the writer writes what it knew over what it read."""
     if isinstance(event, MetadataRead) and why_not_own(self.metadata, event.metadata) is None:
         event = replace(event, metadata=self.metadata)
@@ -288,7 +288,7 @@ def no_answer_is_taken_for_a_no(
     answered: Callable[..., LedgerMetadata | None],
     self: MetadataUpdate,
     event: CasAnswered,
-    out: list[Effect],
+    out: list[WriterEffect],
 ) -> LedgerMetadata | None:
     """A compare-and-set without an answer is forgotten, and completions go on."""
     stored = answered(self, event, out)

@@ -20,7 +20,6 @@ from daybook.core.effects import (
     Closed,
     Complete,
     Degraded,
-    Effect,
     Fail,
     Forced,
     HandleEnded,
@@ -28,6 +27,7 @@ from daybook.core.effects import (
     ReadMetadata,
     SendForce,
     SendFrame,
+    WriterEffect,
 )
 from daybook.core.errors import Code, DaybookError
 from daybook.core.events import (
@@ -112,7 +112,7 @@ class WriterWorld:
         self.lost_cas: list[CasMetadata] = []
         """Compare-and-sets without an answer that were not applied, so far."""
         self.now_ms = 0
-        self.log: list[Effect] = []
+        self.log: list[WriterEffect] = []
         """Every effect so far."""
         self.unanswered: list[Sent] = []
         self.all_sent: list[Sent] = []
@@ -127,7 +127,7 @@ class WriterWorld:
 
     # What the user does.
 
-    def step(self, event: WriterEvent) -> list[Effect]:
+    def step(self, event: WriterEvent) -> list[WriterEffect]:
         """Feed `event`, judge what comes out."""
         was_pending = self.pending_cas is not None or self.pending_read is not None
         effects = self.writer.step(event)
@@ -153,7 +153,7 @@ class WriterWorld:
         self.flush()
         return token
 
-    def flush(self) -> list[Effect]:
+    def flush(self) -> list[WriterEffect]:
         return self.step(FlushRequested())
 
     def force(self) -> int:
@@ -166,7 +166,7 @@ class WriterWorld:
         self.step(CloseRequested(self._tokens))
         return self._tokens
 
-    def tick(self, ms: int) -> list[Effect]:
+    def tick(self, ms: int) -> list[WriterEffect]:
         """Let `ms` pass."""
         self.now_ms += ms
         is_due = self.writer.pass_time(self.now_ms)
@@ -176,9 +176,9 @@ class WriterWorld:
 
     # What bookies do.
 
-    def ack(self, names: str, first: EntryId | None = None) -> list[Effect]:
+    def ack(self, names: str, first: EntryId | None = None) -> list[WriterEffect]:
         """The bookies of `names` answer OK: to everything they owe, or to the frame that begins at `first`."""
-        effects: list[Effect] = []
+        effects: list[WriterEffect] = []
         for bookie in names.split():
             for sent in self.owed(bookie, first):
                 effects += self.ack_sent(sent)
@@ -192,7 +192,7 @@ class WriterWorld:
             if sent.bookie == bookie and (first is None or (sent.entries and sent.entries[0] == first))
         ]
 
-    def ack_sent(self, sent: Sent) -> list[Effect]:
+    def ack_sent(self, sent: Sent) -> list[WriterEffect]:
         """The frame reaches its bookie, which takes it."""
         if sent in self.unanswered:
             self.unanswered.remove(sent)
@@ -204,20 +204,20 @@ class WriterWorld:
         bookie = self.bookies[request.bookie]
         return bookie.serve(LEDGER, self.writer.metadata.password_hash, request, self.stored, WRITER)
 
-    def fail(self, names: str, code: Code, first: EntryId | None = None) -> list[Effect]:
+    def fail(self, names: str, code: Code, first: EntryId | None = None) -> list[WriterEffect]:
         """The bookies of `names` answer the oldest frame they owe, or the one that begins at `first`, with `code`."""
-        effects: list[Effect] = []
+        effects: list[WriterEffect] = []
         for bookie in names.split():
             sent = self.owed(bookie, first)[0]
             self.unanswered.remove(sent)
             effects += self.step(FrameFailed(bookie, sent.send_id, code))
         return effects
 
-    def down(self, names: str) -> list[Effect]:
+    def down(self, names: str) -> list[WriterEffect]:
         """The channels to the bookies of `names` are gone."""
         return [effect for bookie in names.split() for effect in self.step(BookieFailed(bookie))]
 
-    def register(self, names: str) -> list[Effect]:
+    def register(self, names: str) -> list[WriterEffect]:
         """These bookies are registered now; one that was not gets a new boot id."""
         registry = {}
         for bookie in names.split():
@@ -228,16 +228,16 @@ class WriterWorld:
             self.bookies.setdefault(bookie, MemoryBookie(bookie)).boot_id = info.boot_id
         return self.step(BookiesChanged(dict(registry)))
 
-    def restart(self, bookie: BookieId) -> list[Effect]:
+    def restart(self, bookie: BookieId) -> list[WriterEffect]:
         """`bookie` runs again, with a new boot id."""
         boot_id = f"{bookie}-restarted-{len(self.log)}"
         self.registry[bookie] = replace(self.registry[bookie], boot_id=boot_id)
         self.bookies[bookie].boot_id = boot_id
         return self.step(BookiesChanged(dict(self.registry)))
 
-    def answer_force(self, names: str, code: Code = Code.OK) -> list[Effect]:
+    def answer_force(self, names: str, code: Code = Code.OK) -> list[WriterEffect]:
         """The bookies of `names` answer the force."""
-        effects: list[Effect] = []
+        effects: list[WriterEffect] = []
         for bookie in names.split():
             force = SendForce(bookie, self.forces.pop(bookie))
             effects += self.step(self._serve(force) if code is Code.OK else failed(force, code))
@@ -245,7 +245,7 @@ class WriterWorld:
 
     # What the metadata store does.
 
-    def cas(self, outcome: CasOutcome | None = None, *, applied: bool | None = None) -> list[Effect]:
+    def cas(self, outcome: CasOutcome | None = None, *, applied: bool | None = None) -> list[WriterEffect]:
         """The store takes the compare-and-set that is out; `outcome` UNKNOWN: its answer is lost, `applied` or not."""
         cas = self.pending_cas
         assert cas is not None, "the writer asked for no change"
@@ -289,7 +289,7 @@ class WriterWorld:
         if metadata is not None:
             self._ensembles[self.version] = metadata.last_fragment.bookies
 
-    def read(self, *, fails: bool = False) -> list[Effect]:
+    def read(self, *, fails: bool = False) -> list[WriterEffect]:
         """The store answers the read that is out."""
         request_id = self.pending_read
         assert request_id is not None, "the writer asked for no read"
@@ -298,10 +298,10 @@ class WriterWorld:
             return self.step(MetadataUnreadable(request_id))
         return self.step(MetadataRead(request_id, self.stored, self.version))
 
-    def metadata_away(self) -> list[Effect]:
+    def metadata_away(self) -> list[WriterEffect]:
         return self.step(MetadataConnection(connected=False))
 
-    def metadata_back(self) -> list[Effect]:
+    def metadata_back(self) -> list[WriterEffect]:
         return self.step(MetadataConnection(connected=True))
 
     # What came of it.
@@ -357,7 +357,7 @@ class WriterWorld:
 
     # The judge.
 
-    def _note(self, effect: Effect) -> None:
+    def _note(self, effect: WriterEffect) -> None:
         match effect:
             case SendFrame(bookie, send_id, frame):
                 header = decode_header(frame)
