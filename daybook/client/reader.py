@@ -138,9 +138,9 @@ class Reader:
         with self._running(machine) as running:
             async for effect in running.results():
                 match effect:
-                    case Deliver(entries):
+                    case Deliver(entries, size_bytes):
                         yield entries
-                        running.step(Consumed(sum([len(entry.data) for entry in entries])))
+                        running.step(Consumed(size_bytes))
                     case MetadataKnown():
                         self._view.learn(effect)
                     case ReadFailed(error):

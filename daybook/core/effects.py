@@ -213,9 +213,10 @@ class DeletionRefused:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Entries in order, gapless, checked, each exactly once."""
+    """Entries in order, gapless, checked, each exactly once; together they have `size_bytes` of payload."""
 
     entries: tuple[Entry, ...]
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ that proves nothing (rule 6); nothing here retries or chooses another bookie, wh
 """
 
 from collections.abc import Callable
-from itertools import pairwise
+from operator import itemgetter, lt
 from typing import Final, NamedTuple, Protocol
 
 import grpc
@@ -29,6 +29,8 @@ from daybook.wire.messages import ReadHeader, decode_read
 from daybook.wire.service import AioChannel, BookieStub
 
 CALL_TIMEOUT_S: Final = 5.0
+
+_entry_id = itemgetter(0)
 
 
 class ReadKey(NamedTuple):
@@ -231,4 +233,7 @@ def _rises(before: list[Entry], entries: list[Entry], *, dense: bool) -> bool:
     """Whether `entries`, of a frame that is `dense` or not, follow `before` in rising order."""
     if before and entries and entries[0].entry_id <= before[0].entry_id:
         return False
-    return dense or all(a.entry_id < b.entry_id for a, b in pairwise(entries))
+    if dense:
+        return True
+    entry_ids = list(map(_entry_id, entries))
+    return all(map(lt, entry_ids, entry_ids[1:]))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 
+from daybook.core.effects import Deliver
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
 from daybook.core.format.frame import Entry
@@ -17,6 +18,7 @@ from daybook.core.ids import BookieId, EntryId
 from daybook.core.quorum import Quorum, write_set, write_set_masks
 
 _entry_id = itemgetter(0)
+_payload = itemgetter(1)
 
 
 @dataclass(slots=True)
@@ -45,7 +47,7 @@ class Piece:
         self.cursor = first
         self.round = 0
         """Counts rounds: an answer to an earlier one is dropped."""
-        self.ready: list[tuple[Entry, ...]] = []
+        self.ready: list[Deliver] = []
         """What was fetched and not passed on yet: entries up to `cursor`, in order."""
         self.ready_bytes = 0
         self.reasons: dict[int, Code] = {}
@@ -192,7 +194,9 @@ class Piece:
         return run
 
     def _pass_on(self, entries: tuple[Entry, ...]) -> None:
-        self.ready.append(entries)
+        size_bytes = sum(map(len, map(_payload, entries)))
+        self.ready.append(Deliver(entries, size_bytes))
+        self.ready_bytes += size_bytes
         self.cursor = entries[-1][0] + 1
         self.reasons.clear()
 

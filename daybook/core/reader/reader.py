@@ -11,11 +11,9 @@ twice, and whole answers are delivered as they came.
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TypeAlias, assert_never
 
 from daybook.core.effects import (
-    Deliver,
     MetadataKnown,
     ReaderEffect,
     ReadFailed,
@@ -53,14 +51,13 @@ from daybook.core.reader.piece import Ask, Piece
 Rank: TypeAlias = Callable[[BookieId], int]
 """How far a bookie is: smaller is nearer."""
 
-_payload = itemgetter(1)
-
 
 @dataclass(frozen=True, slots=True)
 class ReadPolicy:
     """How much is asked for at once, and how long a replica may be silent."""
 
-    piece_bytes: int = 1024 * 1024
+    piece_bytes: int = 2 * 1024 * 1024
+    """A call costs as much as the transport of some hundred KiB."""
     read_ahead_bytes: int = 8 * 1024 * 1024
     """Requested, buffered, or delivered and not yet `Consumed`."""
     entry_bytes_guess: int = 1024
@@ -254,17 +251,15 @@ class LedgerReader:
 
     def _measure(self, piece: Piece) -> None:
         """Learn how large entries are, so that the next pieces have the size they should."""
-        entries = piece.ready[-1]
-        size_bytes = sum(map(len, map(_payload, entries)))
-        piece.ready_bytes += size_bytes
-        self._buffered_bytes += size_bytes
-        self._entry_bytes = (self._entry_bytes + size_bytes // len(entries)) // 2 or 1
+        newest = piece.ready[-1]
+        self._buffered_bytes += newest.size_bytes
+        self._entry_bytes = (self._entry_bytes + newest.size_bytes // len(newest.entries)) // 2 or 1
 
     def _deliver(self) -> None:
         """Pass on what continues the read."""
         while self._pieces:
             piece = self._pieces[0]
-            self._out += map(Deliver, piece.ready)
+            self._out += piece.ready
             self._buffered_bytes -= piece.ready_bytes
             self._unconsumed_bytes += piece.ready_bytes
             piece.ready.clear()

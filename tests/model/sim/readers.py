@@ -68,7 +68,7 @@ class ReadClient(Driver):
         self._at = self.cluster.checkers.delivered(
             self.ledger_id, effect.entries, self._at, unconfirmed=self._unconfirmed
         )
-        size_bytes = sum(len(entry.data) for entry in effect.entries)
+        size_bytes = effect.size_bytes
         self.later(0, self.feed, ev.Consumed(size_bytes))
 
     def _read_over(self, _effect: fx.ReadFinished | fx.ReadFailed) -> None:

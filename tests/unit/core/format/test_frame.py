@@ -220,3 +220,12 @@ def test_a_message_of_too_many_frames_is_refused() -> None:
 def test_a_header_that_is_cut_off_is_refused() -> None:
     with pytest.raises(FrameError, match="only 10 are left"):
         decode_header(make([b"a"])[:10])
+
+
+@pytest.mark.parametrize("damaged_length", [0, 4, 2**32 - 1])
+def test_rule_44_a_damaged_length_spares_the_entries_before_it(damaged_length: int) -> None:
+    """The lengths do not add up any more: what follows is cut out in the wrong place, and fails its checksum."""
+    payloads = [b"a", b"bb", b"ccc"]
+    damaged = bytearray(encode_frame(5, 7, payloads, entry_crcs(5, range(7, 10), payloads)))
+    struct.pack_into("<I", damaged, frame.HEADER_BYTES + 4 * len(payloads) + 4, damaged_length)
+    assert decode_entries(damaged, decode_header(damaged)) == ([frame.Entry(7, b"a")], [8, 9])

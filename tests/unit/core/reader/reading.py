@@ -32,7 +32,7 @@ class Reading(Run):
     def one(self) -> Effect:
         effect = super().one()
         if isinstance(effect, Deliver) and self.consumes:
-            self.feed(Consumed(sum(len(e.data) for e in effect.entries)))
+            self.feed(Consumed(effect.size_bytes))
         return effect
 
     @property
