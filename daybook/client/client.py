@@ -4,7 +4,7 @@ import asyncio
 import random
 import secrets
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -26,6 +26,7 @@ from daybook.core.ledger.metadata import (
     check_custom_metadata,
     hash_password,
 )
+from daybook.core.placement.among import AmongBookies
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy
 from daybook.core.quorum import check_quorum
 from daybook.core.reader.reader import Rank, nearness
@@ -131,6 +132,9 @@ class Client:
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         above: LedgerId = NO_ENTRY,
+        policy: WriterPolicy | None = None,
+        placement: PlacementPolicy | None = None,
+        allowed_bookies: Collection[BookieId] | None = None,
         explicit_ids: bool = False,
         deferred_sync: bool = False,
         on_event: OnEvent | None = None,
@@ -142,6 +146,9 @@ class Client:
         MetadataError if the id would not be above it, for example after ZooKeeper went back in time (rule 62). Raises
         QuorumError, NotEnoughBookiesError (with what is missing), MetadataError for custom metadata that is too large,
         MetadataUnavailableError.
+
+        `policy` (the period of LACs, whether to continue without a spare, …) and `placement` are the client's own unless
+        they are given for this ledger. `allowed_bookies` bounds its ensemble, and the replacements by this writer.
         """
         created = await self.create_unattached(
             ensemble_size=ensemble_size,
@@ -150,10 +157,17 @@ class Client:
             password=password,
             custom_metadata=custom_metadata,
             above=above,
+            placement=placement,
+            allowed_bookies=allowed_bookies,
             writer_token=uuid.uuid4().hex,
         )
         return self._open_for_writing(
-            created, explicit_ids=explicit_ids, deferred_sync=deferred_sync, on_event=on_event
+            created,
+            policy=policy,
+            placement=self._placement_of(placement, allowed_bookies),
+            explicit_ids=explicit_ids,
+            deferred_sync=deferred_sync,
+            on_event=on_event,
         )
 
     async def create_unattached(
@@ -165,6 +179,8 @@ class Client:
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         above: LedgerId = NO_ENTRY,
+        placement: PlacementPolicy | None = None,
+        allowed_bookies: Collection[BookieId] | None = None,
         writer_token: str | None = None,
         request_uid: str | None = None,
     ) -> Versioned[LedgerMetadata]:
@@ -172,7 +188,8 @@ class Client:
         quorum = check_quorum(ensemble_size, write_quorum, ack_quorum)
         custom = check_custom_metadata(custom_metadata or {})
         stored_hash = hash_password(password, secrets.token_bytes(16))
-        bookies = self.placement.choose(quorum, self._bookies, self.rng, avoid=self._avoided())
+        chooser = self._placement_of(placement, allowed_bookies)
+        bookies = chooser.choose(quorum, self._bookies, self.rng, avoid=self._avoided())
         created_at_ms = unix_ms()
         return await self.ledgers.create_ledger(
             lambda ledger_id: LedgerMetadata(
@@ -193,6 +210,9 @@ class Client:
         ledger_id: LedgerId,
         *,
         password: bytes = b"",
+        policy: WriterPolicy | None = None,
+        placement: PlacementPolicy | None = None,
+        allowed_bookies: Collection[BookieId] | None = None,
         explicit_ids: bool = False,
         deferred_sync: bool = False,
         on_event: OnEvent | None = None,
@@ -204,7 +224,12 @@ class Client:
         check_password((await self.ledgers.read(ledger_id)).value, password)
         attached = await self.ledgers.attach(ledger_id, uuid.uuid4().hex)
         return self._open_for_writing(
-            attached, explicit_ids=explicit_ids, deferred_sync=deferred_sync, on_event=on_event
+            attached,
+            policy=policy,
+            placement=self._placement_of(placement, allowed_bookies),
+            explicit_ids=explicit_ids,
+            deferred_sync=deferred_sync,
+            on_event=on_event,
         )
 
     async def open_ledger(
@@ -314,6 +339,8 @@ class Client:
         self,
         created: Versioned[LedgerMetadata],
         *,
+        policy: WriterPolicy | None,
+        placement: PlacementPolicy,
         explicit_ids: bool,
         deferred_sync: bool,
         on_event: OnEvent | None,
@@ -321,8 +348,8 @@ class Client:
         writer = LedgerWriter(
             created.value,
             created.version,
-            policy=self._writer_policy,
-            placement=self.placement,
+            policy=policy or self._writer_policy,
+            placement=placement,
             rng=self.rng,
             bookies=self._bookies,
             now_ms=monotonic_ms(),
@@ -339,6 +366,13 @@ class Client:
         )
         self._writers[ledger] = None
         return ledger
+
+    def _placement_of(
+        self, placement: PlacementPolicy | None, allowed: Collection[BookieId] | None
+    ) -> PlacementPolicy:
+        """Where a ledger's copies go."""
+        chosen = placement or self.placement
+        return chosen if allowed is None else AmongBookies(allowed, chosen)
 
     def _forget(self, ledger: Ledger) -> None:
         self._writers.pop(ledger, None)

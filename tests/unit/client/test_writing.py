@@ -1,6 +1,7 @@
 """Writing ledgers through the client, against real bookies."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ import daybook
 from daybook.client.events import LedgerEvent, LedgerFenced
 from daybook.core.format.frame import Entry
 from daybook.core.ids import ENTRY_BYTES_MAX
+from daybook.core.writer.policy import WriterPolicy
 from tests.fixtures.cluster import Connect, abandon
 
 pytestmark = pytest.mark.integration
@@ -165,3 +167,23 @@ async def test_rule_20_a_deleted_ledger_is_never_written_again(connect: Connect)
         with pytest.raises(daybook.NoSuchLedgerError):
             await other.open_ledger(ledger.id)
         assert ledger.id not in [found.value.ledger_id async for found in other.list_ledgers()]
+
+
+async def test_a_ledger_has_a_policy_and_bookies_of_its_own(connect: Connect) -> None:
+    async with connect() as client:
+        names = sorted(client.bookies())
+        among = names[:2]
+        sizes: dict[str, Any] = {"ensemble_size": 2, "write_quorum": 2, "ack_quorum": 1}
+        for _ in range(5):
+            created = (await client.create_unattached(**sizes, allowed_bookies=among)).value
+            assert sorted(created.fragments[0].bookies) == names[:2]
+        policy = WriterPolicy(lac_publish_ms=700, go_on_without_spare=False)
+        async with await client.create_ledger(**sizes, policy=policy, allowed_bookies=among) as ledger:
+            await ledger.append(b"x")
+            assert sorted(ledger.metadata.fragments[0].bookies) == names[:2]
+        async with await client.attach_ledger(
+            created.ledger_id, policy=policy, allowed_bookies=among
+        ) as attached:
+            await attached.append(b"x")
+        with pytest.raises(daybook.NotEnoughBookiesError, match="only 2 named bookies"):
+            await client.create_ledger(allowed_bookies=among)
