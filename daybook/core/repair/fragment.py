@@ -96,6 +96,8 @@ class RepairState:
     question: Question
     copied_entries: int = 0
     copied_bytes: int = 0
+    refilled: list[FragmentRepair] = field(default_factory=list)
+    """The copies that no compare-and-set followed: only a read of the metadata tells whether they were still wanted."""
     result: RepairResult | None = None
 
     def fail(self, why: str) -> list[RepairRequest]:
@@ -230,6 +232,7 @@ class FragmentWork:
             return self.start()
         if any(job.replaces for job, _ in copies):
             return self._cas()
+        self._state.refilled.append(self._repair)
         return self._finish()
 
     # Metadata

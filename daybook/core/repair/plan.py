@@ -45,11 +45,6 @@ class FragmentRepair:
     first_entry: EntryId
     jobs: tuple[CopyJob, ...]
 
-    @property
-    def replaces(self) -> bool:
-        """Whether metadata has to change."""
-        return any(job.replaces for job in self.jobs)
-
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:

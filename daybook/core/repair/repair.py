@@ -197,7 +197,7 @@ class LedgerRepair:
 
     def _confirm(self) -> list[RepairRequest]:
         """Copies without a compare-and-set of their own: has the ledger changed under them (rule 56)?"""
-        if self.plan.clear_limbo is None and all(repair.replaces for repair in self.plan.fragments):
+        if self.plan.clear_limbo is None and not self._state.refilled:
             return self._finish()
         return self._state.question.ask(ReadMetadata)
 
@@ -207,8 +207,7 @@ class LedgerRepair:
         before, self._state.metadata = self._state.metadata, now
         bookie = self.plan.clear_limbo
         if bookie is None:
-            refilled = [repair for repair in self.plan.fragments if not repair.replaces]
-            why = next(filter(None, (why_obsolete(now, repair) for repair in refilled)), None)
+            why = next(filter(None, (why_obsolete(now, repair) for repair in self._state.refilled)), None)
             return self._state.abandon(why) if why else self._finish()
         if now.stripes_of(bookie) != before.stripes_of(bookie):
             return self._state.fail(

@@ -97,5 +97,9 @@ REGRESSIONS: Final = {
         "a fence that came after a deletion: the real cache keeps nothing of it, the simulator's copy of the cache kept the ledger"
     ),
     6047057: Regression("the same as 6015002"),
+    6071778: Regression(
+        "a successor restarted while it was named and got its copies again, and the repair ended without a read of the metadata after them (rule 56)",
+        in_product=True,
+    ),
 }
 """By seed, in the order in which they were found."""

@@ -58,6 +58,25 @@ def test_rule_56_a_deletion_during_a_copy_without_a_change_of_its_own_is_noticed
     assert isinstance(cluster.run(repair_of(cluster, one(0, 1, "b", "b"))), RepairAbandoned)
 
 
+@pytest.mark.parametrize(("others", "verdict"), [("aec", RepairFinished), ("afc", RepairAbandoned)])
+def test_rule_56_a_copy_made_again_after_the_change_is_confirmed_by_a_read(others: str, verdict: type) -> None:
+    """Metadata named the successor, whose disk was lost: another worker may have named somebody else meanwhile."""
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "ef")
+    on_first(cluster, CasMetadata, lambda: cluster.bookies["e"].lose_disk(None))
+    wiping, asked = cluster.before, []
+
+    def before(effect: Effect) -> list[RepairEvent] | None:
+        if isinstance(effect, ReadMetadata):
+            asked.append(effect)
+            cluster.change(closed_ledger(3, 3, 2, [(0, others)], 9))
+        return wiping(effect)
+
+    cluster.before = before
+    assert isinstance(cluster.run(repair_of(cluster, one(0, 1, "b", "e"))), verdict)
+    assert len(asked) == 1
+    assert cluster.lacks("e") == set()
+
+
 @pytest.mark.parametrize("other", ["afc", "fbc"])
 def test_rule_56_another_repair_of_the_same_fragment_wins_and_this_one_stops(other: str) -> None:
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "ef")
