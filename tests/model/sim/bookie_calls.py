@@ -137,10 +137,14 @@ class BookieCalls(BookieDisk):
         return None if ledger is None else ledger.limbo_nonce
 
     def everything_held(self) -> dict[LedgerId, set[EntryId]]:
-        """The entries of each ledger, in memory or on the disk."""
+        """The entries of each ledger, in memory or on the disk.
+
+        A fence whose ledger was deleted before it is in the journal alone: the store never has it.
+        """
         held = {ledger_id: set(cache) for ledger_id, cache in self.storage.caches.items()}
         for ledger_id, stored in self.disk.ledgers.items():
-            held.setdefault(ledger_id, set()).update(stored.entries)
+            if stored.entries or self.storage.ledger(ledger_id) is not None:
+                held.setdefault(ledger_id, set()).update(stored.entries)
         return held
 
     # Frames

@@ -59,7 +59,9 @@ def test_rule_56_a_deletion_during_a_copy_without_a_change_of_its_own_is_noticed
 
 
 @pytest.mark.parametrize(("others", "verdict"), [("aec", RepairFinished), ("afc", RepairAbandoned)])
-def test_rule_56_a_copy_made_again_after_the_change_is_confirmed_by_a_read(others: str, verdict: type) -> None:
+def test_rule_56_a_copy_made_again_after_the_change_is_confirmed_by_a_read(
+    others: str, verdict: type
+) -> None:
     """Metadata named the successor, whose disk was lost: another worker may have named somebody else meanwhile."""
     cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "ef")
     on_first(cluster, CasMetadata, lambda: cluster.bookies["e"].lose_disk(None))
