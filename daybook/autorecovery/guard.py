@@ -6,19 +6,19 @@ was sent before that is harmless, because every commit is a compare-and-set agai
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic
 
 from daybook.autorecovery.cluster import LeaseLostError
-from daybook.core.effects import CasMetadata, ClearLimbo, Effect, RepairFailed, SendFrame
+from daybook.core.effects import CasMetadata, ClearLimbo, EffectT, RepairFailed, SendFrame
 from daybook.core.events import Event, FrameAcked
 from daybook.core.machine import Machine
 
 
-class Guarded:
+class Guarded(Generic[EffectT]):
     """`machine`, which ends with RepairFailed instead of committing without `may_commit`."""
 
     def __init__(
-        self, machine: Machine[Any, Effect], may_commit: Callable[[], bool], on_copied: Callable[[int], None]
+        self, machine: Machine[Any, EffectT], may_commit: Callable[[], bool], on_copied: Callable[[int], None]
     ) -> None:
         """`on_copied` is given the bytes of each frame that its target acknowledged."""
         self._machine = machine
@@ -32,11 +32,11 @@ class Guarded:
         """Whether the machine is done, or was stopped here."""
         return self._ended or self._machine.is_done
 
-    def start(self) -> Sequence[Effect]:
+    def start(self) -> Sequence[EffectT | RepairFailed]:
         """The machine's first effects."""
         return self._checked(self._machine.start())
 
-    def step(self, event: Event) -> Sequence[Effect]:
+    def step(self, event: Event) -> Sequence[EffectT | RepairFailed]:
         """The machine's step."""
         if self._ended:
             return []
@@ -44,7 +44,7 @@ class Guarded:
             self._on_copied(self._in_flight.pop(event.send_id))
         return self._checked(self._machine.step(event))
 
-    def _checked(self, effects: Sequence[Effect]) -> Sequence[Effect]:
+    def _checked(self, effects: Sequence[EffectT]) -> Sequence[EffectT | RepairFailed]:
         for effect in effects:
             if isinstance(effect, SendFrame):
                 self._in_flight[effect.send_id] = len(effect.frame)

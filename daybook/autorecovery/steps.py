@@ -13,10 +13,11 @@ from daybook.autorecovery.listing import BookieListings
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.client.driver.run import run_to_end
 from daybook.core.effects import (
-    Effect,
     Recovered,
+    RecoveryEffect,
     RecoveryFailed,
     RepairAbandoned,
+    RepairEffect,
     RepairFailed,
     RepairFinished,
 )
@@ -142,7 +143,10 @@ class WorkSteps:
         return await self._run(machine, examined, has_lock)
 
     async def _run(
-        self, machine: Machine[Any, Effect], examined: Examined, has_lock: Callable[[], bool]
+        self,
+        machine: Machine[Any, RepairEffect | RecoveryEffect],
+        examined: Examined,
+        has_lock: Callable[[], bool],
     ) -> RepairEnded:
         ledger_id = examined.metadata.ledger_id
         result = await run_to_end(

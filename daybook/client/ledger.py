@@ -19,12 +19,12 @@ from daybook.core.effects import (
     Closed,
     Complete,
     Degraded,
-    Effect,
     EnsembleChanged,
     Fail,
     Forced,
     HandleEnded,
     Quarantined,
+    WriterEffect,
 )
 from daybook.core.errors import (
     DaybookError,
@@ -377,7 +377,7 @@ class Ledger:
 
     # Results
 
-    def _handle(self, effect: Effect) -> None:
+    def _handle(self, effect: WriterEffect) -> None:
         match effect:
             case Complete(token, first, last):
                 self._resolve(token, (first, last))

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from daybook.client.driver.run import Running, Surroundings
-from daybook.core.effects import Deliver, Effect, LacKnown, MetadataKnown, ReadFailed
+from daybook.core.effects import Deliver, EffectT, LacKnown, MetadataKnown, ReadFailed
 from daybook.core.errors import DaybookError, NoSuchEntryError
 from daybook.core.events import Consumed
 from daybook.core.format.frame import Entry
@@ -166,7 +166,7 @@ class Reader:
                     case ReadFailed(error):
                         raise self._explained(error)
 
-    def _running(self, machine: Machine[Any, Effect]) -> Running:
+    def _running(self, machine: Machine[Any, EffectT]) -> Running[EffectT]:
         return Running(machine, self.id, self.metadata.password_hash, self._surroundings)
 
     def _explained(self, error: DaybookError) -> DaybookError:

@@ -5,7 +5,7 @@ unions at the end say which machine gives which results.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Entry
@@ -295,3 +295,6 @@ LacEffect: TypeAlias = SendLacRead | ReadMetadata | LacResult
 RepairEffect: TypeAlias = RepairRequest | RepairResult
 
 Effect: TypeAlias = WriterEffect | RecoveryEffect | DeletionEffect | ReaderEffect | LacEffect | RepairEffect
+
+EffectT = TypeVar("EffectT", bound=Effect)
+"""What one machine gives, of those that a driver runs."""

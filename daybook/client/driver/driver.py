@@ -7,7 +7,7 @@ fed back from the event loop's next turn, never from inside `step`.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, Generic
 
 from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import BookieCalls
@@ -15,7 +15,7 @@ from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import (
     CasMetadata,
     ClearLimbo,
-    Effect,
+    EffectT,
     ReadLimbo,
     ReadMetadata,
     SendFence,
@@ -51,7 +51,7 @@ from daybook.runtime.logs import get_logger
 log = get_logger(__name__)
 
 
-class MachineDriver(FrameSink):
+class MachineDriver(FrameSink, Generic[EffectT]):
     """Runs one machine of one ledger on the event loop.
 
     `handle` gets the effects that are results (Complete, Recovered, Deliver, …); everything else is carried out here.
@@ -59,14 +59,14 @@ class MachineDriver(FrameSink):
 
     def __init__(
         self,
-        machine: Machine[Any, Effect],
+        machine: Machine[Any, EffectT],
         ledger_id: LedgerId,
         key: str,
         *,
         recovery: bool,
         channels: ChannelPool,
         ledgers: LedgerManager,
-        handle: Callable[[Effect], None],
+        handle: Callable[[EffectT], None],
         current: Versioned[LedgerMetadata] | None = None,
         after_step: Callable[[], None] = lambda: None,
         crashed: Callable[[DaybookError], None],
@@ -104,7 +104,7 @@ class MachineDriver(FrameSink):
         except Exception as error:  # noqa: BLE001 - whatever it is, the machine is not to be trusted any more
             self._crash(error)
 
-    def carry_out(self, effects: Iterable[Effect]) -> None:
+    def carry_out(self, effects: Iterable[EffectT]) -> None:
         """Carry out `effects` in order."""
         for effect in effects:
             match effect:

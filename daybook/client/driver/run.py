@@ -4,11 +4,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Generic, Protocol, Self
 
 from daybook.client.driver.driver import MachineDriver
 from daybook.client.transport.channels import ChannelPool
-from daybook.core.effects import Effect
+from daybook.core.effects import EffectT
 from daybook.core.errors import DaybookError
 from daybook.core.events import BookiesChanged, Event, Tick
 from daybook.core.ids import BookieId, LedgerId
@@ -37,12 +37,12 @@ class Surroundings(Protocol):
         """The bookies that are registered now; another mapping whenever they changed."""
 
 
-class Running:
+class Running(Generic[EffectT]):
     """A machine at work inside a `with` block; leaving it gives up whatever is still under way."""
 
     def __init__(
         self,
-        machine: Machine[Any, Effect],
+        machine: Machine[Any, EffectT],
         ledger_id: LedgerId,
         key: str,
         surroundings: Surroundings,
@@ -52,7 +52,7 @@ class Running:
         """`current` is the metadata that the machine was made with, if it will change it."""
         self._machine = machine
         self._surroundings = surroundings
-        self._results: deque[Effect] = deque()
+        self._results: deque[EffectT] = deque()
         self._wake = asyncio.Event()
         self._failure: DaybookError | None = None
         self._driver = MachineDriver(
@@ -67,7 +67,7 @@ class Running:
             crashed=self._crash,
         )
 
-    def _take(self, result: Effect) -> None:
+    def _take(self, result: EffectT) -> None:
         self._results.append(result)
         self._wake.set()
 
@@ -79,7 +79,7 @@ class Running:
         """Pass the machine an event that only its user knows of."""
         self._driver.step(event)
 
-    async def results(self) -> AsyncIterator[Effect]:
+    async def results(self) -> AsyncIterator[EffectT]:
         """What the machine gives, until it is done; time passes for it only while this is awaited."""
         seen = self._surroundings.bookies()
         while True:
@@ -113,15 +113,15 @@ class Running:
 
 
 async def run_to_end(
-    machine: Machine[Any, Effect],
+    machine: Machine[Any, EffectT],
     ledger_id: LedgerId,
     key: str,
     surroundings: Surroundings,
     *,
     current: Versioned[LedgerMetadata] | None = None,
-) -> Effect:
+) -> EffectT:
     """Run `machine` until it is done, and return its last effect."""
-    result: Effect | None = None
+    result: EffectT | None = None
     with Running(machine, ledger_id, key, surroundings, current=current) as running:
         async for effect in running.results():
             result = effect

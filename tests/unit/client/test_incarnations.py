@@ -152,7 +152,7 @@ class Driven:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.manager = LedgerManager(MemoryStore(MemoryServer()), Layout("test"))
         self.pool = pool
-        self.driver: MachineDriver
+        self.driver: MachineDriver[Effect]
         self.is_done = False
 
     def start(self) -> list[Effect]:

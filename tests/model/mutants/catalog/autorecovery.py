@@ -69,7 +69,7 @@ async def the_switch_is_read_before_the_work_only(self: WorkPool) -> None:
 
 @by_test(34, f"{_WORKER}::test_rule_34_a_worker_that_lost_its_lock_commits_nothing")
 @instead_of(Guarded, "_checked")
-def machines_commit_without_the_lock(self: Guarded, effects: list[Effect]) -> list[Effect]:
+def machines_commit_without_the_lock(self: Guarded[Effect], effects: list[Effect]) -> list[Effect]:
     """A worker that was paused beyond its session commits what it had begun."""
     return effects
 

@@ -76,14 +76,14 @@ def streams_outlive_the_registration(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @by_test(57, f"{_CLIENT}::test_rule_57_only_a_registered_process_testifies")
 @instead_of(driver.MachineDriver, "_witness")
-async def recoveries_ask_whom_they_know(self: driver.MachineDriver, bookie: str) -> Any:
+async def recoveries_ask_whom_they_know(self: driver.MachineDriver[Any], bookie: str) -> Any:
     """A fence goes to the process that the last list of bookies named."""
     return self._channels.calls(bookie)
 
 
 @by_test(57, f"{_CLIENT}::test_rule_57_nothing_is_sent_to_a_bookie_named_anew_before_it_was_found_registered")
 @instead_of(driver.MachineDriver, "_confirm_named")
-async def bookies_named_anew_are_sent_frames_at_once(self: driver.MachineDriver, _bookies: Any) -> None:
+async def bookies_named_anew_are_sent_frames_at_once(self: driver.MachineDriver[Any], _bookies: Any) -> None:
     """A writer trusts the list that it chose the bookie from."""
     return
 
