@@ -9,11 +9,12 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from bench.sides import PEER, Side, run_client, signal_and_wait
-from bench.workloads import Workload
+from bench.workloads import IDLE_S, Workload
 from daybook.runtime.ports import HeldPort
 
 START_TIMEOUT_S: Final = 90
@@ -151,6 +152,23 @@ class BookKeeperSide(Side):
     def recover(self, ledger: int) -> dict[str, Any]:
         """See bench/peer/PeerBench.java."""
         return self._client("recover", str(ledger))
+
+    def create(self, work: Workload) -> dict[str, Any]:
+        """See bench/peer/PeerBench.java."""
+        return self._client("create", str(work.ledgers), *work.quorums.args())
+
+    def leave_open(self, work: Workload) -> dict[str, Any]:
+        """See bench/peer/PeerBench.java."""
+        return self._client("leave_open", str(work.ledgers), str(work.count), *work.quorums.args())
+
+    def recover_many(self, ledgers: Sequence[int], work: Workload) -> dict[str, Any]:
+        """See bench/peer/PeerBench.java."""
+        return self._client("recover_each", ",".join(map(str, ledgers)), str(work.count))
+
+    def hold_open(self, work: Workload) -> dict[str, Any]:
+        """See bench/peer/PeerBench.java."""
+        pids = ",".join(map(str, self.bookie_pids()))
+        return self._client("hold_open", str(work.ledgers), str(int(IDLE_S)), *work.quorums.args(), pids)
 
     def bookie_pids(self) -> list[int]:
         """The processes of the bookies."""

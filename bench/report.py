@@ -28,12 +28,22 @@ TIMES: Final[Sequence[Column]] = (
     ("recovery ms", lambda row: row.recovery_ms, ",.0f"),
     ("RSS MiB", lambda row: row.rss_anon_mib, ",.0f"),
 )
+MANY: Final[Sequence[Column]] = (
+    ("s", lambda row: row.seconds, ".2f"),
+    ("first entries s", lambda row: row.first_entries_s, ".2f"),
+    ("client CPU %", lambda row: row.client_cpu_percent, ".1f"),
+    ("bookie CPU %", lambda row: row.bookie_cpu_percent, ".1f"),
+    ("RSS MiB", lambda row: row.rss_anon_mib, ",.0f"),
+)
 RATIOS: Final[Sequence[tuple[str, Callable[[Result], float | None]]]] = (
     ("write", lambda row: row.entries_per_s),
     ("catch-up read", lambda row: row.read_per_s),
     ("p50", lambda row: row.p50_ms),
     ("p99", lambda row: row.p99_ms),
     ("recovery time", lambda row: row.recovery_ms),
+    ("many: time", lambda row: row.seconds),
+    ("client CPU", lambda row: row.client_cpu_percent),
+    ("bookie CPU", lambda row: row.bookie_cpu_percent),
 )
 
 
@@ -49,11 +59,16 @@ def write_report(rows: Sequence[Result], directory: Path, scale: float, console:
         "rows": [row.record() for row in rows],
     }
     (directory / "bench.json").write_text(json.dumps(record, indent=2) + "\n")
-    throughput = [row for row in rows if row.p50_ms is None and row.recovery_ms is None]
-    console.print(results_table("Throughput", throughput, THROUGHPUT))
-    console.print(
-        results_table("Latency and recovery", [row for row in rows if row not in throughput], TIMES)
-    )
+    many = [row for row in rows if row.seconds is not None or row.client_cpu_percent is not None]
+    times = [row for row in rows if row.p50_ms is not None or row.recovery_ms is not None]
+    throughput = [row for row in rows if row not in many and row not in times]
+    for title, chosen, columns in (
+        ("Throughput", throughput, THROUGHPUT),
+        ("Latency and recovery", times, TIMES),
+        ("Many ledgers", many, MANY),
+    ):
+        if chosen:
+            console.print(results_table(title, chosen, columns))
     pairs = peer_pairs(rows)
     if pairs:
         console.print(ratio_table(pairs))
@@ -103,8 +118,10 @@ def plot(rows: Sequence[Result], path: Path) -> None:
         ("catch-up read, entries/s", lambda row: row.read_per_s),
         ("p50, ms", lambda row: row.p50_ms),
         ("p99, ms", lambda row: row.p99_ms),
+        ("many ledgers, s", lambda row: row.seconds),
+        ("idle ledgers, client's CPU, %", lambda row: row.client_cpu_percent),
     ]
-    figure, axes = plt.subplots(2, 2, figsize=(14, 8), constrained_layout=True)
+    figure, axes = plt.subplots(3, 2, figsize=(14, 11), constrained_layout=True)
     colours = {"Daybook": "#2a6f97", "BookKeeper": "#c9704a", "machine": "#8d99ae"}
     for axis, (title, read) in zip(axes.flat, panels, strict=True):
         shown = [(row, value) for row in rows if (value := read(row)) is not None]

@@ -6,7 +6,11 @@ from typing import Any
 
 @dataclass(slots=True)
 class Result:
-    """A measured row; None where the row has no such figure. Rates count the drain of the store in."""
+    """A measured row; None where the row has no such figure. Rates count the drain of the store in.
+
+    `seconds` is how long the creation or recovery of many ledgers took, `first_entries_s` until each of those created had its
+    first entry acknowledged; CPU is in percent of one core, of the client and of the busiest bookie.
+    """
 
     side: str
     name: str
@@ -19,6 +23,10 @@ class Result:
     p999_ms: float | None = None
     read_per_s: float | None = None
     recovery_ms: float | None = None
+    seconds: float | None = None
+    first_entries_s: float | None = None
+    client_cpu_percent: float | None = None
+    bookie_cpu_percent: float | None = None
     rss_anon_mib: float | None = None
 
     @property

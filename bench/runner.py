@@ -45,7 +45,9 @@ def run_side(
 
 
 def measure(side: Side, work: Workload, idle_stop_s: float) -> Result:
-    """One workload: write, drain, restart, read or recover."""
+    """One workload: of many ledgers; or write, drain, restart, read or recover."""
+    if work.kind in ("create", "recover", "idle"):
+        return measure_many(side, work)
     with peak_memory(side) as peak_mib:
         written = side.write(work)
     result = Result(side.name, work.name, work.count, work.entry_bytes)
@@ -65,6 +67,24 @@ def measure(side: Side, work: Workload, idle_stop_s: float) -> Result:
     side.start_bookies()
     if work.read:
         result.read_per_s = work.count / side.read(written["ledger"], work)["seconds"]
+    return result
+
+
+def measure_many(side: Side, work: Workload) -> Result:
+    """One workload of many ledgers."""
+    result = Result(side.name, work.name, work.ledgers * work.count, work.entry_bytes)
+    with peak_memory(side) as peak_mib:
+        if work.kind == "create":
+            created = side.create(work)
+            result.seconds = created["seconds"]
+            result.first_entries_s = created["first_entries_seconds"]
+        elif work.kind == "recover":
+            result.seconds = side.recover_many(side.leave_open(work)["ledgers"], work)["seconds"]
+        else:
+            idle = side.hold_open(work)
+            result.client_cpu_percent = idle["client_cpu_percent"]
+            result.bookie_cpu_percent = idle["bookie_cpu_percent"]
+    result.rss_anon_mib = max(peak_mib)
     return result
 
 

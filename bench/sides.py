@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bench.workloads import Workload
+from bench.workloads import IDLE_S, Workload
 from daybook.local.bookie_process import reap
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 
@@ -60,6 +60,22 @@ class Side(ABC):
     @abstractmethod
     def recover(self, ledger: int) -> dict[str, Any]:
         """Recover a ledger that was left open, in a client process."""
+
+    @abstractmethod
+    def create(self, work: Workload) -> dict[str, Any]:
+        """Create many ledgers in a client process."""
+
+    @abstractmethod
+    def leave_open(self, work: Workload) -> dict[str, Any]:
+        """Write entries into many ledgers, in a client process that ends without closing them."""
+
+    @abstractmethod
+    def recover_many(self, ledgers: Sequence[int], work: Workload) -> dict[str, Any]:
+        """Recover ledgers that were left open, in a client process."""
+
+    @abstractmethod
+    def hold_open(self, work: Workload) -> dict[str, Any]:
+        """Hold many ledgers open in a client process that does nothing else."""
 
     @abstractmethod
     def bookie_pids(self) -> list[int]:
@@ -125,6 +141,29 @@ class DaybookSide(Side):
     def recover(self, ledger: int) -> dict[str, Any]:
         """See bench/worker.py."""
         return self._run(work="recover", ledger_id=ledger)
+
+    def create(self, work: Workload) -> dict[str, Any]:
+        """See bench/many.py."""
+        return self._run(work="create", ledgers=work.ledgers, quorums=list(asdict(work.quorums).values()))
+
+    def leave_open(self, work: Workload) -> dict[str, Any]:
+        """See bench/many.py."""
+        quorums = list(asdict(work.quorums).values())
+        return self._run(work="leave_open", ledgers=work.ledgers, entries=work.count, quorums=quorums)
+
+    def recover_many(self, ledgers: Sequence[int], work: Workload) -> dict[str, Any]:
+        """See bench/many.py."""
+        return self._run(work="recover_each", ledgers=list(ledgers), entries=work.count)
+
+    def hold_open(self, work: Workload) -> dict[str, Any]:
+        """See bench/many.py."""
+        return self._run(
+            work="hold_open",
+            ledgers=work.ledgers,
+            seconds=IDLE_S,
+            quorums=list(asdict(work.quorums).values()),
+            bookie_pids=self.bookie_pids(),
+        )
 
     def bookie_pids(self) -> list[int]:
         """The processes of the bookies."""

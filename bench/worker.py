@@ -10,11 +10,12 @@ import os
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import daybook
+from bench.many import append_first, create, create_each, hold_open, leave_open, recover_each
 from bench.workloads import BATCH_ENTRIES, Quorums
 
 
@@ -32,19 +33,13 @@ async def write(
 ) -> dict[str, Any]:
     """Write `count` entries round-robin over `ledgers`; latencies in ms, seconds until the last acknowledgement."""
 
-    async def create() -> daybook.Ledger:
-        return await client.create_ledger(
-            ensemble_size=quorums.ensemble_size,
-            write_quorum=quorums.write_quorum,
-            ack_quorum=quorums.ack_quorum,
-        )
-
     run = run_many if api == "append_many" else run_each
-    async with await create() as warm:
+    (first,) = await create_each(client, 1, quorums)
+    async with first as warm:
         await run([warm], size, max(1000, count // 10), window, rate)
-    handles = await asyncio.gather(*(create() for _ in range(ledgers)))
+    handles = await create_each(client, ledgers, quorums)
     if ledgers > 1:
-        await asyncio.gather(*(handle.append(b"first") for handle in handles))
+        await append_first(handles)
     begin = time.perf_counter()
     latencies = sorted(await run(handles, size, count, window, rate))
     seconds = time.perf_counter() - begin
@@ -138,17 +133,28 @@ async def recover(client: daybook.Client, ledger_id: int) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - begin, "entries": reader.last_add_confirmed + 1}
 
 
+WORK: Final[Mapping[str, Callable[..., Awaitable[dict[str, Any]]]]] = {
+    "write": write,
+    "read": read,
+    "recover": recover,
+    "create": create,
+    "leave_open": leave_open,
+    "recover_each": recover_each,
+    "hold_open": hold_open,
+}
+
+
 async def main() -> None:
     """`worker ZOOKEEPER CLUSTER JSON`: run the workload that the JSON describes."""
     zookeeper, cluster, job = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     work = job.pop("work")
     async with daybook.connect(zookeeper, cluster=cluster) as client:
-        if work == "write":
-            result = await write(client, quorums=Quorums(*job.pop("quorums")), **job)
-        elif work == "read":
-            result = await read(client, **job)
-        else:
-            result = await recover(client, **job)
+        if "quorums" in job:
+            job["quorums"] = Quorums(*job["quorums"])
+        result = await WORK[work](client, **job)
+        if work in ("leave_open", "hold_open"):
+            print(json.dumps(result), flush=True)
+            os._exit(0)
     print(json.dumps(result), flush=True)
 
 

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["throughput", "latency"]
+Kind = Literal["throughput", "latency", "create", "recover", "idle"]
 
 WINDOW_ENTRIES: Final = 5000
 BATCH_ENTRIES: Final = 500
+IDLE_S: Final = 20.0
+"""For how long idle ledgers are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Workload:
     """One row of writes, and the catch-up read of what it wrote if `read`.
 
     `api`: "append" (a future for each entry) or "append_many" (one for BATCH_ENTRIES); the peer has only the first and
-    runs each workload once. `window` is how many entries may be under way, `rate_per_s` 0 means as fast as they go.
+    runs each workload once. Of kind "create", "recover" and "idle" it is one of bench/many.py, with `count` entries in each of
+    its `ledgers`. `window` is how many entries may be under way, `rate_per_s` 0 means as fast as they go.
     """
 
     name: str
@@ -69,6 +72,18 @@ def workloads(scale: float) -> list[Workload]:
             ledgers=1000,
             kind="latency",
         ),
+        Workload(
+            "1 KiB at 10,000/s over 10,000 ledgers",
+            1024,
+            scaled(150_000),
+            api="append",
+            rate_per_s=10_000,
+            ledgers=10_000,
+            kind="latency",
+        ),
         Workload("1 KiB striped 5/3/2", 1024, scaled(2_000_000), quorums=STRIPED, read=True),
         Workload("100 MB left open", 1024, scaled(100_000), close=False),
+        Workload("1,000 ledgers created", 0, 1, ledgers=1000, kind="create"),
+        Workload("2,000 ledgers recovered", 100, 100, ledgers=2000, kind="recover"),
+        Workload("10,000 idle ledgers", 0, 1, ledgers=10_000, kind="idle"),
     ]

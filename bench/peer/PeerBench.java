@@ -16,6 +16,9 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *
  * <p>write ZK SIZE COUNT WINDOW RATE LEDGERS E QW QA CLOSE | read ZK LEDGER COUNT | recover ZK LEDGER
  *
+ * <p>create ZK LEDGERS E QW QA | leave_open ZK LEDGERS ENTRIES E QW QA | recover_each ZK ID,ID,… ENTRIES
+ * | hold_open ZK LEDGERS SECONDS E QW QA PID,PID,…: many ledgers, as bench/many.py has them.
+ *
  * <p>A write warms the JVM up with a tenth of the work in a ledger of its own, and with a
  * first entry in each of many ledgers, which is not timed. CLOSE 0 leaves the
  * ledger open, as a writer that died does. RATE 0 sends as fast as WINDOW (entries under way) allows.
@@ -36,6 +39,10 @@ public class PeerBench {
         case "write" -> write(bk, Arrays.copyOfRange(args, 2, args.length));
         case "read" -> read(bk, Long.parseLong(args[2]), Integer.parseInt(args[3]));
         case "recover" -> recover(bk, Long.parseLong(args[2]));
+        case "create" -> create(bk, Arrays.copyOfRange(args, 2, args.length));
+        case "leave_open" -> leaveOpen(bk, Arrays.copyOfRange(args, 2, args.length));
+        case "recover_each" -> recoverEach(bk, args[2].split(","), Integer.parseInt(args[3]));
+        case "hold_open" -> holdOpen(bk, Arrays.copyOfRange(args, 2, args.length));
         default -> throw new IllegalArgumentException("unknown workload " + args[0]);
       }
     }
@@ -180,5 +187,110 @@ public class PeerBench {
     LedgerHandle handle = bk.openLedger(ledger, DIGEST, PASSWORD);
     double seconds = (System.nanoTime() - begin) / 1e9;
     System.out.printf("{\"seconds\": %.6f, \"entries\": %d}%n", seconds, handle.getLastAddConfirmed() + 1);
+  }
+
+  private static int[] quorum(String[] a, int from) {
+    return new int[] {Integer.parseInt(a[from]), Integer.parseInt(a[from + 1]), Integer.parseInt(a[from + 2])};
+  }
+
+  private static LedgerHandle[] createEach(BookKeeper bk, int count, int[] quorum) throws Exception {
+    LedgerHandle[] handles = new LedgerHandle[count];
+    CountDownLatch done = new CountDownLatch(count);
+    AtomicInteger errors = new AtomicInteger();
+    for (int i = 0; i < count; i++) {
+      int k = i;
+      bk.asyncCreateLedger(
+          quorum[0],
+          quorum[1],
+          quorum[2],
+          DIGEST,
+          PASSWORD,
+          (rc, handle, context) -> {
+            if (rc != 0) {
+              errors.incrementAndGet();
+            }
+            handles[k] = handle;
+            done.countDown();
+          },
+          null,
+          null);
+    }
+    done.await();
+    if (errors.get() > 0) {
+      throw new IllegalStateException(errors.get() + " ledgers were not created");
+    }
+    return handles;
+  }
+
+  private static void create(BookKeeper bk, String[] a) throws Exception {
+    int count = Integer.parseInt(a[0]);
+    createEach(bk, Math.max(1, count / 10), quorum(a, 1));
+    long begin = System.nanoTime();
+    LedgerHandle[] handles = createEach(bk, count, quorum(a, 1));
+    double seconds = (System.nanoTime() - begin) / 1e9;
+    run(handles, 5, count, count, 0);
+    System.out.printf(
+        "{\"seconds\": %.6f, \"first_entries_seconds\": %.6f}%n", seconds, (System.nanoTime() - begin) / 1e9);
+    Runtime.getRuntime().halt(0);
+  }
+
+  private static void leaveOpen(BookKeeper bk, String[] a) throws Exception {
+    LedgerHandle[] handles = createEach(bk, Integer.parseInt(a[0]), quorum(a, 2));
+    run(handles, 100, handles.length * Integer.parseInt(a[1]), 5000, 0);
+    StringBuilder ids = new StringBuilder();
+    for (LedgerHandle handle : handles) {
+      ids.append(ids.length() == 0 ? "" : ", ").append(handle.getId());
+    }
+    System.out.println("{\"ledgers\": [" + ids + "]}");
+    System.out.flush();
+    Runtime.getRuntime().halt(0);
+  }
+
+  private static void recoverEach(BookKeeper bk, String[] ids, int entries) throws Exception {
+    CountDownLatch done = new CountDownLatch(ids.length);
+    AtomicInteger errors = new AtomicInteger();
+    long begin = System.nanoTime();
+    for (String id : ids) {
+      bk.asyncOpenLedger(
+          Long.parseLong(id),
+          DIGEST,
+          PASSWORD,
+          (rc, handle, context) -> {
+            if (rc != 0 || handle.getLastAddConfirmed() != entries - 1) {
+              errors.incrementAndGet();
+            }
+            done.countDown();
+          },
+          null);
+    }
+    done.await();
+    double seconds = (System.nanoTime() - begin) / 1e9;
+    if (errors.get() > 0) {
+      throw new IllegalStateException(errors.get() + " ledgers were not recovered");
+    }
+    System.out.printf("{\"seconds\": %.6f}%n", seconds);
+  }
+
+  private static double cpuSeconds(long pid) {
+    return ProcessHandle.of(pid).orElseThrow().info().totalCpuDuration().orElseThrow().toNanos() / 1e9;
+  }
+
+  private static void holdOpen(BookKeeper bk, String[] a) throws Exception {
+    LedgerHandle[] handles = createEach(bk, Integer.parseInt(a[0]), quorum(a, 2));
+    run(handles, 5, handles.length, handles.length, 0);
+    Thread.sleep(5000);
+    long[] pids = Arrays.stream((ProcessHandle.current().pid() + "," + a[5]).split(",")).mapToLong(Long::parseLong).toArray();
+    double[] before = Arrays.stream(pids).mapToDouble(PeerBench::cpuSeconds).toArray();
+    long begin = System.nanoTime();
+    Thread.sleep(1000L * Integer.parseInt(a[1]));
+    double passed = (System.nanoTime() - begin) / 1e9;
+    double busiest = 0;
+    for (int i = 1; i < pids.length; i++) {
+      busiest = Math.max(busiest, 100 * (cpuSeconds(pids[i]) - before[i]) / passed);
+    }
+    System.out.printf(
+        "{\"client_cpu_percent\": %.2f, \"bookie_cpu_percent\": %.2f}%n",
+        100 * (cpuSeconds(pids[0]) - before[0]) / passed, busiest);
+    Runtime.getRuntime().halt(0);
   }
 }
