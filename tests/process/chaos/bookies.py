@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from daybook_bookie.settings import LANE_OFF
+
 from daybook.local.bookie_process import (
     SETTINGS_FILE,
     is_running,
@@ -17,8 +19,9 @@ from daybook.local.bookie_process import (
     reap,
     start_bookie,
     wait_for_exit,
+    write_settings,
 )
-from daybook.local.cluster import LocalCluster
+from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.local.cluster_file import BookieEntry, ClusterError
 from daybook.local.zookeeper import EmbeddedZooKeeper
 from tests.process.chaos.powercut.disk import WatchedDirectory
@@ -41,6 +44,11 @@ SETTINGS: Final[dict[str, object]] = {
 BAD_WORDS: Final = ("corrupt", "damaged")
 
 
+def has_lane(seed: int, number: int) -> bool:
+    """Whether bookie `number` of a run serves append streams over a lane: of three seeds one has no lane, one has some, one has all."""
+    return (True, False, number % 2 == 0)[seed % 3]
+
+
 class _Cluster(LocalCluster):
     """A cluster whose bookies may each have an address of their own for ZooKeeper."""
 
@@ -57,11 +65,27 @@ class Bookies:
     """All bookies of a cluster whose directories are watched."""
 
     def __init__(
-        self, directory: Path, library: Path, count: int, *, zookeeper_hosts: Sequence[str] = ()
+        self,
+        directory: Path,
+        library: Path,
+        count: int,
+        *,
+        seed: int,
+        hosts: Sequence[str] = (),
+        zookeeper_hosts: Sequence[str] = (),
     ) -> None:
-        """Nothing runs before `running`. `zookeeper_hosts`: where each bookie reaches ZooKeeper, if not all alike."""
+        """Nothing runs before `running`. `hosts`: where each bookie listens, and `zookeeper_hosts`: where it reaches ZooKeeper, if not all alike.
+
+        The seed draws which of them have a lane.
+        """
         self.names = [f"bookie-{n}" for n in range(count)]
         self.cluster = _Cluster(directory, bookies=count, racks=["a", "b", "c"], settings=SETTINGS)
+        self.without_lane = sum(not has_lane(seed, number) for number in range(count))
+        for number, name in enumerate(self.names):
+            host = hosts[number] if hosts else "127.0.0.1"
+            identity = {"bookie_id": name, "cluster": CLUSTER_NAME, "rack": "abc"[number % 3]}
+            lane = {} if has_lane(seed, number) else {"lane_address": LANE_OFF}
+            write_settings(directory / name, {**identity, "address": f"{host}:0"}, {**SETTINGS, **lane})
         if zookeeper_hosts:
             self.cluster.zookeeper_hosts = dict(zip(self.names, zookeeper_hosts, strict=True))
             self.cluster.zookeeper = EmbeddedZooKeeper(

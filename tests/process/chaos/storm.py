@@ -20,13 +20,11 @@ from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
 from daybook.core.errors import DaybookError
-from daybook.local.bookie_process import write_settings
-from daybook.local.cluster import CLUSTER_NAME
 from daybook.local.cluster_file import ClusterError
 from daybook.metadata.tasks import RepairTasks
 from tests.fixtures.cluster import connect_to
 from tests.process.chaos import network
-from tests.process.chaos.bookies import SETTINGS, Bookies
+from tests.process.chaos.bookies import Bookies
 from tests.process.chaos.faults import FaultMaker
 from tests.process.integration.history import Kind
 from tests.process.integration.recorded import load, save
@@ -54,15 +52,18 @@ class Storm:
         """`run` does it."""
         numbers = range(BOOKIES)
         hosts = [network.zookeeper_for_bookie(number) for number in numbers] if can_partition else []
-        self.bookies = Bookies(directory, library, BOOKIES, zookeeper_hosts=hosts)
-        self.counts: Counter[str] = Counter()
+        self.bookies = Bookies(
+            directory,
+            library,
+            BOOKIES,
+            seed=seed,
+            hosts=[network.bookie_address(number) for number in numbers] if can_partition else [],
+            zookeeper_hosts=hosts,
+        )
+        self.counts = Counter({"bookies without a lane": self.bookies.without_lane})
         self.violations: list[str] = []
         self._seed = seed
         self._can_partition = can_partition
-        for number, name in enumerate(self.bookies.names):
-            host = network.bookie_address(number) if can_partition else "127.0.0.1"
-            identity = {"bookie_id": name, "cluster": CLUSTER_NAME, "rack": "abc"[number % 3]}
-            write_settings(directory / name, {**identity, "address": f"{host}:0"}, SETTINGS)
 
     async def run(self, minutes: float) -> None:
         """Faults for so long, then none; `violations` says what was wrong."""

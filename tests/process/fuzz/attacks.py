@@ -38,7 +38,9 @@ BLAMES_THE_CLIENT: Final = frozenset(
     }
 )
 LEDGER: Final = 2
-"""The attackers' own; the healthy client has ledger 1."""
+"""The attackers' own."""
+HEALTHY: Final = (1, 3)
+"""The ledgers of the healthy clients: one over gRPC, one over the lane."""
 
 
 class RawStream:
@@ -100,7 +102,8 @@ def random_edits(random: Random) -> list[Edit]:
     ]
 
 
-def _damaged(target: Target, random: Random) -> bytes:
+def damaged(target: Target, random: Random) -> bytes:
+    """A message of `target`, damaged."""
     return target.damaged(random.randrange(4), random_edits(random), sealed=random.random() < 0.5)
 
 
@@ -112,7 +115,7 @@ def damaged_messages(address: str, random: Random, count: int) -> int:
             stream = RawStream(channel)
             stream.send(attach())
             for _ in range(random.randint(1, 20)):
-                stream.send(_damaged(TARGETS["from_client"], random))
+                stream.send(damaged(TARGETS["from_client"], random))
                 sent += 1
             stream.finish()
     return sent
@@ -139,8 +142,8 @@ def _absurd_call(channel: grpc.Channel, random: Random) -> None:
         setattr(request, field.name, value)
     if hasattr(request, "timeout_ms"):
         request.timeout_ms = random.choice((-1, 0, 1, 50))
-    if getattr(request, "ledger_id", 0) == 1:
-        request.ledger_id = LEDGER  # the healthy client's is left alone: to fence it is anyone's right
+    if getattr(request, "ledger_id", 0) in HEALTHY:
+        request.ledger_id = LEDGER  # those are left alone: to fence them is anyone's right
     if isinstance(request, pb.SetReadOnlyRequest):
         request.read_only = False
     if method is None:
@@ -263,19 +266,20 @@ ATTACKS: Final[dict[str, tuple[Callable[[str, Random, int], int], int]]] = {
 
 
 class HealthyClient:
-    """Appends and reads its own ledger 1 all the time; `check` says whether everything it got was right."""
+    """Appends to and reads a ledger of its own all the time; `step` raises unless everything it got was right."""
 
-    def __init__(self, stream: Stream, read: Callable[[int], bytes]) -> None:
-        """`read(entry)` gives an entry's bytes. Attach."""
+    def __init__(self, ledger_id: int, stream: Stream, read: Callable[[int, int], bytes]) -> None:
+        """`read(ledger, entry)` gives an entry's bytes. Attach."""
+        self._ledger_id = ledger_id
         self._stream = stream
         self._read = read
         self.appended = 0
-        assert stream.attach(1) is Code.OK
+        assert stream.attach(ledger_id) is Code.OK
 
     def step(self) -> None:
         """Append an entry and read it back, and one from before; raises if the bookie does not serve."""
         entry = self.appended
-        assert self._stream.add(frame_of(1, entry, [b"healthy %d" % entry])) == {}
+        assert self._stream.add(frame_of(self._ledger_id, entry, [b"healthy %d" % entry])) == {}
         self.appended += 1
         for wanted in {entry, entry // 2}:
-            assert self._read(wanted) == b"healthy %d" % wanted
+            assert self._read(self._ledger_id, wanted) == b"healthy %d" % wanted

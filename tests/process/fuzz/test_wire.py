@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.process.fuzz.attacks import ATTACKS
-from tests.process.fuzz.wire import Process, withstand
+from tests.process.fuzz.wire import ALL_ATTACKS, Process, withstand
 from tests.unit.bookie.stream_kit import GrpcPipe, Stream
 
 
@@ -19,7 +18,7 @@ def bookie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         process.process.wait()
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", ALL_ATTACKS)
 def test_a_bookie_serves_others_while_it_is_attacked(bookie: Process, name: str) -> None:
     assert withstand(bookie, name, Random(name)) > 0
 

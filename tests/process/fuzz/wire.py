@@ -21,22 +21,26 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import decode_entries, split_message
+from daybook.runtime.ports import parse_address
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_channel
 from daybook.wire.messages import decode_read
 from daybook.wire.service import BookieStub
 from tests.paths import ROOT
 from tests.process.chaos.records import commit, write_record
-from tests.process.fuzz.attacks import ATTACKS, HealthyClient
+from tests.process.fuzz.attacks import ATTACKS, HEALTHY, HealthyClient
+from tests.process.fuzz.lane_attacks import LANE_ATTACKS
 from tests.unit.bookie.server_kit import MIB, eventually
-from tests.unit.bookie.stream_kit import KEY, WAIT_S, GrpcPipe, Stream
+from tests.unit.bookie.stream_kit import KEY, WAIT_S, GrpcPipe, LanePipe, Stream
 
+ALL_ATTACKS: Final = {**ATTACKS, **LANE_ATTACKS}
+"""Those over gRPC and those over the lane."""
 GROWTH_BYTES_MAX: Final = 256 * MIB
 """Write cache (two of 32 MiB), the journal's queue (32), some messages of 16 and what gRPC holds of them."""
 
 
 class Process:
-    """The bookie's process and a healthy client of it."""
+    """The bookie's process and healthy clients of it."""
 
     def __init__(self, directory: Path) -> None:
         """Start it, and wait until it serves."""
@@ -65,8 +69,14 @@ class Process:
         self.address = self.addresses["address"]
         self.channel = open_channel(self.address)
         self.stub = BookieStub(self.channel)
-        self.healthy = HealthyClient(Stream(GrpcPipe(self.stub), "healthy"), self._read)
-        self.healthy.step()
+        over_grpc = Stream(GrpcPipe(self.stub), "healthy")
+        self.lane_address = over_grpc.hello.lane_address
+        over_lane = Stream(LanePipe(parse_address(self.lane_address)), "healthy, over the lane")
+        self.healthy = [
+            HealthyClient(ledger_id, stream, self._read)
+            for ledger_id, stream in zip(HEALTHY, (over_grpc, over_lane), strict=True)
+        ]
+        self.step()
         self.size_bytes = self.rss_bytes()
 
     @property
@@ -93,8 +103,20 @@ class Process:
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=WAIT_S)
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
-    def _read(self, entry: int) -> bytes:
-        request = pb.ReadRequest(ledger_id=1, first_entry=entry, last_entry=entry, bytes_max=1, key=KEY)
+    def step(self) -> None:
+        """The healthy clients work; raises if the bookie does not serve them."""
+        for healthy in self.healthy:
+            healthy.step()
+
+    @property
+    def appended(self) -> int:
+        """How often they have worked."""
+        return min(healthy.appended for healthy in self.healthy)
+
+    def _read(self, ledger_id: int, entry: int) -> bytes:
+        request = pb.ReadRequest(
+            ledger_id=ledger_id, first_entry=entry, last_entry=entry, bytes_max=1, key=KEY
+        )
         found: dict[int, bytes] = {}
         for message in self.stub.read(request, timeout=WAIT_S):
             header, frames = decode_read(message)
@@ -111,22 +133,23 @@ class Process:
 
 
 def withstand(bookie: Process, name: str, random: Random) -> int:
-    """Attack while a healthy client goes on; how many messages or calls it was. Raises AssertionError."""
-    attack, amount = ATTACKS[name]
+    """Attack while healthy clients work; how many messages or calls it was. Raises AssertionError."""
+    attack, amount = ALL_ATTACKS[name]
+    address = bookie.lane_address if name in LANE_ATTACKS else bookie.address
     failures: list[BaseException] = []
     sent: list[int] = []
 
     def run() -> None:
         try:
-            sent.append(attack(bookie.address, random, amount))
+            sent.append(attack(address, random, amount))
         except BaseException as error:  # noqa: BLE001 - it is raised again below
             failures.append(error)
 
     attacker = threading.Thread(target=run)
     attacker.start()
-    before = bookie.healthy.appended
-    while attacker.is_alive() or bookie.healthy.appended < before + 3:
-        bookie.healthy.step()
+    before = bookie.appended
+    while attacker.is_alive() or bookie.appended < before + 3:
+        bookie.step()
         assert bookie.process.poll() is None, bookie.log[-3000:]
         grown = bookie.rss_bytes() - bookie.size_bytes
         assert grown < GROWTH_BYTES_MAX, f"it grew by {grown // MIB} MiB"
@@ -151,7 +174,7 @@ def main() -> int:
         bookie = Process(Path(directory))
         try:
             while not violations and monotonic() - began < 60 * options.minutes:
-                name = random.choice(sorted(ATTACKS))
+                name = random.choice(sorted(ALL_ATTACKS))
                 try:
                     counts[name] += withstand(bookie, name, random)
                 except AssertionError as error:

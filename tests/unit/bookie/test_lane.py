@@ -15,7 +15,9 @@ from daybook_bookie.lane.connection import LaneConnection
 from daybook.core.errors import Code
 from daybook.runtime.ports import Address
 from daybook.runtime.tls import TlsContexts, TlsFiles, server_credentials
+from daybook.wire import bookie_pb2 as pb
 from daybook.wire.lane import PREFACE, encode_lane
+from daybook.wire.messages import encode_client_control
 from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
 from tests.unit.bookie.stream_kit import WAIT_S, LanePipe, Stream, StreamEndedError
 from tests.unit.runtime.certificates import new_authority
@@ -152,6 +154,21 @@ def test_sending_to_a_client_that_broke_tls_ends_its_connection_alone(
         lane.put(b"answer")
     client.close()
     lane.release()
+
+
+def test_a_client_that_takes_nothing_gives_way_like_any_other(start_bookie: StartBookie) -> None:
+    bookie = start_bookie(over="lane", streams_max=1)
+    bookie.create_ledger(1)
+    hello = encode_client_control(pb.ClientControl(hello=pb.ClientHello(client="deaf")))
+    with socket.create_connection(lane_of(bookie)) as deaf:
+        deaf.sendall(encode_lane(PREFACE) + encode_lane(hello))
+        assert eventually(lambda: bookie.bookie.streams.count == 1)
+        (stream,) = bookie.bookie.streams.all()
+        for _ in range(200):
+            stream._outgoing.put(bytes(100_000))  # more than the kernel takes
+        assert bookie.open_stream().attach(1) is Code.OK
+        assert eventually(lambda: bookie.bookie.streams.count == 1)
+    assert eventually(lambda: not any(thread.name == "lane-write" for thread in threading.enumerate()))
 
 
 def test_a_stopped_bookie_listens_no_more(start_bookie: StartBookie) -> None:

@@ -38,11 +38,11 @@ class Campaign:
 
     def __init__(self, directory: Path, library: Path, seed: int) -> None:
         """`run` does it."""
-        self.bookies = Bookies(directory, library, 3)
+        self.bookies = Bookies(directory, library, 3, seed=seed)
         self.seed = seed
         self.disks_lie = False
         """Disks forget what was synced as well; that must be found out."""
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter({"bookies without a lane": self.bookies.without_lane})
         self.violations: list[str] = []
         self._history = History()
         self._progress = asyncio.Event()

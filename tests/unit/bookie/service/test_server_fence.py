@@ -8,9 +8,11 @@ import pytest
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import RunningBookie, StalledJournal, frame_of
+from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, StalledJournal, frame_of
 from tests.unit.bookie.stream_kit import WAIT_S
 from tests.unit.bookie.upkeep.test_server_gc import collect
+
+pytestmark = OVER_BOTH
 
 StartBookie = Callable[..., RunningBookie]
 

@@ -6,10 +6,11 @@ from daybook_bookie.journal.format import LedgerIntro, intro_record
 from daybook.core.errors import Code
 from daybook.core.quorum import Stripe
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import RunningBookie, frame_of
+from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, frame_of
 from tests.unit.bookie.stream_kit import KEY, WAIT_S, StreamEndedError
 
 
+@OVER_BOTH
 @pytest.mark.parametrize("ledger_id", [-1, -(2**63)])
 def test_a_ledger_id_that_cannot_be_leaves_no_trace(bookie: RunningBookie, ledger_id: int) -> None:
     assert Code(bookie.fence(ledger_id).code) is Code.BAD_FRAME
@@ -21,6 +22,7 @@ def test_a_ledger_id_that_cannot_be_leaves_no_trace(bookie: RunningBookie, ledge
     assert bookie.bookie.table.known_ids() == []
 
 
+@OVER_BOTH
 @pytest.mark.parametrize("key", ["k" * 256, "é"])
 def test_a_key_that_no_password_has_is_refused_and_fences_nothing(bookie: RunningBookie, key: str) -> None:
     assert Code(bookie.fence(1, key=key).code) is Code.UNAUTHORIZED
@@ -30,6 +32,7 @@ def test_a_key_that_no_password_has_is_refused_and_fences_nothing(bookie: Runnin
     assert stream.add(frame_of(1, 0, [b"a"])) == {}, "it is not fenced"
 
 
+@OVER_BOTH
 def test_a_key_on_disk_that_no_password_has_gives_way_to_the_one_in_the_metadata(
     bookie: RunningBookie,
 ) -> None:
@@ -43,6 +46,7 @@ def test_a_key_on_disk_that_no_password_has_gives_way_to_the_one_in_the_metadata
     assert Code(bookie.fence(1).code) is Code.OK
 
 
+@OVER_BOTH
 @pytest.mark.parametrize(
     ("ids", "stripe"),
     [
@@ -69,6 +73,7 @@ def test_entries_that_their_stripe_does_not_hold_harm_nothing(
     assert bookie.failures == []
 
 
+@OVER_BOTH
 def test_a_stream_that_breaks_the_rules_gives_back_what_it_took(bookie: RunningBookie) -> None:
     for message in (b"", b"DBC1\xff", b"DBF1", b"nothing known"):
         stream = bookie.open_stream()

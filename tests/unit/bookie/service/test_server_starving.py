@@ -13,7 +13,7 @@ from daybook.core.errors import Code
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire import service
 from daybook.wire.channel import CLIENT_OPTIONS, open_channel
-from tests.unit.bookie.server_kit import MIB, RunningBookie, StalledJournal, eventually, frame_of
+from tests.unit.bookie.server_kit import MIB, OVER_BOTH, RunningBookie, StalledJournal, eventually, frame_of
 from tests.unit.bookie.stream_kit import KEY, WAIT_S, Stream, StreamEndedError
 
 StartBookie = Callable[..., RunningBookie]
@@ -137,6 +137,7 @@ def test_what_takes_long_keeps_no_question_waiting(
 # Streams
 
 
+@OVER_BOTH
 def test_streams_that_nothing_is_attached_to_give_way_to_writers(start_bookie: StartBookie) -> None:
     bookie = start_bookie(streams_max=3)
     bookie.create_ledger(1)
@@ -156,6 +157,7 @@ def test_streams_that_nothing_is_attached_to_give_way_to_writers(start_bookie: S
         bookie.open_stream()
 
 
+@OVER_BOTH
 def test_a_stream_that_waits_for_its_attachment_gives_no_way(start_bookie: StartBookie) -> None:
     bookie = start_bookie(streams_max=1)
     bookie.create_ledger(1)
@@ -196,6 +198,7 @@ def test_a_stream_that_takes_nothing_is_ended_all_the_same(start_bookie: StartBo
 # Memory
 
 
+@OVER_BOTH
 def test_messages_count_from_their_arrival_and_not_without_bound(bookie: RunningBookie) -> None:
     budget = bookie.bookie.budget
     budget._limit_bytes, budget._waiting_bytes_max = MIB, 3 * MIB

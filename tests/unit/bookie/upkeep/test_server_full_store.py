@@ -9,7 +9,7 @@ from daybook_bookie.store.store import Store
 
 from daybook.core.errors import Code
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, eventually, frame_of
 from tests.unit.bookie.stream_kit import WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
@@ -44,6 +44,7 @@ def bookie(bookie: RunningBookie) -> RunningBookie:
     return bookie
 
 
+@OVER_BOTH
 def test_rule_30_a_deletion_makes_room_for_the_flush_that_waits(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +62,7 @@ def test_rule_30_a_deletion_makes_room_for_the_flush_that_waits(
     assert bookie.failures == []
 
 
+@OVER_BOTH
 def test_rule_30_a_deletion_comes_before_the_entries_of_its_flush(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +78,7 @@ def test_rule_30_a_deletion_comes_before_the_entries_of_its_flush(
     assert bookie.bookie.table.known_ids() == [1]
 
 
+@OVER_BOTH
 def test_a_bookie_that_stops_while_a_flush_waits_for_room_has_not_failed(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:

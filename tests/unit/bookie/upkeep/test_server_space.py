@@ -17,7 +17,7 @@ from daybook_bookie.store.entry_store import Space
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, eventually, frame_of
 from tests.unit.bookie.stream_kit import WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
@@ -177,6 +177,7 @@ def test_a_given_map_binds_and_is_named_when_it_is_what_is_full(
     assert "raise the setting store_map_bytes" in bookie.bookie.availability.reason
 
 
+@OVER_BOTH
 def test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions(
     start_bookie: StartBookie,
 ) -> None:
@@ -201,6 +202,7 @@ def test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions
     assert list(answer.deleted) == [1]
 
 
+@OVER_BOTH
 def test_rule_30_a_full_bookie_restarts_read_only_and_becomes_writable_again(
     start_bookie: StartBookie,
 ) -> None:
@@ -219,6 +221,7 @@ def test_rule_30_a_full_bookie_restarts_read_only_and_becomes_writable_again(
     assert stream.add(frame_of(1, 0, [b"a"])) == {}
 
 
+@OVER_BOTH
 def test_rule_30_no_space_for_the_journal_is_an_answer_and_no_failure(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +254,7 @@ def no_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, "injected")
 
 
+@OVER_BOTH
 def test_rule_30_a_store_without_room_refuses_instead_of_waiting(
     start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +326,7 @@ def test_registration_follows_the_state(start_bookie: StartBookie) -> None:
     assert bookie.metric("server_status") == 1
 
 
+@OVER_BOTH
 def test_a_bookie_that_was_told_to_be_read_only_is_so_until_it_is_told_otherwise(
     start_bookie: StartBookie,
 ) -> None:

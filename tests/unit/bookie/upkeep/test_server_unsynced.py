@@ -12,7 +12,7 @@ from daybook_bookie.store.generation import Generation
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, eventually, frame_of
 from tests.unit.bookie.stream_kit import KEY, WAIT_S
 
 
@@ -59,6 +59,7 @@ def intervals(bookie: RunningBookie) -> tuple[Code, list[tuple[int, int]]]:
     return Code(answer.code), [(i.first_entry, i.last_entry) for i in answer.intervals]
 
 
+@OVER_BOTH
 def test_rule_22_a_force_does_not_answer_for_what_the_journal_refused(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_rule_22_a_force_does_not_answer_for_what_the_journal_refused(
     assert force(bookie) is Code.OK, "the store has it now"
 
 
+@OVER_BOTH
 def test_rule_47_what_the_journal_refused_is_not_listed_before_the_store_has_it(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +94,7 @@ def lac_request(timeout_ms: int = 0) -> pb.ReadLacRequest:
     return pb.ReadLacRequest(ledger_id=1, known_lac=-1, timeout_ms=timeout_ms, key=KEY)
 
 
+@OVER_BOTH
 def test_a_lac_that_the_journal_refused_is_not_told_before_the_store_has_it(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +118,7 @@ def test_a_lac_that_the_journal_refused_is_not_told_before_the_store_has_it(
     assert (Code(answer.code), answer.last_add_confirmed) == (Code.OK, 0)
 
 
+@OVER_BOTH
 def test_a_flush_that_had_begun_does_not_answer_for_what_was_refused_after(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +137,7 @@ def test_a_flush_that_had_begun_does_not_answer_for_what_was_refused_after(
     assert intervals(bookie) == (Code.OK, [(0, 1)])
 
 
+@OVER_BOTH
 def test_the_journal_is_flushed_when_it_is_full(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:
