@@ -105,6 +105,7 @@ class Ledger:
             writer.metadata.ledger_id,
             key,
             recovery=False,
+            is_deferred=writer.is_deferred,
             channels=surroundings.channels,
             ledgers=surroundings.ledgers,
             handle=self._handle,

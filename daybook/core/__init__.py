@@ -30,7 +30,8 @@ effects and feeds the answers back; it decides nothing. This recovers a ledger:
 What a driver owes a machine:
 
 - *Order.* It carries out effects in their order. Frames to one bookie arrive in the order in which they were sent.
-- *One answer for each request,* with the request's id. An answer that does not come in time becomes a failure
+- *What is published has no answer* (`PublishLac`). Where it may have vanished, the driver feeds `LacLost`, once there is a stream again.
+- *One answer for each other request,* with the request's id. An answer that does not come in time becomes a failure
   (`Code.TIMEOUT`, `Code.CONNECTION_LOST`, `CasOutcome.UNKNOWN`), never a guess. If it comes later all the same, the driver
   may feed it: a machine drops what it no longer waits for (rule 18).
 - *News, unasked:* `Tick` every few dozen milliseconds, with a monotonic clock; `BookieFailed` when the connection to a bookie
@@ -59,6 +60,7 @@ What a machine owes a driver:
     placement/              which bookies an ensemble consists of
     events, effects         what goes into the machines of a client and what comes out of them
     stream                  what an append stream owes, on both of its ends
+    lac_rows                the LACs that a client publishes to a bookie on such a stream, and which of them are lost
     writer/                 a ledger open for writing
     recovery/               a ledger whose writer is gone
     reader/                 a ledger open for reading

@@ -25,6 +25,14 @@ class SendFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishLac:
+    """Send `row` of a table of LACs (format/lac_table.py) to `bookies`. No event answers; `LacLost` says where it may have vanished."""
+
+    bookies: tuple[BookieId, ...]
+    row: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class SendForce:
     """Ask `bookie` to sync what this ledger sent it deferred (rule 22)."""
 
@@ -287,7 +295,7 @@ LacResult: TypeAlias = LacKnown | MetadataKnown | ReadFailed
 """Of `LacReader` and `LacTail`; the last effect is `ReadFailed`, or of a reader the LAC, or of a tail the close."""
 RepairResult: TypeAlias = RepairFinished | RepairFailed | RepairAbandoned
 
-WriterEffect: TypeAlias = SendFrame | SendForce | MetadataRequest | WriterResult
+WriterEffect: TypeAlias = SendFrame | PublishLac | SendForce | MetadataRequest | WriterResult
 RecoveryEffect: TypeAlias = SendFence | ReplayRequest | MetadataRequest | RecoveryResult
 DeletionEffect: TypeAlias = SendFence | MetadataRequest | DeletionResult
 ReaderEffect: TypeAlias = SendRead | ReadMetadata | ReaderResult

@@ -89,6 +89,13 @@ class FrameFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class LacLost:
+    """A row of `PublishLac` for `bookie` may have vanished, be it with its stream; a new stream can be had."""
+
+    bookie: BookieId
+
+
+@dataclass(frozen=True, slots=True)
 class ForceAnswered:
     """The answer to `SendForce`; `boot_id` shows whether the bookie restarted since it took the frames."""
 
@@ -239,7 +246,8 @@ MetadataAnswer: TypeAlias = MetadataRead | MetadataUnreadable | CasAnswered
 FrameAnswer: TypeAlias = FrameAcked | FrameFailed
 
 WriterEvent: TypeAlias = (
-    AppendRequested
+    LacLost
+    | AppendRequested
     | FlushRequested
     | ForceRequested
     | CloseRequested

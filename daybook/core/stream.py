@@ -161,6 +161,16 @@ class StreamWindow(Generic[Token]):
         """How many messages wait for their answer."""
         return len(self._sent)
 
+    @property
+    def oldest_message(self) -> int:
+        """The first message without an answer, or the next one."""
+        return self._oldest
+
+    @property
+    def next_message(self) -> int:
+        """The number of the next message."""
+        return self._oldest + len(self._sent)
+
     def may_send(self, waiting_bytes: int) -> bool:
         """Whether a message should leave now, with `waiting_bytes` gathered for it."""
         if self.is_closed or not waiting_bytes:
@@ -178,7 +188,7 @@ class StreamWindow(Generic[Token]):
         """A message of the frames `tokens` leaves; returns its number."""
         assert not self.is_closed
         assert tokens
-        number = self._oldest + len(self._sent)
+        number = self.next_message
         self._sent[number] = _Sent(list(tokens), size_bytes)
         self.bytes_in_flight += size_bytes
         return number
@@ -191,7 +201,7 @@ class StreamWindow(Generic[Token]):
         """
         if self.is_closed:
             return []
-        if answer.through >= self._oldest + len(self._sent):
+        if answer.through >= self.next_message:
             msg = f"the bookie answered message {answer.through}, which was never sent: the connection is given up"
             raise StreamError(msg)
         left: dict[int, list[Token | None]] = {}

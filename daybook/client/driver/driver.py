@@ -16,6 +16,7 @@ from daybook.core.effects import (
     CasMetadata,
     ClearLimbo,
     EffectT,
+    PublishLac,
     ReadLimbo,
     ReadMetadata,
     SendFence,
@@ -35,6 +36,7 @@ from daybook.core.events import (
     FrameAcked,
     FrameFailed,
     LacAnswered,
+    LacLost,
     LimboCleared,
     LimboRead,
     MetadataRead,
@@ -64,6 +66,7 @@ class MachineDriver(FrameSink, Generic[EffectT]):
         key: str,
         *,
         recovery: bool,
+        is_deferred: bool = False,
         channels: ChannelPool,
         ledgers: LedgerManager,
         handle: Callable[[EffectT], None],
@@ -71,12 +74,12 @@ class MachineDriver(FrameSink, Generic[EffectT]):
         after_step: Callable[[], None] = lambda: None,
         crashed: Callable[[DaybookError], None],
     ) -> None:
-        """`current` is the metadata that the machine was made with.
+        """`current` is the metadata that the machine was made with; `is_deferred`: see FrameSink.
 
         `after_step` runs after each event, when its effects are carried out. `crashed` is given an error that the
         machine raised: a violated invariant, after which nothing it says counts.
         """
-        super().__init__(ledger_id, key, recovery=recovery)
+        super().__init__(ledger_id, key, recovery=recovery, is_deferred=is_deferred)
         self._machine = machine
         self._channels = channels
         self._ledgers = ledgers
@@ -104,12 +107,15 @@ class MachineDriver(FrameSink, Generic[EffectT]):
         except Exception as error:  # noqa: BLE001 - whatever it is, the machine is not to be trusted any more
             self._crash(error)
 
-    def carry_out(self, effects: Iterable[EffectT]) -> None:
+    def carry_out(self, effects: Iterable[EffectT]) -> None:  # noqa: C901 - one case for each effect
         """Carry out `effects` in order."""
         for effect in effects:
             match effect:
                 case SendFrame(bookie, send_id, frame):
                     self._send_frame(bookie, send_id, frame)
+                case PublishLac(bookies, row):
+                    for bookie in bookies:
+                        self._publish_lac(bookie, row)
                 case SendRead():
                     self._spawn(self._read(effect))
                 case SendLacRead():
@@ -176,6 +182,9 @@ class MachineDriver(FrameSink, Generic[EffectT]):
     def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
         self.step(FrameFailed(bookie, send_id, code))
 
+    def lac_lost(self, bookie: BookieId) -> None:
+        self.step(LacLost(bookie))
+
     def bookie_failed(self, bookie: BookieId) -> None:
         self.step(BookieFailed(bookie))
 
@@ -185,6 +194,17 @@ class MachineDriver(FrameSink, Generic[EffectT]):
             return
         asyncio.get_running_loop().call_soon(self.frame_failed, bookie, send_id, Code.CONNECTION_LOST)
         self._spawn(self._confirm_named([bookie]))
+
+    def _publish_lac(self, bookie: BookieId, row: bytes) -> None:
+        if bookie in self._unregistered:
+            self._spawn(self._publish_when_registered(bookie))
+        else:
+            self._channels.publish_lac(bookie, self, row)
+
+    async def _publish_when_registered(self, bookie: BookieId) -> None:
+        await self._confirm_named([bookie])
+        if bookie not in self._unregistered:
+            self.lac_lost(bookie)
 
     # Who a bookie is (rule 57)
 

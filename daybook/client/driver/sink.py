@@ -13,8 +13,9 @@ class FrameSink(ABC):
     `key` is what bookies compare with the ledger's password hash; `recovery` frames pass the fence.
     """
 
-    def __init__(self, ledger_id: LedgerId, key: str, *, recovery: bool) -> None:
-        """Name the ledger and what its frames are for."""
+    def __init__(self, ledger_id: LedgerId, key: str, *, recovery: bool, is_deferred: bool = False) -> None:
+        """Name the ledger and what its frames are for. `is_deferred`: bookies answer them before they sync (rule 22)."""
+        self.is_deferred = is_deferred
         self.ledger_id = ledger_id
         self.key = key
         self.purpose: pb.Purpose = pb.PURPOSE_RECOVERY if recovery else pb.PURPOSE_WRITE
@@ -26,6 +27,10 @@ class FrameSink(ABC):
     @abstractmethod
     def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
         """`bookie` refused the frame."""
+
+    @abstractmethod
+    def lac_lost(self, bookie: BookieId) -> None:
+        """The row that was last published to `bookie` may have vanished; another one can be published."""
 
     @abstractmethod
     def bookie_failed(self, bookie: BookieId) -> None:

@@ -126,6 +126,14 @@ class ChannelPool:
         if self._closed.is_set() or bookie not in self._bookies:
             asyncio.get_running_loop().call_soon(sink.frame_failed, bookie, send_id, Code.CONNECTION_LOST)
             return
+        self._stream(bookie).send(sink, send_id, frame)
+
+    def publish_lac(self, bookie: BookieId, sink: FrameSink, row: bytes) -> None:
+        """Send `row` of a table of LACs; the sink is notified where it may have vanished, never from inside this call."""
+        if not self._closed.is_set() and bookie in self._bookies:
+            self._stream(bookie).publish_lac(sink, row)
+
+    def _stream(self, bookie: BookieId) -> FrameSender:
         stream = self._streams.get(bookie)
         if stream is None:
             stream = self._streams[bookie] = FrameSender(
@@ -135,7 +143,7 @@ class ChannelPool:
                 partial(self.unsealed.room, bookie),
                 partial(self._note, bookie),
             )
-        stream.send(sink, send_id, frame)
+        return stream
 
     def calls(self, bookie: BookieId) -> BookieCalls | None:
         """The calls of `bookie`; None if it was never registered, there are no credentials to reach it with, or the

@@ -19,7 +19,9 @@ from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import known_code
 from daybook.client.transport.link import AppendLink, Message, OpenLink
 from daybook.core.errors import Code
+from daybook.core.format.lac_table import decode_lac_row, encode_lac_table, lac_frame
 from daybook.core.ids import BookieId, LedgerId
+from daybook.core.lac_rows import LacRows
 from daybook.core.stream import StreamAnswer, StreamError, StreamWindow
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
@@ -40,6 +42,11 @@ bookie works and answers, and tens of thousands of ledgers that change to anothe
 ATTACH_PAUSE_S: Final = 0.05
 """The first pause of that; the next ones are longer, and none is the same for all ledgers."""
 ATTACH_PAUSE_MAX_S: Final = 1.0
+LAC_PAUSE_S: Final = 0.5
+"""The first pause before lost LACs are published again; the next ones are twice as long, and none is the same for all clients."""
+LAC_PAUSE_MAX_S: Final = 30.0
+_UNANSWERED: Final = 0
+"""The send id of a frame whose outcome no machine waits for; theirs begin at 1."""
 
 AttachKey: TypeAlias = tuple[LedgerId, int]
 
@@ -47,13 +54,15 @@ AttachKey: TypeAlias = tuple[LedgerId, int]
 class _Attaching:
     """A ledger that waits for its attachment, and the frames that wait for it."""
 
-    __slots__ = ("asked_again", "asked_s", "control", "frames", "since_s")
+    __slots__ = ("asked_again", "asked_s", "control", "frames", "row", "since_s")
 
     def __init__(self, control: bytes, since_s: float) -> None:
         self.control = control
         self.since_s = since_s
         self.asked_s = since_s
         self.frames: list[_Queued] = []
+        self.row: tuple[FrameSink, bytes] | None = None
+        """The LAC that was last published, if any was."""
         self.asked_again = 0
 
 
@@ -94,6 +103,10 @@ class FrameSender:
         self._task: asyncio.Task[None] | None = None
         self._link: AppendLink | None = None
         """Once the bookie was found to be the right one."""
+        self._rows: LacRows[FrameSink] = LacRows()
+        self._takes_tables = False
+        self._rows_retry: asyncio.TimerHandle | None = None
+        self._rows_retries = 0
         self._is_pump_due = False
         self._ended: asyncio.Future[Exception]
         """Why the link of the stream that `_task` runs ended."""
@@ -123,15 +136,32 @@ class FrameSender:
         key = (sink.ledger_id, sink.purpose)
         if key in self._attached:
             self._enqueue(queued)
-        elif key in self._attaching:
-            self._attaching[key].frames.append(queued)
         else:
+            self._attach(sink, key).frames.append(queued)
+        self._open()
+
+    def publish_lac(self, sink: FrameSink, row: bytes) -> None:
+        """Send `row` with the next table of LACs. The sink is notified where it may have vanished (`FrameSink.lac_lost`)."""
+        key = (sink.ledger_id, sink.purpose)
+        if key in self._attached:
+            self._rows.publish(sink, row)
+            self._send_soon()
+        else:
+            self._attach(sink, key).row = (sink, row)
+        self._open()
+
+    def _attach(self, sink: FrameSink, key: AttachKey) -> _Attaching:
+        """Ask for the attachment, unless that was done."""
+        attaching = self._attaching.get(key)
+        if attaching is None:
             attach = pb.Attach(ledger_id=sink.ledger_id, key=sink.key, purpose=sink.purpose)
             control = encode_client_control(pb.ClientControl(attach=attach))
             attaching = self._attaching[key] = _Attaching(control, asyncio.get_running_loop().time())
-            attaching.frames.append(queued)
             self._controls.append(control)
             self._send_soon()
+        return attaching
+
+    def _open(self) -> None:
         if self._task is None:
             loop = asyncio.get_running_loop()
             self._ended = loop.create_future()
@@ -144,8 +174,11 @@ class FrameSender:
         """Drop what `sink` has queued; a stream that still has its frames under way answers into the void."""
         self._queue = deque(item for item in self._queue if item.sink is not sink)
         self._queued_bytes = sum(len(item.frame) for item in self._queue)
+        self._rows.forget(sink)
         for attaching in self._attaching.values():
             attaching.frames[:] = [item for item in attaching.frames if item.sink is not sink]
+            if attaching.row is not None and attaching.row[0] is sink:
+                attaching.row = None
 
     def registered_as(self, boot_id: str) -> None:
         """The process with `boot_id` is the bookie: a stream to another one ends (rule 57)."""
@@ -170,6 +203,9 @@ class FrameSender:
             async with self._open_link(self) as link:
                 await self._check(link.hello)
                 self._link = link
+                self._takes_tables = link.hello.takes_lac_tables
+                self._rows_retries = 0
+                self._resume_rows()
                 self._pump()
                 await self._watch_stall()
         except (grpc.aio.AioRpcError, StreamError, TimeoutError, OSError, asyncio.InvalidStateError) as error:
@@ -230,8 +266,44 @@ class FrameSender:
             return
         while self._controls:
             link.send([self._controls.popleft()])
+        if self._rows.is_waiting:
+            self._send_rows(link)
         while self._window.may_send(self._queued_bytes):
             link.send(self._take_message())
+
+    def _send_rows(self, link: AppendLink) -> None:
+        """Send tables of LACs, as far as the bookie keeps up: behind a message that it has not answered they wait for the next one."""
+        window = self._window
+        while self._rows.is_waiting and (
+            not window.messages_in_flight or window.may_send(self._queued_bytes)
+        ):
+            rows = self._rows.take(window.next_message)
+            if self._takes_tables:
+                link.send([encode_lac_table([row for _, row in rows])])
+                continue
+            for sink, row in rows:  # a bookie of an earlier release takes frames alone
+                frame = lac_frame(decode_lac_row(row))
+                self._queue.append(_Queued(sink, _UNANSWERED, frame))
+                self._queued_bytes += len(frame)
+
+    def _resume_rows(self) -> None:
+        """Have those publish again whose LAC may have vanished, once there is a stream."""
+        if self._rows_retry is not None:
+            self._rows_retry.cancel()
+            self._rows_retry = None
+        if not self._rows.has_lost:
+            return
+        if self._link is None:
+            self._open()
+            return
+        for sink in self._rows.take_lost():
+            sink.lac_lost(self.bookie)
+
+    def _resume_rows_later(self) -> None:
+        if self._rows.has_lost and self._rows_retry is None:
+            pause_s = min(LAC_PAUSE_S * 2**self._rows_retries, LAC_PAUSE_MAX_S) * random.uniform(0.5, 1)
+            self._rows_retries += 1
+            self._rows_retry = asyncio.get_running_loop().call_later(pause_s, self._resume_rows)
 
     def _take_message(self) -> list[bytes]:
         """The next message: as many queued frames as fit."""
@@ -265,7 +337,13 @@ class FrameSender:
     def _settle(self, answer: StreamAnswer) -> None:
         self._answers += 1
         bookie, boot_id = self.bookie, self._boot_id
-        for (sink, send_id), code in self._window.settle(answer):
+        oldest = self._window.oldest_message
+        decided = self._window.settle(answer)
+        if self._rows.is_unsynced and any(
+            code is Code.OK and not sink.is_deferred for (sink, _), code in decided
+        ):
+            self._rows.synced(oldest)
+        for (sink, send_id), code in decided:
             if code is Code.OK:
                 sink.frame_acked(bookie, send_id, boot_id)
             else:
@@ -281,19 +359,25 @@ class FrameSender:
             return
         if attached.code == Code.OK:
             self._attached.add(key)
-            for queued in self._take_attaching(key):
-                self._enqueue(queued)
+            attaching = self._attaching.pop(key, None)
+            if attaching is not None:
+                for queued in attaching.frames:
+                    self._enqueue(queued)
+                if attaching.row is not None:
+                    self._rows.publish(*attaching.row)
+                    self._send_soon()
             return
         log.info("attach refused", bookie=self.bookie, ledger_id=attached.ledger_id, why=attached.detail)
         self._fail_attaching(key, known_code(attached.code))
 
-    def _take_attaching(self, key: AttachKey) -> list[_Queued]:
-        """The ledger waits no more: the frames that did."""
-        attaching = self._attaching.pop(key, None)
-        return [] if attaching is None else attaching.frames
-
     def _fail_attaching(self, key: AttachKey, code: Code) -> None:
-        for queued in self._take_attaching(key):
+        attaching = self._attaching.pop(key, None)
+        if attaching is None:
+            return
+        if attaching.row is not None:
+            self._rows.attach_failed(attaching.row[0], code)
+            self._resume_rows_later()
+        for queued in attaching.frames:
             queued.sink.frame_failed(self.bookie, queued.send_id, code)
 
     def _give_up_attachments(self) -> None:
@@ -309,7 +393,7 @@ class FrameSender:
     def _ask_again_later(self, key: AttachKey) -> bool:
         """Ask for the attachment again after a pause; False if nothing waits for it, or it was tried for long enough."""
         loop, attaching = asyncio.get_running_loop(), self._attaching.get(key)
-        if attaching is None or not attaching.frames:
+        if attaching is None or not (attaching.frames or attaching.row):
             return False
         if loop.time() - attaching.since_s >= ATTACH_PATIENCE_S:
             return False
@@ -332,6 +416,10 @@ class FrameSender:
         unknown = [sink for sink, _ in self._window.close()]
         unknown.extend(item.sink for item in self._queue)
         unknown.extend(item.sink for waiting in self._attaching.values() for item in waiting.frames)
+        self._rows.stream_ended()
+        for waiting in self._attaching.values():
+            if waiting.row is not None:
+                self._rows.attach_failed(waiting.row[0], Code.UNAVAILABLE)
         self._queue.clear()
         self._queued_bytes = 0
         self._controls.clear()
@@ -343,6 +431,7 @@ class FrameSender:
         self._boot_id = ""
         for sink in dict.fromkeys(unknown):
             sink.bookie_failed(self.bookie)
+        self._resume_rows_later()
         self._room()
 
 

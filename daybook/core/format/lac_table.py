@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from daybook.core.errors import FrameError
-from daybook.core.format.frame import Buffer
+from daybook.core.format.frame import Buffer, encode_frame
 from daybook.core.ids import EntryId, LedgerId
 
 LAC_TABLE_MAGIC: Final = b"DBL1"
@@ -49,6 +49,17 @@ def encode_lac_table(rows: Sequence[bytes]) -> bytes:
 def lac_table(rows: Iterable[LacRow]) -> bytes:
     """A table of `rows`."""
     return encode_lac_table([encode_lac_row(row) for row in rows])
+
+
+def decode_lac_row(row: bytes) -> LacRow:
+    """A row that this process has encoded."""
+    return LacRow(*_BODY.unpack_from(row))
+
+
+def lac_frame(row: LacRow) -> bytes:
+    """The same as a frame without entries, which is answered."""
+    ledger_id, lac, length = row
+    return encode_frame(ledger_id, lac + 1, [], [], last_add_confirmed=lac, length_at_lac=length)
 
 
 def decode_lac_table(buffer: Buffer) -> tuple[list[LacRow], int]:

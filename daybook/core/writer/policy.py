@@ -14,18 +14,22 @@ PROBE_DOUBLINGS_MAX: Final = 6
 """How often `WriterPolicy.probe_ms` is doubled for a bookie that keeps failing: up to 64 times as long."""
 
 
+LAC_PUBLISH_MS_MAX: Final = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class WriterPolicy:
     """How a writer treats time, failures and slow bookies.
 
-    The driver's `Tick` carries the time: it should come at least every `lac_publish_ms`, so that an idle writer's LAC
-    is out within 100 ms (rule 48).
+    The driver's `Tick` carries the time: it should come at least every 50 ms, so that an idle writer's LAC is out within
+    100 ms, unless `lac_publish_ms` is longer (rule 48). Raises ValueError for a period beyond `LAC_PUBLISH_MS_MAX`.
     """
 
     frame_bytes_target: int = 256 * 1024
     """Payload bytes at which a frame is sealed without waiting for a flush."""
     lac_publish_ms: int = 50
-    """How long a LAC may go unpublished before it gets a frame of its own."""
+    """How long a LAC may go unpublished before it is sent without entries. Longer where no reader asks bookies while the ledger is
+    written: each costs the writer's process a few microseconds."""
     go_on_without_spare: bool = True
     """Whether to continue with Qa bookies where no replacement exists (rule 45); otherwise the handle ends."""
     probe_ms: int = 500
@@ -48,6 +52,15 @@ class WriterPolicy:
     """How long a failed or slow bookie is not chosen again, unless it restarts."""
     metadata_retry_ms: int = 500
     """The pause before metadata that could not be read is read again."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        if self.lac_publish_ms > LAC_PUBLISH_MS_MAX:
+            msg = (
+                f"lac_publish_ms={self.lac_publish_ms}: a reader that tails the ledger would wait as long for its last entry; "
+                f"at most {LAC_PUBLISH_MS_MAX} are allowed"
+            )
+            raise ValueError(msg)
 
     @property
     def lag_noticed_ms(self) -> int:

@@ -8,7 +8,7 @@ from heapq import heappop
 
 from daybook.core.effects import Complete, Fail, WriterEffect
 from daybook.core.errors import DaybookError, MetadataError
-from daybook.core.format.frame import encode_frame
+from daybook.core.format.lac_table import LacRow, encode_lac_row, lac_frame
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.core.ledger.transitions import check_transition
@@ -123,20 +123,17 @@ class WriterState:
 
     @property
     def is_lac_due(self) -> bool:
-        """Whether no frame has carried the LAC for so long that it gets one of its own (rule 48)."""
+        """Whether no frame has carried the LAC for so long that it is published without entries (rule 48)."""
         since_ms = self.unpublished_since_ms
         return since_ms is not None and self.now_ms - since_ms >= self.policy.lac_publish_ms
 
+    def lac_row(self) -> bytes:
+        """The LAC as a row of a table (rule 48)."""
+        return encode_lac_row(LacRow(self.ledger_id, self.last_add_confirmed, self.length_at_lac))
+
     def lac_frame(self) -> bytes:
         """A frame without entries: it carries the LAC, and asks a bookie whether it answers."""
-        return encode_frame(
-            self.ledger_id,
-            self.last_add_confirmed + 1,
-            [],
-            [],
-            last_add_confirmed=self.last_add_confirmed,
-            length_at_lac=self.length_at_lac,
-        )
+        return lac_frame(LacRow(self.ledger_id, self.last_add_confirmed, self.length_at_lac))
 
     def propose(self, target: LedgerMetadata) -> None:
         """Try to change the metadata to `target`."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from itertools import compress, cycle
 from typing import Final
 
-from daybook.core.effects import SendFrame, WriterEffect
+from daybook.core.effects import PublishLac, SendFrame, WriterEffect
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC, encode_frame, entry_crcs
 from daybook.core.ids import BookieId, EntryId
@@ -228,10 +228,15 @@ class BatchWindow:
 
     def publish_lac(self, state: WriterState) -> None:
         """Send the LAC alone to the live members, or a reader that tails the ledger would wait for ever (rule 48)."""
-        frame = state.lac_frame()
-        for member in self.in_state(MemberState.LIVE):
-            self.send_empty(member, frame, state.out)
+        live = tuple(member.bookie for member in self.in_state(MemberState.LIVE))
+        state.out.append(PublishLac(live, state.lac_row()))
         state.unpublished_since_ms = None
+
+    def publish_lac_again(self, state: WriterState, bookie: BookieId) -> None:
+        """What was published to `bookie` may have vanished (rule 48)."""
+        member = self.by_bookie.get(bookie)
+        if member is not None and member.state is MemberState.LIVE:
+            state.out.append(PublishLac((bookie,), state.lac_row()))
 
     def send_empty(self, member: Member, frame: bytes, out: list[WriterEffect]) -> None:
         """Send `member` a frame without entries."""

@@ -26,6 +26,7 @@ from daybook.core.events import (
     ForceRequested,
     FrameAcked,
     FrameFailed,
+    LacLost,
     MetadataConnection,
     MetadataRead,
     MetadataUnreadable,
@@ -115,6 +116,11 @@ class LedgerWriter:
         return self._queue.payload_bytes + self._window.payload_bytes
 
     @property
+    def is_deferred(self) -> bool:
+        """Whether bookies answer its frames before they sync (rule 22)."""
+        return self._state.deferred_sync
+
+    @property
     def missing_entry(self) -> EntryId | None:
         """The id that everything appended waits for and that nobody has appended yet (rule 55); None without a gap."""
         return self._queue.gap
@@ -185,6 +191,9 @@ class LedgerWriter:
                 self._frame_failed(event)
             case BookieFailed():
                 self._bookie_failed(event)
+            case LacLost(bookie):
+                if not self.has_ended:
+                    self._window.publish_lac_again(state, bookie)
             case Tick(now_ms):
                 self._tick(now_ms)
             case ForceRequested(token):

@@ -28,14 +28,16 @@ from daybook.core.effects import (
     Fail,
     Forced,
     HandleEnded,
+    PublishLac,
     Quarantined,
     ReadMetadata,
     SendForce,
     SendFrame,
 )
 from daybook.core.errors import Code
-from daybook.core.events import CasOutcome, FrameAcked
+from daybook.core.events import CasOutcome, FrameAcked, LacLost
 from daybook.core.format.frame import decode_header, frame_entry_ids
+from daybook.core.format.lac_table import decode_lac_row
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.policy import WriterPolicy
 from tests.model.scripts.harness import register
@@ -120,6 +122,9 @@ class WriterMachine:
 
     def do_down(self, *names: str) -> list[str]:
         return self._do("down", " ".join(names))
+
+    def do_lac_lost(self, bookie: str) -> list[str]:
+        return self._do("step", LacLost(bookie))
 
     def do_registered(self, *names: str) -> list[str]:
         return self._do("register", " ".join(names))
@@ -206,7 +211,7 @@ def _metadata(metadata: LedgerMetadata) -> str:
     return f"{metadata.state.value}{end}, {fragments}"
 
 
-def _line(effect: Effect) -> str:
+def _line(effect: Effect) -> str:  # noqa: C901 - one case for each effect
     match effect:
         case Complete(token, first, last):
             return f"complete t{token} {first}..{last}"
@@ -216,6 +221,8 @@ def _line(effect: Effect) -> str:
             return f"cas at version {version}: {_metadata(metadata)}"
         case ReadMetadata():
             return "read metadata"
+        case PublishLac(bookies, row):
+            return f"publish to {' '.join(bookies)}: lac {decode_lac_row(row).last_add_confirmed}"
         case SendForce(bookie):
             return f"force {bookie}"
         case Forced(token, lac):

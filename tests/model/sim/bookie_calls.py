@@ -23,7 +23,7 @@ from daybook.core.errors import Code
 from daybook.core.format.frame import Entry, FrameHeader
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.format.lac_table import LacRow
-from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.stream import StreamAnswers
 from tests.model.sim.bookie_disk import BookieDisk
@@ -115,6 +115,11 @@ class BookieCalls(BookieDisk):
             return True
         stored = self.disk.ledgers.get(ledger_id)
         return stored is not None and stored.record.limbo_nonce is not None
+
+    def knows_durably(self, ledger_id: LedgerId) -> EntryId:
+        """The LAC that it would know after a power cut now."""
+        stored = self.disk.ledgers.get(ledger_id)
+        return NO_ENTRY if stored is None else stored.last_add_confirmed
 
     def is_fenced_durably(self, ledger_id: LedgerId) -> bool:
         """Whether the ledger would be fenced after a power cut now."""

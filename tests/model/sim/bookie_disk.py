@@ -17,7 +17,7 @@ from daybook.core.bookie.range_scan import RangeScan, RangeSource
 from daybook.core.errors import Code
 from daybook.core.format.frame import decode_entries
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
-from tests.model.sim.disk import Barrier, Disk, FrameWritten, Written, nothing
+from tests.model.sim.disk import Barrier, Disk, FrameWritten, Written, is_unhurried, nothing
 from tests.model.sim.journalled import JournalledDisk
 from tests.model.sim.world import MS, Process
 
@@ -100,6 +100,12 @@ class BookieDisk(Process):
         self.disk.queue(last, partial(settle, Code.OK), partial(settle, Code.READ_ONLY))
         self._sync_soon()
 
+    def queue_unhurried(self, records: Sequence[Written]) -> None:
+        """Queue what needs no sync of its own: it is synced with what comes next."""
+        for written in records:
+            self.disk.queue(written, nothing)
+        self._flush_soon()
+
     def when_durable(self, settle: Callable[[Code], None]) -> None:
         """Call `settle` when everything accepted so far is durable; not with OK while something refused is not stored."""
         self.queue([], lambda code: settle(self.machine.refusals.vouch(code)))
@@ -107,7 +113,7 @@ class BookieDisk(Process):
     def _sync_soon(self) -> None:
         """Sync what waits, unless a sync is under way; the next one takes what came meanwhile."""
         self._flush_soon()
-        if self._syncing or not self.disk.unsynced:
+        if self._syncing or all(map(is_unhurried, self.disk.unsynced)):
             return
         self._syncing = True
         delay = _SYNC_MIN_US + int(_SYNC_SPREAD_US * self._rng.random())

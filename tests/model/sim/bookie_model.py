@@ -14,6 +14,7 @@ from daybook.core.bookie.life import Superseded, WritesAllowed
 from daybook.core.bookie.questions import Attachment
 from daybook.core.errors import Code
 from daybook.core.format.frame import split_message
+from daybook.core.format.lac_table import decode_lac_table
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers
 from tests.model.sim.bookie_boot import RETRY_US, SimBoot
@@ -235,6 +236,20 @@ class SimBookie(BookieCalls):
             answers.decide(item.number, [index], code)
         self._answer(stream)
 
+    def lac_table(self, stream: Stream, data: bytes) -> None:
+        """A table of LACs arrived; nothing is answered."""
+        if stream.ended or not self.serving:
+            return
+        rows, damaged = decode_lac_table(data)
+        assert not damaged, "the simulator damages no bytes on the way"
+        table = _Table(self)
+        self.machine.publish(stream.number, rows, table)
+        if table.news:
+            self.world.tally.state("LAC that a poll waits for")
+            self.queue(table.records, table.settle)
+        else:
+            self.queue_unhurried(table.records)
+
     def _draws_refusal(self) -> bool:
         """A frame may be damaged on its way to one bookie, which refuses it as every bookie would (rule 21)."""
         refusal = self.cluster.swarm.refusal
@@ -260,6 +275,21 @@ class SimBookie(BookieCalls):
         stream.ended = stream.broken = True
         self.streams.pop(stream.number, None)
         self.machine.ledgers.detach(stream.number)
+
+
+class _Table:
+    """The LACs of a table that are news, on their way through the journal; see TableDecided."""
+
+    def __init__(self, bookie: SimBookie) -> None:
+        self._bookie = bookie
+        self.records: list[Written] = []
+        self.news: list[tuple[LedgerId, LacAnswer]] = []
+
+    def settle(self, code: Code) -> None:
+        """The journal has the records, or had no room for them."""
+        if code is Code.OK:
+            for ledger_id, lac in self.news:
+                self._bookie.polls.wake(ledger_id, lac)
 
 
 class _Message:

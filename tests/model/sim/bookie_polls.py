@@ -35,7 +35,7 @@ class SimPolls:
             request.known_fenced,
             bookie.world.now_ms + request.wait_ms,
             look=partial(bookie.machine.lac, ledger_id),
-            answer=partial(self._answer, request.request_id, reply),
+            answer=partial(self._answer, ledger_id, request.request_id, reply),
         )
         if not request.wait_ms or poll.is_news(poll.look()) or not self._polls.park(poll):
             self._look_up(poll)
@@ -61,9 +61,21 @@ class SimPolls:
     def _looked_up(self, poll: Poll, lac: LacAnswer, code: Code) -> None:
         poll.answer(lac if code is Code.OK else None)
 
-    def _answer(self, request_id: int, reply: Callable[..., None], lac: LacAnswer | None) -> None:
+    def _answer(
+        self, ledger_id: LedgerId, request_id: int, reply: Callable[..., None], lac: LacAnswer | None
+    ) -> None:
         name = self._bookie.name
         if lac is None:
             reply(LacAnswered(name, request_id, Code.UNAVAILABLE))
         else:
+            self._check_durable(ledger_id, lac)
             reply(LacAnswered(name, request_id, Code.OK, lac.last_add_confirmed, lac.limbo, lac.fenced))
+
+    def _check_durable(self, ledger_id: LedgerId, lac: LacAnswer) -> None:
+        """The bookie knows it after a power cut too (rule 48)."""
+        checkers, name = self._bookie.cluster.checkers, self._bookie.name
+        oracle, durable = checkers.oracles.get(ledger_id), self._bookie.knows_durably(ledger_id)
+        if oracle is not None and not oracle.deleted and durable < lac.last_add_confirmed:
+            checkers.fail(
+                "a LAC is durable before a reader has it", f"{lac} of {ledger_id} on {name} (rule 48)"
+            )

@@ -59,6 +59,7 @@ class Driver(StreamClient):
         """The bookies of the ledger's last fragment, as this client knows it."""
         self._carry_out: dict[type, Callable[..., None]] = {
             fx.SendFrame: self._send_frame,
+            fx.PublishLac: self._publish_lac,
             **dict.fromkeys(ANSWERS, self._send_call),
             fx.CasMetadata: self._cas,
             fx.ReadMetadata: self._read_metadata,

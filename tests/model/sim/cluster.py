@@ -26,6 +26,7 @@ from tests.model.sim.world import MS, World
 
 KEY: Final = "key"
 """What clients present of ledgers that a machine alone writes: passwords are not what is tested here."""
+_OLDER: Final = 0.15
 _BOOT_US: Final = 20 * MS
 
 
@@ -64,6 +65,9 @@ class Cluster:
             info = BookieInfo(f"b{i}", rack=f"r{rack}", capacity_bytes=1, free_bytes=1)
             self.bookies[info.bookie] = SimBookie(self, info.bookie, info)
         self.checkers.bookies = self.bookies
+        releases = self.world.rng("releases")
+        self.older = frozenset(name for name in self.bookies if releases.random() < _OLDER)
+        """The bookies of a release that takes no tables of LACs, for the client that ships."""
         self.twins = Twins(self)
 
     def _make_store(self) -> MetadataStore:

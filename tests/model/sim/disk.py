@@ -100,6 +100,11 @@ class Waiting(NamedTuple):
     """There was no room for it: nothing is promised (rule 30)."""
 
 
+def is_unhurried(waiting: Waiting) -> bool:
+    """Whether it is a LAC for which nobody waits."""
+    return waiting.when_durable is nothing and isinstance(waiting.written, LacWritten)
+
+
 class Disk:
     """What survives, and what may."""
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _CHANCE: Final = 0.5
 _RACE_CHANCE: Final = 0.3
+_LOSS_CHANCE: Final = 0.5
 _STEP_US: Final = 5 * MS
 _ANSWER_US: Final = 400 * MS
 _LAC_US: Final = 120 * MS
@@ -47,6 +48,7 @@ class Drills:
         self._cluster = scenario.cluster
         self._world = scenario.world
         self._rng = scenario.world.rng("drill")
+        self._losses = scenario.world.rng("drill of lost LACs")
         self._chance = scenario.world.rng("drill of two recoveries")
 
     def run(self) -> None:
@@ -87,14 +89,22 @@ class Drills:
             self._world.run(self._world.now_us + _STEP_US)
 
     def _idle_lac(self, writer: DrillWriter) -> None:
-        """A writer that falls silent publishes its LAC (rule 48)."""
-        self._world.run(self._world.now_us + _LAC_US)
+        """A writer that falls silent publishes its LAC to all its bookies, also when every row is lost at first (rule 48)."""
+        loses = self._losses.random() < _LOSS_CHANCE
+        if loses:
+            for channel in writer.channels.values():
+                channel.stream.broken = True
+        self._world.run(self._world.now_us + (_ANSWER_US if loses else _LAC_US))
         lac = writer.machine.last_add_confirmed
-        members = writer.machine.metadata.last_fragment.bookies
-        known = max(self._cluster.bookies[name].lac_of(writer.ledger_id) for name in members)
-        if known != lac:
+        live = [member.bookie for member in writer.machine._window.in_state(MemberState.LIVE)]
+        known = {
+            name: self._cluster.bookies[name].lac_of(writer.ledger_id)
+            for name in live
+            if self._cluster.bookies[name].vouches(writer.ledger_id)
+        }
+        if any(known_lac != lac for known_lac in known.values()):
             self._cluster.checkers.fail(
-                "an idle writer publishes its LAC", f"{members} know {known}, it is {lac} (rule 48)"
+                "an idle writer publishes its LAC", f"{known} is known, it is {lac} (rule 48)"
             )
 
     def _die_writing(self, writer: DrillWriter) -> None:

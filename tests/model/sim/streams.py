@@ -10,7 +10,9 @@ from daybook.core import events as ev
 from daybook.core.bookie.ledger import Purpose
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC, decode_header, frame_entry_ids
+from daybook.core.format.lac_table import encode_lac_table
 from daybook.core.ids import BookieId, LedgerId
+from daybook.core.lac_rows import LacRows
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.stream import StreamAnswer, StreamWindow, WindowLimits
 from tests.model.sim.client_process import ClientProcess
@@ -25,12 +27,15 @@ if TYPE_CHECKING:
 REQUEST_TIMEOUT_US: Final = 60 * MS
 _NOTICE_US: Final = 30 * MS
 _STALL_US: Final = 150 * MS
+_LAC_PAUSE_US: Final = 25 * MS
+_HASTY: Final = 0.2
+"""How often a row is also sent before the answer to the attachment: a bookie must not take it."""
 
 
 class Channel:
     """This client's stream to one bookie: what waits for the attach, what waits for room, what is under way."""
 
-    __slots__ = ("answered_us", "attached", "queue", "stream", "target", "window")
+    __slots__ = ("answered_us", "attached", "queue", "row", "stream", "target", "window")
 
     def __init__(self, stream: Stream, target: "SimBookie", now_us: int, limits: WindowLimits) -> None:
         self.stream = stream
@@ -40,12 +45,16 @@ class Channel:
         self.window: StreamWindow[int] = StreamWindow(limits)
         self.attached = False
         self.queue: deque[tuple[int, bytes]] = deque()
+        self.row: bytes | None = None
+        """The LAC that was published before the attachment."""
 
 
 class StreamClient(ClientProcess):
     """The streams of one client; a driver says what happens with what they bring."""
 
     purpose = Purpose.RECOVERY
+    is_deferred = False
+    """Whether bookies answer its frames before they sync."""
 
     def __init__(self, cluster: "Cluster", name: str, ledger_id: LedgerId, key: str) -> None:
         super().__init__(cluster.world, name)
@@ -59,6 +68,9 @@ class StreamClient(ClientProcess):
         """Frames without an answer: deadline and bookie."""
         self.sent: dict[int, bytes] = {}
         """What each frame was, for the checkers."""
+        self._rows: dict[BookieId, LacRows[LedgerId]] = {}
+        """What was published to each bookie, whatever the stream."""
+        self._haste = self.world.rng(f"{name}/rows")
         self.view = dict(cluster.store.bookies())
         """Where the bookies are, and which process each is, as far as this client knows."""
         self._unregistered: set[BookieId] = set()
@@ -97,10 +109,16 @@ class StreamClient(ClientProcess):
         if self.channels.get(channel.target.name) is not channel:
             return
         if self._is_the_bookie(channel.target):
-            channel.attached = True
-            self._pump(channel)
+            self._may_send(channel)
         else:
             self.stream_lost(channel.stream)
+
+    def _may_send(self, channel: Channel) -> None:
+        channel.attached = True
+        if channel.row is not None:
+            self._rows[channel.target.name].publish(self.ledger_id, channel.row)
+            channel.row = None
+        self._pump(channel)
 
     def _named_anew(self, bookies: Sequence[BookieId], then: Callable[[], None]) -> None:
         """Nothing is sent to any of `bookies` before its registration was read; then continue."""
@@ -154,10 +172,56 @@ class StreamClient(ClientProcess):
         channel.queue.append((effect.send_id, effect.frame))
         self._pump(channel)
 
+    # LACs without entries
+
+    def _publish_lac(self, effect: fx.PublishLac) -> None:
+        for bookie in effect.bookies:
+            if bookie in self._unregistered:
+                self._named_anew([bookie], partial(self._publish_again, bookie))
+                continue
+            self._rows.setdefault(bookie, LacRows())
+            channel = self._channel(bookie)
+            if channel.attached:
+                self._rows[bookie].publish(self.ledger_id, effect.row)
+                self._pump(channel)
+                continue
+            channel.row = effect.row
+            if self._haste.random() < _HASTY:
+                self.world.tally.state("LAC before the attachment")
+                self._send(channel, channel.target.lac_table, channel.stream, encode_lac_table([effect.row]))
+
+    def _send_row(self, channel: Channel, queued_bytes: int) -> None:
+        rows, window = self._rows.get(channel.target.name), channel.window
+        if rows is None or not rows.is_waiting:
+            return
+        if not window.messages_in_flight or window.may_send(queued_bytes):
+            table = encode_lac_table([row for _, row in rows.take(window.next_message)])
+            self._send(channel, channel.target.lac_table, channel.stream, table)
+
+    def _rows_lost(self, channel: Channel, code: Code = Code.UNAVAILABLE) -> None:
+        """The stream ended, or the attachment was refused with `code`."""
+        bookie = channel.target.name
+        rows = self._rows.get(bookie)
+        if rows is None:
+            return
+        rows.stream_ended()
+        if channel.row is not None:
+            rows.attach_failed(self.ledger_id, code)
+        if rows.has_lost:
+            self.later(_LAC_PAUSE_US, self._publish_again, bookie)
+
+    def _publish_again(self, bookie: BookieId) -> None:
+        rows = self._rows.get(bookie)
+        if bookie not in self._unregistered and rows is not None and rows.take_lost():
+            self.world.tally.state("LAC published again")
+            self.feed(ev.LacLost(bookie))
+
     def _pump(self, channel: Channel) -> None:
         """Send what waits as one message, if there is room (one small message under way at a time)."""
         queue = channel.queue
         size = sum(len(frame) for _, frame in queue)
+        if channel.attached:
+            self._send_row(channel, size)
         if not channel.attached or not channel.window.may_send(size):
             return
         channel.window.send([send_id for send_id, _ in queue], size)
@@ -173,13 +237,13 @@ class StreamClient(ClientProcess):
         channel.answered_us = self.world.now_us
         if code is Code.OK:
             if self._is_the_bookie(channel.target):
-                channel.attached = True
-                self._pump(channel)
+                self._may_send(channel)
             else:
                 self._confirm(channel.target.name, partial(self._hello_is_judged, channel))
             return
         self.channels.pop(stream.bookie.name)
         self._end_stream(channel)
+        self._rows_lost(channel, code)
         for send_id, _ in channel.queue:
             self._frame_decided(stream.bookie.name, send_id, code, "")
 
@@ -187,7 +251,12 @@ class StreamClient(ClientProcess):
         """Cumulative answers on a stream; those of a closed one are dropped (rule 49)."""
         channel = self._channel_of[stream.number]
         channel.answered_us = self.world.now_us
-        for send_id, code in channel.window.settle(answer):
+        oldest = channel.window.oldest_message
+        decided = channel.window.settle(answer)
+        rows = self._rows.get(stream.bookie.name)
+        if rows is not None and not self.is_deferred and any(code is Code.OK for _, code in decided):
+            rows.synced(oldest)
+        for send_id, code in decided:
             self._frame_decided(stream.bookie.name, send_id, code, boot_id)
         if not channel.window.is_closed:
             self._pump(channel)
@@ -219,10 +288,16 @@ class StreamClient(ClientProcess):
         if channel is None or channel.stream is not stream:
             return
         bookie = stream.bookie.name
-        self._end_stream(self.channels.pop(bookie))
-        for send_id in [send_id for send_id, (_, name) in self._frames.items() if name == bookie]:
+        channel = self.channels.pop(bookie)
+        self._end_stream(channel)
+        self._rows_lost(channel)
+        unknown = [send_id for send_id, (_, name) in self._frames.items() if name == bookie]
+        for send_id in unknown:
             del self._frames[send_id]
-        self.bookie_lost(bookie)
+        # The client that ships notifies nobody who only published. A driver may do so: here where a bookie has two
+        # processes, because the changes of ensembles that follow are what shows which of them is written to.
+        if unknown or bookie not in self._rows or bookie in self.cluster.twins.split:
+            self.bookie_lost(bookie)
 
     def _watch_stalls(self) -> None:
         """Give up the streams on which an answer is owed and nothing came for long."""
@@ -237,6 +312,7 @@ class StreamClient(ClientProcess):
         for channel in self.channels.values():
             self._end_stream(channel)
         self.channels.clear()
+        self._rows.clear()
 
     def _end_stream(self, channel: Channel) -> None:
         channel.window.close()

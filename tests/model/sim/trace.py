@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from daybook.core.effects import Effect, SendFrame
+from daybook.core.effects import Effect, PublishLac, SendFrame
 from daybook.core.errors import DaybookError
 from daybook.core.events import Event
 from daybook.core.format.frame import Entry, decode_header, last_entry
+from daybook.core.format.lac_table import decode_lac_row
 from daybook.core.ledger.metadata import LedgerMetadata
 
 STATES: Final[dict[str, str]] = {
@@ -48,6 +49,9 @@ STATES: Final[dict[str, str]] = {
     "store full": "a flush found no room, and was repeated later (rule 30)",
     "damaged entry": "a read met an entry that its bookie has and cannot read (rule 26)",
     "damage repaired": "… and a repair restored it",
+    "LAC published again": "a row of a table of LACs may have vanished with its stream (rule 48)",
+    "LAC before the attachment": "a writer sent a row before the bookie had let it in, which takes none (rule 48)",
+    "LAC that a poll waits for": "a row woke a reader's long poll, once it was durable (rule 48)",
     "waited for room": "an append of the shipped client waited for room (back-pressure)",
     "met its own change": "a retry of its metadata store found the change of its earlier attempt (rule 42)",
     "repaired as it ships": "the shipped worker put other bookies into a fragment",
@@ -133,6 +137,8 @@ def describe(step: Event | Effect) -> str:
     """An event or an effect on one line."""
     if isinstance(step, SendFrame):
         return f"SendFrame #{step.send_id} to {step.bookie}: {describe_frame(step.frame)}"
+    if isinstance(step, PublishLac):
+        return f"PublishLac to {' '.join(step.bookies)}: LAC {decode_lac_row(step.row).last_add_confirmed}"
     fields = []
     for field in dataclasses.fields(step):
         value = getattr(step, field.name)

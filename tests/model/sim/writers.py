@@ -35,6 +35,7 @@ class WriterClient(Driver):
     def __init__(self, cluster: "Cluster", name: str, metadata: LedgerMetadata, version: int) -> None:
         super().__init__(cluster, name, metadata.ledger_id)
         swarm = cluster.swarm
+        self.is_deferred = swarm.deferred_sync
         self._rng = self.world.rng(name)
         self._force_rng = self.world.rng(f"{name}/force")
         self._left = swarm.appends

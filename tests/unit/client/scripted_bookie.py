@@ -50,12 +50,14 @@ class ScriptedBookie:
         read: Iterable[bytes | Exception] = (),
         unary: dict[str, Any] | None = None,
         name: BookieId = "b0",
+        takes_lac_tables: bool = True,
     ) -> None:
         """`read`: the messages of every read answer. `unary`: the answers by method name; an event is waited for."""
         self._append_script = append
         self._read_answer = tuple(read)
         self._unary = unary or {}
         self.name = name
+        self._takes_lac_tables = takes_lac_tables
         self.streams = 0
         self.address = ""
         self.asked = asyncio.Event()
@@ -85,7 +87,9 @@ class ScriptedBookie:
         self.streams += 1
         number = self.streams
         await anext(aiter(requests))
-        hello = pb.ServerHello(bookie_id=self.name, boot_id=f"boot {number}")
+        hello = pb.ServerHello(
+            bookie_id=self.name, boot_id=f"boot {number}", takes_lac_tables=self._takes_lac_tables
+        )
         yield encode_server_control(pb.ServerControl(hello=hello))
         assert self._append_script is not None
         async for message in self._append_script(number, requests):

@@ -8,10 +8,11 @@ from daybook.core.ids import BookieId
 
 
 class RecordingSink(FrameSink):
-    """Its events: (send id, boot id) for an acknowledgement, (send id, code) for a failure, ("gone",) for a lost stream."""
+    """Its events: (send id, boot id) for an acknowledgement, (send id, code) for a failure, ("gone",) for a lost stream,
+    ("lac lost",) for a row that may have vanished."""
 
-    def __init__(self, ledger_id: int = 1, key: str = "h") -> None:
-        super().__init__(ledger_id, key, recovery=False)
+    def __init__(self, ledger_id: int = 1, key: str = "h", *, is_deferred: bool = False) -> None:
+        super().__init__(ledger_id, key, recovery=False, is_deferred=is_deferred)
         self.events: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
 
     def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
@@ -19,6 +20,9 @@ class RecordingSink(FrameSink):
 
     def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
         self.events.put_nowait((send_id, code))
+
+    def lac_lost(self, bookie: BookieId) -> None:
+        self.events.put_nowait(("lac lost",))
 
     def bookie_failed(self, bookie: BookieId) -> None:
         self.events.put_nowait(("gone",))

@@ -97,17 +97,22 @@ async def anyone(_boot_id: str) -> bool:
     return True
 
 
+def sender_of(bookie: ScriptedBookie) -> FrameSender:
+    """A client's side of a stream to `bookie`."""
+    return FrameSender(
+        "b0",
+        lambda owner: grpc_link(open_aio_channel(bookie.address), "b0", "test", owner),
+        anyone,
+        lambda: None,
+        lambda _: None,
+    )
+
+
 @asynccontextmanager
 async def stream_to(script: AppendScript) -> AsyncIterator[FrameSender]:
     """A stream to a bookie that follows `script`."""
     async with ScriptedBookie(script) as bookie:
-        stream = FrameSender(
-            "b0",
-            lambda owner: grpc_link(open_aio_channel(bookie.address), "b0", "test", owner),
-            anyone,
-            lambda: None,
-            lambda _: None,
-        )
+        stream = sender_of(bookie)
         try:
             yield stream
         finally:

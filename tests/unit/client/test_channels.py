@@ -43,6 +43,9 @@ class Sink(FrameSink):
     def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
         raise AssertionError("the frame was never sent")
 
+    def lac_lost(self, bookie: BookieId) -> None:
+        raise AssertionError("nothing was published")
+
     def bookie_failed(self, bookie: BookieId) -> None:
         self.failed.put_nowait(bookie)
 

@@ -61,6 +61,9 @@ class Sink(FrameSink):
     def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
         self.fates.put_nowait(("failed", code.name))
 
+    def lac_lost(self, bookie: BookieId) -> None:
+        raise AssertionError("nothing was published")
+
     def bookie_failed(self, bookie: BookieId) -> None:
         self.fates.put_nowait(("lost", bookie))
 

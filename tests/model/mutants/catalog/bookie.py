@@ -14,6 +14,7 @@ from tests.model.mutants.catalog.swarms import DELETIONS, LOST_DISKS
 from tests.model.mutants.registry import around, instead_of, mutant
 
 _TESTS = "tests/unit/core/bookie/test_bookie.py::"
+_TABLES = "tests/unit/core/bookie/test_lac_tables.py::"
 _FORGED = "tests/unit/core/bookie/test_bookie_forged_fences.py::"
 
 
@@ -124,6 +125,20 @@ def the_length_is_not_kept_with_the_lac(
     code = accept(self, stream_id, header)
     self.length_at_lac = 0
     return code
+
+
+@mutant(48, f"{_TABLES}test_rule_48_rows_count_only_from_the_stream_that_its_writer_is_attached_to")
+@instead_of(BookieLedger, "publish_lac")
+def rows_count_from_any_stream(self: BookieLedger, _: int, lac: EntryId, length: int) -> bool:
+    """A row of a table of LACs is taken from whoever sends it."""
+    return self._refuses_normal() is Code.OK and self._raise_lac(lac, length)
+
+
+@mutant(48, f"{_TABLES}test_rule_48_rows_never_pass_a_fence_durable_or_not")
+@instead_of(BookieLedger, "publish_lac")
+def rows_pass_the_fence(self: BookieLedger, stream_id: int, lac: EntryId, length: int) -> bool:
+    """A row of a table of LACs is taken of a ledger that is fenced."""
+    return stream_id in self._writers and self._raise_lac(lac, length)
 
 
 @mutant(54, f"{_TESTS}test_rule_54_an_entry_that_is_there_already_is_acked_only_once_it_is_synced")

@@ -13,7 +13,7 @@ from daybook_bookie.journal.format import Record, RecordKind, frame_record
 from daybook_bookie.journal.journal import Journal
 from daybook_bookie.journal.thread import Barrier, JournalThread
 from daybook_bookie.ledgers import LedgerTable
-from daybook_bookie.service.append import AppendStream, MessageItem
+from daybook_bookie.service.append import AppendStream, LacTableItem, MessageItem
 from daybook_bookie.service.fencing import Fencer
 from daybook_bookie.service.reads import Reads
 
@@ -33,6 +33,7 @@ _SERVER = "it is in the server's threads, sockets and boot, which the simulator 
 by_slow_test = partial(mutant, slow=True, not_simulated=_SERVER)
 _NEVER_BACK = "the simulator's metadata store never goes back in time"
 
+TABLES = "tests/unit/bookie/service/test_server_lac_tables.py::"
 APPEND = "tests/unit/bookie/service/test_server_append.py::"
 FENCE = "tests/unit/bookie/service/test_server_fence.py::"
 READS = "tests/unit/bookie/service/test_server_reads.py::"
@@ -112,6 +113,21 @@ def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def listings_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a listing leaves out is deleted without a direct read."""
     monkeypatch.setattr(DeletionCycle, "_is_certainly_gone", lambda self, metadata: True)
+
+
+@by_slow_test(48, TABLES + "test_rule_48_a_long_poll_is_answered_once_the_row_is_durable")
+@around(JournalThread, "put")
+def rows_are_told_when_they_are_queued(put: Any, self: JournalThread, item: Any) -> None:
+    """A long poll is answered with a row that the journal thread may see, and nothing has synced."""
+    if isinstance(item, LacTableItem):
+        item._shared.wake(item.news)
+    put(self, item)
+
+
+@by_slow_test(48, TABLES + "test_rule_48_a_long_poll_is_answered_once_the_row_is_durable")
+def rows_wait_whoever_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is synced with what comes next even where a long poll waits for it."""
+    monkeypatch.setattr(LacTableItem, "can_wait", True)
 
 
 @mutant(

@@ -4,15 +4,18 @@ The mutants of the servers themselves are in `server.py`, `storage.py` and `meta
 notice if such a part broke its rule.
 """
 
+from typing import Any
+
 import pytest
 
 from daybook.core.bookie.ledger import BookieLedger
 from daybook.core.bookie.life import BookieLife
+from daybook.core.bookie.machine import BookieMachine
 from daybook.core.effects import SendForce
 from daybook.core.errors import Code
 from daybook.core.events import ForceAnswered
 from tests.model.mutants.catalog.swarms import EXPIRIES, LOST_DISKS, RESTARTS, TWO_PROCESSES
-from tests.model.mutants.registry import instead_of, mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 from tests.model.sim.auditing import Inspector, WorkerClient
 from tests.model.sim.bookie_calls import BookieCalls
 from tests.model.sim.bookie_model import SimBookie
@@ -52,6 +55,17 @@ def replaced_disks_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
 def workers_outlive_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker whose session expired takes a new one and goes on with its repair."""
     monkeypatch.setattr(WorkerClient, "session_expired", super(Inspector, Inspector).session_expired)
+
+
+@mutant(48)
+@around(BookieMachine, "publish")
+def rows_are_told_before_they_are_synced(
+    publish: Any, self: BookieMachine[Any], stream_id: int, rows: Any, decided: Any
+) -> None:
+    """A long poll is answered with a row that is in memory alone."""
+    publish(self, stream_id, rows, decided)
+    for ledger_id, lac in decided.news:
+        decided._bookie.polls.wake(ledger_id, lac)
 
 
 @mutant(57, swarm=TWO_PROCESSES)

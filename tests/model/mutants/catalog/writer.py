@@ -10,6 +10,7 @@ from daybook.core.effects import CasMetadata, WriterEffect
 from daybook.core.errors import REACTIONS, Code, DaybookError, EntryIdError, Reaction
 from daybook.core.events import CasAnswered, FrameAcked, MetadataRead, WriterEvent
 from daybook.core.ids import BookieId, EntryId
+from daybook.core.lac_rows import LacRows
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.ledger.update import MetadataUpdate
 from daybook.core.machine import RequestIds
@@ -310,6 +311,17 @@ def a_read_settles_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 def an_idle_writer_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last LAC goes out with the next append, if there is one."""
     monkeypatch.setattr(BatchWindow, "publish_lac", lambda *_: None)
+
+
+@mutant(
+    48,
+    "tests/unit/core/test_lac_rows.py::test_rule_48_a_row_is_lost_with_its_stream_unless_something_synced_came_after_it",
+)
+@instead_of(LacRows, "stream_ended")
+def rows_are_sent_once(self: LacRows[Any]) -> None:
+    """A row that vanished with its stream is not published on the next one."""
+    self._waiting.clear()
+    self._sent.clear()
 
 
 @mutant(53, f"{_WRITER}test_rule_53_a_writer_needs_a_fresh_attach")

@@ -16,7 +16,13 @@ from daybook.core.errors import Code
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswer
 from daybook.wire import bookie_pb2 as pb
-from daybook.wire.messages import decode_client_control, encode_answer, encode_server_control, is_frames
+from daybook.wire.messages import (
+    decode_client_control,
+    encode_answer,
+    encode_server_control,
+    is_frames,
+    is_lac_table,
+)
 from tests.model.sim.bookie_model import SimBookie
 from tests.model.sim.network import Stream
 from tests.model.sim.world import MS
@@ -46,6 +52,9 @@ class AppendCall:
         self._refuse_if_lost()
         if is_frames(message):
             self._send(self._bookie.message, self._stream, message)
+        elif is_lac_table(message):
+            assert self._bookie.name not in self._process.cluster.older, "its hello says that it takes none"
+            self._send(self._bookie.lac_table, self._stream, message)
         else:
             control = decode_client_control(message)
             if control.HasField("attach"):
@@ -85,7 +94,12 @@ class AppendCall:
             stream.broken = True
             self._process.cluster.stream_broke(stream)
             return
-        hello = pb.ServerHello(bookie_id=bookie.name, boot_id=bookie.boot_id, message_bytes_max=1 << 23)
+        hello = pb.ServerHello(
+            bookie_id=bookie.name,
+            boot_id=bookie.boot_id,
+            message_bytes_max=1 << 23,
+            takes_lac_tables=bookie.name not in self._process.cluster.older,
+        )
         answer = encode_server_control(pb.ServerControl(hello=hello))
         if not stream.send(self._process, self._came, answer):
             self._process.cluster.stream_broke(stream)

@@ -175,13 +175,18 @@ def test_rule_21_one_bookie_that_refuses_does_not_stop_a_quorum() -> None:
     assert world.pending_cas is None
 
 
-def test_a_lac_frame_that_is_refused_as_every_bookie_would_burns_no_bookie() -> None:
-    world = WriterWorld()
+def test_a_probe_that_is_refused_as_every_bookie_would_ends_nothing() -> None:
+    world = WriterWorld(spares="")
     world.write("x")
-    world.ack("a b c")
-    world.tick(100)
+    world.fail("a", Code.IO_ERROR)
+    world.ack("b c")
+    world.write("y")
+    world.ack("b c")
+    world.tick(1000)
+    (probe,) = world.owed("a")
+    assert probe.entries == ()
     world.fail("a", Code.BAD_FRAME)
-    assert (world.end, world.pending_cas, world.quarantined) == (None, None, [])
+    assert (world.end, world.pending_cas) == (None, None)
 
 
 def test_a_frame_refused_after_it_was_acknowledged_changes_nothing() -> None:

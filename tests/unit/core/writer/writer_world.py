@@ -23,6 +23,7 @@ from daybook.core.effects import (
     Fail,
     Forced,
     HandleEnded,
+    PublishLac,
     Quarantined,
     ReadMetadata,
     SendForce,
@@ -48,6 +49,7 @@ from daybook.core.events import (
     WriterEvent,
 )
 from daybook.core.format.frame import FrameHeader, check_body, decode_header, frame_entry_ids
+from daybook.core.format.lac_table import LacRow, decode_lac_row
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.ledger.transitions import check_transition
@@ -116,6 +118,8 @@ class WriterWorld:
         """Every effect so far."""
         self.unanswered: list[Sent] = []
         self.all_sent: list[Sent] = []
+        self.published: list[tuple[BookieId, LacRow]] = []
+        """The rows of tables of LACs, in their order."""
         self.forces: dict[BookieId, int] = {}
         self.pending_cas: CasMetadata | None = None
         self.pending_read: int | None = None
@@ -371,6 +375,12 @@ class WriterWorld:
                 if self.stored is not None and sent.entries:
                     assert bookie in self._may_be_sent_to(), f"{bookie} is not named by metadata"
                 assert header.last_add_confirmed <= self.lac
+            case PublishLac(bookies, row):
+                published = decode_lac_row(row)
+                assert published.ledger_id == LEDGER
+                assert published.last_add_confirmed <= self.lac
+                assert set(bookies) <= set(self.writer.metadata.last_fragment.bookies)
+                self.published += [(bookie, published) for bookie in bookies]
             case CasMetadata():
                 assert self.pending_cas is None
                 assert self.pending_read is None

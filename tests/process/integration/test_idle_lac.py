@@ -1,0 +1,92 @@
+"""The LAC of a ledger that nobody appends to, over real processes: readers have it in time, and no kill takes it from them."""
+
+import asyncio
+import re
+import urllib.request
+
+import pytest
+
+import daybook
+from daybook.local.cluster import LocalCluster
+from tests.fixtures.cluster import connect_to
+from tests.process.integration.kit import PATIENCE_S, eventually, kill_all, off, start_all, until_registered
+
+pytestmark = pytest.mark.integration
+
+IN_TIME_S = 3.0
+"""Far more than the period and a sync, and less than a poll lasts that nothing wakes."""
+
+
+def metric(cluster: LocalCluster, bookie: str, name: str) -> float:
+    """What a bookie counted since it started."""
+    address = cluster.file.bookie(bookie).metrics_address
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
+        found = re.search(rf"^daybook_bookie_{name} (\S+)$", answer.read().decode(), re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+async def next_entry(reader: daybook.Reader, first: int) -> bytes:
+    """The entry that a tail from `first` on gives first."""
+    async for entry in reader.tail(first):
+        return entry.data
+    raise AssertionError("the tail ended")
+
+
+async def test_rule_48_a_tail_of_an_idle_ledger_has_each_entry_within_the_period_and_a_sync(
+    cluster: LocalCluster,
+) -> None:
+    async with connect_to(cluster) as writer, connect_to(cluster) as other:
+        ledger = await writer.create_ledger()
+        await ledger.append(b"0")
+        bookies = ledger.ensemble()
+        frames = [await off(metric, cluster, bookie, "add_entry_frames_total") for bookie in bookies]
+        reader = await other.open_ledger(ledger.id, recover=False)
+        assert await next_entry(reader, 0) == b"0"
+
+        def is_polled() -> bool:
+            return any(metric(cluster, bookie, "read_lac_long_polls") for bookie in bookies)
+
+        for number in range(1, 6):
+            following = asyncio.create_task(next_entry(reader, number))
+            await off(asyncio.run, eventually(is_polled))
+            await ledger.append(b"%d" % number)
+            async with asyncio.timeout(IN_TIME_S):
+                assert await following == b"%d" % number
+        for bookie, before in zip(bookies, frames, strict=True):
+            assert await off(metric, cluster, bookie, "lac_rows_total") >= 5
+            assert await off(metric, cluster, bookie, "add_entry_frames_total") == before + 5, "entries alone"
+        await ledger.close()
+
+
+async def test_rule_48_a_lac_that_died_with_all_its_bookies_is_published_again(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that nobody waits for is synced with what comes next, and nothing comes before the kill."""
+    async with connect_to(cluster) as writer, connect_to(cluster) as other:
+        ledger = await writer.create_ledger()
+        bookies = ledger.ensemble()
+        before = {bookie: metric(cluster, bookie, "lac_rows_total") for bookie in bookies}
+        await ledger.append(b"x")
+
+        def is_published() -> bool:
+            return all(metric(cluster, bookie, "lac_rows_total") > count for bookie, count in before.items())
+
+        await off(asyncio.run, eventually(is_published))
+        lost: list[str] = []
+        notify = ledger._driver.lac_lost
+
+        def noting(bookie: str) -> None:
+            lost.append(bookie)
+            notify(bookie)
+
+        monkeypatch.setattr(ledger._driver, "lac_lost", noting)
+        await off(kill_all, cluster)
+        await off(start_all, cluster)
+        await until_registered(other)
+        reader = await other.open_ledger(ledger.id, recover=False)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await next_entry(reader, 0) == b"x"
+        assert set(lost) <= set(bookies)
+        assert lost, "so the writer published again"
+        assert ledger.ensemble() == bookies, "it owed no frame, so no bookie failed"
+        await ledger.close()
