@@ -164,5 +164,9 @@ class NotOwnerError(DaybookError):
     """Another broker owns the topic by now: stop all that is done for it, and let clients look it up again (rule 38)."""
 
 
+class TopicTerminatedError(DaybookError):
+    """The topic was ended for good: it takes no more messages, and what it has can be read."""
+
+
 class MetadataUnavailableError(DaybookError):
     """ZooKeeper does not answer. Open ledgers can still be written; what needs a metadata change waits (rule 46)."""

@@ -19,12 +19,13 @@ PAGE: Final = ROOT / "docs" / "protocol.md"
 BEGIN: Final = "<!-- the index of rules: written by `make rules` -->"
 END: Final = "<!-- the end of the index -->"
 
-CODE: Final = ("daybook", "bookie-image", "operator")
+CODE: Final = ("daybook", "bookie-image", "broker-image", "operator")
 """The folders whose citations are listed. A test that cites a rule is listed only if it is named after it."""
 
 _SHORT: Final[Mapping[str, str]] = {
     "daybook/": "",
     "bookie-image/daybook_bookie/": "bookie/",
+    "broker-image/daybook_broker/": "broker/",
     "operator/daybook_operator/": "operator/",
     "tests/": "",
 }

@@ -126,6 +126,11 @@ class LedgerList:
             if ledger.entries and self.last_confirmed < ledger.last_position:
                 _refuse(f"it ends at {self.last_confirmed}, before {ledger.last_position}")
 
+    @property
+    def newest(self) -> LedgerId:
+        """The largest id that a ledger of the topic has, or had; −1 before the first one."""
+        return max([self.last_confirmed.ledger_id, *(ledger.ledger_id for ledger in self.ledgers)])
+
     def to_json(self) -> bytes:
         """The record as it is stored; unknown fields that were read are written back."""
         record: dict[str, Any] = {
@@ -183,9 +188,8 @@ def _why_illegal(old: LedgerList, new: LedgerList) -> str | None:
     if any(ledger.is_open for ledger in trimmed):
         return "an open ledger is not trimmed"
     added = new.ledgers[len(kept) :]
-    newest = max((old.last_confirmed.ledger_id, *before))
-    if len(added) > 1 or any(ledger.ledger_id <= newest for ledger in added):
-        return f"one ledger is added at a time, with an id above {newest}"
+    if len(added) > 1 or any(ledger.ledger_id <= old.newest for ledger in added):
+        return f"one ledger is added at a time, with an id above {old.newest}"
     for ledger in kept:
         was = before[ledger.ledger_id]
         if not was.is_open and (ledger.entries, ledger.size_bytes, ledger.closed_at_ms) != (

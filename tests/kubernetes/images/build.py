@@ -18,7 +18,16 @@ from tests.fixtures.package_index import find_uv, user_cache
 from tests.paths import ROOT
 
 TARGETS: Final = ("bookie", "operator", "zookeeper")
-SOURCES: Final = ("Dockerfile", "images", "uv.lock", "pyproject.toml", "daybook", "bookie-image", "operator")
+SOURCES: Final = (
+    "Dockerfile",
+    "images",
+    "uv.lock",
+    "pyproject.toml",
+    "daybook",
+    "bookie-image",
+    "broker-image",
+    "operator",
+)
 NOT_IN_KEY: Final = ("README.md", "LICENSE")
 """What a wheel has too, and what changes nothing that runs."""
 BASE_NAME: Final = "localhost/daybook-base:bookworm"

@@ -67,7 +67,15 @@ def test_the_build_context_is_what_the_images_need() -> None:
     assert lines[0] == "*", "everything is left out that is not named"
     named = {line.removeprefix("!") for line in lines if line.startswith("!")}
     assert all((ROOT / name).exists() for name in named)
-    assert named >= {"uv.lock", "pyproject.toml", "daybook", "bookie-image", "operator", "images"}
+    assert named >= {
+        "uv.lock",
+        "pyproject.toml",
+        "daybook",
+        "bookie-image",
+        "broker-image",
+        "operator",
+        "images",
+    }
 
 
 def test_the_entry_point_that_is_started_is_the_one_that_is_copied() -> None:

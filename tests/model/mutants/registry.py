@@ -27,12 +27,9 @@ _PAGE: Final = ROOT / "docs/protocol.md"
 _BROKER: Final = "topics come with the broker"
 
 WAITING: Final[dict[int, str]] = {
-    38: f"no topic changes its owner yet: {_BROKER}",
     39: f"nothing publishes or de-duplicates yet: {_BROKER}",
-    40: f"there are no cursors yet: {_BROKER}",
+    40: f"no cursor moves yet, only its record is there: {_BROKER}",
     41: f"nothing is compacted yet: {_BROKER}",
-    50: f"no broker holds receipts back yet: {_BROKER}",
-    51: f"nothing is trimmed yet: {_BROKER}",
     52: f"nothing is replicated to another cluster or compacted yet: {_BROKER}",
 }
 """The rules whose part of the project does not exist yet, each with that part."""

@@ -1,0 +1,44 @@
+"""Ledgers that the list does not name, and never will: they are deleted, and again after a pause if that fails."""
+
+from collections.abc import Iterable
+
+from daybook.core.ids import LedgerId
+from daybook.core.machine import RequestIds, RetryTimer
+from daybook.core.topics.events import DeleteLedger, ManagedLedgerEffect
+
+
+class Deletions:
+    """The deletions of one owner. An owner that ends leaves what failed behind: a ledger that no list names does no harm."""
+
+    __slots__ = ("_again", "_asked", "_ids", "_retry")
+
+    def __init__(self, ids: RequestIds, retry_ms: int) -> None:
+        self._ids = ids
+        self._asked: dict[int, LedgerId] = {}
+        self._again: list[LedgerId] = []
+        self._retry = RetryTimer(retry_ms)
+
+    def begin(self, ledger_ids: Iterable[LedgerId], out: list[ManagedLedgerEffect]) -> None:
+        """Delete these ledgers."""
+        for ledger_id in ledger_ids:
+            request_id = self._ids.next()
+            self._asked[request_id] = ledger_id
+            out.append(DeleteLedger(request_id, ledger_id))
+
+    def done(self, request_id: int) -> None:
+        """A ledger is gone."""
+        self._asked.pop(request_id, None)
+
+    def failed(self, request_id: int, now_ms: int) -> bool:
+        """Whether it was a deletion that failed; then it is repeated."""
+        if request_id not in self._asked:
+            return False
+        self._again.append(self._asked.pop(request_id))
+        self._retry.start(now_ms)
+        return True
+
+    def tick(self, now_ms: int, out: list[ManagedLedgerEffect]) -> None:
+        """Repeat what failed when the pause is over."""
+        if self._retry.fires(now_ms):
+            again, self._again = self._again, []
+            self.begin(again, out)

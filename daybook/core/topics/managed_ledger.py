@@ -1,0 +1,397 @@
+"""The managed ledger: a topic's ledgers as one log, under one owner. phases.py has the theory.
+
+A request is under way in each phase but those in which messages are written or awaited, and an answer leads to the next phase. What is
+published meanwhile waits, in order, and leaves with the next `Append`.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from daybook.core.errors import DaybookError, NoSuchTopicError, NotOwnerError, TopicTerminatedError
+from daybook.core.events import CasAnswered, MetadataUnreadable
+from daybook.core.ids import EntryId, LedgerId
+from daybook.core.machine import RequestIds, RetryTimer
+from daybook.core.topics.deletions import Deletions
+from daybook.core.topics.events import (
+    Append,
+    Appended,
+    CloseLedger,
+    CreateLedger,
+    HandleFailed,
+    LedgerCreated,
+    LedgerDeleted,
+    LedgerEnded,
+    LedgerRequestFailed,
+    ListKnown,
+    ListRead,
+    ManagedLedgerEffect,
+    ManagedLedgerEvent,
+    Published,
+    PublishFailed,
+    PublishRequested,
+    ReadList,
+    RecoverLedger,
+    Retrying,
+    TopicEnded,
+    TopicTick,
+    TrimRequested,
+    UnloadRequested,
+)
+from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState
+from daybook.core.topics.list_update import ListUpdate, Outcome
+from daybook.core.topics.open_ledger import ManagedLedgerPolicy, OpenLedger
+from daybook.core.topics.pending import PendingPublishes
+from daybook.core.topics.phases import TRANSITIONS, Phase
+from daybook.core.topics.trimming import trimmed
+
+
+class ManagedLedger:
+    """The machine of one topic on its owner. `owner_token` is drawn anew for each machine."""
+
+    def __init__(
+        self,
+        topic: str,
+        owner_token: str,
+        *,
+        policy: ManagedLedgerPolicy | None = None,
+        now_ms: int = 0,
+        unix_ms: int = 0,
+    ) -> None:
+        self._topic = topic
+        self._token = owner_token
+        self._policy = policy or ManagedLedgerPolicy()
+        self._now_ms = now_ms
+        self._unix_ms = unix_ms
+        self._phase = Phase.READING
+        self._ids = RequestIds()
+        self._request_id = 0
+        self._retry = RetryTimer(self._policy.retry_ms)
+        self._update: ListUpdate | None = None
+        self._pending = PendingPublishes()
+        self._ledger: OpenLedger | None = None
+        """The ledger that is written or recovered, or was last."""
+        self._unnamed: LedgerId | None = None
+        """A ledger that was created, and that no list names yet."""
+        self._unloading = False
+        self._trim: TrimRequested | None = None
+        self._leaving: tuple[LedgerId, ...] = ()
+        """The ledgers that the list is to lose."""
+        self._deletions = Deletions(self._ids, self._policy.retry_ms)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the topic is not served by this machine any more; `TopicEnded` says why."""
+        return self._phase is Phase.ENDED
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be published now: what waits is bounded."""
+        return self._pending.pending_bytes < self._policy.pending_bytes_max
+
+    @property
+    def refusal(self) -> DaybookError | None:
+        """Why nothing may be published now; a driver asks before each `PublishRequested`."""
+        if self._unloading or self.is_done:
+            return self._not_owner()
+        if self._update is not None and self._update.current.state is ListState.TERMINATED:
+            msg = f"topic {self._topic} was terminated: it takes no more messages; publish to another topic"
+            return TopicTerminatedError(msg)
+        return None
+
+    def start(self) -> list[ManagedLedgerEffect]:
+        """The first effects."""
+        out: list[ManagedLedgerEffect] = []
+        self._ask(out)
+        return out
+
+    def step(self, event: ManagedLedgerEvent) -> list[ManagedLedgerEffect]:
+        """The effects of an event."""
+        out: list[ManagedLedgerEffect] = []
+        match event:
+            case PublishRequested():
+                self._publish(event, out)
+            case Appended():
+                self._appended(event, out)
+            case TopicTick():
+                self._tick(event, out)
+            case TrimRequested():
+                self._trim = event
+                self._go_on(out)
+            case UnloadRequested():
+                self._unloading = True
+                self._go_on(out)
+            case ListRead():
+                self._list_read(event, out)
+            case MetadataUnreadable():
+                self._list_unreadable(event.request_id)
+            case CasAnswered():
+                self._cas_answered(event, out)
+            case LedgerCreated() | LedgerEnded() | LedgerRequestFailed() | LedgerDeleted():
+                self._ledger_answered(event, out)
+            case HandleFailed():
+                self._handle_failed(event, out)
+            case _:
+                assert_never(event)
+        return out
+
+    # Publishing
+
+    def _publish(self, event: PublishRequested, out: list[ManagedLedgerEffect]) -> None:
+        assert self.refusal is None, "a driver asks before it publishes"
+        self._pending.add(event.payloads)
+        self._go_on(out)
+
+    def _send(self, out: list[ManagedLedgerEffect]) -> None:
+        ledger = self._ledger
+        assert ledger is not None
+        if self._pending.is_waiting and not ledger.failed:
+            ledger.sent(self._now_ms, self._unix_ms)
+            out.append(Append(ledger.id, self._pending.send()))
+
+    def _appended(self, event: Appended, out: list[ManagedLedgerEffect]) -> None:
+        if self._is_current(event.ledger_id):
+            self._acknowledge(event.ledger_id, event.through, out)
+            self._go_on(out)
+
+    def _acknowledge(self, ledger_id: LedgerId, through: EntryId, out: list[ManagedLedgerEffect]) -> None:
+        first, count = self._pending.acknowledge(through)
+        if count:
+            out.append(Published(ledger_id, first, count))
+
+    def _handle_failed(self, event: HandleFailed, out: list[ManagedLedgerEffect]) -> None:
+        if self._ledger is not None and self._is_current(event.ledger_id):
+            self._ledger.failed = True
+            if self._phase is Phase.CLOSING:
+                self._enter(Phase.ASKING, out)
+            self._go_on(out)
+
+    def _is_current(self, ledger_id: LedgerId) -> bool:
+        """Whether an event is about the ledger that is written, or was last: one of an earlier ledger came late."""
+        return self._ledger is not None and self._ledger.id == ledger_id
+
+    # What comes next
+
+    def _enter(self, phase: Phase, out: list[ManagedLedgerEffect]) -> None:
+        """Begin a phase that begins with a request."""
+        self._go_to(phase)
+        self._ask(out)
+
+    def _go_to(self, phase: Phase) -> None:
+        assert (self._phase, phase) in TRANSITIONS, f"{self._topic}: {phase} while {self._phase}"
+        self._phase = phase
+        self._request_id = 0
+
+    def _ask(self, out: list[ManagedLedgerEffect]) -> None:
+        """The request of the phase; again, after one that failed."""
+        self._request_id = self._ids.next()
+        if self._phase in (Phase.READING, Phase.ASKING):
+            out.append(ReadList(self._request_id))
+        elif self._phase is Phase.CREATING:
+            assert self._update is not None
+            out.append(CreateLedger(self._request_id, self._update.current.newest))
+        else:
+            assert self._ledger is not None
+            request = CloseLedger if self._phase is Phase.CLOSING else RecoverLedger
+            out.append(request(self._request_id, self._ledger.id))
+
+    def _go_on(self, out: list[ManagedLedgerEffect]) -> None:
+        """Do what the phase allows."""
+        if self._phase is Phase.IDLE:
+            self._begin_trimming(out)
+        if self._phase is Phase.IDLE:
+            if self._pending.is_waiting:
+                self._enter(Phase.CREATING, out)
+            elif self._unloading:
+                self._end(None, out)
+        elif self._phase is Phase.OPEN:
+            self._use_ledger(out)
+        elif self._phase is Phase.TRIMMING and self._is_open:
+            self._send(out)
+        if self._phase is Phase.CLOSING and not self._pending.is_sent and not self._request_id:
+            self._ask(out)
+
+    def _use_ledger(self, out: list[ManagedLedgerEffect]) -> None:
+        ledger = self._ledger
+        assert ledger is not None
+        if ledger.failed:
+            self._enter(Phase.ASKING, out)
+        elif ledger.is_full(self._policy, self._pending, self._now_ms):
+            self._go_to(Phase.CLOSING)
+        else:
+            self._send(out)
+            if self._unloading or ledger.is_idle(self._policy, self._pending, self._now_ms):
+                self._go_to(Phase.CLOSING)
+            else:
+                self._begin_trimming(out)
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether the list names a ledger that is written."""
+        return self._update is not None and self._update.current.state is ListState.OPEN
+
+    def _tick(self, event: TopicTick, out: list[ManagedLedgerEffect]) -> None:
+        if self.is_done:
+            return
+        self._now_ms, self._unix_ms = event.now_ms, event.unix_ms
+        if self._retry.fires(event.now_ms):
+            if self._update is not None and self._update.is_pending:
+                self._update.read(out)
+            else:
+                self._ask(out)
+        self._deletions.tick(event.now_ms, out)
+        self._go_on(out)
+
+    # The list
+
+    def _cas_answered(self, event: CasAnswered, out: list[ManagedLedgerEffect]) -> None:
+        if self._update is not None:
+            self._changed(self._update.answered(event, out), out)
+
+    def _list_unreadable(self, request_id: int) -> None:
+        if request_id == self._request_id or (
+            self._update is not None and self._update.is_answer(request_id)
+        ):
+            self._retry.start(self._now_ms)
+
+    def _list_read(self, event: ListRead, out: list[ManagedLedgerEffect]) -> None:
+        update = self._update
+        if update is not None and update.is_answer(event.request_id):
+            outcome = update.judge(event, out)
+            if outcome is Outcome.SUPERSEDED:
+                self._superseded(event.ledger_list, out)
+            self._changed(outcome, out)
+        elif event.request_id != self._request_id:
+            return
+        elif update is not None:
+            assert self._phase is Phase.ASKING
+            if event.ledger_list == update.current:
+                self._enter(Phase.RESCUING, out)
+            else:
+                self._end(self._not_owner(), out)
+        elif event.ledger_list is None:
+            msg = f"topic {self._topic} does not exist: it was never created, or it was deleted"
+            self._end(NoSuchTopicError(msg), out)
+        else:
+            self._update = ListUpdate(event.ledger_list, event.version, self._ids)
+            if event.ledger_list.state is ListState.OPEN:
+                self._ledger = OpenLedger(event.ledger_list.ledgers[-1])
+                self._enter(Phase.RECOVERING, out)
+            else:
+                self._take_over(out)
+
+    def _propose(self, phase: Phase, target: LedgerList, out: list[ManagedLedgerEffect]) -> None:
+        assert self._update is not None
+        self._go_to(phase)
+        self._update.propose(target, out)
+
+    def _take_over(self, out: list[ManagedLedgerEffect]) -> None:
+        self._propose(Phase.TAKING_OVER, replace(self._with_end(), owner_token=self._token), out)
+
+    def _with_end(self) -> LedgerList:
+        """The list with the end of its open ledger, if it has one."""
+        assert self._update is not None
+        current = self._update.current
+        return current if self._ledger is None else self._ledger.recorded_in(current)
+
+    def _changed(self, outcome: Outcome, out: list[ManagedLedgerEffect]) -> None:
+        """The list is as it was to be."""
+        assert self._update is not None
+        if outcome is Outcome.DONE:
+            out.append(ListKnown(self._update.current, self._update.version))
+            if self._phase is Phase.NAMING:
+                self._begin_ledger()
+            else:
+                self._go_to(Phase.OPEN if self._is_open else Phase.IDLE)
+            gone, self._leaving = self._leaving, ()
+            self._deletions.begin(gone, out)
+            self._go_on(out)
+
+    def _superseded(self, found: LedgerList | None, out: list[ManagedLedgerEffect]) -> None:
+        """Another owner has the topic. It has our last ledger as well if an attempt to name it came through before the take-over."""
+        named = () if found is None else [ledger.ledger_id for ledger in found.ledgers]
+        unnamed = [] if self._unnamed is None or self._unnamed in named else [self._unnamed]
+        self._end(self._not_owner(), out)
+        self._deletions.begin(unnamed, out)
+
+    def _begin_trimming(self, out: list[ManagedLedgerEffect]) -> None:
+        """Drop from the list what nobody needs; the ledgers themselves go after that (rule 51)."""
+        assert self._update is not None
+        trim, self._trim = self._trim, None
+        if trim is None:
+            return
+        current = self._update.current
+        count = trimmed(current, trim.marks, trim.retention, self._unix_ms)
+        if count:
+            self._leaving = tuple(ledger.ledger_id for ledger in current.ledgers[:count])
+            self._propose(Phase.TRIMMING, replace(current, ledgers=current.ledgers[count:]), out)
+
+    # Ledgers
+
+    def _ledger_answered(
+        self,
+        event: LedgerCreated | LedgerEnded | LedgerRequestFailed | LedgerDeleted,
+        out: list[ManagedLedgerEffect],
+    ) -> None:
+        if isinstance(event, LedgerDeleted):
+            self._deletions.done(event.request_id)
+        elif isinstance(event, LedgerRequestFailed) and self._deletions.failed(
+            event.request_id, self._now_ms
+        ):
+            out.append(Retrying(event.error))
+        elif event.request_id != self._request_id:
+            return
+        elif isinstance(event, LedgerCreated):
+            self._created(event.ledger_id, out)
+        elif isinstance(event, LedgerEnded):
+            self._ended(event, out)
+        else:
+            out.append(Retrying(event.error))
+            if self._phase is Phase.CLOSING:
+                self._enter(Phase.ASKING, out)
+            else:
+                self._retry.start(self._now_ms)
+
+    def _created(self, ledger_id: LedgerId, out: list[ManagedLedgerEffect]) -> None:
+        """Name the ledger, and in the same change the end of the one before it, if the list lacks it."""
+        before = self._with_end()
+        self._unnamed = ledger_id
+        self._ledger = OpenLedger(ListedLedger(ledger_id, created_at_ms=self._unix_ms))
+        target = replace(
+            before,
+            state=ListState.OPEN,
+            ledgers=(*before.ledgers, self._ledger.listed),
+            last_ledger_created_at_ms=self._unix_ms,
+        )
+        self._propose(Phase.NAMING, target, out)
+
+    def _begin_ledger(self) -> None:
+        assert self._ledger is not None
+        self._go_to(Phase.OPEN)
+        self._unnamed = None
+        self._ledger.open(self._now_ms)
+        self._pending.begin_ledger()
+
+    def _ended(self, event: LedgerEnded, out: list[ManagedLedgerEffect]) -> None:
+        assert self._ledger is not None
+        self._ledger.ended(event.entries, event.size_bytes, self._unix_ms)
+        if self._phase is Phase.RECOVERING:
+            self._take_over(out)
+            return
+        self._acknowledge(self._ledger.id, event.entries - 1, out)
+        self._pending.take_back()
+        if self._pending.is_waiting:
+            self._enter(Phase.CREATING, out)
+        else:
+            self._propose(Phase.RECORDING, self._with_end(), out)
+
+    # The end
+
+    def _end(self, error: DaybookError | None, out: list[ManagedLedgerEffect]) -> None:
+        self._go_to(Phase.ENDED)
+        count = self._pending.clear()
+        if error is not None and count:
+            out.append(PublishFailed(count, error))
+        out.append(TopicEnded(error))
+
+    def _not_owner(self) -> NotOwnerError:
+        return NotOwnerError(f"topic {self._topic} moves to, or has, another owner: look it up again")

@@ -1,0 +1,91 @@
+"""What was published and is not acknowledged: what waits for a ledger, and what is under way to one.
+
+A topic acknowledges in the order in which it was asked. After a ledger that failed, its end decides (rule 50): what is in it is
+acknowledged, and only the rest is sent to the next ledger, in the same order. So the payloads are kept until then.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from daybook.core.format.frame import Buffer
+from daybook.core.ids import EntryId
+
+
+class PendingPublishes:
+    """The entries of one topic that have no answer yet."""
+
+    __slots__ = ("_sent", "_waiting", "next_entry", "pending_bytes", "sent_bytes")
+
+    def __init__(self) -> None:
+        self._waiting: deque[Sequence[Buffer]] = deque()
+        self._sent: deque[tuple[EntryId, Sequence[Buffer]]] = deque()
+        self.next_entry: EntryId = 0
+        """The id that the ledger gives to the next entry that is sent."""
+        self.sent_bytes = 0
+        """Of all that was sent to the ledger."""
+        self.pending_bytes = 0
+        """Of all entries without an answer."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something was not sent to a ledger yet."""
+        return bool(self._waiting)
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether something is under way to a ledger."""
+        return bool(self._sent)
+
+    @property
+    def count(self) -> int:
+        """How many entries have no answer."""
+        return sum(map(len, self._waiting)) + sum(len(payloads) for _, payloads in self._sent)
+
+    def add(self, payloads: Sequence[Buffer]) -> None:
+        """More entries, behind all others."""
+        self._waiting.append(payloads)
+        self.pending_bytes += sum(map(len, payloads))
+
+    def send(self) -> Sequence[Buffer]:
+        """All that waits, now under way."""
+        if len(self._waiting) == 1:
+            payloads = self._waiting.popleft()
+        else:
+            payloads = [payload for each in self._waiting for payload in each]
+            self._waiting.clear()
+        self._sent.append((self.next_entry, payloads))
+        self.next_entry += len(payloads)
+        self.sent_bytes += sum(map(len, payloads))
+        return payloads
+
+    def acknowledge(self, through: EntryId) -> tuple[EntryId, int]:
+        """What is under way up to the entry `through` is in the ledger: the first of them, and how many."""
+        first, count = through + 1, 0
+        while self._sent and self._sent[0][0] <= through:
+            begin, payloads = self._sent.popleft()
+            taken = min(through + 1 - begin, len(payloads))
+            if not count:
+                first = begin
+            count += taken
+            self.pending_bytes -= sum(map(len, payloads[:taken]))
+            if taken < len(payloads):
+                self._sent.appendleft((begin + taken, payloads[taken:]))
+        return first, count
+
+    def take_back(self) -> None:
+        """Nothing of what is under way is in the ledger: it waits again, before all that waits (rule 50)."""
+        self._waiting.extendleft(payloads for _, payloads in reversed(self._sent))
+        self._sent.clear()
+
+    def begin_ledger(self) -> None:
+        """What is sent from now on goes to a new ledger."""
+        assert not self._sent, "the end of the last ledger decides first"
+        self.next_entry = self.sent_bytes = 0
+
+    def clear(self) -> int:
+        """Forget everything; how many entries that were."""
+        count = self.count
+        self._waiting.clear()
+        self._sent.clear()
+        self.pending_bytes = 0
+        return count

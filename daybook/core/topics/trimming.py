@@ -1,0 +1,45 @@
+"""Which ledgers of a topic nobody needs any more (rule 51).
+
+Whole ledgers go, from the front, and only closed ones. A ledger is needed while a mark is before its last entry: the persisted
+mark-delete position of a subscription, a replication's, or the horizon of a compaction that is under way. The retention keeps it
+for longer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from daybook.core.topics.ledger_list import LedgerList, ListedLedger, Position
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long ledgers are kept that every mark has passed: until they are older than `time_ms`, or the topic is larger than `size_bytes`.
+
+    None is no limit: with both None they are kept for ever. The default is Pulsar's: they go as soon as every mark has passed.
+    """
+
+    time_ms: int | None = 0
+    size_bytes: int | None = None
+
+
+def trimmed(ledger_list: LedgerList, marks: Sequence[Position], retention: Retention, unix_ms: int) -> int:
+    """How many ledgers at the front of the list can go."""
+    size_bytes = sum(ledger.size_bytes for ledger in ledger_list.ledgers)
+    count = 0
+    for ledger in ledger_list.ledgers:
+        is_passed = all(mark >= ledger.last_position for mark in marks)
+        if not is_passed or _is_kept(ledger, retention, size_bytes, unix_ms):
+            break
+        size_bytes -= ledger.size_bytes
+        count += 1
+    return count
+
+
+def _is_kept(ledger: ListedLedger, retention: Retention, size_bytes: int, unix_ms: int) -> bool:
+    """`size_bytes` is of the ledger and all later ones."""
+    if ledger.closed_at_ms is None:
+        return True
+    ended_at_ms = ledger.closed_at_ms if ledger.last_published_at_ms is None else ledger.last_published_at_ms
+    is_too_old = retention.time_ms is not None and unix_ms - ended_at_ms >= retention.time_ms
+    is_too_large = retention.size_bytes is not None and size_bytes > retention.size_bytes
+    return not is_too_old and not is_too_large

@@ -1,0 +1,103 @@
+"""Mutants of topics: the list of ledgers, its owner, trimming."""
+
+from functools import partial
+from typing import Any
+
+from daybook.core.topics import list_update, managed_ledger, pending, trimming
+from daybook.core.topics.ledger_list import Position
+from daybook.core.topics.list_update import Outcome
+from daybook.core.topics.phases import Phase
+from daybook.metadata import topics
+from tests.model.mutants.registry import around, instead_of, mutant
+
+_NOT_SIMULATED = "the simulator has no topics yet; the races of tests/unit/core/topics/test_owners_race.py draw their histories"
+by_test = partial(mutant, not_simulated=_NOT_SIMULATED)
+
+MACHINE = "tests/unit/core/topics/test_managed_ledger.py"
+ENDS = "tests/unit/core/topics/test_ledgers_end.py"
+STORE = "tests/unit/metadata/test_topics.py"
+TRIMMING = "tests/unit/core/topics/test_trimming.py"
+RACE = "tests/unit/core/topics/test_owners_race.py"
+
+
+@by_test(
+    38, f"{MACHINE}::test_rule_38_a_new_owner_recovers_the_open_ledger_then_changes_the_list_then_serves"
+)
+@around(managed_ledger.ManagedLedger, "_enter")
+def a_new_owner_does_not_recover(enter: Any, self: Any, phase: Phase, out: list[Any]) -> None:
+    """A new owner takes the ledger that is open in the list for closed and empty."""
+    if phase is Phase.RECOVERING:
+        self._go_to(phase)
+        self._ledger.ended(0, 0, self._unix_ms)
+        self._take_over(out)
+    else:
+        enter(self, phase, out)
+
+
+@by_test(38, f"{ENDS}::test_rule_38_an_owner_that_was_superseded_trims_nothing")
+@instead_of(list_update.ListUpdate, "judge")
+def any_list_that_is_read_is_the_own_one(self: Any, event: Any, _out: Any) -> Outcome:
+    """The loser of a change of the list continues with the list that it found."""
+    self._target = event.ledger_list
+    return Outcome(self._done(max(event.version, self.version + 1)))
+
+
+@by_test(
+    38,
+    f"{RACE}::test_rule_38_whatever_two_live_owners_do_nothing_acknowledged_is_lost_reordered_or_doubled",
+)
+@around(managed_ledger.ManagedLedger, "_superseded")
+def a_ledger_is_deleted_that_the_next_owner_names(superseded: Any, self: Any, _found: Any, out: Any) -> None:
+    """An owner that lost deletes its last ledger without a look at the list of the other one."""
+    superseded(self, None, out)
+
+
+@by_test(38, f"{STORE}::test_rule_38_only_the_owner_writes_cursors")
+@instead_of(topics.TopicManager, "_as_owner")
+async def anybody_writes_cursors(self: Any, _name: Any, _list_version: int, change: Any) -> None:
+    """A cursor is written whoever owns the topic by now."""
+    await self._store.multi([change])
+
+
+AGAIN = f"{ENDS}::test_rule_50_after_a_fence_by_the_auditor_only_what_is_not_in_the_ledger_is_sent_again"
+
+
+@by_test(50, AGAIN)
+@around(managed_ledger.ManagedLedger, "_ended")
+def all_that_was_not_acknowledged_is_sent_again(ended: Any, self: Any, event: Any, out: list[Any]) -> None:
+    """After a fence the end of the ledger is ignored: what is in it is sent to the next one, too."""
+    if self._phase is Phase.RESCUING:
+        self._pending.take_back()
+    ended(self, event, out)
+
+
+@by_test(50, AGAIN)
+@instead_of(pending.PendingPublishes, "take_back")
+def what_is_sent_again_loses_its_place(self: Any) -> None:
+    """What was under way goes behind what was published later."""
+    self._waiting.extend(payloads for _, payloads in self._sent)
+    self._sent.clear()
+
+
+@by_test(50, f"{ENDS}::test_rule_50_after_a_fence_by_a_new_owner_it_stops")
+@around(managed_ledger.ManagedLedger, "_list_read")
+def a_fence_is_always_the_auditors(list_read: Any, self: Any, event: Any, out: list[Any]) -> None:
+    """After a fence the owner does not ask who owns the topic."""
+    if self._phase is Phase.ASKING and event.request_id == self._request_id:
+        self._enter(Phase.RESCUING, out)
+    else:
+        list_read(self, event, out)
+
+
+@by_test(51, f"{TRIMMING}::test_rule_51_trimming_never_passes_a_mark")
+@around(trimming, "trimmed")
+def only_the_first_mark_counts(trimmed: Any, ledger_list: Any, marks: Any, *rest: Any) -> int:
+    """Trimming waits for one subscription, and passes the others."""
+    return int(trimmed(ledger_list, marks[:1], *rest))
+
+
+@by_test(51, f"{TRIMMING}::test_rule_51_trimming_never_passes_a_mark")
+@instead_of(Position, "__ge__")
+def a_mark_within_a_ledger_passes_it(self: Position, other: Position) -> bool:
+    """A ledger goes when a mark has reached it."""
+    return self.ledger_id >= other.ledger_id

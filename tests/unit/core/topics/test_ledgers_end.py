@@ -1,0 +1,190 @@
+"""The managed ledger when a ledger takes no more, and when ledgers are trimmed (rule 50, rule 51)."""
+
+from daybook.core.errors import NotOwnerError
+from daybook.core.topics.events import (
+    Append,
+    CasList,
+    CloseLedger,
+    CreateLedger,
+    DeleteLedger,
+    LedgerRequestFailed,
+    ReadList,
+    RecoverLedger,
+    Retrying,
+    TrimRequested,
+)
+from daybook.core.topics.ledger_list import ListState, Position
+from daybook.core.topics.open_ledger import ManagedLedgerPolicy
+from daybook.core.topics.trimming import Retention
+from tests.unit.core.topics.world import TIME_OUT, Owner, World, kinds, serving, writing
+
+POLICY = ManagedLedgerPolicy()
+
+
+# A ledger that takes no more
+
+
+def test_rule_50_after_a_fence_by_the_auditor_only_what_is_not_in_the_ledger_is_sent_again() -> None:
+    world = World()
+    owner = writing(world, b"a")
+    owner.publish(b"b", b"c", b"d")
+    owner.publish(b"e")
+    kinds(owner)
+    world.ledgers[0].store()
+    world.ledgers[0].store()
+    world.ledgers[0].close()
+    owner.fail_handle(0)
+    owner.publish(b"f")
+    assert kinds(owner) == [ReadList, RecoverLedger, CreateLedger, CasList, Append]
+    assert owner.published[1:] == [(Position(0, 1), b"b"), (Position(0, 2), b"c")]
+    owner.run()
+    assert [data for _, data in world.topic()] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert [data for _, data in owner.published] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
+def test_rule_50_after_a_fence_by_a_new_owner_it_stops() -> None:
+    world = World()
+    owner = writing(world, b"a")
+    owner.publish(b"b")
+    kinds(owner)
+    serving(world, "two")
+    owner.fail_handle(0)
+    assert kinds(owner) == [ReadList]
+    assert owner.failed == [b"b"]
+    assert [type(error) for error in owner.ended] == [NotOwnerError]
+    assert [data for _, data in world.topic()] == [b"a"]
+
+
+def test_rule_50_a_new_owner_that_has_fenced_and_not_written_the_list_yet_loses_to_the_old_one() -> None:
+    world = World()
+    owner = writing(world, b"a")
+    owner.publish(b"b")
+    kinds(owner)
+    second = Owner(world, "two")
+    second.carry_out()
+    second.carry_out()
+    owner.fail_handle(0)
+    owner.run()
+    second.run()
+    assert owner.published == [(Position(0, 0), b"a"), (Position(1, 0), b"b")]
+    assert [type(error) for error in second.ended] == [NotOwnerError]
+
+
+def test_a_failed_ledger_without_messages_is_recorded() -> None:
+    world = World()
+    owner = writing(world, b"a")
+    owner.fail_handle(0)
+    owner.fail()
+    owner.tick(POLICY.retry_ms)
+    owner.carry_out()
+    owner.fail()
+    owner.tick(POLICY.retry_ms)
+    assert kinds(owner) == [RecoverLedger, CasList]
+    assert world.ledger_list.state is ListState.CLOSED
+
+
+def idle_and_closing(world: World) -> Owner:
+    """An owner that is about to close its idle ledger."""
+    owner = writing(world, b"a")
+    owner.tick(POLICY.idle_ms_max)
+    assert isinstance(owner.asked[0], CloseLedger)
+    return owner
+
+
+def test_a_close_without_an_answer_is_settled_by_a_recovery() -> None:
+    owner = idle_and_closing(World())
+    owner.fail(applied=True)
+    assert kinds(owner) == [ReadList, RecoverLedger, CasList]
+
+
+def test_a_handle_that_fails_while_it_is_closed_is_recovered_too() -> None:
+    world = World()
+    owner = idle_and_closing(world)
+    close = owner.asked.popleft()
+    assert isinstance(close, CloseLedger)
+    owner.fail_handle(0)
+    owner.step(LedgerRequestFailed(close.request_id, TIME_OUT))
+    assert kinds(owner) == [ReadList, RecoverLedger, CasList]
+    assert world.ledger_list.ledgers[0].entries == 1
+
+
+# Trimming
+
+
+def with_ledgers(*entries: int) -> tuple[World, Owner]:
+    """A topic of one closed ledger for each number of entries, and its owner."""
+    world = World()
+    owner = serving(world)
+    for count in entries:
+        owner.publish(*[b"x"] * count)
+        owner.run()
+        owner.tick(POLICY.idle_ms_max)
+        owner.run()
+    return world, owner
+
+
+def test_ledgers_leave_the_list_before_they_are_deleted() -> None:
+    world, owner = with_ledgers(1, 1, 1)
+    owner.step(TrimRequested((Position(1, 0), Position(2, -1)), Retention()))
+    assert kinds(owner) == [CasList, DeleteLedger, DeleteLedger]
+    assert world.ledgers.keys() == {2}
+
+
+def test_a_request_that_trims_nothing_changes_nothing() -> None:
+    world, owner = with_ledgers(2)
+    owner.step(TrimRequested((Position(0, 0),), Retention()))
+    assert not owner.asked
+    assert world.named_now() == {0}
+
+
+def test_rule_51_what_nobody_needs_is_trimmed_while_messages_are_published() -> None:
+    world, owner = with_ledgers(1)
+    owner.publish(b"a")
+    owner.run()
+    owner.step(TrimRequested((), Retention()))
+    owner.publish(b"b")
+    assert kinds(owner) == [CasList, Append, DeleteLedger]
+    owner.run()
+    assert [data for _, data in world.topic()] == [b"a", b"b"]
+
+
+def test_a_trim_waits_until_the_list_is_free() -> None:
+    world, owner = with_ledgers(1)
+    owner.publish(b"a")
+    owner.carry_out()
+    owner.step(TrimRequested((), Retention()))
+    assert kinds(owner) == [CasList, Append, CasList, DeleteLedger]
+    assert world.named_now() == {1}
+
+
+def test_a_deletion_that_fails_is_repeated_after_a_pause() -> None:
+    world, owner = with_ledgers(1, 1)
+    owner.step(TrimRequested((), Retention()))
+    owner.carry_out()
+    owner.fail()
+    owner.fail()
+    assert owner.news[-1] == Retrying(TIME_OUT)
+    owner.tick(POLICY.retry_ms)
+    assert kinds(owner) == [DeleteLedger, DeleteLedger]
+    assert world.ledgers == {}
+
+
+def test_a_handle_that_fails_during_a_trim_is_recovered_after_it() -> None:
+    world, owner = with_ledgers(1)
+    owner.publish(b"a")
+    kinds(owner)
+    owner.step(TrimRequested((), Retention()))
+    owner.fail_handle(1)
+    owner.publish(b"b")
+    assert kinds(owner) == [CasList, DeleteLedger, ReadList, RecoverLedger, CreateLedger, CasList, Append]
+    owner.run()
+    assert [data for _, data in world.topic()] == [b"a", b"b"]
+
+
+def test_rule_38_an_owner_that_was_superseded_trims_nothing() -> None:
+    world, owner = with_ledgers(1)
+    serving(world, "two")
+    owner.step(TrimRequested((), Retention()))
+    assert kinds(owner) == [CasList, ReadList]
+    assert world.ledgers.keys() == {0}
+    assert [type(error) for error in owner.ended] == [NotOwnerError]
