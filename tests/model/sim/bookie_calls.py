@@ -216,9 +216,8 @@ class BookieCalls(BookieDisk):
         if answer is SUPERSEDED and self.was_the_bookie:
             self.superseded()
             return
-        if (
-            answer is LOST or answer is SUPERSEDED
-        ):  # the session of the process before it may not have ended yet
+        # The session of the process before it may not have ended yet.
+        if answer is LOST or answer is SUPERSEDED:
             question.give_up()
         else:
             asked = question.held
@@ -398,6 +397,7 @@ class BookieCalls(BookieDisk):
 
         def settle(code: Code) -> None:
             if code is Code.OK:
+                self.cluster.checkers.synced_by(self.name, ledger_id, entries)
                 reply(self.name, entries, lac)
             else:
                 refused()

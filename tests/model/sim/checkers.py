@@ -277,13 +277,13 @@ class Checkers:
             oracle.durable_ever.setdefault(entry_id, set()).add(bookie)
             oracle.synced_once.add((bookie, entry_id))
 
-    def acked_by(self, bookie: BookieId, ledger_id: LedgerId, entry_ids: Iterable[EntryId]) -> None:
-        """A client received that `bookie` has synced these entries (rule 23, rule 49, rule 54)."""
+    def synced_by(self, bookie: BookieId, ledger_id: LedgerId, entry_ids: Iterable[EntryId]) -> None:
+        """`bookie` says that it has synced these: to who sent them (rule 23, rule 49, rule 54), or in a listing (rule 47)."""
         once = self.oracles[ledger_id].synced_once
         missing = [entry for entry in entry_ids if (bookie, entry) not in once]
         if missing:
             self.fail(
-                "what is answered is synced", f"{bookie} acked {missing} of ledger {ledger_id} unsynced"
+                "what is answered is synced", f"{bookie} reports {missing} of ledger {ledger_id} unsynced"
             )
 
     def fence_answered(self, bookie: BookieId, ledger_id: LedgerId) -> None:

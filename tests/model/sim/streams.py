@@ -278,7 +278,7 @@ class StreamClient(ClientProcess):
         header = decode_header(frame)
         if not header.flags & FLAG_DEFERRED_SYNC:
             entries = frame_entry_ids(frame, header)
-            self.cluster.checkers.acked_by(bookie, header.ledger_id, entries)
+            self.cluster.checkers.synced_by(bookie, header.ledger_id, entries)
             if not header.is_recovery:
                 self.cluster.checkers.oracles[header.ledger_id].count(bookie, entries)
 
