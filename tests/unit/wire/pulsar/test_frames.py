@@ -1,5 +1,6 @@
 """Frames are cut whole out of any pieces, and what is no frame or no command is refused before memory is taken for it."""
 
+import re
 import struct
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from daybook.wire.pulsar import frames
 from daybook.wire.pulsar.errors import PulsarFrameError, UnknownCommandError
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, CommandConnect, CommandPing, CommandSubscribe
+from tests.paths import ROOT
 from tests.unit.wire.pulsar.kit import send
 from tests.unit.wire.test_lane import received
 
@@ -90,3 +92,9 @@ def test_every_type_has_its_field_but_those_of_transactions() -> None:
         field.number for field in BaseCommand.DESCRIPTOR.fields
     }
     assert missing == set(range(50, 62))
+
+
+def test_the_page_about_the_protocol_lists_every_command() -> None:
+    rows = re.findall(r"^\| (\d+) ([A-Z_]+) \|", (ROOT / "docs/pulsar.md").read_text("utf-8"), re.MULTILINE)
+    assert {name: int(number) for number, name in rows} == dict(BaseCommand.Type.items())
+    assert len(rows) == len(BaseCommand.Type.items())
