@@ -23,6 +23,7 @@ from daybook.wire import service
 from daybook.wire.channel import SERVER_OPTIONS
 from daybook_bookie.bookie import Bookie
 from daybook_bookie.lane.listener import LaneListener
+from daybook_bookie.lane.reading import LaneReads
 from daybook_bookie.service.admission import Admission, CallPool, later, on
 from daybook_bookie.service.append import AppendStream, MessageQueue
 from daybook_bookie.service.deadlines import Deadlines
@@ -53,7 +54,7 @@ class BookieServer:
     ) -> None:
         """Listen on `address` (port 0: a free one), and on `plain` without TLS as well; nothing is answered before `start`.
 
-        `lane` serves append streams without gRPC, with TLS by `tls_context`. Raises PortInUseError.
+        `lane` serves append streams and reads without gRPC, with TLS by `tls_context`. Raises PortInUseError.
         """
         check_port_free(address, "address")
         self._bookie = bookie
@@ -94,6 +95,12 @@ class BookieServer:
             self._lane = LaneListener(
                 lane,
                 bookie.streams,
+                LaneReads(
+                    bookie.reads.read,
+                    self._reading,
+                    connections_max=settings.streams_max,
+                    call_timeout_ms=settings.call_timeout_ms,
+                ),
                 self._hello,
                 deadlines=self._deadlines,
                 tls_context=tls_context,

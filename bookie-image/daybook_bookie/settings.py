@@ -62,7 +62,7 @@ class BookieSettings(Settings):
     )
     lane_address: str = Field(
         "",
-        description="host:port that serves append streams without gRPC; empty: a free port of `address`'s host; off: none",
+        description="host:port that serves append streams and reads without gRPC; empty: a free port of `address`'s host; off: none",
     )
     advertised_lane_address: str = Field(
         "",

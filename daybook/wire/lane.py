@@ -1,9 +1,12 @@
-"""The lane: the messages of an append stream over a TCP connection of their own, beside gRPC.
+"""The lane: the messages of append streams and of reads over TCP connections of their own, beside gRPC.
 
 gRPC costs both ends of a small message four times what the kernel and the interpreter need for it (ADR 8), and an append
 stream needs nothing of what it adds. So a bookie also serves the same messages, byte for byte, on a second port, each behind its
 length as four bytes, little-endian. A client begins with a message of its own, the preface; then both ends say hello, as on
 gRPC. The connection is encrypted if its first byte begins a TLS handshake; certificates are those of gRPC.
+
+Another preface begins a connection for reads, so that no large answer stands before the answers of a stream: request after
+request, each answered by the messages of gRPC's answer and then `END_OF_READ`.
 
 Both ends receive into a `MessageBuffer` (message_buffer.py).
 """
@@ -17,6 +20,8 @@ from daybook.wire.channel import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
 from daybook.wire.message_buffer import MessageBuffer
 
 PREFACE: Final = b"DBL1"
+READ_PREFACE: Final = b"DBL1 reads"
+END_OF_READ: Final = b"."
 LENGTH: Final = struct.Struct("<I")
 TLS_HANDSHAKE: Final = 0x16
 """The first byte of a TLS connection (RFC 8446, section 5.1); a preface begins with its length, 4."""

@@ -39,6 +39,11 @@ def is_frames(message: bytes | bytearray) -> bool:
     return message.startswith(FRAME_MAGIC)
 
 
+def is_control(message: bytes | bytearray) -> bool:
+    """Whether a message is a control message."""
+    return message.startswith(CONTROL_MAGIC)
+
+
 def is_lac_table(message: bytes | bytearray) -> bool:
     """Whether a client's message is a table of LACs."""
     return message.startswith(LAC_TABLE_MAGIC)
@@ -123,7 +128,7 @@ def encode_read(header: ReadHeader, frames: list[Buffer]) -> bytes:
     return b"".join([head, *(_RANGE.pack(*damaged) for damaged in header.damaged), *frames])
 
 
-def decode_read(message: bytes) -> tuple[ReadHeader, memoryview]:
+def decode_read(message: bytes | bytearray) -> tuple[ReadHeader, memoryview]:
     """The header of a read answer and its frames, which the reader must check. Raises StreamError."""
     if not message.startswith(READ_MAGIC) or len(message) < _READ.size:
         raise StreamError(_unknown(message, "not a read answer"))

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from daybook.wire.channel import WIRE_MESSAGE_BYTES_MAX
-from daybook.wire.lane import encode_lane, lane_buffer
+from daybook.wire.lane import LENGTH, encode_lane, lane_buffer
 from daybook_bookie.lane.tls import TlsCodec
 
+_MORE: Final = getattr(socket, "MSG_MORE", 0)
 _RECEIVE_BYTES: Final = 256 * 1024
 
 
@@ -99,6 +100,22 @@ class LaneConnection:
                     self._shut()
                     return
             self._send(data)
+
+    def send(self, message: bytes, *, is_last: bool) -> None:
+        """Send `message` and wait until the kernel has taken it, where one thread alone sends. Raises OSError.
+
+        Unless it `is_last`, the kernel may join it with the next one.
+        """
+        flags = 0 if is_last else _MORE
+        if self._tls is not None:
+            self._socket.sendall(self._tls.encrypt(encode_lane(message)), flags)
+        else:
+            self._socket.sendall(LENGTH.pack(len(message)), _MORE)
+            self._socket.sendall(message, flags)
+
+    def end_waits_after(self, timeout_s: float) -> None:
+        """Nothing waits longer for the client from now on: receiving and `send` raise TimeoutError."""
+        self._socket.settimeout(timeout_s)
 
     def _send(self, data: bytes) -> None:
         """Send what fits, queue the rest. With the lock held."""

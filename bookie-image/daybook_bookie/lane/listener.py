@@ -18,9 +18,10 @@ from daybook.core.stream import StreamError
 from daybook.runtime.logs import get_logger
 from daybook.runtime.ports import Address, check_port_free
 from daybook.wire import bookie_pb2 as pb
-from daybook.wire.lane import HELLO_TIMEOUT_S, PREFACE, TLS_HANDSHAKE, configure_socket
+from daybook.wire.lane import HELLO_TIMEOUT_S, PREFACE, READ_PREFACE, TLS_HANDSHAKE, configure_socket
 from daybook.wire.messages import decode_client_control, encode_server_control
 from daybook_bookie.lane.connection import LaneConnection
+from daybook_bookie.lane.reading import LaneReads
 from daybook_bookie.service.append import AppendStream
 from daybook_bookie.service.deadlines import Deadlines
 from daybook_bookie.service.streams import AppendStreams
@@ -34,12 +35,13 @@ _ACCEPT_RETRY_S: Final = 0.5
 
 
 class LaneListener:
-    """Serves append streams on a port of their own."""
+    """Serves append streams, and reads, on a port of their own."""
 
     def __init__(
         self,
         address: Address,
         streams: AppendStreams,
+        reads: LaneReads,
         hello: Callable[[], pb.ServerControl],
         *,
         deadlines: Deadlines,
@@ -55,6 +57,7 @@ class LaneListener:
         self._listener = socket.create_server(tuple(address), family=family, backlog=_BACKLOG)
         self.address = Address(address.host, self._listener.getsockname()[1])
         self._streams = streams
+        self._reads = reads
         self._hello = hello
         self._deadlines = deadlines
         self._tls_context = tls_context
@@ -68,11 +71,12 @@ class LaneListener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more connections; whoever owns the streams ends those that are there."""
+        """Take no more connections and end those for reads; whoever owns the streams ends those that are there."""
         self._stopping.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._reads.close()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -105,7 +109,7 @@ class LaneListener:
         """The life of one connection."""
         try:
             with self._deadlines.within(_HELLO_TIMEOUT_MS, partial(_shut, connection)):
-                lane, messages = self._greet(connection)
+                lane, messages, is_for_reads = self._greet(connection)
         except (OSError, StreamError) as error:
             _LOG.info("a connection to the lane ends before its hello", peer=peer, reason=str(error))
             connection.close()
@@ -113,25 +117,31 @@ class LaneListener:
         finally:
             self._greeting.release()
         try:
-            self._run(lane, messages)
+            if is_for_reads:
+                self._reads.serve(lane, messages, self._hello())
+            else:
+                self._run(lane, messages)
         finally:
             lane.release()
 
-    def _greet(self, connection: socket.socket) -> tuple[LaneConnection, Iterator[bytes | bytearray]]:
-        """Take the preface and the client's hello. Raises OSError, StreamError."""
+    def _greet(self, connection: socket.socket) -> tuple[LaneConnection, Iterator[bytes | bytearray], bool]:
+        """Take the preface, which says whether the connection is for reads, and the client's hello. Raises OSError, StreamError."""
         configure_socket(connection)
         lane = LaneConnection(connection, self._context_for(connection))
         lane.shake_hands()
         messages = lane.messages()
-        if next(messages, b"") != PREFACE:
+        preface = next(messages, b"")
+        if preface not in (PREFACE, READ_PREFACE):
             msg = "it does not begin with the preface of a lane: a client of gRPC belongs to the bookie's other port"
             raise StreamError(msg)
         hello = next(messages, b"")
         if decode_client_control(bytes(hello)).WhichOneof("message") != "hello":
             msg = "it says something else before hello"
             raise StreamError(msg)
+        if preface == READ_PREFACE:
+            return lane, messages, True
         lane.allow_long_messages()
-        return lane, chain([hello], messages)
+        return lane, chain([hello], messages), False
 
     def _context_for(self, connection: socket.socket) -> ssl.SSLContext | None:
         """What decrypts the connection; None if it is not encrypted. Raises StreamError where it must be, or cannot be."""

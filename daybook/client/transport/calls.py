@@ -4,13 +4,17 @@ Whatever keeps a bookie from answering (no address, no connection, a time-out, b
 that proves nothing (rule 6); nothing here retries or chooses another bookie, which is the machine's part.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterable, Callable
+from contextlib import aclosing, suppress
 from operator import itemgetter, lt
 from typing import Final, NamedTuple, Protocol
 
 import grpc
 import grpc.aio
 
+from daybook.client.transport.link import Message
+from daybook.client.transport.read_lane import LaneUnavailableError, ReadLane
 from daybook.core.effects import ClearLimbo, ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code, FrameError
 from daybook.core.events import (
@@ -81,14 +85,16 @@ class BookieCalls:
         report_error: Callable[[str], None] = lambda _: None,
         *,
         boot_id: str = "",
+        lane: ReadLane | None = None,
     ) -> None:
-        """`channel` is closed by whoever opened it; `report_error` gets the reason why a call got no answer.
+        """`channel` and `lane` are closed by whoever opened them; `report_error` gets the reason why a call got no answer.
 
         Only the process with `boot_id` answers, if that is known (rule 57).
         """
         self.bookie = bookie
         self.stub = BookieStub(channel, bookie, boot_id)
         self._report_error = report_error
+        self._lane = lane
 
     def _failed(self, error: grpc.aio.AioRpcError) -> Code:
         self._report_error(error.details() or "")
@@ -96,24 +102,38 @@ class BookieCalls:
 
     async def read(self, of: HasKey, request: SendRead) -> ReadAnswered:
         """Read a range; entries come with their checksums verified, those that fail are `damaged` (rule 44)."""
-        send = self.stub.recovery_read if request.fence else self.stub.read
-        call = send(
-            pb.ReadRequest(
-                ledger_id=of.ledger_id,
-                first_entry=request.first,
-                last_entry=request.last,
-                bytes_max=request.bytes_max,
-                key=of.key,
-                fence=request.fence,
-            ),
-            timeout=CALL_TIMEOUT_S,
+        message = pb.ReadRequest(
+            ledger_id=of.ledger_id,
+            first_entry=request.first,
+            last_entry=request.last,
+            bytes_max=request.bytes_max,
+            key=of.key,
+            fence=request.fence,
         )
         try:
-            return await _gather(call, self.bookie, of.ledger_id, request)
+            if self._lane is not None and self._lane.has_room and not request.fence:
+                with suppress(LaneUnavailableError):
+                    return await self._read_over(self._lane, message, request)
+            send = self.stub.recovery_read if request.fence else self.stub.read
+            return await _gather(send(message, timeout=CALL_TIMEOUT_S), self.bookie, of.ledger_id, request)
         except grpc.aio.AioRpcError as error:
             return ReadAnswered(self.bookie, request.request_id, self._failed(error))
         except (FrameError, StreamError):
             return ReadAnswered(self.bookie, request.request_id, Code.IO_ERROR)
+
+    async def _read_over(self, lane: ReadLane, message: pb.ReadRequest, request: SendRead) -> ReadAnswered:
+        """Read over the bookie's lane. Raises LaneUnavailableError, FrameError, StreamError."""
+        try:
+            async with (
+                asyncio.timeout(CALL_TIMEOUT_S),
+                aclosing(lane.messages(message.SerializeToString())) as answer,
+            ):
+                return await _gather(answer, self.bookie, message.ledger_id, request)
+        except TimeoutError:
+            return ReadAnswered(self.bookie, request.request_id, Code.TIMEOUT)
+        except ConnectionError as error:
+            self._report_error(str(error))
+            return ReadAnswered(self.bookie, request.request_id, Code.CONNECTION_LOST)
 
     async def fence(self, of: HasKey, request_id: int) -> FenceAnswered:
         """Fence the ledger and read its LAC."""
@@ -189,7 +209,7 @@ class BookieCalls:
 
 
 async def _gather(
-    call: grpc.aio.UnaryStreamCall[pb.ReadRequest, bytes],
+    messages: AsyncIterable[Message],
     bookie: BookieId,
     ledger_id: LedgerId,
     request: SendRead,
@@ -199,7 +219,7 @@ async def _gather(
     damaged: list[EntryId] = []
     header = ReadHeader(Code.UNAVAILABLE)
     is_limbo = False
-    async for message in call:
+    async for message in messages:
         header, frames = decode_read(message)
         is_limbo = is_limbo or header.limbo
         for first, last in header.damaged:

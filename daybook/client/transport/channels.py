@@ -14,14 +14,16 @@ from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import BookieCalls
 from daybook.client.transport.connection_errors import ConnectionErrors
 from daybook.client.transport.frame_sender import FrameSender
-from daybook.client.transport.lane import lane_link
+from daybook.client.transport.lane import LaneLink, lane_link, open_lane
 from daybook.client.transport.link import AppendLink, LinkOwner, grpc_link
+from daybook.client.transport.read_lane import ReadLane
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.stream import StreamError
 from daybook.runtime.logs import get_logger
 from daybook.wire.channel import open_aio_channel
+from daybook.wire.lane import READ_PREFACE
 from daybook.wire.service import AioChannel, OpenChannel
 
 RETIRE_GRACE_S: Final = 120.0
@@ -55,6 +57,7 @@ class _Open(NamedTuple):
     opened_s: float
     channel: AioChannel
     calls: BookieCalls
+    lane: ReadLane | None
 
 
 class ChannelPool:
@@ -169,8 +172,9 @@ class ChannelPool:
                 return known.calls
             self._retire(known.channel)
         channel = self._open_channel(address, credentials)
-        calls = BookieCalls(bookie, channel, partial(self._note, bookie), boot_id=info.boot_id)
-        self._calls[bookie] = _Open(address, info.boot_id, credentials, now_s, channel, calls)
+        lane = self._read_lane(bookie, info, secure=credentials is not None)
+        calls = BookieCalls(bookie, channel, partial(self._note, bookie), boot_id=info.boot_id, lane=lane)
+        self._calls[bookie] = _Open(address, info.boot_id, credentials, now_s, channel, calls, lane)
         return calls
 
     @asynccontextmanager
@@ -215,6 +219,20 @@ class ChannelPool:
         self._avoid_lane(bookie)
         return None
 
+    def _read_lane(self, bookie: BookieId, info: BookieInfo, *, secure: bool) -> ReadLane | None:
+        """The connections for reads over the lane of the bookie that `info` describes; None if this client cannot use it."""
+        if not info.lane_address or (secure and not isinstance(self._credentials, HasSslContext)):
+            return None
+
+        async def open_link(owner: LinkOwner) -> LaneLink:
+            context = None
+            if secure:
+                assert isinstance(self._credentials, HasSslContext)
+                context = self._credentials.ssl_context()
+            return await open_lane(bookie, info.lane_address, context, self._client_name, owner, READ_PREFACE)
+
+        return ReadLane(bookie, info.boot_id, open_link)
+
     def _avoid_lane(self, bookie: BookieId) -> None:
         """Do not try the lane again for a while: a firewall in between would cost each new stream a time-out."""
         self._avoided_lanes.add(bookie)
@@ -244,6 +262,8 @@ class ChannelPool:
         for stream in list(self._streams.values()):
             await stream.close()
         for known in self._calls.values():
+            if known.lane is not None:
+                known.lane.close()
             await known.channel.close()
         if self._closing:
             await asyncio.wait(self._closing)

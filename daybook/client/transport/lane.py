@@ -1,4 +1,4 @@
-"""A link over a bookie's lane: the messages of an append stream without gRPC (daybook/wire/lane.py)."""
+"""A link over a bookie's lane: the messages of an append stream, or of reads, without gRPC (daybook/wire/lane.py)."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ from daybook.wire.lane import (
 )
 
 
-class _LaneLink(asyncio.BufferedProtocol):
+class LaneLink(asyncio.BufferedProtocol):
     """The client's end of a connection. The kernel's bytes go straight into a message's buffer."""
 
     def __init__(self, owner: LinkOwner) -> None:
@@ -56,10 +56,10 @@ class _LaneLink(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose(exc or StreamError("the bookie ended the stream"))
 
-    async def greet(self, client_name: str) -> None:
-        """Say hello and wait for the bookie's. Raises OSError, StreamError."""
+    async def greet(self, preface: bytes, client_name: str) -> None:
+        """Begin with `preface`, say hello and wait for the bookie's. Raises OSError, StreamError."""
         assert self._transport is not None
-        self._transport.write(encode_lane(PREFACE) + encode_lane(client_hello(client_name)))
+        self._transport.write(encode_lane(preface) + encode_lane(client_hello(client_name)))
         error = await self._greeted
         if error is not None:
             raise error
@@ -87,25 +87,42 @@ class _LaneLink(asyncio.BufferedProtocol):
             self._greeted.set_result(error)
 
 
-@asynccontextmanager
-async def lane_link(
-    bookie: BookieId, address: str, context: ssl.SSLContext | None, client_name: str, owner: LinkOwner
-) -> AsyncIterator[AppendLink]:
-    """A link to the lane of `bookie` at `address` (host:port), with TLS if there is a `context`.
+async def open_lane(
+    bookie: BookieId,
+    address: str,
+    context: ssl.SSLContext | None,
+    client_name: str,
+    owner: LinkOwner,
+    preface: bytes = PREFACE,
+) -> LaneLink:
+    """A link to the lane of `bookie` at `address` (host:port), with TLS if there is a `context`; its owner closes it.
 
     Raises OSError, StreamError, TimeoutError if it cannot be had.
     """
     host, port = parse_address(address)
-    link = _LaneLink(owner)
+    link = LaneLink(owner)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await asyncio.get_running_loop().create_connection(
                 lambda: link, host, port, ssl=context, server_hostname=host if context is not None else None
             )
-            await link.greet(client_name)
+            await link.greet(preface, client_name)
         if link.hello.bookie_id != bookie:
             msg = f"the lane at {address} is that of bookie {link.hello.bookie_id}"
             raise StreamError(msg)
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+@asynccontextmanager
+async def lane_link(
+    bookie: BookieId, address: str, context: ssl.SSLContext | None, client_name: str, owner: LinkOwner
+) -> AsyncIterator[AppendLink]:
+    """As `open_lane`, for an append stream, for as long as the block."""
+    link = await open_lane(bookie, address, context, client_name, owner)
+    try:
         yield link
     finally:
         link.close()

@@ -32,7 +32,7 @@ class BookieInfo:
     """A registered bookie as placement sees it. Empty topology names mean "not known".
 
     `tls_address` is where it serves with TLS while it serves without at `address` as well; empty: `address` is all there is.
-    `lane_address` is where it serves append streams without gRPC; empty: nowhere.
+    `lane_address` is where it serves append streams and reads without gRPC; empty: nowhere.
     """
 
     bookie: BookieId

@@ -13,12 +13,21 @@ from daybook.core.ids import MESSAGE_BYTES_MAX
 from daybook.runtime.ports import parse_address
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import WIRE_MESSAGE_BYTES_MAX
-from daybook.wire.lane import HELLO_BYTES_MAX, LENGTH, PREFACE, TLS_HANDSHAKE, encode_lane, lane_buffer
-from daybook.wire.messages import decode_from_bookie, encode_client_control
-from tests.process.fuzz.attacks import LEDGER, attach, damaged
+from daybook.wire.lane import (
+    END_OF_READ,
+    HELLO_BYTES_MAX,
+    LENGTH,
+    PREFACE,
+    READ_PREFACE,
+    TLS_HANDSHAKE,
+    encode_lane,
+    lane_buffer,
+)
+from daybook.wire.messages import READ_MAGIC, decode_from_bookie, decode_read, encode_client_control
+from tests.process.fuzz.attacks import HEALTHY, LEDGER, ODD_IDS, attach, damaged
 from tests.process.fuzz.targets import TARGETS
 from tests.unit.bookie.server_kit import eventually, frame_of
-from tests.unit.bookie.stream_kit import WAIT_S, LanePipe, Stream
+from tests.unit.bookie.stream_kit import KEY, WAIT_S, LanePipe, Stream
 
 HELLO: Final = encode_client_control(pb.ClientControl(hello=pb.ClientHello(client="hostile")))
 GREETING: Final = encode_lane(PREFACE) + encode_lane(HELLO)
@@ -46,7 +55,15 @@ class _Connection:
                 self.socket.shutdown(socket.SHUT_WR)
             while size_bytes := self.socket.recv_into(buffer.room()):
                 for message in buffer.received(size_bytes):
-                    decode_from_bookie(message)
+                    _check(message)
+
+
+def _check(message: bytes | bytearray) -> None:
+    """Raise StreamError for what a bookie never sends."""
+    if message.startswith(READ_MAGIC):
+        decode_read(message)
+    elif message != END_OF_READ:
+        decode_from_bookie(message)
 
 
 def damaged_messages(address: str, random: Random, count: int) -> int:
@@ -140,11 +157,45 @@ def deaf_streams(address: str, random: Random, count: int) -> int:
     return sent
 
 
+def absurd_reads(address: str, random: Random, count: int) -> int:
+    """Reads with numbers that no client of ours sends, and bytes that are no request, on connections for reads."""
+    for _ in range(count):
+        connection = _Connection(address)
+        connection.send(encode_lane(READ_PREFACE) + encode_lane(HELLO))
+        for _ in range(random.randint(1, 5)):
+            request = pb.ReadRequest(
+                ledger_id=random.choice([each for each in ODD_IDS if each not in HEALTHY]),
+                first_entry=random.choice(ODD_IDS),
+                last_entry=random.choice(ODD_IDS),
+                bytes_max=random.choice(ODD_IDS),
+                key=random.choice((KEY, "", "k" * 300)),
+                fence=random.random() < 0.1,
+            )
+            noise = random.randbytes(random.choice((1, 10, 1000)))
+            connection.send(encode_lane(random.choice((request.SerializeToString() or b"?", noise))))
+        connection.finish()
+    return count
+
+
+def slow_readers(address: str, random: Random, count: int) -> int:
+    """Reads of everything whose answers nobody takes; more of them than the bookie allows, then they go away."""
+    everything = pb.ReadRequest(ledger_id=LEDGER, last_entry=2**63 - 1, bytes_max=2**63 - 1, key=KEY)
+    greeting = encode_lane(READ_PREFACE) + encode_lane(HELLO)
+    with ExitStack() as stack:
+        for _ in range(count):
+            connection = _Connection(address)
+            stack.enter_context(connection.socket)
+            connection.send(greeting + encode_lane(everything.SerializeToString()))
+    return count
+
+
 LANE_ATTACKS: Final[dict[str, tuple[Callable[[str, Random, int], int], int]]] = {
     "lane: damaged messages": (damaged_messages, 200),
     "lane: damaged bytes": (damaged_bytes, 100),
     "lane: oversized messages": (oversized_messages, 3),
     "lane: half-open connections": (half_open_connections, 100),
     "lane: deaf streams": (deaf_streams, 4000),
+    "lane: absurd reads": (absurd_reads, 40),
+    "lane: slow readers": (slow_readers, 60),
 }
 """As `attacks.ATTACKS`; the address is that of the lane."""

@@ -2,7 +2,8 @@
 
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self
@@ -34,7 +35,7 @@ from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_channel
 from daybook.wire.messages import ReadHeader, decode_read
 from daybook.wire.service import BookieStub
-from tests.unit.bookie.stream_kit import KEY, WAIT_S, GrpcPipe, LanePipe, Stream
+from tests.unit.bookie.stream_kit import KEY, WAIT_S, GrpcPipe, LanePipe, LaneReader, Stream
 
 MIB = 1024 * 1024
 ROOMY = [Usage("journal", 100, 90), Usage("store", 100, 90)]
@@ -256,7 +257,7 @@ class RunningBookie:
         entries: list[Entry] = []
         damaged: list[int] = []
         header = ReadHeader(Code.UNAVAILABLE)
-        for message in self.stub.read(request, timeout=WAIT_S):
+        for message in self._read_messages(request):
             header, frames = decode_read(message)
             damaged += [entry for a, b in header.damaged for entry in range(a, b + 1)]
             for frame, offset in split_message(frames):
@@ -264,6 +265,15 @@ class RunningBookie:
                 entries += good
                 damaged += bad
         return header, [entry for entry in entries if first <= entry.entry_id <= last], damaged
+
+    def _read_messages(self, request: pb.ReadRequest) -> Iterator[bytes | bytearray]:
+        """The messages of an answer; a read that fences goes over gRPC."""
+        if self._over == "grpc" or request.fence:
+            yield from self.stub.read(request, timeout=WAIT_S)
+        else:
+            assert self.server.lane_address is not None
+            with closing(LaneReader(self.server.lane_address)) as reader:
+                yield from reader.read(request)
 
     def fence(self, ledger_id: int, key: str = KEY) -> pb.FenceResponse:
         """Fence a ledger."""

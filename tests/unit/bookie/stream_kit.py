@@ -4,6 +4,7 @@ import select
 import socket
 import ssl
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -18,8 +19,8 @@ from daybook.core.stream import StreamAnswer
 from daybook.runtime.ports import Address
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import WIRE_MESSAGE_BYTES_MAX
-from daybook.wire.lane import PREFACE, encode_lane, lane_buffer
-from daybook.wire.messages import decode_from_bookie, encode_client_control
+from daybook.wire.lane import END_OF_READ, PREFACE, READ_PREFACE, encode_lane, lane_buffer
+from daybook.wire.messages import decode_from_bookie, encode_client_control, is_control
 from daybook.wire.service import BookieStub
 
 KEY = hash_password(b"secret", b"salt")
@@ -207,3 +208,44 @@ class Stream:
                 self.take()
             except StreamEndedError:
                 return
+
+
+class LaneReader:
+    """A client's connection for reads over the lane."""
+
+    def __init__(self, address: Address) -> None:
+        """Connect, and take the hello."""
+        self.socket = socket.create_connection(address, WAIT_S)
+        self._buffer = lane_buffer(WIRE_MESSAGE_BYTES_MAX)
+        self._received: deque[bytes | bytearray] = deque()
+        hello = encode_client_control(pb.ClientControl(hello=pb.ClientHello(client="test")))
+        self.socket.sendall(encode_lane(READ_PREFACE) + encode_lane(hello))
+        self.hello = self.take()
+
+    def ask(self, request: pb.ReadRequest) -> None:
+        """Send a request."""
+        self.socket.sendall(encode_lane(request.SerializeToString()))
+
+    def take(self) -> bytes | bytearray:
+        """The next message. Raises StreamEndedError, also for a reason that the bookie gives."""
+        while not self._received:
+            size_bytes = self.socket.recv_into(self._buffer.room())
+            if not size_bytes:
+                raise StreamEndedError("the bookie ended the connection")
+            self._received.extend(self._buffer.received(size_bytes))
+        message = self._received.popleft()
+        if is_control(message):
+            control = decode_from_bookie(message)
+            assert isinstance(control, pb.ServerControl)
+            if control.HasField("ended"):
+                raise StreamEndedError(control.ended.detail)
+        return message
+
+    def read(self, request: pb.ReadRequest) -> Iterator[bytes | bytearray]:
+        """The messages of the answer to `request`."""
+        self.ask(request)
+        yield from iter(self.take, END_OF_READ)
+
+    def close(self) -> None:
+        """Go away."""
+        self.socket.close()

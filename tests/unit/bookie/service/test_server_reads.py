@@ -12,7 +12,7 @@ from daybook.core.errors import Code
 from daybook.core.format.frame import Entry
 from daybook.core.quorum import Stripe
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, eventually, frame_of
 from tests.unit.bookie.stream_kit import KEY, WAIT_S
 
 StartBookie = Callable[..., RunningBookie]
@@ -39,6 +39,7 @@ def expected(ids: list[int]) -> list[Entry]:
     return [Entry(n, payload(n)) for n in ids]
 
 
+@OVER_BOTH
 def test_cache_and_store_are_read_as_one(bookie: RunningBookie) -> None:
     stream = bookie.open_stream()
     stream.attach(1)
@@ -53,6 +54,7 @@ def test_cache_and_store_are_read_as_one(bookie: RunningBookie) -> None:
     assert (header.through, entries, damaged) == (100, expected(list(range(40))), [])
 
 
+@OVER_BOTH
 @pytest.mark.parametrize("seed", range(5))
 def test_any_mixture_of_cached_stored_and_resent_frames_reads_back(bookie: RunningBookie, seed: int) -> None:
     rng = random.Random(seed)
@@ -78,6 +80,7 @@ def test_any_mixture_of_cached_stored_and_resent_frames_reads_back(bookie: Runni
         assert (header.code, header.through, damaged) == (Code.OK, last, [])
 
 
+@OVER_BOTH
 def test_a_read_in_pieces_misses_nothing_and_says_how_far_it_came(bookie: RunningBookie) -> None:
     stream = bookie.open_stream()
     stream.attach(1)
@@ -107,6 +110,7 @@ def test_a_large_read_comes_in_several_messages(bookie: RunningBookie) -> None:
     assert max(sizes) < 512 * 1024
 
 
+@OVER_BOTH
 @pytest.mark.parametrize(("first", "last"), [(-1, 3), (5, 4)])
 def test_a_range_that_is_none_is_refused(bookie: RunningBookie, first: int, last: int) -> None:
     assert bookie.read(1, first, last)[0].code is Code.BAD_FRAME
@@ -126,6 +130,7 @@ def damage_store(bookie: RunningBookie, needle: bytes) -> None:
     bookie._start()
 
 
+@OVER_BOTH
 def test_rule_26_a_damaged_entry_is_named_and_never_left_out(bookie: RunningBookie) -> None:
     stream = bookie.open_stream()
     stream.attach(1)

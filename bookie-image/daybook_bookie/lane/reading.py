@@ -1,0 +1,112 @@
+"""Reads over the lane: connections for reads alone, on each of which a client reads one range after the other.
+
+A connection has a thread, which reads and sends, so that it waits for the client where the client is slow, and nobody else does. Whoever asks
+nothing for as long as a call may take, or takes nothing, is hung up on. Reads that fence have their own threads, in gRPC's server.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from daybook.core.stream import StreamError
+from daybook.runtime.logs import get_logger
+from daybook.wire import bookie_pb2 as pb
+from daybook.wire.lane import END_OF_READ
+from daybook.wire.messages import encode_server_control
+from daybook_bookie.lane.connection import LaneConnection
+
+_LOG: Final = get_logger(__name__)
+
+
+class LaneReads:
+    """The connections for reads."""
+
+    def __init__(
+        self,
+        read: Callable[[pb.ReadRequest], Iterator[bytes]],
+        reading: AbstractContextManager[object],
+        *,
+        connections_max: int,
+        call_timeout_ms: int,
+    ) -> None:
+        """`read` gives the messages of an answer; each is made inside `reading`, which bounds how many reads work at once."""
+        self._read = read
+        self._reading = reading
+        self._connections_max = connections_max
+        self._timeout_s = call_timeout_ms / 1000
+        self._lock = threading.Lock()
+        self._open: set[LaneConnection] = set()
+        self._closed = False
+
+    @property
+    def count(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    def serve(
+        self, lane: LaneConnection, requests: Iterator[bytes | bytearray], hello: pb.ServerControl
+    ) -> None:
+        """Answer until the client ends the connection, or this object is closed."""
+        if not self._enter(lane):
+            return
+        try:
+            lane.put(encode_server_control(hello))
+            lane.end_waits_after(self._timeout_s)
+            for request in requests:
+                self._answer(lane, request)
+        except OSError as error:
+            _LOG.debug("a connection for reads ends", reason=str(error))
+        except StreamError as error:
+            _LOG.warning("a client broke the rules of a connection for reads", reason=str(error))
+            lane.put(_ended(str(error)))
+        except Exception:  # noqa: BLE001 - whatever it is, the client receives a reason and asks another bookie
+            _LOG.exception("a read failed")
+            lane.put(_ended("the bookie failed to read; its log says why"))
+        finally:
+            with self._lock:
+                self._open.discard(lane)
+
+    def _enter(self, lane: LaneConnection) -> bool:
+        with self._lock:
+            fits = len(self._open) < self._connections_max
+            if fits and not self._closed:
+                self._open.add(lane)
+                return True
+        if not fits:
+            text = f"{self._connections_max} connections for reads are open: use gRPC, or raise streams_max"
+            lane.put(_ended(text))
+        return False
+
+    def _answer(self, lane: LaneConnection, message: bytes | bytearray) -> None:
+        """Answer one request. Raises StreamError, OSError."""
+        try:
+            request = pb.ReadRequest.FromString(bytes(message))
+        except DecodeError as error:
+            text = "no request for a read"
+            raise StreamError(text) from error
+        if request.fence:
+            text = "a read that fences goes over gRPC"
+            raise StreamError(text)
+        answer = self._read(request)
+        while True:
+            with self._reading:
+                part = next(answer, None)
+            if part is None:
+                break
+            lane.send(part, is_last=False)
+        lane.send(END_OF_READ, is_last=True)
+
+    def close(self) -> None:
+        """End all connections, and every one that comes."""
+        with self._lock:
+            self._closed = True
+            lanes = list(self._open)
+        for lane in lanes:
+            lane.close()
+
+
+def _ended(detail: str) -> bytes:
+    return encode_server_control(pb.ServerControl(ended=pb.Ended(detail=detail)))
