@@ -30,6 +30,7 @@ from daybook.core.placement.among import AmongBookies
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy
 from daybook.core.quorum import check_quorum
 from daybook.core.reader.reader import Rank, nearness
+from daybook.core.reader.suspects import Suspects
 from daybook.core.recovery.deletion import DeletionPolicy
 from daybook.core.writer.policy import WriterPolicy
 from daybook.core.writer.replacement import Quarantine
@@ -77,6 +78,7 @@ class Client:
         self.rng = random.Random(secrets.randbits(64))
         self._place = (zone, rack)
         self.channels = ChannelPool(name, credentials, open_channel)
+        self.suspects = Suspects()
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self._quarantine = Quarantine()
         self._recoveries = RecoveryQueue(recoveries_max)

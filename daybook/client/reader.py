@@ -5,26 +5,41 @@ knows of its ledger (`daybook.core.reader.view`, rule 59); here they become asyn
 not taken yet bounds what is read ahead.
 """
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from daybook.client.driver.run import Running, Surroundings
-from daybook.core.effects import Deliver, EffectT, LacKnown, MetadataKnown, ReadFailed
-from daybook.core.errors import DaybookError, NoSuchEntryError
-from daybook.core.events import Consumed
-from daybook.core.format.frame import Entry
+from daybook.client.transport.calls import ReadKey
+from daybook.core.effects import Deliver, EffectT, LacKnown, MetadataKnown, ReadFailed, SendRead
+from daybook.core.errors import Code, DaybookError, NoSuchEntryError
+from daybook.core.events import Consumed, ReadAnswered
+from daybook.core.format.frame import FRAME_ENTRIES_MAX, Entry
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.machine import Machine
+from daybook.core.reader.batch import fitting
 from daybook.core.reader.lac import LacReader
-from daybook.core.reader.reader import Rank
+from daybook.core.reader.reader import Rank, ReadPolicy
+from daybook.core.reader.suspects import Suspects
 from daybook.core.reader.view import LedgerView, OwnWriter
 from daybook.runtime.clock import monotonic_ms
+
+T = TypeVar("T")
+
+BATCH_BYTES: Final = 1024 * 1024
+"""How much payload `read_batch` returns unless its caller sets another limit."""
+SPECULATE_MS: Final = ReadPolicy().speculate_ms
+"""How long `read_batch` waits for one bookie before the other replicas are asked as well."""
 
 
 class ReaderSurroundings(Surroundings, Protocol):
     """What a reader needs around it: the client."""
+
+    @property
+    def suspects(self) -> Suspects:
+        """The bookies that failed lately, known to all readers (rule 63)."""
 
     def rank(self) -> Rank:
         """Which bookies are near."""
@@ -44,7 +59,7 @@ class Reader:
         self, metadata: LedgerMetadata, surroundings: ReaderSurroundings, own: OwnHandle | None = None
     ) -> None:
         """The reader knows what `metadata` says, and what `own` knows; `begin` and `refresh` ask the bookies."""
-        self._view = LedgerView(metadata, own)
+        self._view = LedgerView(metadata, own, surroundings.suspects)
         self._own = own
         self._surroundings = surroundings
 
@@ -107,6 +122,58 @@ class Reader:
             return _nothing()
         return self._read(first, end, unconfirmed=False)
 
+    async def read_batch(
+        self,
+        first: EntryId,
+        last: EntryId | None = None,
+        *,
+        entries_max: int = FRAME_ENTRIES_MAX,
+        bytes_max: int = BATCH_BYTES,
+    ) -> tuple[Entry, ...]:
+        """The entries from `first` on that fit: at least one, and at most up to `last` (default: all that are confirmed).
+
+        The way to serve few entries at a time: mostly one request. It may return fewer entries than would fit; the next
+        call continues. Limits are in entries and in bytes of payload. Raises as `read_batches`, also NoSuchEntryError where
+        nothing is confirmed from `first` on, and ValueError for a limit below 1.
+        """
+        if entries_max < 1 or bytes_max < 1:
+            msg = f"a batch of {entries_max} entries and {bytes_max} bytes: both must be at least 1"
+            raise ValueError(msg)
+        end = self.last_add_confirmed if last is None else last
+        last = min(end, first + entries_max - 1)
+        ask = self._view.ask_batch(
+            first, last, bytes_max, rank=self._surroundings.rank(), now_ms=monotonic_ms()
+        )
+        return (ask and await self._ask_one(ask)) or await self._read_fitting(first, last, bytes_max)
+
+    async def _ask_one(self, ask: SendRead) -> tuple[Entry, ...]:
+        """What one bookie gives at once; nothing if that is not enough, or takes too long."""
+        calls = self._surroundings.channels.calls(ask.bookie)
+        answer = ReadAnswered(ask.bookie, ask.request_id, Code.CONNECTION_LOST)
+        if calls is not None:
+            key = ReadKey(self.id, self.metadata.password_hash)
+            try:
+                async with asyncio.timeout(SPECULATE_MS / 1000):
+                    answer = await _not_cut_off(calls.read(key, ask), self.id)
+            except TimeoutError:
+                answer = ReadAnswered(ask.bookie, ask.request_id, Code.TIMEOUT)
+        return self._view.take_batch(ask, answer, monotonic_ms())
+
+    async def _read_fitting(self, first: EntryId, last: EntryId, bytes_max: int) -> tuple[Entry, ...]:
+        """The same by the machine, which has more ways to come by an entry; an error counts if it is the first entry's."""
+        policy = ReadPolicy(piece_bytes=bytes_max, read_ahead_bytes=bytes_max)
+        batch: tuple[Entry, ...] = ()
+        async with aclosing(self._read(first, last, unconfirmed=False, policy=policy)) as runs:
+            try:
+                async for run in runs:
+                    batch += run
+                    if sum([len(data) for _, data in batch]) >= bytes_max:
+                        break
+            except DaybookError:
+                if not batch:
+                    raise
+        return fitting(batch, bytes_max)
+
     def read_unconfirmed(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
         """As `read`, past the last confirmed entry too: what it gives may be lost, and change, until it is confirmed."""
         return _flatten(self._read(first, last, unconfirmed=True))
@@ -126,14 +193,19 @@ class Reader:
     # Machines
 
     async def _read(
-        self, first: EntryId, last: EntryId, *, unconfirmed: bool
+        self, first: EntryId, last: EntryId, *, unconfirmed: bool, policy: ReadPolicy | None = None
     ) -> AsyncGenerator[tuple[Entry, ...], None]:
         if first < 0 or first > last:
             msg = f"entries {first} to {last}: the first must be at least 0 and not beyond the last"
             raise NoSuchEntryError(msg)
         self._view.follow_writer()
         machine = self._view.read(
-            first, last, unconfirmed=unconfirmed, rank=self._surroundings.rank(), now_ms=monotonic_ms()
+            first,
+            last,
+            unconfirmed=unconfirmed,
+            rank=self._surroundings.rank(),
+            policy=policy,
+            now_ms=monotonic_ms(),
         )
         with self._running(machine) as running:
             async for effect in running.results():
@@ -171,6 +243,18 @@ class Reader:
 
     def _explained(self, error: DaybookError) -> DaybookError:
         return self._surroundings.channels.connection_errors.explain(error)
+
+
+async def _not_cut_off(call: Coroutine[Any, Any, T], ledger_id: LedgerId) -> T:
+    """The result of `call`, which gRPC cancels when the client is closed: its caller was not cancelled, and gets an error."""
+    try:
+        return await call
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        msg = f"the client was closed while it read ledger {ledger_id}: open another one"
+        raise DaybookError(msg) from None
 
 
 async def _flatten(batches: AsyncGenerator[tuple[Entry, ...], None]) -> AsyncGenerator[Entry, None]:

@@ -7,4 +7,6 @@ In reading order:
     tail        the same, followed to the close
     reader      the machine that reads a range
     piece       a run of entries of one fragment, being fetched
+    batch       a few entries from one bookie at once, without a machine
+    suspects    the bookies that failed lately, which are asked last for a while
 """

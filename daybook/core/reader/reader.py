@@ -2,8 +2,8 @@
 
 A reader is bounded by what is safe to show: by the end of a closed ledger, or by a LAC that its user has learned
 (lac.py, tail.py). Past the LAC it reads only when asked to, and then an entry that a quorum reports absent ends the read. It
-keeps several pieces (piece.py) in flight, limited in bytes. It prefers near replicas, and asks the next one after an
-error, damage, "not found" and, after a while, silence. Before it gives up it reads the metadata again: a writer's
+keeps several pieces (piece.py) in flight, limited in bytes. It prefers near replicas that are not suspected, and asks the next one
+after an error, damage, "not found" and, after a while, silence. Before it gives up it reads the metadata again: a writer's
 ensemble change or a repair may have moved the entries. The driver has verified the checksums; nothing is checked
 twice, and whole answers are delivered as they came.
 """
@@ -47,6 +47,7 @@ from daybook.core.machine import RequestIds, RetryTimer
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import write_set
 from daybook.core.reader.piece import Ask, Piece
+from daybook.core.reader.suspects import Suspects
 
 Rank: TypeAlias = Callable[[BookieId], int]
 """How far a bookie is: smaller is nearer."""
@@ -106,6 +107,7 @@ class LedgerReader:
         last_add_confirmed: EntryId = NO_ENTRY,
         unconfirmed: bool = False,
         rank: Rank | None = None,
+        suspects: Suspects | None = None,
         policy: ReadPolicy | None = None,
         now_ms: int = 0,
     ) -> None:
@@ -119,7 +121,7 @@ class LedgerReader:
         self._last_add_confirmed = last_add_confirmed
         self._unconfirmed = unconfirmed
         self._rank: Rank = rank or (lambda _: 0)
-        self._suspects: dict[BookieId, int] = {}
+        self._suspects = suspects or Suspects()
         self._now_ms = now_ms
         self._out: list[ReaderEffect] = []
         self._ids = RequestIds()
@@ -214,8 +216,8 @@ class LedgerReader:
         return Piece(self.metadata.quorum, bookies, first, last, self._preference)
 
     def _preference(self, bookie: BookieId) -> tuple[int, ...]:
-        """Bookies that failed or were slow come last, then the far ones."""
-        return (self._suspects.get(bookie, 0), self._rank(bookie))
+        """Bookies that failed or were slow come last, then the far ones (rule 63)."""
+        return (self._suspects.failures(bookie, self._now_ms), self._rank(bookie))
 
     def _send(self, piece: Piece, asks: list[Ask]) -> None:
         for ask in asks:
@@ -238,8 +240,7 @@ class LedgerReader:
         if request is None or request.round != request.piece.round or request.piece.is_complete:
             return
         piece = request.piece
-        if event.code is not Code.OK:
-            self._suspect(event.bookie)
+        self._suspects.answered(event.bookie, event.code, self._now_ms)
         before = len(piece.ready)
         self._send(piece, piece.answer(request.position, event))
         if len(piece.ready) > before:
@@ -269,9 +270,6 @@ class LedgerReader:
                 return
             self._pieces.popleft()
 
-    def _suspect(self, bookie: BookieId) -> None:
-        self._suspects[bookie] = self._suspects.get(bookie, 0) + 1
-
     def _tick(self, now_ms: int) -> None:
         self._now_ms = max(now_ms, self._now_ms)
         if self._retry.fires(self._now_ms):
@@ -284,14 +282,14 @@ class LedgerReader:
         ]
         for request in slow:
             request.sent_ms = self._now_ms
-            self._suspect(request.piece.bookies[request.position])
+            self._suspects.add(request.piece.bookies[request.position], self._now_ms)
         for piece in self._pieces:
             if any(request.piece is piece for request in slow):
                 self._send(piece, piece.ask_others())
 
     def _bookie_failed(self, bookie: BookieId, code: Code) -> None:
         """Everything that `bookie` was asked and did not answer is unknown."""
-        self._suspect(bookie)
+        self._suspects.add(bookie, self._now_ms)
         lost = [i for i, r in self._requests.items() if r.piece.bookies[r.position] == bookie]
         for request_id in lost:
             assert not self.is_done, "an answer that brings nothing ends no read"

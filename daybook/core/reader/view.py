@@ -9,11 +9,15 @@ its handle is in use. Afterwards another client may have changed either, and the
 
 from typing import Protocol
 
-from daybook.core.effects import LacKnown, MetadataKnown
+from daybook.core.effects import LacKnown, MetadataKnown, SendRead
+from daybook.core.events import ReadAnswered
+from daybook.core.format.frame import Entry
 from daybook.core.ids import EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.reader.batch import ask_one, take_answer
 from daybook.core.reader.lac import LacPolicy, LacReader
 from daybook.core.reader.reader import LedgerReader, Rank, ReadPolicy
+from daybook.core.reader.suspects import Suspects
 from daybook.core.reader.tail import LacTail, TailPolicy
 
 
@@ -36,13 +40,20 @@ class OwnWriter(Protocol):
 class LedgerView:
     """Makes the machines of one reader, and learns from them and from `writer`, if the ledger's writer is in this process."""
 
-    def __init__(self, metadata: LedgerMetadata, writer: OwnWriter | None = None) -> None:
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        writer: OwnWriter | None = None,
+        suspects: Suspects | None = None,
+    ) -> None:
+        """`suspects` are those of all readers of the client."""
         self.metadata = metadata
         """The newest that is known; final once the ledger is closed."""
         self.last_add_confirmed: EntryId = _confirmed_by(metadata)
         """The last entry that may be read, −1 when there is none."""
         self._writer = writer
         self._learned_of_writer = metadata
+        self._suspects = suspects or Suspects()
 
     def follow_writer(self) -> bool:
         """Take over what the own writer knows; whether nobody can know more, so that nobody has to be asked (rule 59)."""
@@ -98,9 +109,24 @@ class LedgerView:
             last_add_confirmed=self.last_add_confirmed,
             unconfirmed=unconfirmed,
             rank=rank,
+            suspects=self._suspects,
             policy=policy,
             now_ms=now_ms,
         )
+
+    def ask_batch(
+        self, first: EntryId, last: EntryId, bytes_max: int, *, rank: Rank, now_ms: int
+    ) -> SendRead | None:
+        """The request that may give a batch of first … last at once; None where only `read` can tell."""
+        if not 0 <= first <= last <= self.last_add_confirmed:
+            return None
+        return ask_one(
+            self.metadata, first, last, bytes_max, rank=rank, suspects=self._suspects, now_ms=now_ms
+        )
+
+    def take_batch(self, ask: SendRead, answer: ReadAnswered, now_ms: int) -> tuple[Entry, ...]:
+        """The batch that `answer` gives; none where only `read` can tell."""
+        return take_answer(ask, answer, self._suspects, now_ms)
 
     def learn(self, effect: LacKnown | MetadataKnown) -> None:
         """Take what a machine found out; parts that run side by side may report it late."""

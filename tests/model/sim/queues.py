@@ -72,7 +72,7 @@ QUEUES: Final[dict[Path, int]] = {
     ("Piece", "_asked"): _POSITIONS_MAX,
     ("Piece", "ready"): _ENTRIES_MAX,
     ("Piece", "reasons"): _POSITIONS_MAX,
-    ("LedgerReader", "_suspects"): BOOKIES_MAX,
+    ("Suspects", "_known"): BOOKIES_MAX,
     ("LedgerReader", "_out"): _ENTRIES_MAX,
     ("LedgerReader", "_requests"): _ENTRIES_MAX,
     ("LedgerReader", "_pieces"): _ENTRIES_MAX,
@@ -107,7 +107,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "LedgerRepair": ("_work",),
     "FragmentWork": ("_under_way",),
     "_Attempt": ("copies",),
-    "LedgerReader": ("_pieces",),
+    "LedgerReader": ("_pieces", "_suspects"),
 }
 """The parts that a machine consists of, by class: where its other containers are."""
 

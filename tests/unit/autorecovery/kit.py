@@ -29,6 +29,7 @@ from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum, stripe_of
 from daybook.core.reader.reader import Rank, nearness
+from daybook.core.reader.suspects import Suspects
 from daybook.metadata.bookies import BookieDirectory, Cookie, info_to_json
 from daybook.metadata.instance import format_cluster
 from daybook.metadata.layout import Layout
@@ -239,6 +240,7 @@ class FakeCluster:
         self.tasks = RepairTasks(self.store, LAYOUT)
         self.channels = MemoryChannels(server, fakes)
         self.rng = random.Random(1)
+        self.suspects = Suspects()
         self.racks: dict[BookieId, str] = {}
         """Where bookies stand that are registered from now on; each in a rack of its own, otherwise."""
         self._seen: Mapping[BookieId, BookieInfo] = {}

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from daybook.client.driver.sink import FrameSink
@@ -16,6 +16,7 @@ from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
 from daybook.core.reader.reader import Rank
+from daybook.core.reader.suspects import Suspects
 from daybook.core.writer.policy import WriterPolicy
 from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.instance import ensure_cluster
@@ -31,6 +32,7 @@ class Surroundings:
     channels: ChannelPool
     ledgers: LedgerManager
     known: Mapping[BookieId, BookieInfo]
+    suspects: Suspects = field(default_factory=Suspects)
 
     def bookies(self) -> Mapping[BookieId, BookieInfo]:
         return self.known

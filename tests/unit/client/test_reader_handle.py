@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from daybook.client.reader import Reader
-from daybook.core.errors import NoSuchEntryError
-from daybook.core.ids import EntryId
+from daybook.client.transport.calls import BookieCalls, HasKey
+from daybook.core.effects import SendRead
+from daybook.core.errors import CorruptEntryError, DaybookError, NoSuchEntryError
+from daybook.core.events import ReadAnswered
+from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from tests.unit.autorecovery.kit import FakeCluster, payload, small_cluster
 from tests.unit.client.handle_kit import open_handle, turns
@@ -149,3 +152,112 @@ async def test_rule_59_the_own_handle_shows_nothing_that_is_only_sent() -> None:
             [entry async for entry in reader.read(0, 0)]
         bookies.acknowledge()
         assert await appended == reader.last_add_confirmed == 0
+
+
+async def closed_reader(cluster: FakeCluster) -> Reader:
+    """A reader of a closed ledger with ten entries on b1, b2 and b3."""
+    ledger_id = await cluster.ledger("b1", "b2", "b3")
+    return Reader((await cluster.ledgers.read(ledger_id)).value, cluster)
+
+
+async def test_a_batch_has_what_fits_and_at_least_one_entry(cluster: FakeCluster) -> None:
+    reader = await closed_reader(cluster)
+
+    async def ids(first: int, last: int | None = None, **limits: int) -> list[EntryId]:
+        batch = await reader.read_batch(first, last, **limits)
+        assert [entry.data for entry in batch] == [payload(entry.entry_id) for entry in batch]
+        return [entry.entry_id for entry in batch]
+
+    assert await ids(0) == list(range(10))
+    assert await ids(3, 7) == [3, 4, 5, 6, 7]
+    assert await ids(3, entries_max=2) == [3, 4]
+    assert await ids(3, bytes_max=1) == [3]
+    assert await ids(3, bytes_max=len(payload(3)) + len(payload(4))) == [3, 4]
+    assert {len(fake.asked) for fake in cluster.fakes.values()} <= {0, 1, 2, 3, 4, 5}
+    assert sum(len(fake.asked) for fake in cluster.fakes.values()) == 5, "one request for each batch"
+    for first, last in ((10, None), (0, 10), (5, 4), (-1, 3)):
+        with pytest.raises(NoSuchEntryError):
+            await reader.read_batch(first, last)
+    for limits in ({"entries_max": 0}, {"bytes_max": 0}):
+        with pytest.raises(ValueError, match="at least 1"):
+            await reader.read_batch(0, **limits)
+
+
+async def test_rule_63_a_batch_comes_from_other_replicas_and_the_next_one_begins_there(
+    cluster: FakeCluster,
+) -> None:
+    reader = await closed_reader(cluster)
+    cluster.fakes["b1"].down = True
+    for first in range(10):
+        (entry,) = await reader.read_batch(first, first)
+        assert entry == (first, payload(first))
+    assert cluster.suspects.failures("b1", 0)
+    assert not cluster.suspects.failures("b2", 0)
+
+
+async def test_a_batch_that_only_the_machine_can_read(cluster: FakeCluster) -> None:
+    """One bookie has a gap, and another one a damaged entry behind it."""
+    reader = await closed_reader(cluster)
+    for fake in cluster.fakes.values():
+        if reader.id in fake.entries:
+            del fake.entries[reader.id][4]
+    cluster.fakes["b3"].entries[reader.id][4] = payload(4)
+    assert [entry.entry_id for entry in await reader.read_batch(0)] == [0, 1, 2, 3]
+    assert [entry.entry_id for entry in await reader.read_batch(4)][:1] == [4]
+    del cluster.fakes["b3"].entries[reader.id][4]
+    with pytest.raises(CorruptEntryError, match="entry 4"):
+        await reader.read_batch(4)
+
+
+async def test_rule_63_a_batch_does_not_wait_for_a_silent_bookie(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = await closed_reader(cluster)
+    monkeypatch.setattr("daybook.client.reader.SPECULATE_MS", 10)
+    silent: list[BookieId] = []
+    calls_of = cluster.channels.calls
+
+    class Silent(BookieCalls):
+        """It is asked once, and never answers."""
+
+        def __init__(self, bookie: BookieId) -> None:
+            self.bookie = bookie
+
+        async def read(self, of: HasKey, request: SendRead) -> ReadAnswered:
+            silent.append(self.bookie)
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    def calls(bookie: BookieId) -> BookieCalls | None:
+        return calls_of(bookie) if silent and bookie != silent[0] else Silent(bookie)
+
+    monkeypatch.setattr(cluster.channels, "calls", calls)
+    for _ in range(20):
+        assert (await reader.read_batch(0, 0))[0] == (0, payload(0))
+    assert len(silent) == 1
+
+
+async def test_a_batch_of_a_client_that_is_closed_fails_and_a_cancelled_one_is_cancelled(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC cancels the calls of a channel that is closed, as if their task had been cancelled."""
+    reader = await closed_reader(cluster)
+    closed: asyncio.Future[ReadAnswered] = asyncio.get_running_loop().create_future()
+
+    class Closing(BookieCalls):
+        def __init__(self) -> None:
+            pass
+
+        async def read(self, of: HasKey, request: SendRead) -> ReadAnswered:
+            return await closed
+
+    monkeypatch.setattr(cluster.channels, "calls", lambda _: Closing())
+    cancelled = asyncio.ensure_future(reader.read_batch(0, 0))
+    reading = asyncio.ensure_future(reader.read_batch(0, 0))
+    await turns()
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    closed.cancel()
+    with pytest.raises(DaybookError, match="the client was closed"):
+        await reading

@@ -72,6 +72,23 @@ async def test_rule_22_what_no_force_confirmed_is_not_read_through_the_own_handl
         assert [entry.data async for entry in reader.read(0, 1)] == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 1)])
+async def test_batches_read_a_ledger_through_its_own_handle(
+    client: daybook.Client, quorum: tuple[int, int, int]
+) -> None:
+    e, qw, qa = quorum
+    wanted = [b"%d" % n * (n % 50) for n in range(500)]
+    async with await client.create_ledger(ensemble_size=e, write_quorum=qw, ack_quorum=qa) as ledger:
+        await ledger.append_many(wanted)
+        reader = ledger.reader()
+        read: list[bytes] = []
+        while len(read) < len(wanted):
+            batch = await reader.read_batch(len(read), entries_max=7 + len(read), bytes_max=1000)
+            assert len(batch) == 1 or sum(len(entry.data) for entry in batch) <= 1000
+            read += [entry.data for entry in batch]
+        assert read == wanted
+
+
 async def test_rule_48_a_tail_sees_the_last_entry_of_an_idle_writer(connect: Connect) -> None:
     async with connect() as writer, connect() as other:
         ledger = await writer.create_ledger()

@@ -1,13 +1,17 @@
 """Mutants of a reader: how it keeps up with a ledger that goes on."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from daybook.client.ledger import Ledger
 from daybook.core.effects import LacEffect
+from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.reader.lac import LacReader
+from daybook.core.reader.reader import LedgerReader
+from daybook.core.reader.suspects import Suspects
 from daybook.core.reader.view import LedgerView
 from tests.model.mutants.catalog.swarms import SHIPPED
 from tests.model.mutants.registry import around, instead_of, mutant
@@ -49,3 +53,28 @@ def the_own_handle_shows_what_is_only_sent(follow: Callable[[LedgerView], bool],
     if isinstance(self._writer, Ledger):
         self.last_add_confirmed = max(self.last_add_confirmed, self._writer._writer.last_add_pushed)
     return follow(self)
+
+
+@mutant(
+    63,
+    "tests/unit/core/reader/test_suspects.py::test_rule_63_a_suspicion_ends",
+    not_simulated="it costs time and spreads reads badly; what is read is the same",
+)
+@instead_of(Suspects, "failures")
+def a_suspicion_never_ends(self: Suspects, bookie: BookieId, _now_ms: int) -> int:
+    """A bookie that failed once is asked last for as long as the client lives."""
+    return self._known.get(bookie, (0, 0))[0]
+
+
+@mutant(
+    63,
+    "tests/unit/core/reader/test_suspects.py::test_rule_63_the_next_read_begins_with_another_replica",
+    not_simulated="it costs time; what is read is the same",
+)
+@around(LedgerView, "read")
+def each_read_finds_out_for_itself(
+    read: Callable[..., LedgerReader], self: LedgerView, *span: int, **options: Any
+) -> LedgerReader:
+    """What a read learned of bookies ends with it, so that each read waits for the silent one."""
+    self._suspects = Suspects()
+    return read(self, *span, **options)

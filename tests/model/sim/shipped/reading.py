@@ -27,6 +27,7 @@ class ReadingUser:
         self._process = process
         self._checkers = process.cluster.checkers
         self._rng = process.world.rng(name)
+        self._batches = process.world.rng(f"{name}/batches")
         self._ledger_id = ledger_id
         self._lac: EntryId = NO_ENTRY
         self._at: EntryId = NO_ENTRY
@@ -79,7 +80,14 @@ class ReadingUser:
             self._process.note(f"ledger {self._ledger_id}: {type(error).__name__}: {error}")
 
     async def _read(self, reader: Reader) -> None:
-        """What is confirmed and was not read yet."""
+        """What is confirmed and was not read yet, at once or in small batches."""
+        while self._batches.random() < 0.3 and self._at < reader.last_add_confirmed:
+            limits = {
+                "entries_max": self._batches.choice((1, 3, 100)),
+                "bytes_max": self._batches.choice((1, 20, 1000)),
+            }
+            batch = await reader.read_batch(self._at + 1, **limits)
+            self._at = self._checkers.delivered(self._ledger_id, batch, self._at, unconfirmed=False)
         async for batch in reader.read_batches(self._at + 1):
             self._at = self._checkers.delivered(self._ledger_id, batch, self._at, unconfirmed=False)
 
