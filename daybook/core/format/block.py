@@ -235,18 +235,18 @@ def join(blocks: Sequence[Block]) -> Block:
     payloads: list[Buffer] = []
     count = payload_bytes = 0
     newest = blocks[0].header
-    dense = blocks[-1].last - start + 1 == sum(block.header.count for block in blocks)
+    dense = blocks[-1].last - start + 1 == sum([block.header.count for block in blocks])
     for first, _, header, data in blocks:
-        view = memoryview(data)
+        body = memoryview(data)[HEADER_BYTES:]
         rows = COLUMN_BYTES * header.count
-        if crc32c(view[HEADER_BYTES:]) != header.body_crc:
+        if crc32c(body) != header.body_crc:
             msg = f"the block of ledger {header.ledger_id} at entry {first} fails its checksum: it cannot be merged"
             raise FrameError(msg)
         if not dense:
-            deltas.append(_moved(view[HEADER_BYTES : HEADER_BYTES + rows], first - start))
-        lengths.append(view[HEADER_BYTES + rows : HEADER_BYTES + 2 * rows])
-        crcs.append(view[HEADER_BYTES + 2 * rows : HEADER_BYTES + 3 * rows])
-        payloads.append(view[HEADER_BYTES + 3 * rows :])
+            deltas.append(_moved(body[:rows], first - start))
+        lengths.append(body[rows : 2 * rows])
+        crcs.append(body[2 * rows : 3 * rows])
+        payloads.append(body[3 * rows :])
         count += header.count
         payload_bytes += header.payload_bytes
         if header.last_add_confirmed > newest.last_add_confirmed:
