@@ -128,12 +128,9 @@ class Ensemble:
         doublings = min(member.absences - 1, PROBE_DOUBLINGS_MAX)
         member.next_probe_ms = self._state.now_ms + (self._state.policy.probe_ms << doublings)
 
-    def probe_answered(self, member: Member) -> bool:
-        """`member` answered a frame without entries; whether it was missing, and a new fragment can bring it back."""
-        if member.state is not MemberState.MISSING:
-            return False
+    def probe_answered(self, member: Member) -> None:
+        """`member` was missing and answered the frame without entries: a new fragment can bring it back."""
         self._window.set_state(member, MemberState.RETURNED)
-        return True
 
     def bookies_changed(self, bookies: Mapping[BookieId, BookieInfo]) -> None:
         """`bookies` are registered now: whoever restarted leaves quarantine, and is asked at once if it was missing."""

@@ -278,8 +278,8 @@ class LedgerWriter:
             return
         member, batch = answered
         if batch is None:
-            if self._ensemble.probe_answered(member):
-                self._advance()
+            self._ensemble.probe_answered(member)
+            self._advance()
             return
         if state.deferred_sync and not self._forcing.same_boot(event.bookie, event.boot_id):
             self._closing.end_unforced(event.bookie, "restarted")

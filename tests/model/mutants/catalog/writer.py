@@ -267,12 +267,10 @@ def no_spare_ends_the_handle(init: Any, self: LedgerWriter, *args: object, **opt
 
 @mutant(45, f"{_NO_SPARE}test_rule_45_a_bookie_that_returns_begins_a_new_fragment_with_the_same_ensemble")
 @instead_of(Ensemble, "probe_answered")
-def a_returned_bookie_takes_its_place_silently(self: Ensemble, member: Member) -> bool:
+def a_returned_bookie_takes_its_place_silently(self: Ensemble, member: Member) -> None:
     """No new fragment begins, so the earlier entries stay in the open one, which is never repaired."""
-    if member.state is MemberState.MISSING:
-        self._window.seat(member.position, member.bookie, self._state.out)
-        self._report_missing()
-    return False
+    self._window.seat(member.position, member.bookie, self._state.out)
+    self._report_missing()
 
 
 @mutant(46, f"{_ENSEMBLE}test_rule_46_without_zookeeper_writes_go_on_without_a_failed_bookie")

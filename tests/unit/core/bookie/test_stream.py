@@ -158,6 +158,16 @@ def test_an_answer_about_a_message_that_was_settled_breaks_the_stream() -> None:
         window.settle(StreamAnswer(1, (FrameFailure(1, 0, Code.FENCED),)))
 
 
+def test_who_sends_beside_the_messages_knows_between_which_of_them() -> None:
+    window = StreamWindow[int]()
+    assert (window.oldest_message, window.next_message) == (1, 1)
+    window.send([1], 10)
+    window.send([2], 10)
+    assert (window.oldest_message, window.next_message) == (1, 3)
+    window.settle(StreamAnswer(1))
+    assert (window.oldest_message, window.next_message) == (2, 3)
+
+
 def test_small_messages_go_one_at_a_time() -> None:
     window = StreamWindow[int](WindowLimits(bytes_max=100, messages_max=3, full_bytes=40))
     assert not window.may_send(0), "nothing to send"

@@ -17,6 +17,7 @@ def test_rule_22_only_a_force_by_the_whole_ensemble_moves_the_lac() -> None:
     world = _deferred()
     token = world.write("x", "y")
     assert {sent.header.flags for sent in world.all_sent} == {FLAG_DEFERRED_SYNC}
+    assert world.writer.is_deferred
     world.ack("a b")
     assert world.completed == [token], "accepted"
     assert world.lac == -1
