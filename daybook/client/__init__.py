@@ -10,6 +10,7 @@ In reading order:
     recovery     closes a ledger whose writer is gone
     deletion     deletes a ledger, after a recovery or on purpose without one
     preconditions  what has to hold before a call does anything, and how long it may take
+    metrics      what a client counts, without a label for a ledger
     verify       reads every copy of a ledger and compares them
     blocking     the same for code without an event loop
     placement_settings  where copies go, as environment variables

@@ -13,6 +13,7 @@ import grpc
 from daybook.client.deletion import delete_recovered, delete_without_recovery
 from daybook.client.events import OnEvent
 from daybook.client.ledger import Ledger
+from daybook.client.metrics import ClientMetrics
 from daybook.client.preconditions import check_password, check_version, deadline
 from daybook.client.reader import Reader
 from daybook.client.recovery import RECOVERIES_RUNNING_MAX, RecoveryQueue, recover_ledger
@@ -82,7 +83,8 @@ class Client:
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self._quarantine = Quarantine()
         self._recoveries = RecoveryQueue(recoveries_max)
-        self._writers: dict[Ledger, None] = {}
+        self.metrics: ClientMetrics[Ledger] = ClientMetrics(self._recoveries, self.channels.round_trips)
+        self._writers = self.metrics.open_ledgers
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -122,6 +124,7 @@ class Client:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.channels.close()
         await self.store.close()
+        self.metrics.unregister()
 
     # Ledgers
 
@@ -193,7 +196,7 @@ class Client:
         chooser = self._placement_of(placement, allowed_bookies)
         bookies = chooser.choose(quorum, self._bookies, self.rng, avoid=self._avoided())
         created_at_ms = unix_ms()
-        return await self.ledgers.create_ledger(
+        created = await self.ledgers.create_ledger(
             lambda ledger_id: LedgerMetadata(
                 ledger_id,
                 quorum,
@@ -206,6 +209,8 @@ class Client:
             above=above,
             request_uid=request_uid,
         )
+        self.metrics.created += 1
+        return created
 
     async def attach_ledger(
         self,
@@ -279,14 +284,15 @@ class Client:
         """
         ledger_id = metadata.ledger_id
         async with deadline(timeout_ms, f"the recovery of ledger {ledger_id}"), self._recoveries.turn():
-            return await recover_ledger(
-                ledger_id,
-                metadata.password_hash,
-                self,
-                placement=self.placement,
-                rng=self.rng,
-                expected_version=version,
-            )
+            with self.metrics.recovery():
+                return await recover_ledger(
+                    ledger_id,
+                    metadata.password_hash,
+                    self,
+                    placement=self.placement,
+                    rng=self.rng,
+                    expected_version=version,
+                )
 
     async def delete_ledger(
         self,
@@ -377,7 +383,7 @@ class Client:
         return chosen if allowed is None else AmongBookies(allowed, chosen)
 
     def _forget(self, ledger: Ledger) -> None:
-        self._writers.pop(ledger, None)
+        self.metrics.ended(ledger)
 
     def _quarantined(self, bookie: BookieId, until_ms: int) -> None:
         boot_id = self._bookies[bookie].boot_id if bookie in self._bookies else ""

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable
 
 import grpc
+from prometheus_client import CollectorRegistry
 
 from daybook.client.client import Client
 from daybook.client.recovery import RECOVERIES_RUNNING_MAX
@@ -26,14 +27,16 @@ def connect(
     zookeeper_options: ZooKeeperOptions | None = None,
     name: str | None = None,
     recoveries_max: int = RECOVERIES_RUNNING_MAX,
+    registry: CollectorRegistry | None = None,
 ) -> Client:
     """A client of `cluster`, whose metadata is in the ZooKeeper at `zookeeper` ("host:port,…"); use `async with`.
 
     `credentials` is asked for the TLS credentials of each new connection to a bookie; None means plaintext. `zone` and
     `rack` say where this process is, so that it reads from near bookies first. At most `recoveries_max` ledgers are
-    recovered at a time.
+    recovered at a time. `registry` shows the client's metrics (docs/metrics.md) until the client is closed; a registry is for
+    one client.
     """
-    return Client(
+    client = Client(
         lambda: ZooKeeperStore.open(zookeeper, zookeeper_options),
         cluster=cluster,
         placement=placement or make_policy(),
@@ -44,3 +47,6 @@ def connect(
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         recoveries_max=recoveries_max,
     )
+    if registry is not None:
+        client.metrics.register(registry)
+    return client

@@ -35,22 +35,25 @@ class RecoveryQueue:
             raise ValueError(msg)
         self._turns = asyncio.Semaphore(running_max)
         self._waiting_max = waiting_max
-        self._waiting = 0
+        self.running = 0
+        self.waiting = 0
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn; it lasts as long as the block. Raises TooManyRecoveriesError."""
-        if self._turns.locked() and self._waiting >= self._waiting_max:
-            msg = f"{self._waiting} recoveries wait in this client, as many as may: call again when some have ended"
+        if self._turns.locked() and self.waiting >= self._waiting_max:
+            msg = f"{self.waiting} recoveries wait in this client, as many as may: call again when some have ended"
             raise TooManyRecoveriesError(msg)
-        self._waiting += 1
+        self.waiting += 1
         try:
             await self._turns.acquire()
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
+        self.running += 1
         try:
             yield
         finally:
+            self.running -= 1
             self._turns.release()
 
 

@@ -17,6 +17,7 @@ from daybook.client.transport.frame_sender import FrameSender
 from daybook.client.transport.lane import LaneLink, lane_link, open_lane
 from daybook.client.transport.link import AppendLink, LinkOwner, grpc_link
 from daybook.client.transport.read_lane import ReadLane
+from daybook.client.transport.round_trips import RoundTrips
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policy import BookieInfo
@@ -87,6 +88,7 @@ class ChannelPool:
         self._calls: dict[BookieId, _Open] = {}
         self._closed = asyncio.Event()
         self.connection_errors = ConnectionErrors()
+        self.round_trips = RoundTrips()
         self.unsealed = FlushQueue(self._is_idle, self._is_attaching)
         """The writers of this client that have entries to seal."""
         self._avoided_lanes: set[BookieId] = set()
@@ -145,6 +147,7 @@ class ChannelPool:
                 partial(self._is_registered, bookie),
                 partial(self.unsealed.room, bookie),
                 partial(self._note, bookie),
+                self.round_trips,
             )
         return stream
 

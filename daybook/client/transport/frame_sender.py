@@ -18,6 +18,7 @@ import grpc.aio
 from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import known_code
 from daybook.client.transport.link import AppendLink, Message, OpenLink
+from daybook.client.transport.round_trips import RoundTrips, TimedMessages
 from daybook.core.errors import Code
 from daybook.core.format.lac_table import decode_lac_row, encode_lac_table, lac_frame
 from daybook.core.ids import BookieId, LedgerId
@@ -84,6 +85,7 @@ class FrameSender:
         is_registered: Callable[[str], Awaitable[bool]],
         room: Callable[[], None],
         report_error: Callable[[str], None],
+        round_trips: RoundTrips,
     ) -> None:
         """`open_link` connects to where the bookie is now; `room` is called when more could be sent.
 
@@ -94,6 +96,7 @@ class FrameSender:
         self._is_registered = is_registered
         self._room = room
         self._report_error = report_error
+        self._timed = TimedMessages(round_trips)
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._controls: deque[bytes] = deque()
@@ -314,6 +317,7 @@ class FrameSender:
             items.append(queue.popleft())
             size_bytes += len(items[-1].frame)
         self._queued_bytes -= size_bytes
+        self._timed.sent()
         self._window.send([(item.sink, item.send_id) for item in items], size_bytes)
         return [item.frame for item in items]
 
@@ -350,6 +354,7 @@ class FrameSender:
                 if code is Code.NOT_ATTACHED:
                     self._attached.discard((sink.ledger_id, sink.purpose))
                 sink.frame_failed(bookie, send_id, code)
+        self._timed.answered_but(self._window.messages_in_flight)
         self._send_soon()
         self._room()
 
@@ -426,6 +431,7 @@ class FrameSender:
         self._attaching.clear()
         self._attached.clear()
         self._window = StreamWindow()
+        self._timed.forget()
         self._link = None
         self._task = None
         self._boot_id = ""

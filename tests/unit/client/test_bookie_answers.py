@@ -11,6 +11,7 @@ from daybook.client.transport import frame_sender
 from daybook.client.transport.calls import BookieCalls, ReadKey
 from daybook.client.transport.frame_sender import FrameSender
 from daybook.client.transport.link import grpc_link
+from daybook.client.transport.round_trips import RoundTrips
 from daybook.core.effects import ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
@@ -105,6 +106,7 @@ def sender_of(bookie: ScriptedBookie) -> FrameSender:
         anyone,
         lambda: None,
         lambda _: None,
+        RoundTrips(),
     )
 
 
