@@ -32,7 +32,7 @@ class _Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for its result; Ctrl-C in the calling thread cancels it."""
+        """Run `work` on the loop and wait for its result; an interrupt (Ctrl-C) of the calling thread cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

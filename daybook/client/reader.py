@@ -1,8 +1,8 @@
-"""A ledger open for reading: entries in order, checked, and never one that may still be lost.
+"""A ledger open for reading: the reader gives entries in order, checked, and never one that may still be lost.
 
 The protocol is `daybook.core.reader.reader` (ranges) and `daybook.core.reader.lac` (how far one may read), joined by what the reader
-knows of its ledger (`daybook.core.reader.view`, rule 59); here they become asynchronous iterators. What the consumer has
-not taken yet bounds what is read ahead.
+knows of its ledger (`daybook.core.reader.view`, rule 59). This module turns them into asynchronous iterators. A reader reads ahead
+until its consumer has too much that it has not taken yet.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ class Reader:
     def read_batches(
         self, first: EntryId = 0, last: EntryId | None = None
     ) -> AsyncGenerator[tuple[Entry, ...], None]:
-        """As `read`, in the batches in which they arrive: the fast way.
+        """As `read`, in the batches in which entries arrive; this is the fastest way to read many.
 
         Raises NoSuchEntryError beyond `last_add_confirmed`, CorruptEntryError, NotEnoughReplicasError.
         """
@@ -175,11 +175,11 @@ class Reader:
         return fitting(batch, bytes_max)
 
     def read_unconfirmed(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
-        """As `read`, past the last confirmed entry too: what it gives may be lost, and change, until it is confirmed."""
+        """As `read`, also past the last confirmed entry: such an entry may be lost or replaced until it is confirmed."""
         return _flatten(self._read(first, last, unconfirmed=True))
 
     async def tail(self, from_entry: EntryId = 0) -> AsyncGenerator[Entry, None]:
-        """The entries from `from_entry` on, as they are confirmed; ends when the ledger is closed and all was read."""
+        """The entries from `from_entry` on, as they are confirmed; the iterator ends once the ledger is closed and read to its end."""
         following = from_entry
         async with aclosing(self._follow()) as rises:
             async for _ in rises:
@@ -258,7 +258,7 @@ async def _not_cut_off(call: Coroutine[Any, Any, T], ledger_id: LedgerId) -> T:
 
 
 async def _flatten(batches: AsyncGenerator[tuple[Entry, ...], None]) -> AsyncGenerator[Entry, None]:
-    async with aclosing(batches):  # who stops early ends the reads under way at once
+    async with aclosing(batches):  # a consumer that stops early ends the reads under way at once
         async for batch in batches:
             for entry in batch:
                 yield entry

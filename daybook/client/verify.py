@@ -1,4 +1,4 @@
-"""Reads every copy of a ledger and compares: the proof that what is named in metadata is there, whole and the same."""
+"""Reads every copy of a ledger and compares them: it proves that each bookie that metadata names has its entries, intact and the same."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ READ_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class CopyReport:
-    """What one bookie has of what it owes. `differing` entries are intact, but not the same as another's copy."""
+    """What one bookie has of the entries that it owes. `differing` entries are intact, but another bookie's copies differ."""
 
     bookie: BookieId
     owed: int = 0
@@ -30,7 +30,7 @@ class CopyReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every copy is there, intact and the same."""
+        """Whether the bookie has every entry that it owes, intact and as the other bookies have it."""
         return self.found == self.owed and not self.differing
 
 
@@ -44,11 +44,11 @@ class LedgerReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every bookie has all it owes."""
+        """Whether every bookie has all the entries that it owes."""
         return all(copy.is_whole for copy in self.copies)
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as JSON takes it."""
         return asdict(self) | {"is_whole": self.is_whole}
 
 
@@ -103,7 +103,7 @@ async def _check(
     stripe: Stripe,
     seen: dict[EntryId, bytes],
 ) -> None:
-    """Compare what one bookie has of a range with what it owes, and with what others gave (`seen`)."""
+    """Compare what one bookie has of a range with what it owes, and with the entries that other bookies gave (`seen`)."""
     first, last = entries
     owed = [entry for entry in range(first, last + 1) if stripe.holds(entry)]
     copy.owed += len(owed)
