@@ -11,9 +11,11 @@ from typing import Final, Self
 import grpc
 
 from daybook.client.deletion import delete_recovered, delete_without_recovery
+from daybook.client.driver.shared import Shared
 from daybook.client.events import OnEvent
 from daybook.client.ledger import Ledger
 from daybook.client.metrics import ClientMetrics
+from daybook.client.pending import CLIENT_PENDING_BYTES_MAX
 from daybook.client.preconditions import check_password, check_version, deadline
 from daybook.client.reader import Reader
 from daybook.client.recovery import RECOVERIES_RUNNING_MAX, RecoveryQueue, recover_ledger
@@ -69,6 +71,7 @@ class Client:
         rack: str,
         name: str,
         open_channel: OpenChannel = open_aio_channel,
+        pending_bytes_max: int = CLIENT_PENDING_BYTES_MAX,
         recoveries_max: int = RECOVERIES_RUNNING_MAX,
     ) -> None:
         """See `connect`; tests pass a store of their own, and the simulator channels to bookies as well."""
@@ -85,6 +88,7 @@ class Client:
         self._recoveries = RecoveryQueue(recoveries_max)
         self.metrics: ClientMetrics[Ledger] = ClientMetrics(self._recoveries, self.channels.round_trips)
         self._writers = self.metrics.open_ledgers
+        self._shared = Shared(monotonic_ms(), pending_bytes_max)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -360,7 +364,7 @@ class Client:
             placement=placement,
             rng=self.rng,
             bookies=self._bookies,
-            now_ms=monotonic_ms(),
+            now_ms=self._shared.timers.now_ms,
             explicit_ids=explicit_ids,
             deferred_sync=deferred_sync,
         )
@@ -370,6 +374,7 @@ class Client:
             surroundings=self,
             on_end=self._forget,
             on_quarantine=self._quarantined,
+            shared=self._shared,
             on_event=on_event,
         )
         self._writers[ledger] = None
@@ -428,9 +433,7 @@ class Client:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            now = monotonic_ms()
-            for writer in list(self._writers):
-                writer.tick(now)
+            self._shared.timers.tick(monotonic_ms())
 
 
 def _tell_why_it_ended(task: asyncio.Task[None]) -> None:

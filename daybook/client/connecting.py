@@ -8,6 +8,7 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from daybook.client.client import Client
+from daybook.client.pending import CLIENT_PENDING_BYTES_MAX
 from daybook.client.recovery import RECOVERIES_RUNNING_MAX
 from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import PlacementPolicy
@@ -28,13 +29,15 @@ def connect(
     name: str | None = None,
     recoveries_max: int = RECOVERIES_RUNNING_MAX,
     registry: CollectorRegistry | None = None,
+    pending_bytes_max: int = CLIENT_PENDING_BYTES_MAX,
 ) -> Client:
     """A client of `cluster`, whose metadata is in the ZooKeeper at `zookeeper` ("host:port,…"); use `async with`.
 
     `credentials` is asked for the TLS credentials of each new connection to a bookie; None means plaintext. `zone` and
     `rack` say where this process is, so that it reads from near bookies first. At most `recoveries_max` ledgers are
     recovered at a time. `registry` shows the client's metrics (docs/metrics.md) until the client is closed; a registry is for
-    one client.
+    one client. `pending_bytes_max` bounds what all ledgers together have appended and not yet on every bookie that should have it:
+    appends wait beyond it.
     """
     client = Client(
         lambda: ZooKeeperStore.open(zookeeper, zookeeper_options),
@@ -46,6 +49,7 @@ def connect(
         rack=rack,
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         recoveries_max=recoveries_max,
+        pending_bytes_max=pending_bytes_max,
     )
     if registry is not None:
         client.metrics.register(registry)

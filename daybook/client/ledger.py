@@ -6,14 +6,17 @@ everything that gathers while the ensemble is busy.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Self, TypeAlias
 
+from daybook.client.admission import Admission, Waiter
+from daybook.client.driver.callbacks import OnDone
 from daybook.client.driver.driver import MachineDriver
+from daybook.client.driver.shared import Shared
+from daybook.client.driver.timers import Alarm
 from daybook.client.events import LedgerClosed, LedgerDegraded, LedgerEvent, LedgerWhole, OnEvent, end_of
+from daybook.client.pending import PENDING_BYTES_MAX
 from daybook.client.reader import Reader, ReaderSurroundings
 from daybook.core.effects import (
     Closed,
@@ -33,16 +36,13 @@ from daybook.core.errors import (
     NoSuchLedgerError,
 )
 from daybook.core.events import (
-    AppendRequested,
     BookiesChanged,
     CloseRequested,
     Event,
-    FlushRequested,
     ForceRequested,
     MetadataConnection,
-    Tick,
 )
-from daybook.core.format.frame import Buffer, check_payloads
+from daybook.core.format.frame import Buffer
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.writer import LedgerWriter
@@ -51,21 +51,8 @@ from daybook.runtime.logs import get_logger
 
 log = get_logger(__name__)
 
-PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Back-pressure: an append waits while this much of its ledger is not yet on every bookie that should have it.
-
-Above `WriterPolicy.lag_bytes_max`, so that a bookie that stands still is given up before it blocks the writer."""
-
-Waiter: TypeAlias = asyncio.Future[Any]
-
-
-@dataclass(eq=False, slots=True)
-class _Waiting:
-    """An append that was called when there was no room; `admitted` gets the future of its ids."""
-
-    entries: Sequence[Buffer]
-    entry_ids: Sequence[EntryId] | None
-    admitted: asyncio.Future[Waiter]
+Soon: TypeAlias = tuple[EntryId, OnDone]
+"""An entry of `append_soon` and who waits for it."""
 
 
 class Ledger:
@@ -80,6 +67,7 @@ class Ledger:
         on_end: Callable[["Ledger"], None],
         on_quarantine: Callable[[BookieId, int], None],
         on_event: OnEvent | None = None,
+        shared: Shared,
         pending_bytes_max: int = PENDING_BYTES_MAX,
     ) -> None:
         """Made by `Client.create_ledger` and `Client.attach_ledger`."""
@@ -89,11 +77,16 @@ class Ledger:
         self._on_end = on_end
         self._on_quarantine = on_quarantine
         self._on_event = on_event
-        self.pending_bytes_max = pending_bytes_max
+        self._callbacks = shared.callbacks
+        self._admission = Admission(
+            writer,
+            self._append,
+            lambda: self._ended is not None,
+            pending_bytes_max=pending_bytes_max,
+            client=shared.pending,
+        )
         self._token = 0
-        self._waiters: dict[int, Waiter] = {}
-        self._waiting: deque[_Waiting] = deque()
-        self._is_admitting = False
+        self._waiters: dict[int, Waiter | Soon] = {}
         self._conditions: list[tuple[Callable[[], bool], Waiter]] = []
         self._closing: Waiter | None = None
         self._ended: DaybookError | None = None
@@ -110,9 +103,12 @@ class Ledger:
             ledgers=surroundings.ledgers,
             handle=self._handle,
             current=Versioned(writer.metadata, writer.version),
+            writer=writer,
+            timers=shared.timers,
             after_step=self._after_step,
             crashed=self._end,
         )
+        self._alarm = Alarm(shared.timers, writer, self._driver.step)
         self.ensemble_changes = 0
         """How often the ensemble changed while this handle wrote."""
 
@@ -138,8 +134,29 @@ class Ledger:
 
     @property
     def pending_bytes(self) -> int:
-        """Payload bytes that some bookie does not have yet; appends wait while it is over `pending_bytes_max`."""
+        """Payload bytes that some bookie does not have yet."""
         return self._writer.pending_bytes
+
+    @property
+    def pending_bytes_max(self) -> int:
+        """The bound of `pending_bytes`: an append waits while they reach it. It may be changed at any time."""
+        return self._admission.pending_bytes_max
+
+    @pending_bytes_max.setter
+    def pending_bytes_max(self, bound_bytes: int) -> None:
+        self._admission.pending_bytes_max = bound_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether an append would not wait: the ledger and the whole client are below their bounds of pending bytes.
+
+        Who uses `append_soon` pauses while it is False; `call_when_room` says when to go on.
+        """
+        return self._admission.has_room
+
+    def call_when_room(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, from the event loop, as soon as there is room or the handle has ended (see `error`)."""
+        self._admission.call_when_room(callback)
 
     @property
     def is_degraded(self) -> bool:
@@ -167,14 +184,14 @@ class Ledger:
         stays open), LedgerFencedError (the outcome is unknown), LedgerClosedError, NotEnoughReplicasError.
         """
         ids = None if entry_id is None else (entry_id,)
-        first, _ = await (await self._submit((data,), ids))
+        first, _ = await (await self._admission.submit((data,), ids))
         return int(first)
 
     async def append_many(
         self, entries: Sequence[Buffer], *, entry_ids: Sequence[EntryId] | None = None
     ) -> tuple[EntryId, EntryId]:
         """Append entries; return the first and the last id once all are acknowledged. Raises as `append`."""
-        first, last = await (await self._submit(entries, entry_ids))
+        first, last = await (await self._admission.submit(entries, entry_ids))
         return first, last
 
     async def submit(self, entries: Sequence[Buffer]) -> asyncio.Future[tuple[EntryId, EntryId]]:
@@ -182,14 +199,37 @@ class Ledger:
 
         The way to keep many appends under way from one task: their order is the order of the calls.
         """
-        return await self._submit(entries)
+        return await self._admission.submit(entries, None)
+
+    def append_soon(self, data: Buffer, on_done: OnDone, *, entry_id: EntryId | None = None) -> EntryId:
+        """Append an entry without waiting for anything; return its id, which no other entry of this handle gets.
+
+        `on_done(entry_id, error)` is called from the event loop, in the order of the entries: with None once the entry is
+        acknowledged, or with the reason why the handle ended before. Then the outcome is unknown until the ledger is closed
+        (rule 13). Costs no task and no future; `data` must not change until then. The order of the calls counts, also beside
+        appends that wait for room (rule 60).
+
+        Raises BacklogFullError beyond twice the bounds of pending bytes (see `has_room`), EntryTooLargeError, EntryIdError,
+        and like `append` once the handle takes nothing more. What it raises for was not taken.
+        """
+        if self._ended is not None:
+            raise self._ended
+        self._admission.make_room(len(data))
+        entries, ids = (data,), None if entry_id is None else (entry_id,)
+        self._writer.check_append(entries, ids)
+        entry_id = self._writer.last_add_pushed + 1 if entry_id is None else entry_id
+        self._token = token = self._token + 1
+        self._waiters[token] = entry_id, on_done
+        self._driver.take(self._writer.append, token, entries, ids)
+        self._writer.promise_ids()
+        return entry_id
 
     async def force(self) -> EntryId:
         """Make everything appended so far durable on every bookie of the ensemble; return the LAC (rule 22).
 
         Raises ForceFailedError if a bookie fails or restarted meanwhile: what was appended is then not confirmed.
         """
-        self._admit(all_at_once=True)
+        self._admission.admit(all_at_once=True)
         return int(await self._request(ForceRequested))
 
     async def replicated(self) -> None:
@@ -222,7 +262,7 @@ class Ledger:
         if self._closing is None:
             if self.is_over and self._ended is not None:
                 return await self._closed_by_another(self._ended)
-            self._admit(all_at_once=True)
+            self._admission.admit(all_at_once=True)
             self._closing = self._ask(CloseRequested)
         metadata = await asyncio.shield(self._closing)  # who gives up must not take it from the others
         assert isinstance(metadata, LedgerMetadata)
@@ -265,12 +305,8 @@ class Ledger:
 
     def flush(self) -> None:
         """Seal what gathered into frames and send them."""
-        self._driver.step(FlushRequested())
-
-    def tick(self, now_ms: int) -> None:
-        """Let time pass."""
-        if self._writer.pass_time(now_ms):
-            self._driver.step(Tick(now_ms))
+        if self._writer.has_unsealed:
+            self._driver.take(self._writer.flush)
 
     def bookies_changed(self, event: BookiesChanged) -> None:
         """Which bookies are registered now."""
@@ -282,64 +318,13 @@ class Ledger:
 
     # Requests
 
-    async def _submit(self, entries: Sequence[Buffer], entry_ids: Sequence[EntryId] | None = None) -> Waiter:
-        """Hand `entries` to the writer once there is room; the result is a future of (first id, last id)."""
-        if not entries:
-            msg = "there is nothing to append: give at least one entry"
-            raise ValueError(msg)
-        check_payloads(entries)
-        if not self._waiting and self._has_room:
-            return self._append(entries, entry_ids)
-        waiting = _Waiting(entries, entry_ids, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        self._admit()
-        try:
-            return await waiting.admitted
-        except asyncio.CancelledError:
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
-            elif not waiting.admitted.cancelled() and waiting.admitted.exception() is None:
-                waiting.admitted.result().cancel()  # it was let in a moment ago, and nobody will ask for its ids
-            raise
-
-    @property
-    def _has_room(self) -> bool:
-        return self._writer.pending_bytes < self.pending_bytes_max
-
     def _append(self, entries: Sequence[Buffer], entry_ids: Sequence[EntryId] | None) -> Waiter:
-        return self._request(lambda token: AppendRequested(token, entries, entry_ids))
-
-    def _admit(self, *, all_at_once: bool = False) -> None:
-        """Hand those who wait to the writer, in the order of their calls (rule 60), as far as there is room.
-
-        Nobody else's append can come between, because no task has to run for it. After the end of the handle all are passed on, so that each fails with its reason.
-        """
-        if self._is_admitting:  # an append's own step leads here, too
-            return
-        self._is_admitting = True
-        while self._waiting:
-            if all_at_once or self._ended is not None or self._has_room:
-                waiting = self._waiting.popleft()
-            elif (filler := self._fills_the_gap()) is not None:
-                waiting = filler
-                self._waiting.remove(waiting)
-            else:
-                break
-            if waiting.admitted.done():  # cancelled, and its task has not run since
-                continue
-            try:
-                waiting.admitted.set_result(self._append(waiting.entries, waiting.entry_ids))
-            except DaybookError as error:
-                waiting.admitted.set_exception(error)
-        self._is_admitting = False
-
-    def _fills_the_gap(self) -> _Waiting | None:
-        """Who brings the entry that all others wait for: for it there is always room, or there would never be any (rule 55)."""
-        missing = self._writer.missing_entry
-        if missing is None:
-            return None
-        fillers = (waiting for waiting in self._waiting if missing in (waiting.entry_ids or ()))
-        return next(fillers, None)
+        if self._ended is not None:
+            raise self._ended
+        self._writer.check_append(entries, entry_ids)
+        waiter = self._wait()
+        self._driver.take(self._writer.append, self._token, entries, entry_ids)
+        return waiter
 
     def _request(self, make: Callable[[int], Event]) -> Waiter:
         if self._ended is not None:
@@ -347,10 +332,15 @@ class Ledger:
         return self._ask(make)
 
     def _ask(self, make: Callable[[int], Event]) -> Waiter:
+        waiter = self._wait()
+        self._driver.step(make(self._token))
+        return waiter
+
+    def _wait(self) -> Waiter:
+        """The future of the next request; `_token` is its token."""
         self._token += 1
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._waiters[self._token] = waiter
-        self._driver.step(make(self._token))
         return waiter
 
     def _after_step(self) -> None:
@@ -358,8 +348,11 @@ class Ledger:
             self._end(self._ended)
         if self._writer.has_unsealed:
             self._channels.unsealed.add(self)
-        if self._waiting:
-            self._admit()
+        if self._writer.next_tick_ms is not None:
+            self._alarm.set()
+        if self.is_over:
+            return
+        self._admission.stepped()
         if self._conditions:
             self._check_conditions()
 
@@ -420,12 +413,18 @@ class Ledger:
 
     def _resolve(self, token: int, value: object) -> None:
         waiter = self._waiters.pop(token)
-        if not waiter.done():
+        if isinstance(waiter, tuple):
+            entry_id, on_done = waiter
+            self._callbacks.add(on_done, entry_id, None)
+        elif not waiter.done():
             waiter.set_result(value)
 
     def _reject(self, token: int, error: DaybookError) -> None:
         waiter = self._waiters.pop(token)
-        if not waiter.done():
+        if isinstance(waiter, tuple):
+            entry_id, on_done = waiter
+            self._callbacks.add(on_done, entry_id, error)
+        elif not waiter.done():
             waiter.set_exception(error)
 
     def _refuse(self, error: DaybookError) -> None:
@@ -434,7 +433,7 @@ class Ledger:
             self._ended = error
             if not self.metadata.is_closed:
                 self._report(end_of(error))
-        self._admit()
+        self._admission.admit()
         self._check_conditions()
 
     def _end(self, error: DaybookError) -> None:
@@ -443,6 +442,7 @@ class Ledger:
             return
         self.is_over = True
         self._driver.stop()
+        self._admission.end()
         self._refuse(error)
         for token in list(self._waiters):
             self._reject(token, error)

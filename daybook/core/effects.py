@@ -25,6 +25,27 @@ class SendFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class SendFrames:
+    """Send a batch: to each of `bookies` the frame at the same place of `frames`, with send ids that count from `first_send_id`.
+
+    One effect for all of them, because a writer makes one for every batch.
+    """
+
+    bookies: tuple[BookieId, ...]
+    first_send_id: int
+    frames: tuple[bytes, ...]
+
+    def each(self) -> list[SendFrame]:
+        """The same sends one by one."""
+        return [
+            SendFrame(bookie, send_id, frame)
+            for send_id, (bookie, frame) in enumerate(
+                zip(self.bookies, self.frames, strict=True), self.first_send_id
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class PublishLac:
     """Send `row` of a table of LACs (format/lac_table.py) to `bookies`. No event answers; `LacLost` says where it may have vanished."""
 
@@ -295,7 +316,7 @@ LacResult: TypeAlias = LacKnown | MetadataKnown | ReadFailed
 """Of `LacReader` and `LacTail`; the last effect is `ReadFailed`, or of a reader the LAC, or of a tail the close."""
 RepairResult: TypeAlias = RepairFinished | RepairFailed | RepairAbandoned
 
-WriterEffect: TypeAlias = SendFrame | PublishLac | SendForce | MetadataRequest | WriterResult
+WriterEffect: TypeAlias = SendFrame | SendFrames | PublishLac | SendForce | MetadataRequest | WriterResult
 RecoveryEffect: TypeAlias = SendFence | ReplayRequest | MetadataRequest | RecoveryResult
 DeletionEffect: TypeAlias = SendFence | MetadataRequest | DeletionResult
 ReaderEffect: TypeAlias = SendRead | ReadMetadata | ReaderResult

@@ -116,6 +116,10 @@ class EntryIdError(DaybookError, ValueError):
     """A caller-assigned entry id that was used before, or is out of range (rule 55)."""
 
 
+class BacklogFullError(DaybookError):
+    """More is pending than `append_soon` may add to. Nothing was taken: append again when there is room."""
+
+
 class ForceFailedError(DaybookError):
     """A force could not be answered by every bookie, or one restarted meanwhile (rule 22)."""
 

@@ -106,6 +106,8 @@ def residues_between(quorum: Quorum, first: EntryId, last: EntryId) -> tuple[int
 
 def is_ack_quorum(quorum: Quorum, acked: int, first: EntryId, last: EntryId) -> bool:
     """Whether `acked` (a mask of positions) holds Qa of every write set met by entries first … last."""
+    if quorum.ensemble_size == quorum.write_quorum:
+        return acked.bit_count() >= quorum.ack_quorum
     masks = write_set_masks(quorum)
     return all(
         (acked & masks[residue]).bit_count() >= quorum.ack_quorum

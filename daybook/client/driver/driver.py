@@ -6,10 +6,11 @@ fed back from the event loop's next turn, never from inside `step`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Generic
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar, get_args
 
 from daybook.client.driver.sink import FrameSink
+from daybook.client.driver.timers import Timers
 from daybook.client.transport.calls import BookieCalls
 from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import (
@@ -22,8 +23,10 @@ from daybook.core.effects import (
     SendFence,
     SendForce,
     SendFrame,
+    SendFrames,
     SendLacRead,
     SendRead,
+    WriterResult,
 )
 from daybook.core.errors import Code, DaybookError, MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.events import (
@@ -52,6 +55,20 @@ from daybook.runtime.logs import get_logger
 
 log = get_logger(__name__)
 
+_RESULTS: Final = frozenset(get_args(WriterResult))
+
+EffectT_co = TypeVar("EffectT_co", covariant=True)
+
+
+class Writing(Protocol[EffectT_co]):
+    """What a ledger's writer can do beside `step`; see LedgerWriter."""
+
+    def pass_time(self, now_ms: int) -> bool:
+        """Take note of the time."""
+
+    def acked(self, bookie: BookieId, send_id: int, boot_id: str, now_ms: int) -> Sequence[EffectT_co]:
+        """`FrameAcked`, without an event."""
+
 
 class MachineDriver(FrameSink, Generic[EffectT]):
     """Runs one machine of one ledger on the event loop.
@@ -71,16 +88,22 @@ class MachineDriver(FrameSink, Generic[EffectT]):
         ledgers: LedgerManager,
         handle: Callable[[EffectT], None],
         current: Versioned[LedgerMetadata] | None = None,
+        writer: Writing[EffectT] | None = None,
+        timers: Timers | None = None,
         after_step: Callable[[], None] = lambda: None,
         crashed: Callable[[DaybookError], None],
     ) -> None:
         """`current` is the metadata that the machine was made with; `is_deferred`: see FrameSink.
 
+        `writer` is the machine, if it is a ledger's writer: it takes acknowledgements without an event, and gets the time of
+        `timers` with each event, because it has a `Tick` only when it wants one.
         `after_step` runs after each event, when its effects are carried out. `crashed` is given an error that the
         machine raised: a violated invariant, after which nothing it says counts.
         """
         super().__init__(ledger_id, key, recovery=recovery, is_deferred=is_deferred)
         self._machine = machine
+        self._writer = writer
+        self._timers = timers or Timers(0)
         self._channels = channels
         self._ledgers = ledgers
         self._handle = handle
@@ -95,45 +118,61 @@ class MachineDriver(FrameSink, Generic[EffectT]):
         self._stopped = False
 
     def step(self, event: Event) -> None:
-        """Feed `event` to the machine and carry out what it asks for.
+        """Feed `event` to the machine and carry out what it asks for."""
+        if self._writer is not None:
+            self._writer.pass_time(self._timers.now_ms)
+        self.take(self._machine.step, event)
+
+    def take(self, part: Callable[..., Sequence[EffectT]], *arguments: Any) -> None:
+        """Call `part` of the machine with `arguments` and carry out what it asks for.
 
         Called from streams that serve other ledgers too, so an error of this one's machine ends here.
         """
         if self._stopped:
             return
         try:
-            self.carry_out(self._machine.step(event))
+            effects = part(*arguments)
+            if effects:
+                self.carry_out(effects)
             self._after_step()
         except Exception as error:  # noqa: BLE001 - whatever it is, the machine is not to be trusted any more
             self._crash(error)
 
-    def carry_out(self, effects: Iterable[EffectT]) -> None:  # noqa: C901 - one case for each effect
+    def carry_out(self, effects: Iterable[EffectT]) -> None:
         """Carry out `effects` in order."""
         for effect in effects:
-            match effect:
-                case SendFrame(bookie, send_id, frame):
-                    self._send_frame(bookie, send_id, frame)
-                case PublishLac(bookies, row):
-                    for bookie in bookies:
-                        self._publish_lac(bookie, row)
-                case SendRead():
-                    self._spawn(self._read(effect))
-                case SendLacRead():
-                    self._spawn(self._read_lac(effect))
-                case SendFence(bookie, request_id):
-                    self._spawn(self._fence(bookie, request_id))
-                case SendForce(bookie, request_id):
-                    self._spawn(self._force(bookie, request_id))
-                case CasMetadata():
-                    self._spawn(self._cas(effect))
-                case ReadMetadata(request_id):
-                    self._spawn(self._read_metadata(request_id))
-                case ReadLimbo():
-                    self._spawn(self._read_limbo(effect))
-                case ClearLimbo():
-                    self._spawn(self._clear_limbo(effect))
-                case _:
-                    self._handle(effect)
+            if type(effect) in _RESULTS:  # a `match` would try one case after the other, for each entry
+                self._handle(effect)
+            else:
+                self._carry_out(effect)
+
+    def _carry_out(self, effect: EffectT) -> None:  # noqa: C901 - one case for each effect
+        match effect:
+            case SendFrames():
+                self._send_frames(effect)
+            case SendFrame(bookie, send_id, frame):
+                self._send_frame(bookie, send_id, frame)
+            case PublishLac(bookies, row):
+                for bookie in bookies:
+                    self._publish_lac(bookie, row)
+            case SendRead():
+                self._spawn(self._read(effect))
+            case SendLacRead():
+                self._spawn(self._read_lac(effect))
+            case SendFence(bookie, request_id):
+                self._spawn(self._fence(bookie, request_id))
+            case SendForce(bookie, request_id):
+                self._spawn(self._force(bookie, request_id))
+            case CasMetadata():
+                self._spawn(self._cas(effect))
+            case ReadMetadata(request_id):
+                self._spawn(self._read_metadata(request_id))
+            case ReadLimbo():
+                self._spawn(self._read_limbo(effect))
+            case ClearLimbo():
+                self._spawn(self._clear_limbo(effect))
+            case _:
+                self._handle(effect)
 
     def stop(self) -> None:
         """Stop feeding the machine: what is under way is given up, late answers are dropped."""
@@ -177,7 +216,10 @@ class MachineDriver(FrameSink, Generic[EffectT]):
     # FrameSink: the channels report here.
 
     def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
-        self.step(FrameAcked(bookie, send_id, boot_id))
+        if self._writer is None:
+            self.step(FrameAcked(bookie, send_id, boot_id))
+        else:
+            self.take(self._writer.acked, bookie, send_id, boot_id, self._timers.now_ms)
 
     def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
         self.step(FrameFailed(bookie, send_id, code))
@@ -187,6 +229,16 @@ class MachineDriver(FrameSink, Generic[EffectT]):
 
     def bookie_failed(self, bookie: BookieId) -> None:
         self.step(BookieFailed(bookie))
+
+    def _send_frames(self, batch: SendFrames) -> None:
+        if self._unregistered:
+            for send in batch.each():
+                self._send_frame(send.bookie, send.send_id, send.frame)
+            return
+        send_id = batch.first_send_id
+        for bookie, frame in zip(batch.bookies, batch.frames, strict=True):
+            self._channels.send_frame(bookie, self, send_id, frame)
+            send_id += 1
 
     def _send_frame(self, bookie: BookieId, send_id: int, frame: bytes) -> None:
         if bookie not in self._unregistered:

@@ -1,10 +1,14 @@
 """Whose frames a stream carries: the part of a ledger's driver that the streams know."""
 
 from abc import ABC, abstractmethod
+from typing import TypeAlias
 
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
 from daybook.wire import bookie_pb2 as pb
+
+AttachKey: TypeAlias = tuple[LedgerId, int]
+"""What a stream knows an attachment by: ledger and purpose."""
 
 
 class FrameSink(ABC):
@@ -19,6 +23,7 @@ class FrameSink(ABC):
         self.ledger_id = ledger_id
         self.key = key
         self.purpose: pb.Purpose = pb.PURPOSE_RECOVERY if recovery else pb.PURPOSE_WRITE
+        self.attach_key: AttachKey = (ledger_id, self.purpose)
 
     @abstractmethod
     def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -89,7 +90,7 @@ class ChannelPool:
         self._closed = asyncio.Event()
         self.connection_errors = ConnectionErrors()
         self.round_trips = RoundTrips()
-        self.unsealed = FlushQueue(self._is_idle, self._is_attaching)
+        self.unsealed = FlushQueue(self._is_idle, self._attaching)
         """The writers of this client that have entries to seal."""
         self._avoided_lanes: set[BookieId] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -128,27 +129,30 @@ class ChannelPool:
 
     def send_frame(self, bookie: BookieId, sink: FrameSink, send_id: int, frame: bytes) -> None:
         """Send `frame`; the sink receives its outcome, never from inside this call."""
-        if self._closed.is_set() or bookie not in self._bookies:
+        stream = self._streams.get(bookie) or self._open_stream(bookie)
+        if stream is None:
             asyncio.get_running_loop().call_soon(sink.frame_failed, bookie, send_id, Code.CONNECTION_LOST)
-            return
-        self._stream(bookie).send(sink, send_id, frame)
+        else:
+            stream.send(sink, send_id, frame)
 
     def publish_lac(self, bookie: BookieId, sink: FrameSink, row: bytes) -> None:
         """Send `row` of a table of LACs; the sink is notified where it may have vanished, never from inside this call."""
-        if not self._closed.is_set() and bookie in self._bookies:
-            self._stream(bookie).publish_lac(sink, row)
+        stream = self._streams.get(bookie) or self._open_stream(bookie)
+        if stream is not None:
+            stream.publish_lac(sink, row)
 
-    def _stream(self, bookie: BookieId) -> FrameSender:
-        stream = self._streams.get(bookie)
-        if stream is None:
-            stream = self._streams[bookie] = FrameSender(
-                bookie,
-                partial(self._open_link, bookie),
-                partial(self._is_registered, bookie),
-                partial(self.unsealed.room, bookie),
-                partial(self._note, bookie),
-                self.round_trips,
-            )
+    def _open_stream(self, bookie: BookieId) -> FrameSender | None:
+        """A stream to `bookie`; None if it was never registered or the pool is closed."""
+        if self._closed.is_set() or bookie not in self._bookies:
+            return None
+        stream = self._streams[bookie] = FrameSender(
+            bookie,
+            partial(self._open_link, bookie),
+            partial(self._is_registered, bookie),
+            partial(self.unsealed.room, bookie),
+            partial(self._note, bookie),
+            self.round_trips,
+        )
         return stream
 
     def calls(self, bookie: BookieId) -> BookieCalls | None:
@@ -262,7 +266,8 @@ class ChannelPool:
     async def close(self) -> None:
         """Close every channel. Whatever still runs then, such as a recovery that is notified of its lost streams, finds no bookie any more."""
         self._closed.set()
-        for stream in list(self._streams.values()):
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
             await stream.close()
         for known in self._calls.values():
             if known.lane is not None:
@@ -301,6 +306,6 @@ class ChannelPool:
         stream = self._streams.get(bookie)
         return stream is None or stream.is_idle
 
-    def _is_attaching(self, bookie: BookieId, ledger_id: LedgerId) -> bool:
+    def _attaching(self, bookie: BookieId) -> AbstractSet[LedgerId]:
         stream = self._streams.get(bookie)
-        return stream is not None and stream.is_attaching(ledger_id)
+        return frozenset() if stream is None else stream.attaching

@@ -10,12 +10,12 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import grpc
 import grpc.aio
 
-from daybook.client.driver.sink import FrameSink
+from daybook.client.driver.sink import AttachKey, FrameSink
 from daybook.client.transport.calls import known_code
 from daybook.client.transport.link import AppendLink, Message, OpenLink
 from daybook.client.transport.round_trips import RoundTrips, TimedMessages
@@ -49,7 +49,8 @@ LAC_PAUSE_MAX_S: Final = 30.0
 _UNANSWERED: Final = 0
 """The send id of a frame whose outcome no machine waits for; theirs begin at 1."""
 
-AttachKey: TypeAlias = tuple[LedgerId, int]
+Queued: TypeAlias = tuple[FrameSink, int, bytes]
+"""A frame on its way: whose it is, its send id, its bytes. A plain tuple, because one is made for every frame."""
 
 
 class _Attaching:
@@ -61,18 +62,10 @@ class _Attaching:
         self.control = control
         self.since_s = since_s
         self.asked_s = since_s
-        self.frames: list[_Queued] = []
+        self.frames: list[Queued] = []
         self.row: tuple[FrameSink, bytes] | None = None
         """The LAC that was last published, if any was."""
         self.asked_again = 0
-
-
-class _Queued(NamedTuple):
-    """A frame on its way."""
-
-    sink: FrameSink
-    send_id: int
-    frame: bytes
 
 
 class FrameSender:
@@ -97,12 +90,14 @@ class FrameSender:
         self._room = room
         self._report_error = report_error
         self._timed = TimedMessages(round_trips)
-        self._queue: deque[_Queued] = deque()
+        self._queue: deque[Queued] = deque()
         self._queued_bytes = 0
         self._controls: deque[bytes] = deque()
         self._attaching: dict[AttachKey, _Attaching] = {}
+        self.attaching: set[LedgerId] = set()
+        """The ledgers whose writer's frames would wait for its attachment, which was asked for."""
         self._attached: set[AttachKey] = set()
-        self._window: StreamWindow[tuple[FrameSink, int]] = StreamWindow()
+        self._window: StreamWindow[Queued] = StreamWindow()
         self._task: asyncio.Task[None] | None = None
         self._link: AppendLink | None = None
         """Once the bookie was found to be the right one."""
@@ -120,13 +115,9 @@ class FrameSender:
     def is_idle(self) -> bool:
         """Whether a frame sent now would leave at once; sealing earlier only makes frames smaller.
 
-        Ledgers that attach count for nothing: their frames alone wait (`is_attaching`).
+        Ledgers that attach count for nothing: their frames alone wait (`attaching`).
         """
         return not (self._queue or self._window.messages_in_flight)
-
-    def is_attaching(self, ledger_id: LedgerId) -> bool:
-        """Whether frames of the ledger's writer would wait for its attachment, which was asked for."""
-        return (ledger_id, pb.PURPOSE_WRITE) in self._attaching
 
     @property
     def outstanding_bytes(self) -> int:
@@ -135,31 +126,32 @@ class FrameSender:
 
     def send(self, sink: FrameSink, send_id: int, frame: bytes) -> None:
         """Queue `frame`; the sink receives its outcome."""
-        queued = _Queued(sink, send_id, frame)
-        key = (sink.ledger_id, sink.purpose)
-        if key in self._attached:
+        queued = (sink, send_id, frame)
+        if sink.attach_key in self._attached:
             self._enqueue(queued)
         else:
-            self._attach(sink, key).frames.append(queued)
-        self._open()
+            self._attach(sink).frames.append(queued)
+            self._open()
 
     def publish_lac(self, sink: FrameSink, row: bytes) -> None:
         """Send `row` with the next table of LACs. The sink is notified where it may have vanished (`FrameSink.lac_lost`)."""
-        key = (sink.ledger_id, sink.purpose)
-        if key in self._attached:
+        if sink.attach_key in self._attached:
             self._rows.publish(sink, row)
             self._send_soon()
         else:
-            self._attach(sink, key).row = (sink, row)
-        self._open()
+            self._attach(sink).row = (sink, row)
+            self._open()
 
-    def _attach(self, sink: FrameSink, key: AttachKey) -> _Attaching:
+    def _attach(self, sink: FrameSink) -> _Attaching:
         """Ask for the attachment, unless that was done."""
+        key = sink.attach_key
         attaching = self._attaching.get(key)
         if attaching is None:
             attach = pb.Attach(ledger_id=sink.ledger_id, key=sink.key, purpose=sink.purpose)
             control = encode_client_control(pb.ClientControl(attach=attach))
             attaching = self._attaching[key] = _Attaching(control, asyncio.get_running_loop().time())
+            if sink.purpose == pb.PURPOSE_WRITE:
+                self.attaching.add(sink.ledger_id)
             self._controls.append(control)
             self._send_soon()
         return attaching
@@ -169,17 +161,15 @@ class FrameSender:
             loop = asyncio.get_running_loop()
             self._ended = loop.create_future()
             self._task = loop.create_task(self._run(), name=f"append-{self.bookie}")
-            self._task.add_done_callback(
-                self._end
-            )  # a task that is cancelled before it began runs no `finally`
+            self._task.add_done_callback(self._end)  # one cancelled before it began runs no `finally`
 
     def forget(self, sink: FrameSink) -> None:
         """Drop what `sink` has queued; a stream that still has its frames under way answers into the void."""
-        self._queue = deque(item for item in self._queue if item.sink is not sink)
-        self._queued_bytes = sum(len(item.frame) for item in self._queue)
+        self._queue = deque(queued for queued in self._queue if queued[0] is not sink)
+        self._queued_bytes = sum(len(frame) for _, _, frame in self._queue)
         self._rows.forget(sink)
         for attaching in self._attaching.values():
-            attaching.frames[:] = [item for item in attaching.frames if item.sink is not sink]
+            attaching.frames[:] = [queued for queued in attaching.frames if queued[0] is not sink]
             if attaching.row is not None and attaching.row[0] is sink:
                 attaching.row = None
 
@@ -195,10 +185,11 @@ class FrameSender:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def _enqueue(self, queued: _Queued) -> None:
+    def _enqueue(self, queued: Queued) -> None:
         self._queue.append(queued)
-        self._queued_bytes += len(queued.frame)
-        self._send_soon()
+        self._queued_bytes += len(queued[2])
+        if not self._is_pump_due:
+            self._send_soon()
 
     async def _run(self) -> None:
         """The life of one stream."""
@@ -286,7 +277,7 @@ class FrameSender:
                 continue
             for sink, row in rows:  # a bookie of an earlier release takes frames alone
                 frame = lac_frame(decode_lac_row(row))
-                self._queue.append(_Queued(sink, _UNANSWERED, frame))
+                self._queue.append((sink, _UNANSWERED, frame))
                 self._queued_bytes += len(frame)
 
     def _resume_rows(self) -> None:
@@ -311,15 +302,19 @@ class FrameSender:
     def _take_message(self) -> list[bytes]:
         """The next message: as many queued frames as fit."""
         queue = self._queue
-        items = [queue.popleft()]
-        size_bytes = len(items[0].frame)
-        while queue and size_bytes + len(queue[0].frame) <= MESSAGE_BYTES_TARGET:
-            items.append(queue.popleft())
-            size_bytes += len(items[-1].frame)
+        if self._queued_bytes <= MESSAGE_BYTES_TARGET:
+            items, size_bytes = list(queue), self._queued_bytes
+            queue.clear()
+        else:
+            items = [queue.popleft()]
+            size_bytes = len(items[0][2])
+            while queue and size_bytes + len(queue[0][2]) <= MESSAGE_BYTES_TARGET:
+                items.append(queue.popleft())
+                size_bytes += len(items[-1][2])
         self._queued_bytes -= size_bytes
         self._timed.sent()
-        self._window.send([(item.sink, item.send_id) for item in items], size_bytes)
-        return [item.frame for item in items]
+        self._window.send(items, size_bytes)
+        return [frame for _, _, frame in items]
 
     async def _watch_stall(self) -> None:
         """Wait for the end of the link, and raise its reason.
@@ -344,15 +339,15 @@ class FrameSender:
         oldest = self._window.oldest_message
         decided = self._window.settle(answer)
         if self._rows.is_unsynced and any(
-            code is Code.OK and not sink.is_deferred for (sink, _), code in decided
+            code is Code.OK and not sink.is_deferred for (sink, _, _), code in decided
         ):
             self._rows.synced(oldest)
-        for (sink, send_id), code in decided:
+        for (sink, send_id, _), code in decided:
             if code is Code.OK:
                 sink.frame_acked(bookie, send_id, boot_id)
             else:
                 if code is Code.NOT_ATTACHED:
-                    self._attached.discard((sink.ledger_id, sink.purpose))
+                    self._attached.discard(sink.attach_key)
                 sink.frame_failed(bookie, send_id, code)
         self._timed.answered_but(self._window.messages_in_flight)
         self._send_soon()
@@ -364,7 +359,7 @@ class FrameSender:
             return
         if attached.code == Code.OK:
             self._attached.add(key)
-            attaching = self._attaching.pop(key, None)
+            attaching = self._take_attaching(key)
             if attaching is not None:
                 for queued in attaching.frames:
                     self._enqueue(queued)
@@ -375,15 +370,21 @@ class FrameSender:
         log.info("attach refused", bookie=self.bookie, ledger_id=attached.ledger_id, why=attached.detail)
         self._fail_attaching(key, known_code(attached.code))
 
+    def _take_attaching(self, key: AttachKey) -> _Attaching | None:
+        """The ledger waits no more."""
+        if key[1] == pb.PURPOSE_WRITE:
+            self.attaching.discard(key[0])
+        return self._attaching.pop(key, None)
+
     def _fail_attaching(self, key: AttachKey, code: Code) -> None:
-        attaching = self._attaching.pop(key, None)
+        attaching = self._take_attaching(key)
         if attaching is None:
             return
         if attaching.row is not None:
             self._rows.attach_failed(attaching.row[0], code)
             self._resume_rows_later()
-        for queued in attaching.frames:
-            queued.sink.frame_failed(self.bookie, queued.send_id, code)
+        for sink, send_id, _ in attaching.frames:
+            sink.frame_failed(self.bookie, send_id, code)
 
     def _give_up_attachments(self) -> None:
         """Fail the frames of ledgers whose attachment has had no answer for too long; nobody else's."""
@@ -418,9 +419,9 @@ class FrameSender:
 
     def _end(self, _: asyncio.Task[None]) -> None:
         """The stream is over: notify every sink with frames on it, once, and be ready for the next stream."""
-        unknown = [sink for sink, _ in self._window.close()]
-        unknown.extend(item.sink for item in self._queue)
-        unknown.extend(item.sink for waiting in self._attaching.values() for item in waiting.frames)
+        unknown = [sink for sink, _, _ in self._window.close()]
+        unknown.extend(sink for sink, _, _ in self._queue)
+        unknown.extend(sink for waiting in self._attaching.values() for sink, _, _ in waiting.frames)
         self._rows.stream_ended()
         for waiting in self._attaching.values():
             if waiting.row is not None:
@@ -429,6 +430,7 @@ class FrameSender:
         self._queued_bytes = 0
         self._controls.clear()
         self._attaching.clear()
+        self.attaching.clear()
         self._attached.clear()
         self._window = StreamWindow()
         self._timed.forget()

@@ -30,6 +30,9 @@ class _Phase(Enum):
     PAUSED = "the read failed"
 
 
+_IDLE: Final = _Phase.IDLE
+"""For the code that every answer runs: Python 3.11 calls a function to find a member in its enum."""
+
 TRANSITIONS: Final[Mapping[tuple[_Phase, _Phase], str]] = {
     (_Phase.IDLE, _Phase.PROPOSED): "a change is proposed",
     (_Phase.IDLE, _Phase.READING): "a read is asked for",
@@ -58,7 +61,7 @@ class MetadataUpdate:
     @property
     def is_pending(self) -> bool:
         """Whether a request was sent whose outcome is not known."""
-        return self._phase is not _Phase.IDLE
+        return self._phase is not _IDLE
 
     @property
     def must_settle(self) -> bool:

@@ -8,13 +8,16 @@
    frame does not wait for it.
 3. *Seal.* What gathered becomes batches: contiguous entries, encoded once, with their checksums and the LAC of this moment
    (rule 44). With striping each position of the ensemble gets a frame of its own.
-4. *Send.* The window owes a frame to every live member of the ensemble: one `SendFrame` each.
+4. *Send.* The window owes a frame to every live member of the ensemble: one `SendFrames` for all of them.
 5. *Answer.* `FrameAcked` sets the bit of the member's position in the batch. `FrameFailed` is an error of the table of rule 21: the
    handle ends, the append fails, or the bookie failed and the ensemble changes.
 6. *Acknowledge.* When the oldest batch has its ack quorum, and no metadata change is undecided, it completes (rule 14, rule 15):
    the LAC moves, and each append whose last entry is complete is answered with `Complete`. With deferred sync the LAC
    waits for a force (rule 22).
 7. *Release.* A batch stays in the window until every bookie that got it has answered or failed. Then its bytes count no more.
+
+What every entry causes (`AppendRequested`, `FlushRequested`, `FrameAcked`) has a method of its own beside `step`, without an event:
+`append`, `flush`, `acked`. A `Tick` is wanted only at `next_tick_ms`.
 
 The LAC travels with the next frame; without one, it gets a frame of its own (rule 48).
 
@@ -30,6 +33,7 @@ The LAC travels with the next frame; without one, it gets a frame of its own (ru
     replacement  who takes a failed bookie's place, and which metadata is still the writer's own
     forcing      deferred sync: what only a force acknowledges
     handle       the states of the handle, and their transitions
+    timing       when it wants a Tick
     closing      how the handle ends, and when and where the ledger is closed
     reactions    what a bookie's error leads to: the handle ends, an append fails, or the ensemble changes
     errors       what it reports when it fails

@@ -21,8 +21,8 @@ LAC_PUBLISH_MS_MAX: Final = 1000
 class WriterPolicy:
     """How a writer treats time, failures and slow bookies.
 
-    The driver's `Tick` carries the time: it should come at least every 50 ms, so that an idle writer's LAC is out within
-    100 ms, unless `lac_publish_ms` is longer (rule 48). Raises ValueError for a period beyond `LAC_PUBLISH_MS_MAX`.
+    The driver's `Tick` carries the time. A writer that waits for one should get it within 50 ms, so that an idle writer's LAC is
+    out within 100 ms, unless `lac_publish_ms` is longer (rule 48). Raises ValueError for a period beyond `LAC_PUBLISH_MS_MAX`.
     """
 
     frame_bytes_target: int = 256 * 1024
@@ -65,7 +65,7 @@ class WriterPolicy:
     @property
     def lag_noticed_ms(self) -> int:
         """How old a debt must be to matter."""
-        return min(self.lag_ms_max, self.lag_bytes_ms)
+        return min(self.lag_ms_max, self.lag_bytes_ms) + 1
 
 
 def quorum_warning(quorum: Quorum) -> str | None:

@@ -76,8 +76,8 @@ class Reactions:
     def decide(self, batch: Batch) -> bool:
         """Fail the appends of `batch` if it can get no quorum; whether its ids are free again.
 
-        They are if no bookie can have it and nothing was sent after it. Otherwise an id would have to be given twice, or a
-        hole would stay that no later entry can pass: the handle ends. With deferred sync it also ends once one
+        They are if no bookie can have it, nothing was sent after it and the user does not know them yet. Otherwise an id would
+        have to be given twice, or a hole would stay that no later entry can pass: the handle ends. With deferred sync it also ends once one
         bookie has what another refused, because no force could make that whole (rule 22).
         """
         state, queue = self._state, self._queue
@@ -88,7 +88,8 @@ class Reactions:
         error = frame_refused(state.ledger_id, batch)
         is_stored = bool(batch.acked) or batch.is_uncertain
         is_newest = batch.first == max(self._window.uncompleted)
-        if is_stored or not is_newest or not isinstance(queue, AppendQueue):
+        is_promised = state.promised >= batch.first
+        if is_stored or not is_newest or is_promised or not isinstance(queue, AppendQueue):
             self._closing.end(error, close=True)
             return False
         if batch.waiting:

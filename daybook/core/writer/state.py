@@ -8,6 +8,7 @@ from heapq import heappop
 
 from daybook.core.effects import Complete, Fail, WriterEffect
 from daybook.core.errors import DaybookError, MetadataError
+from daybook.core.format.frame import ledger_seed
 from daybook.core.format.lac_table import LacRow, encode_lac_row, lac_frame
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
@@ -40,7 +41,9 @@ class WriterState:
         "now_ms",
         "out",
         "policy",
+        "promised",
         "quorum",
+        "seed",
         "unpublished_since_ms",
         "update",
         "version",
@@ -68,6 +71,8 @@ class WriterState:
         self.version = version
         self.ledger_id = metadata.ledger_id
         self.quorum = metadata.quorum
+        self.seed = ledger_seed(metadata.ledger_id)
+        """Where the checksum of each entry begins."""
         self.ids = RequestIds()
         self.update = MetadataUpdate(policy.metadata_retry_ms, self.ids)
         """The metadata change under way; while it is undecided nothing is acknowledged (rule 15)."""
@@ -81,6 +86,8 @@ class WriterState:
         """A heap of (last, first, token) of the appends without an answer."""
         self.length = 0
         """Of everything appended."""
+        self.promised: EntryId = NO_ENTRY
+        """The highest id that the user was given before the outcome."""
         self.completed: EntryId = NO_ENTRY
         """The last entry that an ack quorum has together with all before it."""
         self.completed_length = 0
@@ -124,8 +131,14 @@ class WriterState:
     @property
     def is_lac_due(self) -> bool:
         """Whether no frame has carried the LAC for so long that it is published without entries (rule 48)."""
+        due_ms = self.lac_due_ms
+        return due_ms is not None and self.now_ms >= due_ms
+
+    @property
+    def lac_due_ms(self) -> int | None:
+        """When the LAC is published without entries, unless a frame carries it first."""
         since_ms = self.unpublished_since_ms
-        return since_ms is not None and self.now_ms - since_ms >= self.policy.lac_publish_ms
+        return None if since_ms is None else since_ms + self.policy.lac_publish_ms
 
     def lac_row(self) -> bytes:
         """The LAC as a row of a table (rule 48)."""

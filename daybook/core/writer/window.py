@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from itertools import compress, cycle
 from typing import Final
 
-from daybook.core.effects import PublishLac, SendFrame, WriterEffect
+from daybook.core.effects import PublishLac, SendFrame, SendFrames, WriterEffect
 from daybook.core.errors import Code
-from daybook.core.format.frame import FLAG_DEFERRED_SYNC, encode_frame, entry_crcs
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC, encode_entry, encode_frame, entry_crcs
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.quorum import stripe_of
 from daybook.core.writer.member import TRANSITIONS, MemberState
@@ -73,10 +73,22 @@ def seal_batch(state: WriterState, run: Run) -> Batch:
     lac, length_at_lac = state.last_add_confirmed, state.length_at_lac
     flags = FLAG_DEFERRED_SYNC if state.deferred_sync else 0
     first, payloads, payload_bytes = run
+    is_striped = quorum.ensemble_size != quorum.write_quorum
+    if len(payloads) == 1 and not is_striped:
+        frame = encode_entry(
+            ledger_id,
+            first,
+            payloads[0],
+            state.seed,
+            last_add_confirmed=lac,
+            length_at_lac=length_at_lac,
+            flags=flags,
+        )
+        return Batch(first, first, payload_bytes, (frame,) * quorum.ensemble_size)
     last = first + len(payloads) - 1
     entry_ids = range(first, last + 1)
     crcs = entry_crcs(ledger_id, entry_ids, payloads)
-    if quorum.ensemble_size == quorum.write_quorum:
+    if not is_striped:
         frame = encode_frame(
             ledger_id,
             first,
@@ -140,6 +152,7 @@ class BatchWindow:
 
     __slots__ = (
         "_last_send_id",
+        "_live",
         "by_bookie",
         "has_failed",
         "lagging",
@@ -159,6 +172,8 @@ class BatchWindow:
         self.has_failed = False
         """Whether some member is FAILED: a replacement waits for the next append."""
         self._last_send_id = 0
+        self._live = tuple(self.members)
+        """The members that get frames."""
 
     # Members.
 
@@ -174,15 +189,16 @@ class BatchWindow:
     @property
     def live(self) -> int:
         """The positions that get frames, as a mask."""
-        return sum(member.bit for member in self.members if member.state is MemberState.LIVE)
+        return sum(member.bit for member in self._live)
 
     def set_state(self, member: Member, state: MemberState) -> None:
         """`member` goes over to `state`; see `member.TRANSITIONS`."""
         member.become(state)
-        self._note_failed()
+        self._note_states()
 
-    def _note_failed(self) -> None:
+    def _note_states(self) -> None:
         self.has_failed = any(member.state is MemberState.FAILED for member in self.members)
+        self._live = tuple(self.in_state(MemberState.LIVE))
 
     def seat(self, position: int, bookie: BookieId, out: list[WriterEffect]) -> None:
         """Metadata names `bookie` at `position` from LAC + 1 on: send it all that is not complete.
@@ -197,7 +213,7 @@ class BatchWindow:
         member = self.members[position] = self.by_bookie[bookie] = Member(position, bookie)
         if old.bookie == bookie:
             member.absences = old.absences
-        self._note_failed()
+        self._note_states()
         for batch in self.uncompleted.values():
             batch.is_uncertain |= bool(batch.acked & member.bit)
             batch.acked &= ~member.bit
@@ -216,9 +232,20 @@ class BatchWindow:
         assert batch.first not in self.uncompleted
         self.uncompleted[batch.first] = batch
         self.payload_bytes += batch.payload_bytes
-        for member in self.members:
-            if member.state is MemberState.LIVE:
-                self._send(member, batch, out)
+        bookies: list[BookieId] = []
+        frames: list[bytes] = []
+        first_send_id = send_id = self._last_send_id + 1
+        for member in self._live:
+            frame = batch.frames[member.position]
+            if frame is not None:
+                member.outstanding[send_id] = batch
+                send_id += 1
+                bookies.append(member.bookie)
+                frames.append(frame)
+        if bookies:
+            batch.waiting = len(bookies)
+            self._last_send_id = send_id - 1
+            out.append(SendFrames(tuple(bookies), first_send_id, tuple(frames)))
 
     def _send(self, member: Member, batch: Batch, out: list[WriterEffect]) -> None:
         frame = batch.frames[member.position]
@@ -278,7 +305,7 @@ class BatchWindow:
 
     def release(self, batch: Batch) -> None:
         """Forget `batch` if it is complete and nobody owes an answer."""
-        if batch.waiting == 0 and self.lagging.pop(batch.first, None) is not None:
+        if not batch.waiting and self.lagging.pop(batch.first, None) is not None:
             self.payload_bytes -= batch.payload_bytes
             assert self.payload_bytes >= 0
 

@@ -9,12 +9,12 @@ The package's docstring follows one append from the queue to its acknowledgement
 closing, reactions) share one `WriterState` and note what happened; what follows from it is decided here, in `_advance`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heappush
 from typing import assert_never
 
 from daybook.core.effects import Closed, Complete, Fail, WriterEffect
-from daybook.core.errors import Code, EntryIdError, EntryTooLargeError
+from daybook.core.errors import Code, DaybookError
 from daybook.core.events import (
     AppendRequested,
     BookieFailed,
@@ -33,7 +33,7 @@ from daybook.core.events import (
     Tick,
     WriterEvent,
 )
-from daybook.core.format.frame import check_payloads
+from daybook.core.format.frame import Buffer, check_payloads
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
@@ -48,6 +48,7 @@ from daybook.core.writer.queue import AppendQueue, EntryQueue, ExplicitQueue
 from daybook.core.writer.reactions import Reactions
 from daybook.core.writer.replacement import Replacer, why_not_own
 from daybook.core.writer.state import WriterState
+from daybook.core.writer.timing import next_tick_ms
 from daybook.core.writer.window import BatchWindow
 
 
@@ -82,6 +83,8 @@ class LedgerWriter:
         self._forcing = Forcing(state, self._window)
         self._closing = Closing(state, self._queue, self._window, self._forcing)
         self._reactions = Reactions(state, self._queue, self._window, self._ensemble, self._closing)
+        self.next_tick_ms: int | None = None
+        """No `Tick` has anything to do before; None: none has, unless an event comes first. It may be early, never late."""
 
     # What a driver may ask.
 
@@ -151,23 +154,11 @@ class LedgerWriter:
         return self.has_ended and not self.is_closing
 
     def pass_time(self, now_ms: int) -> bool:
-        """Take note of the time; whether a `Tick` has anything to do now.
-
-        A client may have thousands of writers, nearly all of which have nothing to do at nearly every tick.
-        """
-        state, ensemble = self._state, self._ensemble
+        """Take note of the time, which a writer that gets no `Tick` would not know; whether a `Tick` has anything to do now."""
+        state = self._state
         state.now_ms = max(state.now_ms, now_ms)
-        if (
-            state.update.is_pending
-            or ensemble.reported_missing
-            or ensemble.quarantine
-            or state.handle is not OPEN
-        ):
-            return True
-        if state.is_lac_due:
-            return True
-        owed_since_ms = self._window.oldest_lag_ms
-        return owed_since_ms is not None and state.now_ms - owed_since_ms > state.policy.lag_noticed_ms
+        self.next_tick_ms = next_tick_ms(state, self._window, self._ensemble)
+        return self.next_tick_ms is not None and state.now_ms >= self.next_tick_ms
 
     # Events.
 
@@ -181,10 +172,10 @@ class LedgerWriter:
         out: list[WriterEffect] = []
         state.out = out
         match event:
-            case AppendRequested():
-                self._append(event)
-            case FrameAcked():
-                self._frame_acked(event)
+            case AppendRequested(token, payloads, entry_ids):
+                self._request_append(token, payloads, entry_ids)
+            case FrameAcked(bookie, send_id, boot_id):
+                self._frame_acked(bookie, send_id, boot_id)
             case FlushRequested():
                 self._seal(only_full=False)
             case FrameFailed():
@@ -219,43 +210,91 @@ class LedgerWriter:
                     self._advance()
             case _:
                 assert_never(event)
+        self.next_tick_ms = next_tick_ms(state, self._window, self._ensemble)
+        return out
+
+    # The three events that every entry causes, without an object for each; otherwise each is `step` of its event.
+
+    def check_append(self, payloads: Sequence[Buffer], entry_ids: Sequence[EntryId] | None) -> None:
+        """Raise LedgerClosedError, EntryTooLargeError or EntryIdError for what cannot be appended."""
+        state = self._state
+        if state.handle is not OPEN:
+            raise takes_no_more(state.ledger_id, state.error)
+        if payloads:
+            check_payloads(payloads)
+            self._queue.check(payloads, entry_ids)
+
+    def append(
+        self, token: int, payloads: Sequence[Buffer], entry_ids: Sequence[EntryId] | None
+    ) -> list[WriterEffect]:
+        """`AppendRequested` of what `check_append` let pass."""
+        state = self._state
+        out: list[WriterEffect] = []
+        state.out = out
+        self._append(token, payloads, entry_ids)
+        if out:
+            self.next_tick_ms = next_tick_ms(state, self._window, self._ensemble)
+        return out
+
+    def promise_ids(self) -> None:
+        """The user was given the ids of all appends so far, so no other entry may get one of them (rule 21)."""
+        self._state.promised = self._queue.next_entry - 1
+
+    def flush(self) -> list[WriterEffect]:
+        """`FlushRequested`."""
+        state = self._state
+        out: list[WriterEffect] = []
+        state.out = out
+        self._seal(only_full=False)
+        return out
+
+    def acked(self, bookie: BookieId, send_id: int, boot_id: str, now_ms: int) -> list[WriterEffect]:
+        """`FrameAcked`, at `now_ms`. Two of three answers complete nothing, and cost next to nothing."""
+        state = self._state
+        if now_ms > state.now_ms:
+            state.now_ms = now_ms
+        out: list[WriterEffect] = []
+        state.out = out
+        completed = state.completed
+        self._frame_acked(bookie, send_id, boot_id)
+        if out or state.completed != completed:
+            self.next_tick_ms = next_tick_ms(state, self._window, self._ensemble)
         return out
 
     # The user's requests.
 
-    def _append(self, event: AppendRequested) -> None:
-        state, queue, payloads = self._state, self._queue, event.payloads
-        if state.handle is not OPEN:
-            self._refuse(event.token)
-            return
-        if not payloads:
-            state.out.append(Complete(event.token, NO_ENTRY, NO_ENTRY))
-            return
+    def _request_append(
+        self, token: int, payloads: Sequence[Buffer], entry_ids: Sequence[EntryId] | None
+    ) -> None:
         try:
-            check_payloads(payloads)
-            queue.check(payloads, event.entry_ids)
-        except (EntryTooLargeError, EntryIdError) as error:
-            state.out.append(Fail(event.token, error))
+            self.check_append(payloads, entry_ids)
+        except DaybookError as error:
+            self._state.out.append(Fail(token, error))
+        else:
+            self._append(token, payloads, entry_ids)
+
+    def _append(self, token: int, payloads: Sequence[Buffer], entry_ids: Sequence[EntryId] | None) -> None:
+        """Take what `check_append` let pass."""
+        state, queue = self._state, self._queue
+        if not payloads:
+            state.out.append(Complete(token, NO_ENTRY, NO_ENTRY))
             return
         size_bytes = len(payloads[0]) if len(payloads) == 1 else sum(map(len, payloads))
-        first, last = queue.add(payloads, event.entry_ids, size_bytes)
+        first, last = queue.add(payloads, entry_ids, size_bytes)
         state.length += size_bytes
-        heappush(state.appends, (last, first, event.token))
+        heappush(state.appends, (last, first, token))
         if self._window.has_failed:
             self._advance()
         if queue.is_full:
             self._seal(only_full=True)
 
-    def _refuse(self, token: int) -> None:
-        state = self._state
-        state.out.append(Fail(token, takes_no_more(state.ledger_id, state.error)))
-
     def _seal(self, *, only_full: bool) -> None:
         self._window.seal(self._state, self._queue.drain(only_full=only_full))
 
     def _force(self, token: int) -> None:
-        if self._state.handle is not OPEN:
-            self._refuse(token)
+        state = self._state
+        if state.handle is not OPEN:
+            state.out.append(Fail(token, takes_no_more(state.ledger_id, state.error)))
             return
         self._seal(only_full=False)
         self._forcing.request(token, self.last_add_pushed)
@@ -271,9 +310,9 @@ class LedgerWriter:
 
     # The bookies' answers.
 
-    def _frame_acked(self, event: FrameAcked) -> None:
+    def _frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
         state, window = self._state, self._window
-        answered = window.answered(event.bookie, event.send_id)
+        answered = window.answered(bookie, send_id)
         if answered is None:
             return
         member, batch = answered
@@ -281,8 +320,8 @@ class LedgerWriter:
             self._ensemble.probe_answered(member)
             self._advance()
             return
-        if state.deferred_sync and not self._forcing.same_boot(event.bookie, event.boot_id):
-            self._closing.end_unforced(event.bookie, "restarted")
+        if state.deferred_sync and not self._forcing.same_boot(bookie, boot_id):
+            self._closing.end_unforced(bookie, "restarted")
             return
         batch.acked |= member.bit
         window.release(batch)
@@ -292,8 +331,10 @@ class LedgerWriter:
             return
         if batch.first == state.completed + 1:
             self._complete()
-        self._forcing.advance()
-        self._closing.advance()
+        if self._forcing.waiting:
+            self._forcing.advance()
+        if state.handle is not OPEN:
+            self._closing.advance()
 
     def _frame_failed(self, event: FrameFailed) -> None:
         answered = self._window.answered(event.bookie, event.send_id)
@@ -390,6 +431,7 @@ class LedgerWriter:
         """Acknowledge in order whatever has its quorum (rule 14)."""
         state, window = self._state, self._window
         assert not state.update.is_pending, "nothing completes while a metadata change is undecided (rule 15)"
+        before = state.completed
         while True:
             batch = window.uncompleted.get(state.completed + 1)
             if batch is None or not is_ack_quorum(state.quorum, batch.acked, batch.first, batch.last):
@@ -402,4 +444,5 @@ class LedgerWriter:
                 self._forcing.completed()
             else:
                 state.confirm(state.completed, state.completed_length)
-        state.complete_appends()
+        if state.completed != before:
+            state.complete_appends()

@@ -42,6 +42,7 @@ from daybook.core.quorum import check_quorum
 from daybook.core.recovery.recovery import LedgerRecovery
 from daybook.core.writer.writer import LedgerWriter
 from tests.fixtures.memory_bookie import failed
+from tests.fixtures.sends import one_by_one
 from tests.model.explore.components import Memo, Pool, Shared
 from tests.model.explore.parts import (
     ENDED,
@@ -304,7 +305,7 @@ class Universe:
             _, request_id, metadata, version = event
             event = MetadataRead(request_id, self.meta_of(metadata), version)
         machine = self.machines.copy(number)
-        effects = machine.step(event)  # type: ignore[arg-type]  # keys hold events, or a read's numbers
+        effects = one_by_one(machine.step(event))  # type: ignore[arg-type]  # keys hold events, or a read's numbers
         completed = tuple((e.first, e.last) for e in effects if isinstance(e, Complete))
         end = None
         for effect in effects:

@@ -14,6 +14,7 @@ from daybook.core import events as ev
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from tests.fixtures.sends import one_by_one
 from tests.model.sim.bookie_calls import ANSWERS, Call, CallAnswer, refusal
 from tests.model.sim.checkers import PENDING_BYTES_MAX, REQUESTS_MAX
 from tests.model.sim.client_process import Activity
@@ -106,11 +107,16 @@ class Driver(StreamClient):
             return
         if self.world.tracing and not isinstance(event, ev.Tick):
             self.note(f"← {describe(event)}")
-        effects = list(self.machine.step(event))
+        effects = one_by_one(self.run_machine(event))
         self.stepped(event, effects)
         self.perform(effects)
         if effects or not isinstance(event, _QUIET):
             self._check_queues()
+
+    def run_machine(self, event: ev.Event) -> Iterable[fx.Effect]:
+        """Let the machine take `event`, in the way in which a client does."""
+        assert self.machine is not None
+        return self.machine.step(event)
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
         """The machine took `event` and asks for `effects`: checks see both, before any is carried out."""

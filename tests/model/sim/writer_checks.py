@@ -46,6 +46,7 @@ class WriterChecks:
         self._checkers = checkers
         self._machine = machine
         self._ids: dict[int, Sequence[EntryId]] = {}
+        self._promised: set[EntryId] = set()
         self._changes = 0
         self._changes_max = ensemble_changes_max
         self._unknown_changes = 0
@@ -69,6 +70,14 @@ class WriterChecks:
         """The user appends, and expects these ids."""
         assert token not in self._ids
         self._ids[token] = ids
+        again = self._promised.intersection(ids)
+        if again:
+            self._fail("a promised id is given once", f"request {token} got {sorted(again)} again (rule 21)")
+
+    def promised(self, token: int) -> None:
+        """The user counts on the ids of the append: no other one may get them."""
+        if token not in self._answered:  # what was refused at once got none
+            self._promised.update(self._ids[token])
 
     def must_refuse(self, token: int) -> None:
         """The user appends what cannot be appended: an entry that is too large, an id that was used."""

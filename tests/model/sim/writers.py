@@ -1,6 +1,6 @@
 """The writers of a run: users that append, force, close or die, and remember what they were promised."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from daybook.core import effects as fx
@@ -11,6 +11,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.writer.policy import WriterPolicy
 from daybook.core.writer.writer import LedgerWriter
+from tests.fixtures.sends import run_writer
 from tests.model.sim.clients import Driver
 from tests.model.sim.transitions import Party
 from tests.model.sim.world import MS
@@ -38,11 +39,14 @@ class WriterClient(Driver):
         self.is_deferred = swarm.deferred_sync
         self._rng = self.world.rng(name)
         self._force_rng = self.world.rng(f"{name}/force")
+        self._promises = self.world.rng(f"{name}/promises").random() < 0.5
+        """Whether its user gets the ids at once, as from `append_soon`."""
         self._left = swarm.appends
         self._next: EntryId = 0
         self._token = 0
         self._lac: EntryId = NO_ENTRY
         self._failed_idle = self._has_ended = False
+        self._ticked_ms = self.world.now_ms
         self.last_named = set(metadata.last_fragment.bookies)
         self._explicit: list[EntryId] = []
         ensemble_changes_max = self._rng.choice((2, 100, 100))
@@ -100,6 +104,9 @@ class WriterClient(Driver):
         payloads = self._payloads(1 if self.cluster.swarm.explicit_ids else self._rng.choice((1, 1, 2, 5)))
         self._token += 1
         self.feed(ev.AppendRequested(self._token, payloads, self._entry_ids(payloads)))
+        if self._promises:
+            self.machine.promise_ids()
+            self.checks.promised(self._token)
         if self._rng.random() < 0.8:
             self.room()
         else:
@@ -169,6 +176,12 @@ class WriterClient(Driver):
             idle = machine.last_add_confirmed == machine.last_add_pushed
             self._failed_idle = idle and event.bookie in machine.metadata.last_fragment.bookies
         super().feed(event)
+
+    def run_machine(self, event: ev.Event) -> Iterable[fx.Effect]:
+        """See Driver. The time is that of the last tick, as in a client's process."""
+        if isinstance(event, ev.Tick):
+            self._ticked_ms = event.now_ms
+        return run_writer(self.machine, event, self._ticked_ms)
 
     def stepped(self, event: ev.Event, effects: list[fx.Effect]) -> None:
         """Look at what the writer wants and says."""

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from daybook.client.driver.shared import Shared
 from daybook.client.driver.sink import FrameSink
+from daybook.client.driver.timers import Timers
 from daybook.client.ledger import Ledger
 from daybook.client.transport.channels import ChannelPool
 from daybook.core.ids import BookieId
@@ -44,12 +46,17 @@ class Surroundings:
 class SilentBookies(ChannelPool):
     """Keeps what is sent; a test answers it."""
 
-    def __init__(self) -> None:
+    def __init__(self, timers: Timers) -> None:
         super().__init__("test")
+        self.timers = timers
         self.sent: list[tuple[BookieId, FrameSink, int]] = []
+        self.published: list[BookieId] = []
 
     def send_frame(self, bookie: BookieId, sink: FrameSink, send_id: int, frame: bytes) -> None:
         self.sent.append((bookie, sink, send_id))
+
+    def publish_lac(self, bookie: BookieId, sink: FrameSink, row: bytes) -> None:
+        self.published.append(bookie)
 
     def acknowledge(self) -> None:
         """Everything that was sent so far."""
@@ -60,7 +67,11 @@ class SilentBookies(ChannelPool):
 
 @asynccontextmanager
 async def open_handle(
-    *, explicit_ids: bool = False, policy: WriterPolicy | None = None, **settings: Any
+    *,
+    explicit_ids: bool = False,
+    policy: WriterPolicy | None = None,
+    shared: Shared | None = None,
+    **settings: Any,
 ) -> AsyncIterator[tuple[Ledger, SilentBookies]]:
     """A handle on a ledger of three bookies; `settings` are the handle's own."""
     store = MemoryStore(MemoryServer())
@@ -83,7 +94,8 @@ async def open_handle(
         explicit_ids=explicit_ids,
         policy=policy or WriterPolicy(),
     )
-    bookies = SilentBookies()
+    shared = shared or Shared(0)
+    bookies = SilentBookies(shared.timers)
     ended: list[Ledger] = []
     ledger = Ledger(
         writer,
@@ -91,6 +103,7 @@ async def open_handle(
         surroundings=Surroundings(bookies, manager, infos),
         on_end=ended.append,
         on_quarantine=lambda *_: None,
+        shared=shared,
         **settings,
     )
     try:

@@ -169,7 +169,7 @@ async def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pyt
         stream.send(sink, 2, frame(1))
         assert await sink.events.get() == (1, Code.TOO_MANY_REQUESTS)
         assert await sink.events.get() == (2, Code.TOO_MANY_REQUESTS)
-        assert not stream.is_attaching(1)
+        assert not stream.attaching
         assert len(asked) > 1
         stream.send(sink, 3, frame(0))
         assert await sink.events.get() == (3, Code.TOO_MANY_REQUESTS), (
@@ -194,7 +194,7 @@ async def test_nobody_asks_again_for_a_ledger_that_nobody_writes_to_any_more() -
         stream.forget(sink)
         answer.set()
         async with asyncio.timeout(WAIT_S):
-            while stream.is_attaching(1):  # noqa: ASYNC110 - the stream reports to nobody what it does with the answer
+            while stream.attaching:  # noqa: ASYNC110 - the stream reports to nobody what it does with the answer
                 await asyncio.sleep(0)
         assert asked.empty()
         assert sink.events.empty()
@@ -233,7 +233,7 @@ async def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_
         stream.send(flows, 1, frame(0))
         assert await flows.events.get() == (1, "boot 1")
         assert stream.is_idle, "the ledger that attaches makes nobody wait"
-        assert stream.is_attaching(1)
+        assert stream.attaching == {1}
         assert await waits.events.get() == (1, Code.TIMEOUT)
         assert await waits.events.get() == (2, Code.TIMEOUT)
         stream.send(flows, 2, frame(1))

@@ -24,7 +24,7 @@ class Writer:
 
 async def test_all_writers_of_one_turn_share_the_message_of_an_idle_bookie() -> None:
     busy: set[str] = set()
-    queue = FlushQueue(lambda bookie: bookie not in busy, lambda *_: False)
+    queue = FlushQueue(lambda bookie: bookie not in busy, lambda _: frozenset())
     writers = [Writer(busy, "a", "b", "c") for _ in range(100)]
     for writer in writers:
         queue.add(writer)
@@ -36,7 +36,7 @@ async def test_all_writers_of_one_turn_share_the_message_of_an_idle_bookie() -> 
 
 async def test_writers_wait_until_one_of_their_bookies_is_idle() -> None:
     busy = {"a", "b", "c", "d"}
-    queue = FlushQueue(lambda bookie: bookie not in busy, lambda *_: False)
+    queue = FlushQueue(lambda bookie: bookie not in busy, lambda _: frozenset())
     first, second = Writer(busy, "a", "b", "c"), Writer(busy, "b", "c", "d")
     queue.add(first)
     queue.add(second)
@@ -57,7 +57,9 @@ async def test_writers_wait_until_one_of_their_bookies_is_idle() -> None:
 async def test_rule_46_a_writer_that_attaches_gathers_and_holds_up_nobody() -> None:
     busy: set[str] = set()
     attaching = {("a", 1), ("b", 1)}
-    queue = FlushQueue(lambda bookie: bookie not in busy, lambda *asked: asked in attaching)
+    queue = FlushQueue(
+        lambda bookie: bookie not in busy, lambda bookie: {n for name, n in attaching if name == bookie}
+    )
     waits, flows = Writer(busy, "a", "b", number=1), Writer(busy, "a", "b", number=2)
     queue.add(waits)
     queue.add(flows)

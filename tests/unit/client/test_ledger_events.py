@@ -62,7 +62,7 @@ async def test_a_bookie_that_is_missing_and_returns_is_reported() -> None:
         lost = await append_without(ledger, bookies, Code.CONNECTION_LOST)
         await turns()
         assert events == [LedgerDegraded((lost,))]
-        ledger.tick(monotonic_ms() + 10_000)
+        bookies.timers.tick(monotonic_ms() + 10_000)
         bookies.acknowledge()
         while len(events) < 2:
             await turns()
@@ -111,7 +111,7 @@ async def test_close_after_the_end_waits_for_the_automatic_close() -> None:
         under_way = asyncio.ensure_future(ledger.append(b"y"))
         await turns()
         held, bookies.sent = bookies.sent, []
-        ledger.tick(monotonic_ms() + 10_000)
+        bookies.timers.tick(monotonic_ms() + 10_000)
         (asked,) = [each for each in bookies.sent if each[0] == lost]
         asked[1].frame_acked(lost, asked[2], "boot")
         await turns()

@@ -127,7 +127,7 @@ async def test_rule_21_a_handle_whose_changes_are_spent_says_so_and_closes_its_l
         last = asyncio.ensure_future(ledger.append(b"y"))
         await turns()
         under_way, bookies.sent = bookies.sent, []
-        ledger.tick(monotonic_ms() + 10_000)
+        bookies.timers.tick(monotonic_ms() + 10_000)
         (asked,) = [each for each in bookies.sent if each[0] == lost]
         sink.frame_acked(lost, asked[2], "boot")
         assert isinstance(ledger.error, NotEnoughBookiesError)

@@ -1,12 +1,14 @@
 """Writing ledgers through the client, against real bookies."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
 import daybook
 from daybook.client.events import LedgerEvent, LedgerFenced
+from daybook.client.pending import PENDING_BYTES_MAX
 from daybook.core.format.frame import Entry
 from daybook.core.ids import ENTRY_BYTES_MAX
 from daybook.core.writer.policy import WriterPolicy
@@ -123,7 +125,30 @@ async def test_back_pressure_bounds_what_is_pending(connect: Connect) -> None:
             futures.append(await ledger.submit([entry]))
             most = max(most, ledger.pending_bytes)
         await asyncio.gather(*futures)
-        assert most <= ledger.pending_bytes_max + len(entry)
+        assert most <= PENDING_BYTES_MAX + len(entry)
+
+
+async def test_entries_of_append_soon_are_read_back_under_the_ids_that_were_promised(
+    client: daybook.Client,
+) -> None:
+    ledgers = [await client.create_ledger() for _ in range(5)]
+    done = asyncio.Event()
+    acknowledged: dict[int, list[int]] = {ledger.id: [] for ledger in ledgers}
+
+    def on_done(ledger_id: int, entry_id: int, error: daybook.DaybookError | None) -> None:
+        assert error is None
+        acknowledged[ledger_id].append(entry_id)
+        if sum(map(len, acknowledged.values())) == 500:
+            done.set()
+
+    for number in range(100):
+        for ledger in ledgers:
+            assert ledger.append_soon(b"%d" % number, partial(on_done, ledger.id)) == number
+    await done.wait()
+    for ledger in ledgers:
+        await ledger.close()
+        assert acknowledged[ledger.id] == list(range(100)), "in order"
+        assert await contents(client, ledger.id) == [b"%d" % number for number in range(100)]
 
 
 async def test_a_fenced_writer_is_told_so_and_loses_nothing_acknowledged(connect: Connect) -> None:

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from daybook.client.ledger import Ledger, _Waiting
+from daybook.client.admission import Admission, _Waiting
+from daybook.client.ledger import Ledger
 from daybook.core.errors import DaybookError
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.writer import LedgerWriter
@@ -29,17 +30,17 @@ def a_handle_that_ends_gives_its_close_up(monkeypatch: pytest.MonkeyPatch) -> No
 def who_waits_appends_when_the_loop_comes_to_him(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waited for room is only woken; until he runs, another append finds nobody waiting and goes first."""
 
-    def append(self: Ledger, waiting: _Waiting) -> None:
+    def append(self: Admission, waiting: _Waiting) -> None:
         try:
-            waiting.admitted.set_result(self._append(waiting.entries, waiting.entry_ids))
+            waiting.admitted.set_result(self._enter(waiting.entries, waiting.entry_ids))
         except DaybookError as error:
             waiting.admitted.set_exception(error)
 
-    def wake(self: Ledger, *, all_at_once: bool = False) -> None:
-        if self._waiting and (all_at_once or self._ended is not None or self._has_room):
+    def wake(self: Admission, *, all_at_once: bool = False) -> None:
+        if self._waiting and (all_at_once or self._has_ended() or self._is_below_bounds):
             asyncio.get_running_loop().call_soon(append, self, self._waiting.popleft())
 
-    monkeypatch.setattr(Ledger, "_admit", wake)
+    monkeypatch.setattr(Admission, "admit", wake)
 
 
 @mutant(

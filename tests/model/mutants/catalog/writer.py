@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from daybook.core.effects import CasMetadata, WriterEffect
+from daybook.core.effects import WriterEffect
 from daybook.core.errors import REACTIONS, Code, DaybookError, EntryIdError, Reaction
-from daybook.core.events import CasAnswered, FrameAcked, MetadataRead, WriterEvent
-from daybook.core.ids import BookieId, EntryId
+from daybook.core.events import CasAnswered, MetadataRead, WriterEvent
+from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.lac_rows import LacRows
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.ledger.update import MetadataUpdate
@@ -75,17 +75,14 @@ def a_fence_means_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(14, f"{_WRITER}test_rule_14_appends_complete_in_order_whatever_the_order_of_answers")
-@around(LedgerWriter, "step")
-def completion_skips_holes(
-    step: Callable[..., list[WriterEffect]], self: LedgerWriter, event: WriterEvent
-) -> list[WriterEffect]:
+@around(LedgerWriter, "_frame_acked")
+def completion_skips_holes(acked: Callable[..., None], self: LedgerWriter, *answer: Any) -> None:
     """A batch with its quorum is confirmed although one before it is not."""
-    effects = step(self, event)
-    for batch in list(self._window.uncompleted.values()) if isinstance(event, FrameAcked) else ():
+    acked(self, *answer)
+    for batch in list(self._window.uncompleted.values()):
         if is_ack_quorum(self.metadata.quorum, batch.acked, batch.first, batch.last):
             self._state.completed = batch.first - 1
             self._complete()
-    return effects
 
 
 @mutant(14, f"{_WRITER}test_rule_14_no_entry_is_acknowledged_with_fewer_than_qa_copies")
@@ -95,17 +92,15 @@ def one_copy_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(15, f"{_ENSEMBLE}test_rule_15_nothing_completes_while_the_change_is_undecided")
-@around(LedgerWriter, "step")
+@around(LedgerWriter, "_frame_acked")
 def completion_does_not_wait_for_a_change(
-    step: Callable[..., list[WriterEffect]], self: LedgerWriter, event: WriterEvent
-) -> list[WriterEffect]:
+    acked: Callable[..., None], self: LedgerWriter, *answer: Any
+) -> None:
     """Entries are confirmed while a compare-and-set is out."""
-    effects = step(self, event)
-    if isinstance(event, FrameAcked):
-        update, self._state.update = self._state.update, MetadataUpdate(0, RequestIds())
-        self._complete()
-        self._state.update = update
-    return effects
+    acked(self, *answer)
+    update, self._state.update = self._state.update, MetadataUpdate(0, RequestIds())
+    self._complete()
+    self._state.update = update
 
 
 @mutant(15, f"{_ENSEMBLE}test_rule_15_acks_of_a_removed_bookie_are_dropped_for_what_is_not_confirmed")
@@ -121,17 +116,15 @@ def acks_of_a_removed_bookie_count(
 
 
 @mutant(16, f"{_ENSEMBLE}test_rule_16_a_new_bookie_is_sent_nothing_before_metadata_names_it")
-@around(LedgerWriter, "step")
+@around(Ensemble, "_propose")
 def a_new_bookie_is_used_at_once(
-    step: Callable[..., list[WriterEffect]], self: LedgerWriter, event: WriterEvent
-) -> list[WriterEffect]:
+    propose: Callable[..., None], self: Ensemble, bookies: tuple[BookieId, ...]
+) -> None:
     """The writer sends to the successor as soon as it is chosen, and tells metadata meanwhile."""
-    effects = step(self, event)
-    for change in [effect for effect in effects if isinstance(effect, CasMetadata)]:
-        for position, bookie in enumerate(change.metadata.last_fragment.bookies):
-            if bookie != self._window.members[position].bookie:
-                self._window.seat(position, bookie, effects)
-    return effects
+    propose(self, bookies)
+    for position, bookie in enumerate(bookies):
+        if bookie != self._window.members[position].bookie:
+            self._window.seat(position, bookie, self._state.out)
 
 
 @mutant(17, f"{_ENSEMBLE}test_rule_17_a_change_from_the_same_entry_replaces_the_fragment")
@@ -215,7 +208,18 @@ def ids_are_given_twice(decide: Callable[..., bool], self: Reactions, batch: Bat
     """The id of a refused entry is given again although one bookie has the first payload."""
     if batch.refused.bit_count() > 1:
         batch.acked = 0
+        self._state.promised = NO_ENTRY
     return decide(self, batch)
+
+
+@mutant(
+    21,
+    f"{_ERRORS}test_rule_21_a_refused_frame_whose_ids_were_promised_ends_the_handle",
+    not_simulated="a frame that all of its bookies refuse is too rare among drawn histories",
+)
+def promised_ids_are_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user of a refused entry knows its id, and another entry gets it."""
+    monkeypatch.setattr(LedgerWriter, "promise_ids", lambda _: None)
 
 
 @mutant(21, f"{_ENSEMBLE}test_rule_21_ensemble_changes_are_capped")

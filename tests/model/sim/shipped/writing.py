@@ -84,6 +84,8 @@ class WritingUser:
         self._process.note(f"writes ledger {ledger.id}")
         ledger.pending_bytes_max = self._rng.choice((10, 40, ledger.pending_bytes_max))
         appending = self._append_ahead if self._rng.random() < 0.4 else self._append
+        if self._process.world.rng(f"soon/{ledger.id}").random() < 0.3:
+            appending = self._append_soon
         at_once = self._rng.choice((1, 2, 4))
         self._is_alone = at_once == 1
         reading = self._read_own(client, ledger)
@@ -152,6 +154,32 @@ class WritingUser:
                 return
             else:
                 answer.add_done_callback(partial(self._answered, call))
+
+    async def _append_soon(self) -> None:
+        """Wait for room alone: the id is known at once, and for good."""
+        ledger = self._ledger
+        while await self._may_go_on():
+            while not ledger.has_room and ledger.error is None:
+                room = asyncio.Event()
+                ledger.call_when_room(room.set)
+                await room.wait()
+            call = _Call(self._payloads(1))
+            self._expect(call)
+            try:
+                entry_id = ledger.append_soon(call.payloads[0], partial(self._done, call))
+            except DaybookError as error:
+                self._failed(call, error)
+                return
+            if entry_id != call.ids[0]:
+                self._fail(
+                    "appends keep the order of their calls", f"{call.ids[0]} was given the id {entry_id}"
+                )
+
+    def _done(self, call: _Call, entry_id: EntryId, error: DaybookError | None) -> None:
+        if error is None:
+            self._acknowledged(call, entry_id, entry_id)
+        else:
+            self._failed(call, error)
 
     def _give_up(self, call: _Call) -> None:
         """It was let in at the last moment, which its user cannot know, or its ids are free again."""

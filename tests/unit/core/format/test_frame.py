@@ -14,12 +14,14 @@ from daybook.core.format.frame import (
     check_payloads,
     decode_entries,
     decode_header,
+    encode_entry,
     encode_frame,
     entry_crc,
     entry_crcs,
     frame_entry_ids,
     is_dense,
     last_entry,
+    ledger_seed,
     split_message,
 )
 from daybook.core.ids import ENTRY_BYTES_MAX, MAX_ID
@@ -52,6 +54,17 @@ def test_a_frame_comes_back_as_it_was(payloads: list[bytes], ledger_id: int, fir
     assert (header.ledger_id, header.last_add_confirmed, header.length_at_lac) == (ledger_id, 99, 5)
     assert header.size_bytes == len(data)
     assert is_dense(data, header)
+
+
+@given(st.binary(max_size=40), st.integers(0, 2**62), st.integers(0, 2**62))
+def test_the_short_way_to_a_frame_of_one_entry_gives_the_same_bytes(
+    data: bytes, ledger_id: int, entry: int
+) -> None:
+    for payload in (data, bytearray(data), memoryview(data)):
+        frame = encode_entry(
+            ledger_id, entry, payload, ledger_seed(ledger_id), last_add_confirmed=99, length_at_lac=5, flags=0
+        )
+        assert frame == make([data], ledger_id=ledger_id, first=entry)
 
 
 @given(st.integers(1, 12), st.data())

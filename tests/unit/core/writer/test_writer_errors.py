@@ -93,6 +93,34 @@ def test_rule_21_a_frame_that_every_bookie_refuses_fails_alone_and_its_ids_are_f
     assert world.writer.pending_bytes == 2, "c has not answered"
 
 
+def test_rule_21_a_refused_frame_whose_ids_were_promised_ends_the_handle() -> None:
+    """Its user counts on the id, so no other entry may get it, and without it no later one is ever complete."""
+    world = WriterWorld()
+    world.write("x")
+    world.ack("a b c")
+    promised = world.append("y")
+    world.promise()
+    behind = world.append("z")
+    world.flush()
+    for bookie in "abc":
+        world.fail(bookie, Code.TOO_LARGE, 1)
+    assert set(world.errors) == {promised, behind}
+    assert isinstance(world.end, EntryTooLargeError)
+    world.cas()
+    assert (world.current.last_entry, world.writer.last_add_pushed) == (0, 2)
+
+
+def test_rule_21_a_refused_frame_behind_what_was_promised_fails_alone() -> None:
+    world = WriterWorld()
+    world.write("x")
+    world.promise()
+    world.ack("a b c")
+    refused = world.write("y")
+    for bookie in "abc":
+        world.fail(bookie, Code.TOO_LARGE, 1)
+    assert (set(world.errors), world.end) == ({refused}, None)
+
+
 def test_rule_21_a_refused_frame_that_one_bookie_has_ends_the_handle() -> None:
     """Its id was given, so another payload under it could be read as if it were the first."""
     world = WriterWorld()

@@ -10,6 +10,7 @@ it holds the writer to what must be true of any history:
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeVar
@@ -58,6 +59,7 @@ from daybook.core.quorum import check_quorum, write_set
 from daybook.core.writer.policy import WriterPolicy
 from daybook.core.writer.writer import LedgerWriter
 from tests.fixtures.memory_bookie import MemoryBookie, Request, failed
+from tests.fixtures.sends import one_by_one, run_writer
 from tests.unit.core.in_order import InOrder
 from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.small_cluster import WRITER
@@ -110,6 +112,7 @@ class WriterWorld:
             explicit_ids=explicit_ids,
             deferred_sync=deferred_sync,
         )
+        self._stepped = deepcopy(self.writer)  # it takes the long way, which must do the same
         self.bookies = {name: MemoryBookie(name, info.boot_id) for name, info in self.registry.items()}
         self.lost_cas: list[CasMetadata] = []
         """Compare-and-sets without an answer that were not applied, so far."""
@@ -134,7 +137,8 @@ class WriterWorld:
     def step(self, event: WriterEvent) -> list[WriterEffect]:
         """Feed `event`, judge what comes out."""
         was_pending = self.pending_cas is not None or self.pending_read is not None
-        effects = self.writer.step(event)
+        effects = one_by_one(run_writer(self.writer, event, self.now_ms))
+        assert repr(one_by_one(self._stepped.step(event))) == repr(effects)
         self.log += effects
         for effect in effects:
             self._note(effect)
@@ -150,6 +154,10 @@ class WriterWorld:
         self._tokens += 1
         self.step(AppendRequested(self._tokens, payloads, ids))
         return self._tokens
+
+    def promise(self) -> None:
+        self._stepped.promise_ids()
+        self.writer.promise_ids()
 
     def write(self, *payloads: str) -> int:
         """Append and flush; the token."""
@@ -173,7 +181,9 @@ class WriterWorld:
     def tick(self, ms: int) -> list[WriterEffect]:
         """Let `ms` pass."""
         self.now_ms += ms
-        is_due = self.writer.pass_time(self.now_ms)
+        next_ms, is_due = self.writer.next_tick_ms, self.writer.pass_time(self.now_ms)
+        assert not is_due or (next_ms is not None and next_ms <= self.now_ms), "a client would be too late"
+        self._stepped.pass_time(self.now_ms)
         effects = self.step(Tick(self.now_ms))
         assert is_due or not effects, "a client would have left this tick out"
         return effects

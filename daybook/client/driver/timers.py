@@ -1,0 +1,75 @@
+"""When the writers of a client want a `Tick`: a heap of times, so that thousands of idle ledgers cost nothing.
+
+The time is that of the last tick of the client, and the same for all writers until the next one. So most of those that wait
+do so for the same few moments, and the heap holds each moment once.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Protocol
+
+from daybook.core.events import Tick
+from daybook.core.writer.writer import LedgerWriter
+
+
+class Timed(Protocol):
+    """A writer that waits for a moment."""
+
+    def wake(self, due_ms: int, now_ms: int) -> None:
+        """The moment `due_ms` has come; it may have asked for an earlier one since."""
+
+
+class Timers:
+    """The moments for which writers wait, and the client's clock, in ms of a monotonic clock."""
+
+    def __init__(self, now_ms: int) -> None:
+        """Nobody waits."""
+        self.now_ms = now_ms
+        """As of the last tick."""
+        self._moments: list[int] = []
+        self._waiting: dict[int, dict[Timed, None]] = {}
+
+    def wake_at(self, due_ms: int, writer: Timed) -> int:
+        """Wake `writer` with the first tick at `due_ms` or later; the moment, which is always a later one than now."""
+        due_ms = max(due_ms, self.now_ms + 1)
+        waiting = self._waiting.get(due_ms)
+        if waiting is None:
+            waiting = self._waiting[due_ms] = {}
+            heappush(self._moments, due_ms)
+        waiting[writer] = None
+        return due_ms
+
+    def tick(self, now_ms: int) -> None:
+        """It is `now_ms`: wake everybody who waits for a moment until then, the oldest first."""
+        self.now_ms = now_ms
+        while self._moments and self._moments[0] <= now_ms:
+            due_ms = heappop(self._moments)
+            for writer in self._waiting.pop(due_ms):
+                writer.wake(due_ms, now_ms)
+
+
+class Alarm:
+    """Wakes one writer when it wants a `Tick`, which `step` gives to it."""
+
+    def __init__(self, timers: Timers, writer: LedgerWriter, step: Callable[[Tick], None]) -> None:
+        """Set for no moment."""
+        self._timers = timers
+        self._writer = writer
+        self._step = step
+        self._due_ms: int | None = None
+
+    def set(self) -> None:
+        """The writer may want a `Tick` earlier than before."""
+        due_ms = self._writer.next_tick_ms
+        if due_ms is not None and (self._due_ms is None or due_ms < self._due_ms):
+            self._due_ms = self._timers.wake_at(due_ms, self)
+
+    def wake(self, due_ms: int, now_ms: int) -> None:
+        """See Timed. A step sets the alarm again."""
+        if due_ms != self._due_ms:
+            return
+        self._due_ms = None
+        if self._writer.pass_time(now_ms):
+            self._step(Tick(now_ms))
+        else:
+            self.set()
