@@ -251,8 +251,7 @@ class LedgerWriter:
     def acked(self, bookie: BookieId, send_id: int, boot_id: str, now_ms: int) -> list[WriterEffect]:
         """`FrameAcked`, at `now_ms`. Two of three answers complete nothing, and cost next to nothing."""
         state = self._state
-        if now_ms > state.now_ms:
-            state.now_ms = now_ms
+        state.now_ms = max(state.now_ms, now_ms)
         out: list[WriterEffect] = []
         state.out = out
         completed = state.completed
