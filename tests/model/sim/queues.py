@@ -78,6 +78,7 @@ QUEUES: Final[dict[Path, int]] = {
     ("LedgerReader", "_pieces"): _ENTRIES_MAX,
     # repair
     ("LedgerRepair", "_fragments"): FRAGMENTS_MAX,
+    ("RepairState", "refilled"): FRAGMENTS_MAX,
     ("_Attempt", "copies"): _POSITIONS_MAX,
     ("_Attempt", "unverified"): _POSITIONS_MAX,
     ("PositionCopy", "boot_ids"): 8,
