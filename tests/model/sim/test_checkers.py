@@ -31,6 +31,7 @@ from tests.model.sim.replay_checks import check_replay
 from tests.model.sim.shipped.reading import ReadingUser
 from tests.model.sim.test_models import QUIET
 from tests.model.sim.transitions import Party, why_illegal
+from tests.model.sim.twins import Twins
 from tests.model.sim.world import ViolationError, World
 from tests.model.sim.writer_checks import WriterChecks
 
@@ -107,6 +108,19 @@ class Scene(Checkers):
             self.writer.appending(token, [token])
         self.writer.stepped(TICK, effects)
 
+    def promises_twice(self) -> None:
+        """The user counts on an id, and a later append gets it."""
+        self.writer.appending(0, [0])
+        self.writer.promised(0)
+        self.writer.appending(1, [0])
+
+    def denies(self) -> None:
+        """A bookie that was replaced vouches, without an entry that it has acknowledged."""
+        self.oracles[0].counted["b0"] = {0, 1}
+        twins: Any = SimpleNamespace(split={"b0"}, _cluster=SimpleNamespace(checkers=self))
+        process: Any = SimpleNamespace(name="b0", place="b0/2")
+        Twins.testifies(twins, process, 0, {0}, limbo=False)
+
     def ends_reading(self, metadata: LedgerMetadata) -> None:
         """A user that has read nothing is at the end of a reader."""
         process: Any = SimpleNamespace(
@@ -150,6 +164,7 @@ CASES: Final[list[tuple[str, Callable[[Scene], object]]]] = [
     ("a reader sees the close", lambda scene: scene.ends_reading(OPEN)),
     ("a reader never sees different bytes", lambda scene: scene.deliver(0, b"y")),
     ("a reader sees nothing beyond the close", lambda scene: scene.close().deliver(3)),
+    ("a promised id is given once", lambda scene: scene.promises_twice()),
     ("a repair ends with a read of the metadata", lambda scene: scene.audits.finished(0, has_read=False)),
     (
         "limbo ends only when all is copied",
@@ -160,6 +175,7 @@ CASES: Final[list[tuple[str, Callable[[Scene], object]]]] = [
     ("nothing that is owed is removed", lambda scene: removes(scene.close(), "b0")),
     ("only of closed ledgers", lambda scene: removes(scene, "b3")),
     ("only closed ledgers are deleted", lambda scene: scene.deletes()),
+    ("what a bookie acknowledged is not denied", lambda scene: scene.denies()),
     ("what is placed badly is reported", lambda scene: placed_badly(scene)),
 ]
 """Each check that no mutant's known seed fails by, on a bad history."""

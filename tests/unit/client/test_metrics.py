@@ -65,7 +65,7 @@ async def test_a_client_counts_what_its_ledgers_did(cluster: LocalCluster) -> No
         assert (value(registry, "recoveries_running"), value(registry, "recoveries_waiting")) == (0, 0)
         answered = value(registry, "message_seconds_count")
         assert answered is not None
-        assert answered >= 15
+        assert answered >= 10, "of each append two bookies' answers were awaited"
         samples = [sample for metric in registry.collect() for sample in metric.samples]
         assert {label for sample in samples for label in sample.labels} <= {"le", "outcome"}
     assert list(registry.collect()) == []

@@ -173,7 +173,7 @@ def test_a_stream_that_ends_leaves_no_attachment(bookie: RunningBookie) -> None:
     stream.attach(1)
     stream.add(frame_of(1, 0, [b"a"]))
     stream.close()
-    assert bookie.bookie.streams.count == 0
+    assert eventually(lambda: not bookie.bookie.streams.count)
     assert bookie.metric("streams") == 0
 
 
