@@ -34,7 +34,7 @@ from daybook.metadata.store.store import (
 )
 
 CREATION_TOKEN: Final = "creationToken"  # noqa: S105 - a field's name
-"""Marks a ledger's first version as one client's own, so that a retry after a lost reply recognises it (rule 42)."""
+"""Marks the first version of a ledger, or of a topic's list, as one client's own, so that a retry after a lost reply recognises it (rule 42)."""
 
 GROUP_LEDGERS_MAX: Final = 128
 GROUP_BYTES_MAX: Final = 500_000

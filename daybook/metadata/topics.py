@@ -14,12 +14,13 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from daybook.core.errors import MetadataError, NoSuchTopicError, NotOwnerError, TopicExistsError
 from daybook.core.topics.cursor_record import NODE_RANGES_MAX, CursorRecord
 from daybook.core.topics.ledger_list import LedgerList, check_list_change
 from daybook.core.topics.name import TopicName, check_entity, check_subscription
+from daybook.metadata.creation import CREATION_TOKEN
 from daybook.metadata.layout import Layout, decode_name
 from daybook.metadata.store.store import (
     BadVersionError,
@@ -34,9 +35,6 @@ from daybook.metadata.store.store import (
     Versioned,
 )
 from daybook.metadata.tree import IncompleteListingError, list_directory
-
-CREATION_TOKEN: Final = "creationToken"  # noqa: S105 - a field's name
-"""Marks a topic's first list as one client's own, so that a retry after a lost reply recognises it (rule 42)."""
 
 
 class TopicManager:
