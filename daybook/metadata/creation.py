@@ -28,6 +28,7 @@ from daybook.metadata.store.store import (
     Create,
     MetadataStore,
     NodeExistsError,
+    NoNodeError,
     Operation,
     Put,
     Versioned,
@@ -145,8 +146,8 @@ class LedgerCreation:
             operations.append(Create(request, json.dumps(answer).encode()))
         try:
             await self._store.multi(operations)
-        except BadVersionError:  # another client took the ids: the group is made again, with the next ones
-            self._wanted.extendleft(made.wanted for made in reversed(group))
+        except BadVersionError:
+            await self._settle_conflict(group)
             return None
         except NodeExistsError as error:
             if error.path != request:
@@ -156,6 +157,26 @@ class LedgerCreation:
         for made in group:
             made.wanted.succeed(made.metadata)
         return Versioned(end, counter.version + 1)
+
+    async def _settle_conflict(self, group: list[_Made]) -> None:
+        """Another client took the ids: the group is made again, with the next ones.
+
+        Or an attempt whose answer was lost had taken them, and other clients have recovered or deleted ledgers of the group
+        since: then those that are as they were created are this client's own, and the others are made again (rule 42).
+        """
+        is_own = await asyncio.gather(*map(self._is_own, group)) if len(group) > 1 else [False]
+        for made, own in zip(reversed(group), reversed(is_own), strict=True):
+            if own:
+                made.wanted.succeed(made.metadata)
+            else:
+                self._wanted.appendleft(made.wanted)
+
+    async def _is_own(self, made: _Made) -> bool:
+        try:
+            node = await self._store.get(self._layout.ledger(made.metadata.ledger_id))
+        except NoNodeError:
+            return False
+        return node.value == made.data
 
     async def _counter_above(
         self, above: LedgerId, counter: Versioned[LedgerId] | None

@@ -10,7 +10,14 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.creation import GROUP_LEDGERS_MAX, read_counter
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.memory import Fault, FaultKind, MemoryServer
-from daybook.metadata.store.store import MetadataStore, OutcomeUnknownError, Put, Versioned
+from daybook.metadata.store.store import (
+    Delete,
+    MetadataStore,
+    Operation,
+    OutcomeUnknownError,
+    Put,
+    Versioned,
+)
 from tests.unit.metadata.harness import LAYOUT, Opener, formatted, ledger, memory_opener, soon, stores
 
 
@@ -117,6 +124,18 @@ async def test_a_counter_that_others_have_advanced_is_read_again() -> None:
         await asyncio.sleep(0)
         server.release()
         assert ids_of(await soon(asyncio.gather(first, *behind))) == [0, 10, 11]
+
+
+@pytest.mark.parametrize("theirs", [Put(LAYOUT.ledger(1), b"{}", 0), Delete(LAYOUT.ledger(1), 0)])
+async def test_rule_42_of_a_group_whose_reply_was_lost_only_what_others_changed_is_made_again(
+    theirs: Operation,
+) -> None:
+    server, opener = memory_opener()
+    async with stores(opener, 1) as (store,):
+        manager = LedgerManager(store, await formatted(store))
+        server.inject(Fault(FaultKind.DROP_REPLY, "multi", then=lambda: server.apply([theirs], 0)))
+        assert ids_of(await soon(create(manager, 3))) == [0, 3, 2]
+        assert await read_counter(store, LAYOUT) == Versioned(4, 2)
 
 
 async def test_a_caller_that_is_cancelled_ends_nobody_elses_creation() -> None:

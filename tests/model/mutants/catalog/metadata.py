@@ -123,6 +123,17 @@ async def sequence_nodes_are_not_looked_for(*_arguments: Any) -> None:
     return
 
 
+@mutant(
+    42,
+    "tests/unit/metadata/test_creation.py::test_rule_42_of_a_group_whose_reply_was_lost_only_what_others_changed_is_made_again",
+    swarm=LOST_ANSWERS,
+)
+@instead_of(creation.LedgerCreation, "_is_own")
+async def groups_are_made_again_as_a_whole(*_arguments: Any) -> bool:
+    """After a lost answer a group is made anew if another client has changed one ledger of it."""
+    return False
+
+
 @mutant(42, f"{LOST_REPLIES}::test_rule_42_another_clients_put_is_not_taken_for_own", swarm=LOST_ANSWERS)
 @instead_of(resolving.ResolvingStore, "_holds_put")
 async def any_new_version_is_the_own_put(*_arguments: Any) -> bool:
