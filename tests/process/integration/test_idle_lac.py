@@ -9,7 +9,7 @@ import pytest
 import daybook
 from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
-from tests.process.integration.kit import PATIENCE_S, eventually, kill_all, off, start_all, until_registered
+from tests.process.integration.kit import PATIENCE_S, eventually, kill_all, off, start_all, until_bookies
 
 pytestmark = pytest.mark.integration
 
@@ -80,9 +80,10 @@ async def test_rule_48_a_lac_that_died_with_all_its_bookies_is_published_again(
             notify(bookie)
 
         monkeypatch.setattr(ledger._driver, "lac_lost", noting)
+        killed = {bookie: other.bookies()[bookie].boot_id for bookie in bookies}
         await off(kill_all, cluster)
         await off(start_all, cluster)
-        await until_registered(other)
+        await until_bookies(other, lambda now: all(b in now and now[b].boot_id != killed[b] for b in bookies))
         reader = await other.open_ledger(ledger.id, recover=False)
         async with asyncio.timeout(PATIENCE_S):
             assert await next_entry(reader, 0) == b"x"
