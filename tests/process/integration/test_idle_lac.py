@@ -9,7 +9,15 @@ import pytest
 import daybook
 from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
-from tests.process.integration.kit import PATIENCE_S, eventually, kill_all, off, start_all, until_bookies
+from tests.process.integration.kit import (
+    PATIENCE_S,
+    eventually,
+    kill_all,
+    off,
+    persist,
+    start_all,
+    until_bookies,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -84,7 +92,7 @@ async def test_rule_48_a_lac_that_died_with_all_its_bookies_is_published_again(
         await off(kill_all, cluster)
         await off(start_all, cluster)
         await until_bookies(other, lambda now: all(b in now and now[b].boot_id != killed[b] for b in bookies))
-        reader = await other.open_ledger(ledger.id, recover=False)
+        reader = await persist(lambda: other.open_ledger(ledger.id, recover=False))
         async with asyncio.timeout(PATIENCE_S):
             assert await next_entry(reader, 0) == b"x"
         assert set(lost) <= set(bookies)
