@@ -159,6 +159,7 @@ class Client:
         `policy` (the period of LACs, whether to continue without a spare, …) and `placement` are the client's own unless
         they are given for this ledger. `allowed_bookies` bounds its ensemble, and the replacements by this writer.
         """
+        chooser = self._placement_of(placement, allowed_bookies)
         created = await self.create_unattached(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
@@ -166,14 +167,13 @@ class Client:
             password=password,
             custom_metadata=custom_metadata,
             above=above,
-            placement=placement,
-            allowed_bookies=allowed_bookies,
+            placement=chooser,
             writer_token=uuid.uuid4().hex,
         )
         return self._open_for_writing(
             created,
             policy=policy,
-            placement=self._placement_of(placement, allowed_bookies),
+            placement=chooser,
             explicit_ids=explicit_ids,
             deferred_sync=deferred_sync,
             on_event=on_event,

@@ -95,7 +95,7 @@ class ReadLane:
         self._open_link = open_link
         self._idle: list[_Connection] = []
         self._used: set[_Connection] = set()
-        self._reads = 0
+        """One for each read, also while it is being opened."""
         self._avoided_until_s = 0.0
         self._closer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -104,51 +104,42 @@ class ReadLane:
     def has_room(self) -> bool:
         """Whether a read may use the lane now."""
         now_s = asyncio.get_running_loop().time()
-        return not self._closed and self._reads < CONNECTIONS_MAX and now_s >= self._avoided_until_s
+        return not self._closed and len(self._used) < CONNECTIONS_MAX and now_s >= self._avoided_until_s
 
     async def messages(self, request: bytes) -> AsyncGenerator[Message, None]:
         """The messages of the answer; close the generator if you do not take all of them.
 
         Raises LaneUnavailableError before the first message, ConnectionError.
         """
-        self._reads += 1
         connection, is_complete = None, False
         try:
             connection, message = await self._ask(request)
-            self._used.add(connection)
             while message is not None:
                 yield message
                 message = await connection.next()
             is_complete = True
         finally:
-            self._reads -= 1
             if connection is not None:
-                self._used.discard(connection)
                 if is_complete and not self._closed:
                     self._keep(connection)
                 else:
-                    connection.close()
+                    self._drop(connection)
 
     async def _ask(self, request: bytes) -> tuple[_Connection, Message | None]:
         """A connection on which the answer to `request` has begun, with its first message."""
         while True:
-            connection = self._take_idle()
-            is_reused = connection is not None
-            if connection is None:
-                connection = await self._open()
+            idle = self._take_idle()
+            connection = idle or _Connection()
             self._used.add(connection)
             try:
+                if idle is None:
+                    await self._open(connection)
                 connection.ask(request)
                 return connection, await connection.next()
-            except ConnectionError:
-                connection.close()
-                if not is_reused:  # else the bookie ended it while it was idle
-                    raise
-            except BaseException:
-                connection.close()
-                raise
-            finally:
-                self._used.discard(connection)
+            except BaseException as error:
+                self._drop(connection)
+                if idle is None or not isinstance(error, ConnectionError):
+                    raise  # else the bookie ended it while it was idle
 
     def close(self) -> None:
         """End all connections; reads under way fail."""
@@ -160,12 +151,10 @@ class ReadLane:
             connection.lost(ConnectionError("the client was closed"))
         self._idle.clear()
 
-    async def _open(self) -> _Connection:
-        connection = _Connection()
+    async def _open(self, connection: _Connection) -> None:
         try:
             connection.link = await self._open_link(connection)
             if self._boot_id not in ("", connection.link.hello.boot_id):
-                connection.close()
                 msg = f"process {connection.link.hello.boot_id} answers, which is not the one that is registered"
                 raise StreamError(msg)
         except (OSError, StreamError, TimeoutError) as error:
@@ -175,7 +164,6 @@ class ReadLane:
             )
             self._avoided_until_s = asyncio.get_running_loop().time() + PAUSE_S
             raise LaneUnavailableError(why) from error
-        return connection
 
     def _take_idle(self) -> _Connection | None:
         while self._idle:
@@ -185,8 +173,13 @@ class ReadLane:
             connection.close()
         return None
 
+    def _drop(self, connection: _Connection) -> None:
+        self._used.discard(connection)
+        connection.close()
+
     def _keep(self, connection: _Connection) -> None:
         loop = asyncio.get_running_loop()
+        self._used.discard(connection)
         connection.idle_since_s = loop.time()
         self._idle.append(connection)
         if self._closer is None:
