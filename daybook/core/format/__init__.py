@@ -6,4 +6,5 @@ In reading order:
     lac_table   the LACs of many ledgers, without entries
     block       frames at rest: cut and joined by columns, without touching entries one by one
     intervals   which entries of a ledger exist, as a value that stays small
+    stored_record  JSON records of the metadata store, and one text for each way in which they can be wrong
 """

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, Final, Self
 
 from daybook.core.errors import MetadataError
+from daybook.core.format.stored_record import read_record
 from daybook.core.ids import (
     CUSTOM_METADATA_BYTES_MAX,
     NO_ENTRY,
@@ -208,23 +209,10 @@ class LedgerMetadata:
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Read a stored record. Raises MetadataError for anything that `to_json` of a known version cannot make."""
-        try:
-            record = json.loads(data)
-            return cls._from_record(record)
-        except MetadataError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            msg = f"this is no ledger metadata ({type(error).__name__}: {str(error)[:200]}): {data[:200]!r}"
-            raise MetadataError(msg) from error
+        return read_record(data, "ledger metadata", FORMAT_VERSION, cls._from_record, article="")
 
     @classmethod
     def _from_record(cls, record: dict[str, Any]) -> Self:
-        version = record.pop("formatVersion")
-        if version != FORMAT_VERSION:
-            msg = (
-                f"ledger metadata has format {version}, this release reads {FORMAT_VERSION}: upgrade it first"
-            )
-            raise MetadataError(msg)
         digest = record.pop("digestType")
         if digest != DIGEST_TYPE:
             msg = f"digest type {digest!r} is not known (known: {DIGEST_TYPE!r})"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from daybook.core.errors import MetadataError
+from daybook.core.format.stored_record import read_record
 from daybook.core.ids import LedgerId, check_integer
 from daybook.core.topics.ledger_list import NO_POSITION, Position
 
@@ -96,29 +97,22 @@ class CursorRecord:
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Read a stored record. Raises MetadataError for anything that `to_json` of a known version cannot make."""
-        try:
-            record = json.loads(data)
-            version = record.pop("formatVersion")
-            if version != FORMAT_VERSION:
-                msg = f"a cursor has format {version}, this release reads {FORMAT_VERSION}: upgrade it first"
-                raise MetadataError(msg)
-            return cls(
-                mark_delete=Position.parse(record.pop("markDelete")),
-                ranges=tuple(AckedRange(*map(check_integer, item)) for item in record.pop("ranges")),
-                batches=tuple(
-                    (Position.parse(position), tuple(map(check_integer, words)))
-                    for position, *words in record.pop("batches")
-                ),
-                cursor_ledger=check_integer(record.pop("cursorLedgerId")),
-                last_active_ms=check_integer(record.pop("lastActiveMs")),
-                properties={str(key): str(value) for key, value in record.pop("properties").items()},
-                unknown_fields=record,
-            )
-        except MetadataError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            msg = f"this is no cursor ({type(error).__name__}: {str(error)[:200]}): {data[:200]!r}"
-            raise MetadataError(msg) from error
+        return read_record(data, "cursor", FORMAT_VERSION, cls._from_record)
+
+    @classmethod
+    def _from_record(cls, record: dict[str, Any]) -> Self:
+        return cls(
+            mark_delete=Position.parse(record.pop("markDelete")),
+            ranges=tuple(AckedRange(*map(check_integer, item)) for item in record.pop("ranges")),
+            batches=tuple(
+                (Position.parse(position), tuple(map(check_integer, words)))
+                for position, *words in record.pop("batches")
+            ),
+            cursor_ledger=check_integer(record.pop("cursorLedgerId")),
+            last_active_ms=check_integer(record.pop("lastActiveMs")),
+            properties={str(key): str(value) for key, value in record.pop("properties").items()},
+            unknown_fields=record,
+        )
 
 
 def _refuse(why: str) -> None:

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple, Self
 
 from daybook.core.errors import MetadataError
+from daybook.core.format.stored_record import read_record
 from daybook.core.ids import MAX_ID, EntryId, LedgerId, check_integer, check_ledger_id
 
 FORMAT_VERSION: Final = 1
@@ -147,25 +148,18 @@ class LedgerList:
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Read a stored record. Raises MetadataError for anything that `to_json` of a known version cannot make."""
-        try:
-            record = json.loads(data)
-            version = record.pop("formatVersion")
-            if version != FORMAT_VERSION:
-                msg = f"a topic's list has format {version}, this release reads {FORMAT_VERSION}: upgrade it first"
-                raise MetadataError(msg)
-            return cls(
-                state=ListState(record.pop("state")),
-                last_confirmed=Position.parse(record.pop("lastConfirmedEntry")),
-                ledgers=tuple(_ledger_of(item) for item in record.pop("ledgers")),
-                last_ledger_created_at_ms=check_integer(record.pop("lastLedgerCreatedTimestamp")),
-                owner_token=str(record.pop("ownerToken")),
-                unknown_fields=record,
-            )
-        except MetadataError:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            msg = f"this is no topic's list ({type(error).__name__}: {str(error)[:200]}): {data[:200]!r}"
-            raise MetadataError(msg) from error
+        return read_record(data, "topic's list", FORMAT_VERSION, cls._from_record)
+
+    @classmethod
+    def _from_record(cls, record: dict[str, Any]) -> Self:
+        return cls(
+            state=ListState(record.pop("state")),
+            last_confirmed=Position.parse(record.pop("lastConfirmedEntry")),
+            ledgers=tuple(_ledger_of(item) for item in record.pop("ledgers")),
+            last_ledger_created_at_ms=check_integer(record.pop("lastLedgerCreatedTimestamp")),
+            owner_token=str(record.pop("ownerToken")),
+            unknown_fields=record,
+        )
 
 
 def check_list_change(old: LedgerList, new: LedgerList) -> None:
