@@ -168,6 +168,10 @@ class NotOwnerError(DaybookError):
     """Another broker owns the topic by now: stop all that is done for it, and let clients look it up again (rule 38)."""
 
 
+class PolicyError(DaybookError, ValueError):
+    """A setting of a topic or a namespace that is not possible, or not together with the others. Nothing was set."""
+
+
 class TopicTerminatedError(DaybookError):
     """The topic was ended for good: it takes no more messages, and what it has can be read."""
 

@@ -4,13 +4,26 @@ In reading order:
 
     name           how a topic is called
     ledger_list    the record that says which ledgers a topic consists of, and the only ways in which it may change
+    extent         which entries exist for readers, what comes next, how much lies between
     cursor_record  how far a subscription is, as it survives its broker
+    acks           the same in memory, as it changes with each acknowledgement, over
+    entry_ranges   sets of entries of one ledger
     phases         how an owner takes a topic over, writes it and gives it up
     events         what goes into the managed ledger's machine, and what comes out
     managed_ledger the machine of one topic on its owner, and its parts:
-    list_update    changes of the list, each until its outcome is known
+    judged_change  a change of a node, until its outcome is known
+    list_update    changes of the list
     open_ledger    when a ledger has had enough
     pending        what is published and not acknowledged
+    publish_times  where in a topic a time is, for a TTL and a seek
     trimming       which ledgers nobody needs any more
     deletions      ledgers that no list names
+    cursor_phases  how a cursor is opened, persisted, closed and deleted
+    cursor_events  what goes into the cursor's machine, and what comes out
+    cursor         the machine of one subscription on the topic's owner, and its parts:
+    cursor_pace    when the state is persisted next, and where
+    cursor_node    changes of the cursor's node, each until its outcome is known
+    dispatch/      which consumer of a subscription receives which entry
+    policy         what is set for topics, and what it means for a ledger
+    ownership/     which broker owns a topic
 """

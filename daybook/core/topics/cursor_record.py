@@ -13,13 +13,15 @@ from typing import Any, Final, Self
 
 from daybook.core.errors import MetadataError
 from daybook.core.format.stored_record import read_record
-from daybook.core.ids import LedgerId, check_integer
+from daybook.core.ids import MAX_ID, LedgerId, check_integer
 from daybook.core.topics.ledger_list import NO_POSITION, Position
 
 FORMAT_VERSION: Final = 1
 NO_LEDGER: Final = -1
 NODE_RANGES_MAX: Final = 1_000
 """Ranges, and partly acknowledged batches, of a record in a node; Pulsar has the same limit."""
+LEDGER_RANGES_MAX: Final = 10_000
+"""The same of a record in the cursor's ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class CursorRecord:
             mark_delete=Position.parse(record.pop("markDelete")),
             ranges=tuple(AckedRange(*map(check_integer, item)) for item in record.pop("ranges")),
             batches=tuple(
-                (Position.parse(position), tuple(map(check_integer, words)))
+                (Position.parse(position), tuple(map(_check_word, words)))
                 for position, *words in record.pop("batches")
             ),
             cursor_ledger=check_integer(record.pop("cursorLedgerId")),
@@ -113,6 +115,11 @@ class CursorRecord:
             properties={str(key): str(value) for key, value in record.pop("properties").items()},
             unknown_fields=record,
         )
+
+
+def _check_word(word: int) -> int:
+    """A word is signed, and −2⁶³ is one: of 64 messages the last one is left."""
+    return word if word == -MAX_ID - 1 and type(word) is int else check_integer(word)
 
 
 def _refuse(why: str) -> None:

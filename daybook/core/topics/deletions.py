@@ -1,14 +1,22 @@
-"""Ledgers that the list does not name, and never will: they are deleted, and again after a pause if that fails."""
+"""Ledgers that the list, or a cursor's node, does not name, and never will: they are deleted, and again after a pause if that fails."""
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from daybook.core.ids import LedgerId
 from daybook.core.machine import RequestIds, RetryTimer
-from daybook.core.topics.events import DeleteLedger, ManagedLedgerEffect
+from daybook.core.topics.events import DeleteLedger
+
+
+class _Effects(Protocol):
+    """A list of effects of any machine that deletes ledgers."""
+
+    def append(self, item: DeleteLedger, /) -> None:
+        """Take an effect."""
 
 
 class Deletions:
-    """The deletions of one owner. An owner that ends leaves what failed behind: a ledger that no list names does no harm."""
+    """The deletions of one owner. An owner that ends leaves what failed behind: a ledger that nothing names does no harm."""
 
     __slots__ = ("_again", "_asked", "_ids", "_retry")
 
@@ -18,7 +26,12 @@ class Deletions:
         self._again: list[LedgerId] = []
         self._retry = RetryTimer(retry_ms)
 
-    def begin(self, ledger_ids: Iterable[LedgerId], out: list[ManagedLedgerEffect]) -> None:
+    @property
+    def is_pending(self) -> bool:
+        """Whether a ledger is still to go."""
+        return bool(self._asked or self._again)
+
+    def begin(self, ledger_ids: Iterable[LedgerId], out: _Effects) -> None:
         """Delete these ledgers."""
         for ledger_id in ledger_ids:
             request_id = self._ids.next()
@@ -37,7 +50,7 @@ class Deletions:
         self._retry.start(now_ms)
         return True
 
-    def tick(self, now_ms: int, out: list[ManagedLedgerEffect]) -> None:
+    def tick(self, now_ms: int, out: _Effects) -> None:
         """Repeat what failed when the pause is over."""
         if self._retry.fires(now_ms):
             again, self._again = self._again, []

@@ -37,6 +37,16 @@ class TrimRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class RollRequested:
+    """Begin another ledger for what comes next, although the open one is not full: another would have more copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminateRequested:
+    """A person ends the topic for good: refuse what comes now, finish what came before, and record the end. It can be read on."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnloadRequested:
     """Another broker is to own the topic: refuse what comes now, finish what came before, and close the ledger."""
 
@@ -109,6 +119,8 @@ class HandleFailed:
 ManagedLedgerEvent: TypeAlias = (
     PublishRequested
     | TrimRequested
+    | RollRequested
+    | TerminateRequested
     | UnloadRequested
     | TopicTick
     | ListRead

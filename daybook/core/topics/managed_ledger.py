@@ -32,13 +32,16 @@ from daybook.core.topics.events import (
     ReadList,
     RecoverLedger,
     Retrying,
+    RollRequested,
+    TerminateRequested,
     TopicEnded,
     TopicTick,
     TrimRequested,
     UnloadRequested,
 )
+from daybook.core.topics.judged_change import Outcome
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState
-from daybook.core.topics.list_update import ListUpdate, Outcome
+from daybook.core.topics.list_update import ListUpdate
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy, OpenLedger
 from daybook.core.topics.pending import PendingPublishes
 from daybook.core.topics.phases import TRANSITIONS, Phase
@@ -72,7 +75,7 @@ class ManagedLedger:
         """The ledger that is written or recovered, or was last."""
         self._unnamed: LedgerId | None = None
         """A ledger that was created, and that no list names yet."""
-        self._unloading = False
+        self._unloading = self._terminating = False
         self._trim: TrimRequested | None = None
         self._leaving: tuple[LedgerId, ...] = ()
         """The ledgers that the list is to lose."""
@@ -93,7 +96,7 @@ class ManagedLedger:
         """Why nothing may be published now; a driver asks before each `PublishRequested`."""
         if self._unloading or self.is_done:
             return self._not_owner()
-        if self._update is not None and self._update.current.state is ListState.TERMINATED:
+        if self._terminating or self._is(ListState.TERMINATED):
             msg = f"topic {self._topic} was terminated: it takes no more messages; publish to another topic"
             return TopicTerminatedError(msg)
         return None
@@ -114,12 +117,8 @@ class ManagedLedger:
                 self._appended(event, out)
             case TopicTick():
                 self._tick(event, out)
-            case TrimRequested():
-                self._trim = event
-                self._go_on(out)
-            case UnloadRequested():
-                self._unloading = True
-                self._go_on(out)
+            case TrimRequested() | RollRequested() | TerminateRequested() | UnloadRequested():
+                self._ordered(event, out)
             case ListRead():
                 self._list_read(event, out)
             case MetadataUnreadable():
@@ -133,6 +132,21 @@ class ManagedLedger:
             case _:
                 assert_never(event)
         return out
+
+    def _ordered(
+        self,
+        event: TrimRequested | RollRequested | TerminateRequested | UnloadRequested,
+        out: list[ManagedLedgerEffect],
+    ) -> None:
+        if isinstance(event, TrimRequested):
+            self._trim = event
+        elif isinstance(event, TerminateRequested):
+            self._terminating = True
+        elif isinstance(event, UnloadRequested):
+            self._unloading = True
+        elif self._ledger is not None:
+            self._ledger.is_superseded = True
+        self._go_on(out)
 
     # Publishing
 
@@ -201,6 +215,8 @@ class ManagedLedger:
         if self._phase is Phase.IDLE:
             if self._pending.is_waiting:
                 self._enter(Phase.CREATING, out)
+            elif self._terminating and self._is(ListState.CLOSED):
+                self._propose(Phase.RECORDING, replace(self._with_end(), state=ListState.TERMINATED), out)
             elif self._unloading:
                 self._end(None, out)
         elif self._phase is Phase.OPEN:
@@ -219,7 +235,11 @@ class ManagedLedger:
             self._go_to(Phase.CLOSING)
         else:
             self._send(out)
-            if self._unloading or ledger.is_idle(self._policy, self._pending, self._now_ms):
+            if (
+                self._unloading
+                or self._terminating
+                or ledger.is_idle(self._policy, self._pending, self._now_ms)
+            ):
                 self._go_to(Phase.CLOSING)
             else:
                 self._begin_trimming(out)
@@ -227,7 +247,11 @@ class ManagedLedger:
     @property
     def _is_open(self) -> bool:
         """Whether the list names a ledger that is written."""
-        return self._update is not None and self._update.current.state is ListState.OPEN
+        return self._is(ListState.OPEN)
+
+    def _is(self, state: ListState) -> bool:
+        """Whether the list is known, and is in this state."""
+        return self._update is not None and self._update.current.state is state
 
     def _tick(self, event: TopicTick, out: list[ManagedLedgerEffect]) -> None:
         if self.is_done:
@@ -307,11 +331,15 @@ class ManagedLedger:
             self._go_on(out)
 
     def _superseded(self, found: LedgerList | None, out: list[ManagedLedgerEffect]) -> None:
-        """Another owner has the topic. It has our last ledger as well if an attempt to name it came through before the take-over."""
+        """Another owner has the topic, and every attempt of ours is settled by its list: what that lacks, none will name again.
+
+        That is our last ledger, unless an attempt to name it came through before the take-over, and what was trimmed by a change
+        whose answer was lost.
+        """
         named = () if found is None else [ledger.ledger_id for ledger in found.ledgers]
-        unnamed = [] if self._unnamed is None or self._unnamed in named else [self._unnamed]
+        ours = self._leaving if self._unnamed is None else (*self._leaving, self._unnamed)
         self._end(self._not_owner(), out)
-        self._deletions.begin(unnamed, out)
+        self._deletions.begin([ledger_id for ledger_id in ours if ledger_id not in named], out)
 
     def _begin_trimming(self, out: list[ManagedLedgerEffect]) -> None:
         """Drop from the list what nobody needs; the ledgers themselves go after that (rule 51)."""
@@ -349,7 +377,16 @@ class ManagedLedger:
             if self._phase is Phase.CLOSING:
                 self._enter(Phase.ASKING, out)
             else:
+                self._read_again()
                 self._retry.start(self._now_ms)
+
+    def _read_again(self) -> None:
+        """What was to be recovered may be gone, because another owner has trimmed it: after the pause the list says so."""
+        if self._phase is Phase.RECOVERING:
+            self._go_to(Phase.READING)
+            self._update = self._ledger = None
+        elif self._phase is Phase.RESCUING:
+            self._go_to(Phase.ASKING)
 
     def _created(self, ledger_id: LedgerId, out: list[ManagedLedgerEffect]) -> None:
         """Name the ledger, and in the same change the end of the one before it, if the list lacks it."""

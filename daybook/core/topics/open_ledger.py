@@ -36,6 +36,7 @@ class OpenLedger:
         "_last_send_ms",
         "_opened_ms",
         "failed",
+        "is_superseded",
         "listed",
     )
 
@@ -44,6 +45,8 @@ class OpenLedger:
         """What the list says of it."""
         self.failed = False
         """Whether its handle takes no more."""
+        self.is_superseded = False
+        """Whether another ledger would be better for what comes next."""
         self._opened_ms = self._last_send_ms = 0
         self._first_published_ms: int | None = None
         self._last_published_ms: int | None = None
@@ -67,10 +70,13 @@ class OpenLedger:
     def is_full(self, policy: ManagedLedgerPolicy, pending: PendingPublishes, now_ms: int) -> bool:
         """Whether another ledger is to be used."""
         age_ms = now_ms - self._opened_ms
-        return age_ms >= policy.age_ms_min and (
-            pending.next_entry >= policy.entries_max
-            or pending.sent_bytes >= policy.size_bytes_max
-            or age_ms >= policy.age_ms_max
+        return self.is_superseded or (
+            age_ms >= policy.age_ms_min
+            and (
+                pending.next_entry >= policy.entries_max
+                or pending.sent_bytes >= policy.size_bytes_max
+                or age_ms >= policy.age_ms_max
+            )
         )
 
     def is_idle(self, policy: ManagedLedgerPolicy, pending: PendingPublishes, now_ms: int) -> bool:

@@ -33,7 +33,7 @@ class Phase(Enum):
     CLOSING = "the ledger takes no more; it is closed once all is acknowledged"
     ASKING = "the ledger failed; the list says who owns the topic"
     RESCUING = "the failed ledger is being recovered"
-    RECORDING = "the list is to say that the ledger is closed"
+    RECORDING = "the list is to say that the ledger is closed, or the topic terminated"
     ENDED = "the topic is not served"
 
 
@@ -42,10 +42,12 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.READING, Phase.TAKING_OVER): "all ledgers are closed",
     (Phase.READING, Phase.ENDED): "there is no such topic",
     (Phase.RECOVERING, Phase.TAKING_OVER): "the ledger is closed",
+    (Phase.RECOVERING, Phase.READING): "it cannot be recovered; perhaps its owner has trimmed it",
     (Phase.TAKING_OVER, Phase.IDLE): "the list is ours (rule 38)",
     (Phase.TAKING_OVER, Phase.ENDED): "another owner was first",
     (Phase.IDLE, Phase.CREATING): "a message came",
     (Phase.IDLE, Phase.TRIMMING): "ledgers can go (rule 51)",
+    (Phase.IDLE, Phase.RECORDING): "terminated",
     (Phase.IDLE, Phase.ENDED): "unloaded",
     (Phase.CREATING, Phase.NAMING): "the ledger exists",
     (Phase.NAMING, Phase.OPEN): "it is named",
@@ -64,6 +66,7 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.ASKING, Phase.ENDED): "another owner has it",
     (Phase.RESCUING, Phase.CREATING): "its end is known, and messages wait",
     (Phase.RESCUING, Phase.RECORDING): "its end is known",
+    (Phase.RESCUING, Phase.ASKING): "it cannot be recovered; perhaps another owner has trimmed it",
     (Phase.RECORDING, Phase.IDLE): "it is recorded",
     (Phase.RECORDING, Phase.ENDED): "another owner was first",
 }

@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.scripts import recovery_machine, topic_machine, writer_machine
+from tests.model.scripts import cursor_machine, recovery_machine, topic_machine, writer_machine
 from tests.model.scripts.harness import MACHINES, ScriptError, run, scripts
 
-assert {recovery_machine.NAME, topic_machine.NAME, writer_machine.NAME} <= MACHINES.keys()
+assert {
+    cursor_machine.NAME,
+    recovery_machine.NAME,
+    topic_machine.NAME,
+    writer_machine.NAME,
+} <= MACHINES.keys()
 
 
 @pytest.mark.parametrize("path", scripts(), ids=lambda path: path.stem)

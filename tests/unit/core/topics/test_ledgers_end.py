@@ -1,6 +1,6 @@
 """The managed ledger when a ledger takes no more, and when ledgers are trimmed (rule 50, rule 51)."""
 
-from daybook.core.errors import NotOwnerError
+from daybook.core.errors import NotOwnerError, TopicTerminatedError
 from daybook.core.topics.events import (
     Append,
     CasList,
@@ -11,6 +11,8 @@ from daybook.core.topics.events import (
     ReadList,
     RecoverLedger,
     Retrying,
+    RollRequested,
+    TerminateRequested,
     TrimRequested,
 )
 from daybook.core.topics.ledger_list import ListState, Position
@@ -70,6 +72,48 @@ def test_rule_50_a_new_owner_that_has_fenced_and_not_written_the_list_yet_loses_
     assert [type(error) for error in second.ended] == [NotOwnerError]
 
 
+def test_another_ledger_is_begun_for_what_comes_next_when_one_would_be_better() -> None:
+    world = World()
+    owner = serving(world)
+    owner.step(RollRequested())
+    assert kinds(owner) == [], "no ledger is open"
+    owner.publish(b"a")
+    owner.run()
+    owner.publish(b"b")
+    owner.step(RollRequested())
+    owner.publish(b"c")
+    owner.run()
+    assert owner.published == [(Position(0, 0), b"a"), (Position(0, 1), b"b"), (Position(1, 0), b"c")]
+    owner.step(RollRequested())
+    assert kinds(owner) == [CloseLedger, CasList]
+    assert [ledger.is_open for ledger in world.ledger_list.ledgers] == [False, False]
+
+
+def test_a_topic_is_terminated_after_what_came_before() -> None:
+    world = World()
+    owner = writing(world, b"a")
+    owner.publish(b"b")
+    owner.step(TerminateRequested())
+    assert isinstance(owner.machine.refusal, TopicTerminatedError)
+    owner.run()
+    assert [data for _, data in owner.published] == [b"a", b"b"]
+    assert world.ledger_list.state is ListState.TERMINATED
+    assert world.ledger_list.last_confirmed == Position(0, 1)
+    owner.step(TerminateRequested())
+    assert kinds(owner) == []
+    later = serving(world, "two")
+    assert isinstance(later.machine.refusal, TopicTerminatedError)
+    assert world.ledger_list.state is ListState.TERMINATED
+
+
+def test_a_topic_without_messages_is_terminated() -> None:
+    world = World()
+    owner = serving(world)
+    owner.step(TerminateRequested())
+    assert kinds(owner) == [CasList]
+    assert world.ledger_list.state is ListState.TERMINATED
+
+
 def test_a_failed_ledger_without_messages_is_recorded() -> None:
     world = World()
     owner = writing(world, b"a")
@@ -79,8 +123,25 @@ def test_a_failed_ledger_without_messages_is_recorded() -> None:
     owner.carry_out()
     owner.fail()
     owner.tick(POLICY.retry_ms)
-    assert kinds(owner) == [RecoverLedger, CasList]
+    assert kinds(owner) == [ReadList, RecoverLedger, CasList]
     assert world.ledger_list.state is ListState.CLOSED
+
+
+def test_rule_50_an_owner_whose_failed_ledger_was_trimmed_by_the_next_one_stops() -> None:
+    world = World()
+    owner = writing(world, b"a")
+    owner.publish(b"b")
+    kinds(owner)
+    owner.fail_handle(0)
+    owner.carry_out()
+    second = serving(world, "two")
+    second.step(TrimRequested((), Retention()))
+    second.run()
+    assert kinds(owner) == [RecoverLedger]
+    owner.tick(POLICY.retry_ms)
+    assert kinds(owner) == [ReadList]
+    assert owner.failed == [b"b"]
+    assert [type(error) for error in owner.ended] == [NotOwnerError]
 
 
 def idle_and_closing(world: World) -> Owner:
@@ -187,4 +248,14 @@ def test_rule_38_an_owner_that_was_superseded_trims_nothing() -> None:
     owner.step(TrimRequested((), Retention()))
     assert kinds(owner) == [CasList, ReadList]
     assert world.ledgers.keys() == {0}
+    assert [type(error) for error in owner.ended] == [NotOwnerError]
+
+
+def test_rule_38_what_an_owner_took_out_of_the_list_before_it_was_superseded_is_deleted() -> None:
+    world, owner = with_ledgers(1)
+    owner.step(TrimRequested((), Retention()))
+    owner.fail(applied=True)
+    serving(world, "two")
+    assert kinds(owner) == [ReadList, DeleteLedger]
+    assert world.ledgers == {}
     assert [type(error) for error in owner.ended] == [NotOwnerError]

@@ -96,7 +96,25 @@ def test_a_recovery_that_fails_is_begun_again_after_a_pause() -> None:
     second.tick(POLICY.retry_ms - 1)
     assert not second.asked
     second.tick(1)
-    assert kinds(second) == [RecoverLedger, CasList]
+    assert kinds(second) == [ReadList, RecoverLedger, CasList]
+
+
+def test_rule_38_a_new_owner_follows_the_list_where_the_old_one_has_trimmed_what_it_recovers() -> None:
+    world = World()
+    first = writing(world, b"a")
+    second = Owner(world, "two")
+    second.carry_out()
+    first.fail_handle(0)
+    first.publish(b"b")
+    first.run()
+    first.step(TrimRequested((), Retention()))
+    first.run()
+    assert world.ledgers.keys() == {1}
+    assert kinds(second) == [RecoverLedger]
+    second.tick(POLICY.retry_ms)
+    assert kinds(second) == [ReadList, RecoverLedger, CasList]
+    assert world.ledger_list.owner_token == "two"
+    assert [data for _, data in world.topic()] == [b"b"]
 
 
 def test_a_list_that_cannot_be_read_is_read_again_after_a_pause() -> None:

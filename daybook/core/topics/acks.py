@@ -1,0 +1,320 @@
+"""What one subscription has acknowledged of a topic: the mark-delete position, ranges beyond it, and batches of which a part is.
+
+The mark-delete position moves as soon as nothing before it is missing, over the ends of ledgers as well. In memory the rest is ranges,
+as in the record that survives the broker (cursor_record.py): a subscription may have a hundred thousand holes. What is acknowledged and
+does not exist, or would take more memory than is allowed, is ignored; the message is delivered again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from daybook.core.ids import LedgerId
+from daybook.core.topics.cursor_record import NO_LEDGER, AckedRange, CursorRecord
+from daybook.core.topics.entry_ranges import EntryRanges
+from daybook.core.topics.extent import TopicExtent
+from daybook.core.topics.ledger_list import Position
+
+RANGES_MAX: Final = 500_000
+"""Ranges of a subscription in memory: more than a subscription may have messages that are delivered and not acknowledged."""
+BATCHES_MAX: Final = 100_000
+"""Batches of a subscription of which a part is acknowledged, in memory."""
+BATCH_WORDS_MAX: Final = 1_024
+"""Words of 64 messages of one batch."""
+RECORD_WORDS_MAX: Final = 16
+"""Words of a record, for each of the batches that it may have: batches of a thousand messages fit."""
+_WORD: Final = 64
+_WORD_MASK: Final = (1 << _WORD) - 1
+
+
+class AckState:
+    """The acknowledgements of one subscription. Make it once the topic's list is known, so that `extent` has all that was acknowledged."""
+
+    __slots__ = (
+        "_acked",
+        "_batches",
+        "_extent",
+        "_passed",
+        "_range_count",
+        "_ranges",
+        "_unknown_fields",
+        "ignored",
+        "last_active_ms",
+        "mark_delete",
+        "properties",
+        "resets",
+        "version",
+    )
+
+    def __init__(self, extent: TopicExtent, record: CursorRecord | None = None) -> None:
+        """Begin where `record` says; without one everything that the topic has is not acknowledged."""
+        record = record or CursorRecord()
+        self._extent = extent
+        self.mark_delete: Position = min(record.mark_delete, extent.last_confirmed)
+        """Everything up to it is acknowledged."""
+        self._ranges: dict[LedgerId, EntryRanges] = {}
+        """What is acknowledged beyond it, by ledger; none is empty."""
+        self._acked = 0
+        """How many entries these are."""
+        self._range_count = 0
+        self._batches: dict[Position, int] = {}
+        """The messages of a batch that are not acknowledged, as bits; some batches may be passed already."""
+        self._passed = 0
+        """How often the mark-delete position moved since those were removed."""
+        self.ignored = 0
+        """Acknowledgements beyond a limit."""
+        self.version = 0
+        """Rises with every change."""
+        self.resets = 0
+        """Rises with every `reset`."""
+        self.last_active_ms = record.last_active_ms
+        """When a consumer last used the subscription, in ms since 1970."""
+        self.properties: Mapping[str, str] = record.properties
+        self._unknown_fields = record.unknown_fields
+        self._load(record)
+
+    def _load(self, record: CursorRecord) -> None:
+        for acked in record.ranges:
+            run = self._extent.run(acked.first, acked.last_entry - acked.first_entry + 1)
+            if run is not None and run[:2] == acked.first and acked.first > self.mark_delete:
+                self._ranges.setdefault(acked.ledger_id, EntryRanges()).append(*run[1:])
+                self._acked += run[2] - run[1] + 1
+        self._range_count = sum(map(len, self._ranges.values()))
+        for position, words in record.batches:
+            if self._is_open(position) and (bits := _bits(words)):
+                self._batches[position] = bits
+        self._move_on()
+
+    # Acknowledgements
+
+    def ack(self, position: Position) -> bool:
+        """Acknowledge an entry. False if it was acknowledged before, if it does not exist, and beyond `RANGES_MAX`."""
+        mark = self.mark_delete
+        if position <= mark or not self._extent.contains(position):
+            return False
+        ledger_id, entry_id = position
+        is_next = entry_id == mark[1] + 1 if ledger_id == mark[0] else position == self._extent.after(mark)
+        if is_next:
+            self.mark_delete = position
+            if self._ranges:
+                self._move_on()
+        elif not self._add(ledger_id, entry_id):
+            return False
+        if self._batches:
+            self._batches.pop(position, None)
+        self.version += 1
+        return True
+
+    def _add(self, ledger_id: LedgerId, entry_id: int) -> bool:
+        ranges = self._ranges.get(ledger_id)
+        if self._range_count >= RANGES_MAX and (ranges is None or not ranges.touches(entry_id)):
+            self.ignored += 1
+            return False
+        if ranges is None:
+            ranges = self._ranges[ledger_id] = EntryRanges()
+        before = len(ranges)
+        if not ranges.add(entry_id):
+            return False
+        self._range_count += len(ranges) - before
+        self._acked += 1
+        return True
+
+    def ack_batch(self, position: Position, words: Sequence[int], batch_size: int) -> bool:
+        """Acknowledge a part of an entry: a set bit of `words` is a message that is not acknowledged. True once the whole entry is.
+
+        Words that are missing at the end have no set bit. `batch_size` 0: nobody knows how many messages there are.
+        """
+        if not self._is_open(position):
+            return False
+        if len(words) > BATCH_WORDS_MAX or batch_size > BATCH_WORDS_MAX * _WORD:
+            self.ignored += 1
+            return False
+        every = (1 << batch_size) - 1 if batch_size > 0 else -1
+        left = _bits(words) & self._batches.get(position, every)
+        if not left:
+            return self.ack(position)
+        if left == every:
+            return False
+        if len(self._batches) >= BATCHES_MAX and position not in self._batches:
+            self._forget_passed()
+            if len(self._batches) >= BATCHES_MAX:
+                self.ignored += 1
+                return False
+        if self._batches.get(position) != left:
+            self._batches[position] = left
+            self.version += 1
+        return False
+
+    def ack_through(self, position: Position, words: Sequence[int] = (), batch_size: int = 0) -> None:
+        """Acknowledge everything up to `position`; with `words`, of its last entry only the messages whose bits are not set."""
+        if words:
+            self.ack_through(self._extent.before(position))
+            self.ack_batch(position, words, batch_size)
+            return
+        if not self._extent.contains(position):
+            position = self._extent.before(position)
+        if position <= self.mark_delete:
+            return
+        self.mark_delete = position
+        if self._ranges:
+            self._drop_passed(position)
+            self._move_on()
+        if self._batches:
+            self._passed += 1
+            if self._passed >= len(self._batches):
+                self._forget_passed()
+        self.version += 1
+
+    def reset(self, mark_delete: Position) -> None:
+        """Begin again behind `mark_delete`, or as near to it as the topic reaches: a seek."""
+        exists = self._extent.contains(mark_delete)
+        self.mark_delete = mark_delete if exists else self._extent.before(mark_delete)
+        self._ranges.clear()
+        self._batches.clear()
+        self._acked = self._range_count = self._passed = 0
+        self.resets += 1
+        self.version += 1
+
+    # The mark-delete position
+
+    def _move_on(self) -> None:
+        """Move the mark-delete position over the ranges that follow it at once."""
+        while self._ranges:
+            ledger_id, entry_id = self._extent.after(self.mark_delete)
+            ranges = self._ranges.get(ledger_id)
+            if ranges is None or ranges.first != entry_id:
+                return
+            self.mark_delete = Position(ledger_id, ranges.end_from(entry_id) - 1)
+            self._drop_through(ledger_id, self.mark_delete.entry_id)
+
+    def _drop_passed(self, position: Position) -> None:
+        """Forget the ranges up to `position`."""
+        for ledger_id in [each for each in self._ranges if each < position.ledger_id]:
+            ranges = self._ranges.pop(ledger_id)
+            self._range_count -= len(ranges)
+            self._acked -= sum(last + 1 - first for first, last in ranges)
+        if position.ledger_id in self._ranges:
+            self._drop_through(*position)
+
+    def _drop_through(self, ledger_id: LedgerId, entry_id: int) -> None:
+        ranges = self._ranges[ledger_id]
+        before = len(ranges)
+        self._acked -= ranges.drop_through(entry_id)
+        self._range_count += len(ranges) - before
+        if not ranges:
+            del self._ranges[ledger_id]
+
+    def _forget_passed(self) -> None:
+        self._passed = 0
+        mark = self.mark_delete
+        self._batches = {position: bits for position, bits in self._batches.items() if position > mark}
+
+    # Questions
+
+    @property
+    def range_count(self) -> int:
+        """How many ranges are acknowledged beyond the mark-delete position."""
+        return self._range_count
+
+    def fits(self, ranges_max: int) -> bool:
+        """Whether `record(ranges_max)` has everything, but for words of very large batches."""
+        if len(self._batches) > ranges_max:
+            self._forget_passed()
+        return max(self._range_count, len(self._batches)) <= ranges_max
+
+    def is_acked(self, position: Position) -> bool:
+        """Whether the whole entry is acknowledged."""
+        if position <= self.mark_delete:
+            return True
+        ranges = self._ranges.get(position.ledger_id)
+        return ranges is not None and position.entry_id in ranges
+
+    def is_untouched_from(self, position: Position) -> bool:
+        """Whether nothing at `position` and beyond is acknowledged. It may be False all the same: then ask for each entry."""
+        return position > self.mark_delete and not self._ranges and not self._batches
+
+    def ack_set(self, position: Position) -> tuple[int, ...]:
+        """The words of a batch of which a part is acknowledged; () if nothing of it is, or all."""
+        bits = self._batches.get(position, 0)
+        return _words(bits) if bits and position > self.mark_delete else ()
+
+    def next_unacked(self, position: Position) -> Position:
+        """The first position from `position` on that is not acknowledged; it may be that of an entry that is yet to come."""
+        extent = self._extent
+        found = (
+            extent.after(self.mark_delete) if position <= self.mark_delete else extent.at_or_after(position)
+        )
+        while (ranges := self._ranges.get(found.ledger_id)) is not None:
+            end = ranges.end_from(found.entry_id)
+            if end == found.entry_id:
+                break
+            found = extent.at_or_after(Position(found.ledger_id, end))
+        return found
+
+    def run(self, position: Position, entries_max: int) -> tuple[LedgerId, int, int] | None:
+        """As `TopicExtent.run`, of entries that are not acknowledged."""
+        run = self._extent.run(self.next_unacked(position), entries_max)
+        if run is not None and (ranges := self._ranges.get(run[0])) is not None:
+            following = ranges.next_from(run[1])
+            if following is not None and following <= run[2]:
+                return run[0], run[1], following - 1
+        return run
+
+    def unacked_entries(self) -> int:
+        """How many entries are not acknowledged: the backlog."""
+        return self._extent.count(self.mark_delete) - self._acked
+
+    def nth_unacked(self, n: int) -> Position:
+        """The `n`-th entry that is not acknowledged, or the last of the topic if there are fewer; the mark-delete position for 0."""
+        position = self.mark_delete
+        for ledger_id in sorted(self._ranges):
+            for first, last in self._ranges[ledger_id]:
+                between = self._extent.count(position, Position(ledger_id, first - 1))
+                if between >= n:
+                    return self._extent.nth_after(position, n)
+                n -= between
+                position = Position(ledger_id, last)
+        return self._extent.nth_after(position, n)
+
+    # The record
+
+    def record(self, ranges_max: int, *, cursor_ledger: LedgerId = NO_LEDGER) -> CursorRecord:
+        """The state as it is stored, with the first `ranges_max` ranges and as many batches (rule 40)."""
+        ranges: list[AckedRange] = []
+        for ledger_id in sorted(self._ranges):
+            for first, last in self._ranges[ledger_id]:
+                if len(ranges) == ranges_max:
+                    break
+                ranges.append(AckedRange(ledger_id, first, last))
+        self._forget_passed()
+        words_left = RECORD_WORDS_MAX * ranges_max
+        batches: list[tuple[Position, tuple[int, ...]]] = []
+        for position in sorted(self._batches)[:ranges_max]:
+            words = _words(self._batches[position])
+            words_left -= len(words)
+            if words_left < 0:
+                break
+            batches.append((position, words))
+        return CursorRecord(
+            self.mark_delete,
+            tuple(ranges),
+            tuple(batches),
+            cursor_ledger,
+            self.last_active_ms,
+            self.properties,
+            self._unknown_fields,
+        )
+
+    def _is_open(self, position: Position) -> bool:
+        """Whether the entry exists and is not acknowledged as a whole."""
+        return self._extent.contains(position) and not self.is_acked(position)
+
+
+def _bits(words: Sequence[int]) -> int:
+    """The words as one number; they are signed, as they travel."""
+    return sum((word & _WORD_MASK) << (_WORD * index) for index, word in enumerate(words))
+
+
+def _words(bits: int) -> tuple[int, ...]:
+    """The inverse of `_bits`."""
+    raw = bits.to_bytes((bits.bit_length() + _WORD - 1) // _WORD * 8, "little")
+    return tuple(int.from_bytes(raw[at : at + 8], "little", signed=True) for at in range(0, len(raw), 8))

@@ -1,0 +1,101 @@
+"""Entries of a topic in order, from the first that a subscription has not delivered: what is asked for, and what waits for permits.
+
+One read is under way at a time. It asks for about as many messages as there are permits for, by the size of the batches that came
+before, so that little waits in memory for a consumer that takes no more.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from daybook.core.ids import LedgerId
+from daybook.core.topics.acks import AckState
+from daybook.core.topics.dispatch.entries import TopicEntry
+from daybook.core.topics.dispatch.events import EntriesRead, ReadEntries
+from daybook.core.topics.dispatch.policy import DispatchPolicy
+from daybook.core.topics.extent import TopicExtent
+from daybook.core.topics.ledger_list import Position
+
+_FIRST_ENTRY_BYTES: Final = 64 * 1024
+"""What an entry is taken for before one was read."""
+
+
+class Pace:
+    """How large entries are, by those that were read last."""
+
+    __slots__ = ("_entry_bytes", "_messages", "_policy")
+
+    def __init__(self, policy: DispatchPolicy) -> None:
+        self._policy = policy
+        self._entry_bytes = _FIRST_ENTRY_BYTES
+        self._messages = 1
+
+    def saw(self, entries: Sequence[TopicEntry]) -> None:
+        """These were read, at least one."""
+        self._entry_bytes = max(1, sum(len(entry.data) for entry in entries) // len(entries))
+        self._messages = max(1, sum(entry.messages for entry in entries) // len(entries))
+
+    def entries_for(self, permits: int) -> int:
+        """How many entries to read for so many permits, at least one."""
+        return max(
+            1,
+            min(
+                -(-permits // self._messages),
+                self._policy.read_entries_max,
+                self._policy.read_bytes_max // self._entry_bytes,
+            ),
+        )
+
+
+class NewEntries:
+    """What a subscription has not delivered yet."""
+
+    __slots__ = ("_acks", "_extent", "_next", "_policy", "pace", "waiting")
+
+    def __init__(self, extent: TopicExtent, acks: AckState, policy: DispatchPolicy) -> None:
+        self._extent = extent
+        self._acks = acks
+        self._policy = policy
+        self.pace = Pace(policy)
+        self.waiting: deque[TopicEntry] = deque()
+        """Read, and not delivered."""
+        self._next = acks.mark_delete
+        """No entry before it is to be read."""
+
+    def rewind(self) -> None:
+        """Begin again behind the mark-delete position: what is acknowledged beyond it is left out, and the holes between are delivered."""
+        self.waiting.clear()
+        self._next = self._acks.mark_delete
+
+    def request(self, request_id: int, permits: int) -> ReadEntries | None:
+        """What to read for so many permits; None if nothing that is to be delivered exists yet."""
+        if self._next > self._extent.last_confirmed:
+            return None
+        run = self._acks.run(self._next, self.pace.entries_for(permits))
+        if run is None:
+            return None
+        ledger_id, first, last = run
+        self._next = Position(ledger_id, first)
+        return ReadEntries(request_id, self._next, last - first + 1, self._policy.read_bytes_max)
+
+    def read(self, event: EntriesRead) -> None:
+        """Take what was read."""
+        entries = event.entries
+        assert entries[0].position >= self._next, f"{entries[0].position} was read before {self._next}"
+        last = entries[-1].position
+        self._next = Position(last.ledger_id, last.entry_id + 1)
+        self.pace.saw(entries)
+        self.waiting.extend(entries)
+
+    def skip_ledger(self, ledger_id: LedgerId) -> None:
+        """Nothing of this ledger can be read: continue behind it."""
+        self._next = max(self._next, Position(ledger_id + 1, 0))
+
+    def take(self) -> TopicEntry | None:
+        """The next entry that is not acknowledged; None if nothing waits."""
+        acks = self._acks
+        while self.waiting:
+            entry = self.waiting.popleft()
+            if not acks.is_acked(entry.position):
+                return entry
+        return None

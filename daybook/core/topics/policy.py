@@ -1,0 +1,245 @@
+"""What is set for a topic, a namespace or a broker, what holds where several are set, and what it means for a ledger.
+
+A topic's setting counts before its namespace's, and that before the broker's default; each value on its own. A value that is not set
+is None.
+
+*Durability* says how many copies an entry has when it is acknowledged: Qa is all of Qw (`sync`), all but one (`semi-sync`) or one
+(`async`). *Degrade* says what happens while bookies are missing: `never` refuses writes, `to-ack-quorum` continues with fewer copies,
+never with fewer than Qa (rule 45). `sync` acknowledges with all copies, so it cannot continue with fewer; and `semi-sync` of one copy
+would acknowledge with none. An ack quorum that is less than half of Qw causes a warning (rule 8).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any, Final, NamedTuple, Self
+
+from daybook.core.errors import PolicyError, QuorumError
+from daybook.core.ids import check_integer
+from daybook.core.quorum import Quorum, check_quorum
+from daybook.core.topics.permissions import Permissions, check_permissions, permissions_of, permissions_record
+from daybook.core.topics.trimming import Retention
+from daybook.core.writer.policy import quorum_warning
+
+FORMAT_VERSION: Final = 1
+UNLIMITED: Final = -1
+"""Of a retention and of a quota."""
+
+
+class Durability(Enum):
+    """How many of Qw copies are there when an entry is acknowledged."""
+
+    SYNC = "sync"
+    SEMI_SYNC = "semi-sync"
+    ASYNC = "async"
+
+    def ack_quorum(self, write_quorum: int) -> int:
+        """Qa."""
+        return {Durability.SYNC: write_quorum, Durability.SEMI_SYNC: write_quorum - 1}.get(self, 1)
+
+
+class Degrade(Enum):
+    """What a writer does while there are not enough bookies for all copies."""
+
+    NEVER = "never"
+    TO_ACK_QUORUM = "to-ack-quorum"
+
+
+class BacklogAction(Enum):
+    """What happens to a topic whose backlog is over its quota; the names are Pulsar's."""
+
+    HOLD = "producer_request_hold"
+    EXCEPTION = "producer_exception"
+    EVICT = "consumer_backlog_eviction"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLayer:
+    """What is set at one place: of a topic, of its namespace. Raises PolicyError for a value that is wrong in itself."""
+
+    durability: Durability | None = None
+    degrade: Degrade | None = None
+    ensemble_size: int | None = None
+    write_quorum: int | None = None
+    retention_ms: int | None = None
+    """How long what every subscription has passed is kept; 0: not at all, −1: for ever."""
+    retention_bytes: int | None = None
+    """And how much of it; −1: any amount."""
+    ttl_ms: int | None = None
+    """After this time a message counts as acknowledged; 0: never."""
+    backlog_bytes: int | None = None
+    """The quota of a topic's backlog; −1: none."""
+    backlog_ms: int | None = None
+    """The quota as the age of the oldest message that is not acknowledged; −1: none."""
+    backlog_action: BacklogAction | None = None
+    inactive_ms: int | None = None
+    """A topic without clients and backlog is deleted after this time; 0: never."""
+    permissions: Permissions = field(default_factory=dict)
+    """Of a namespace: what roles may do with its topics."""
+    unknown_fields: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a later release, which are written back."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds of each number, and of the permissions."""
+        check_permissions(self.permissions)
+        for name, minimum in _MINIMA.items():
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                msg = f"{_stored(name)}={value}: at least {minimum} is needed" + _UNLIMITED_MEANS.get(
+                    minimum, ""
+                )
+                raise PolicyError(msg)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """The values that are set, by the names of the fields."""
+        found = {name: getattr(self, name) for name in _NAMES}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def to_record(self) -> dict[str, Any]:
+        """The stored form; unknown fields that were read are written back."""
+        known = {
+            _stored(name): value.value if isinstance(value, Enum) else value
+            for name, value in self.known.items()
+        }
+        if self.permissions:
+            known[_PERMISSIONS] = permissions_record(self.permissions)
+        return {**self.unknown_fields, "formatVersion": FORMAT_VERSION, **known}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Read a stored record; an empty one sets nothing. Raises PolicyError for a value that cannot be one."""
+        rest = dict(record)
+        version = rest.pop("formatVersion", FORMAT_VERSION)
+        if version != FORMAT_VERSION:
+            msg = f"a policy has format {version!r}, this release reads {FORMAT_VERSION}: upgrade it first"
+            raise PolicyError(msg)
+        values: dict[str, Any] = {}
+        for name in _NAMES:
+            value = rest.pop(_stored(name), None)
+            if value is not None:
+                values[name] = _checked(name, value)
+        permissions = permissions_of(rest.pop(_PERMISSIONS, {}))
+        return cls(**values, permissions=permissions, unknown_fields=rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What holds for a topic. The defaults are the broker's unless its settings have others, and mostly Pulsar's."""
+
+    durability: Durability = Durability.SEMI_SYNC
+    degrade: Degrade = Degrade.TO_ACK_QUORUM
+    ensemble_size: int = 3
+    write_quorum: int = 3
+    retention_ms: int = 0
+    retention_bytes: int = 0
+    ttl_ms: int = 0
+    backlog_bytes: int = UNLIMITED
+    backlog_ms: int = UNLIMITED
+    backlog_action: BacklogAction = BacklogAction.HOLD
+    inactive_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot hold together. Raises PolicyError."""
+        try:
+            check_quorum(self.ensemble_size, self.write_quorum, 1)
+        except QuorumError as error:
+            raise PolicyError(str(error)) from error
+        if self.durability is Durability.SYNC and self.degrade is Degrade.TO_ACK_QUORUM:
+            msg = (
+                "durability=sync acknowledges with every copy, so it cannot continue with fewer: "
+                "set degrade=never, or durability=semi-sync"
+            )
+            raise PolicyError(msg)
+        if self.durability is Durability.SEMI_SYNC and self.write_quorum == 1:
+            msg = "durability=semi-sync with writeQuorum=1 would acknowledge without any copy: set writeQuorum=2 or more, or durability=sync"
+            raise PolicyError(msg)
+
+    @property
+    def quorum(self) -> Quorum:
+        """E, Qw and Qa while all bookies are there."""
+        ack_quorum = self.durability.ack_quorum(self.write_quorum)
+        return check_quorum(self.ensemble_size, self.write_quorum, ack_quorum)
+
+    @property
+    def warning(self) -> str | None:
+        """Why the policy is weak, in words; None if it is not (rule 8)."""
+        return quorum_warning(self.quorum)
+
+    @property
+    def retention(self) -> Retention:
+        """The retention, for `trimming`. A time without a size keeps any amount for that time, and the other way round."""
+        limits = (self.retention_ms, self.retention_bytes)
+        if limits == (0, 0):
+            return Retention()
+        time_ms, size_bytes = (None if limit == UNLIMITED else limit for limit in limits)
+        return Retention(time_ms or None, size_bytes or None)
+
+
+def merged(default: Policy, *layers: PolicyLayer) -> Policy:
+    """What holds where `layers` are set over the broker's `default`, the least important one first. Raises PolicyError."""
+    values = {name: getattr(default, name) for name in _NAMES}
+    for layer in layers:
+        values.update(layer.known)
+    return Policy(**values)
+
+
+class LedgerTerms(NamedTuple):
+    """How a ledger of a topic is created."""
+
+    quorum: Quorum
+    go_on_without_spare: bool
+    """As `WriterPolicy.go_on_without_spare` (rule 45)."""
+    is_degraded: bool
+    """Whether it has fewer copies than the policy says: the topic begins another ledger once more bookies are there."""
+
+
+def ledger_terms(policy: Policy, available: int) -> LedgerTerms:
+    """How the topic's next ledger is created while `available` bookies take writes.
+
+    Where the policy allows, E and Qw shrink to the bookies that are there, never below Qa: with fewer, the creation fails.
+    """
+    whole = policy.quorum
+    if policy.degrade is Degrade.NEVER:
+        return LedgerTerms(whole, go_on_without_spare=False, is_degraded=False)
+    ensemble_size = min(whole.ensemble_size, max(available, whole.ack_quorum))
+    write_quorum = min(whole.write_quorum, ensemble_size)
+    quorum = check_quorum(ensemble_size, write_quorum, whole.ack_quorum)
+    return LedgerTerms(quorum, go_on_without_spare=True, is_degraded=quorum != whole)
+
+
+_PERMISSIONS: Final = "permissions"
+_NAMES: Final = tuple(each.name for each in fields(Policy))
+_ENUMS: Final[Mapping[str, type[Enum]]] = {
+    "durability": Durability,
+    "degrade": Degrade,
+    "backlog_action": BacklogAction,
+}
+_MINIMA: Final = {
+    "ensemble_size": 1,
+    "write_quorum": 1,
+    "retention_ms": UNLIMITED,
+    "retention_bytes": UNLIMITED,
+    "ttl_ms": 0,
+    "backlog_bytes": UNLIMITED,
+    "backlog_ms": UNLIMITED,
+    "inactive_ms": 0,
+}
+_UNLIMITED_MEANS: Final = {UNLIMITED: ", which means no limit"}
+
+
+def _stored(name: str) -> str:
+    """The name of a field in the stored form."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _checked(name: str, value: object) -> object:
+    """A value of a stored record. Raises PolicyError."""
+    enum = _ENUMS.get(name)
+    try:
+        return check_integer(value) if enum is None else enum(value)
+    except (TypeError, ValueError) as error:
+        allowed = "a whole number" if enum is None else " or ".join(str(each.value) for each in enum)
+        msg = f"{_stored(name)}={str(value)[:100]!r} is not possible: use {allowed}"
+        raise PolicyError(msg) from error

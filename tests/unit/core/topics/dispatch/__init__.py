@@ -1,0 +1,1 @@
+"""Unit tests of daybook.core.topics.dispatch."""

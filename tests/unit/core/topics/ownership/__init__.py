@@ -1,0 +1,1 @@
+"""Tests of bundles, their assignment, shedding and lookups."""

@@ -1,0 +1,176 @@
+"""What is set for topics, and what it means for a ledger: rule 8 and rule 45 of docs/protocol.md."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daybook.core.errors import PolicyError
+from daybook.core.quorum import Quorum
+from daybook.core.topics import policy as policies
+from daybook.core.topics.policy import (
+    UNLIMITED,
+    BacklogAction,
+    Degrade,
+    Durability,
+    LedgerTerms,
+    Policy,
+    PolicyLayer,
+    merged,
+)
+from daybook.core.topics.trimming import Retention
+
+
+def layer(**values: Any) -> PolicyLayer:
+    return PolicyLayer(**values)
+
+
+def test_a_topics_value_counts_before_its_namespaces_and_that_before_the_brokers() -> None:
+    default = Policy(ttl_ms=1, retention_ms=1, backlog_bytes=1)
+    namespace = layer(ttl_ms=2, retention_ms=2)
+    found = merged(default, namespace, layer(ttl_ms=3, degrade=Degrade.NEVER))
+    assert (found.ttl_ms, found.retention_ms, found.backlog_bytes) == (3, 2, 1)
+    assert found.degrade is Degrade.NEVER
+    assert merged(default) == default
+    assert merged(default, layer(ttl_ms=0)).ttl_ms == 0, "0 is a value"
+
+
+def test_a_record_comes_back_with_the_fields_of_a_later_release() -> None:
+    record = {
+        "formatVersion": 1,
+        "durability": "sync",
+        "degrade": "never",
+        "ensembleSize": 5,
+        "writeQuorum": 3,
+        "retentionMs": -1,
+        "retentionBytes": 10**12,
+        "ttlMs": 60_000,
+        "backlogBytes": 5,
+        "backlogMs": -1,
+        "backlogAction": "consumer_backlog_eviction",
+        "inactiveMs": 7,
+        "later": {"a": [1]},
+    }
+    found = PolicyLayer.from_record(record)
+    assert found.to_record() == record
+    assert found.backlog_action is BacklogAction.EVICT
+    assert found.unknown_fields == {"later": {"a": [1]}}
+    assert PolicyLayer.from_record({}) == PolicyLayer()
+    assert PolicyLayer().to_record() == {"formatVersion": 1}
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ({"durability": "always"}, "durability='always' is not possible: use sync or semi-sync or async"),
+        ({"degrade": 1}, "use never or to-ack-quorum"),
+        ({"retentionMs": "1"}, "retentionMs='1' is not possible: use a whole number"),
+        ({"ttlMs": True}, "use a whole number"),
+        ({"ttlMs": 1.5}, "use a whole number"),
+        ({"ttlMs": 2**70}, "use a whole number"),
+        ({"ttlMs": -1}, "ttlMs=-1: at least 0"),
+        ({"retentionBytes": -2}, "at least -1 is needed, which means no limit"),
+        ({"ensembleSize": 0}, "at least 1"),
+        ({"backlogAction": []}, "producer_request_hold"),
+        ({"formatVersion": 2}, "upgrade it first"),
+    ],
+)
+def test_a_value_that_cannot_be_one_is_refused_with_what_can(record: dict[str, Any], text: str) -> None:
+    with pytest.raises(PolicyError, match=text):
+        PolicyLayer.from_record(record)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"durability": Durability.SYNC}, "set degrade=never, or durability=semi-sync"),
+        ({"write_quorum": 1, "ensemble_size": 1}, "without any copy"),
+        ({"write_quorum": 4}, "ensemble size ≥ write quorum"),
+        ({"ensemble_size": 65}, "64 ≥ ensemble size"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(values: dict[str, Any], text: str) -> None:
+    with pytest.raises(PolicyError, match=text):
+        merged(Policy(), layer(**values))
+
+
+@pytest.mark.parametrize(
+    ("durability", "quorum", "is_weak"),
+    [
+        (Durability.SYNC, Quorum(3, 3, 3), False),
+        (Durability.SEMI_SYNC, Quorum(3, 3, 2), False),
+        (Durability.ASYNC, Quorum(3, 3, 1), True),
+    ],
+)
+def test_rule_08_a_weak_durability_has_a_warning(
+    durability: Durability, quorum: Quorum, *, is_weak: bool
+) -> None:
+    policy = Policy(durability, Degrade.NEVER)
+    assert policy.quorum == quorum
+    assert (policy.warning is not None) is is_weak
+
+
+@pytest.mark.parametrize(
+    ("available", "quorum", "is_degraded"),
+    [
+        (9, Quorum(5, 3, 2), False),
+        (5, Quorum(5, 3, 2), False),
+        (4, Quorum(4, 3, 2), True),
+        (2, Quorum(2, 2, 2), True),
+        (1, Quorum(2, 2, 2), True),
+        (0, Quorum(2, 2, 2), True),
+    ],
+)
+def test_rule_45_a_ledger_shrinks_to_the_bookies_that_are_there_never_below_qa(
+    available: int, quorum: Quorum, *, is_degraded: bool
+) -> None:
+    policy = Policy(ensemble_size=5)
+    assert policies.ledger_terms(policy, available) == LedgerTerms(
+        quorum, go_on_without_spare=True, is_degraded=is_degraded
+    )
+
+
+def test_rule_45_a_topic_that_must_not_degrade_keeps_its_quorum() -> None:
+    policy = Policy(Durability.SYNC, Degrade.NEVER)
+    assert policies.ledger_terms(policy, 1) == LedgerTerms(
+        Quorum(3, 3, 3), go_on_without_spare=False, is_degraded=False
+    )
+
+
+@given(
+    st.sampled_from(Durability),
+    st.sampled_from(Degrade),
+    st.integers(1, 7),
+    st.integers(1, 7),
+    st.integers(0, 9),
+)
+def test_whatever_is_allowed_acknowledges_with_the_same_copies_however_few_bookies_are_there(
+    durability: Durability, degrade: Degrade, ensemble_size: int, write_quorum: int, available: int
+) -> None:
+    try:
+        policy = Policy(durability, degrade, ensemble_size, write_quorum)
+    except PolicyError:
+        return
+    terms = policies.ledger_terms(policy, available)
+    assert terms.quorum.ack_quorum == policy.quorum.ack_quorum
+    assert terms.quorum.ensemble_size <= max(policy.ensemble_size, terms.quorum.ack_quorum)
+    assert terms.is_degraded == (terms.quorum != policy.quorum)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "size_bytes", "retention"),
+    [
+        (0, 0, Retention(0, None)),
+        (UNLIMITED, UNLIMITED, Retention(None, None)),
+        (5, UNLIMITED, Retention(5, None)),
+        (UNLIMITED, 7, Retention(None, 7)),
+        (5, 7, Retention(5, 7)),
+        (5, 0, Retention(5, None)),
+        (0, 7, Retention(None, 7)),
+    ],
+)
+def test_a_retention_of_zero_and_zero_keeps_nothing_and_a_limit_alone_keeps_up_to_it(
+    time_ms: int, size_bytes: int, retention: Retention
+) -> None:
+    assert Policy(retention_ms=time_ms, retention_bytes=size_bytes).retention == retention
