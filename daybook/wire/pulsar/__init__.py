@@ -10,5 +10,6 @@ In reading order:
     frames          the frame around a command and its payload, and the buffer that cuts frames out of a connection's bytes
     by_hand         SEND, SEND_RECEIPT and MESSAGE without protobuf: one of each for every entry
     entries         what a frame carries beside its command, and a ledger stores: checksum, metadata, payload
+    message_count   how many messages an entry has, without protobuf
     batches         the messages of a batch entry, and a batch made anew
 """

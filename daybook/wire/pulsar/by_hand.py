@@ -6,7 +6,7 @@ chunks, markers, a shadow topic's ids) is left to protobuf: `parse_send` returns
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from daybook.core.ids import EntryId, LedgerId
@@ -40,6 +40,8 @@ _UINT64: Final = 2**64 - 1
 
 _SHORT: Final = tuple(bytes([number]) for number in range(0x80))
 """The numbers that take one byte."""
+_MORE: Final = tuple(bytes([number | 0x80]) for number in range(0x80))
+"""The groups of a number that others follow."""
 
 
 def parse_send(command: bytes) -> Send | None:
@@ -74,25 +76,35 @@ def _number(varint: bytes) -> int:
     return number
 
 
+ReceiptEncoder: TypeAlias = Callable[[int, EntryId, int], bytes]
+"""Makes the whole frame of a SEND_RECEIPT of a sequence id, an entry id and a highest sequence id."""
+
+
+def receipt_encoder(producer_id: int, ledger_id: LedgerId) -> ReceiptEncoder:
+    """Encodes the receipts of one producer for entries of one ledger, of which many follow each other.
+
+    A client that did not send a highest sequence id gets none (0).
+    """
+    producer = b"\x08" + _varint(producer_id) + b"\x10"
+    ledger = b"\x08" + _varint(ledger_id) + b"\x10"
+    ledger_bytes = len(ledger)
+
+    def encode(sequence_id: int, entry_id: EntryId, highest_sequence_id: int) -> bytes:
+        entry = _varint(entry_id)
+        message_id = b"\x1a" + _SHORT[ledger_bytes + len(entry)] + ledger + entry
+        body = producer + _varint(sequence_id) + message_id
+        if highest_sequence_id:
+            body += b"\x20" + _varint(highest_sequence_id)
+        return frame_head(_RECEIPT_HEAD + _SHORT[len(body)] + body, 0)
+
+    return encode
+
+
 def encode_send_receipt(
     producer_id: int, sequence_id: int, ledger_id: LedgerId, entry_id: EntryId, highest_sequence_id: int = 0
 ) -> bytes:
     """The whole frame of a SEND_RECEIPT. A client that did not send `highest_sequence_id` gets none (0)."""
-    message_id = b"\x08" + _varint(ledger_id) + b"\x10" + _varint(entry_id)
-    body = b"".join(
-        (
-            b"\x08",
-            _varint(producer_id),
-            b"\x10",
-            _varint(sequence_id),
-            b"\x1a",
-            _SHORT[len(message_id)],
-            message_id,
-        )
-    )
-    if highest_sequence_id:
-        body += b"\x20" + _varint(highest_sequence_id)
-    return frame_head(_RECEIPT_HEAD + _SHORT[len(body)] + body, 0)
+    return receipt_encoder(producer_id, ledger_id)(sequence_id, entry_id, highest_sequence_id)
 
 
 def encode_message_head(
@@ -127,6 +139,10 @@ def _varint(number: int) -> bytes:
     """`number` ≥ 0 in groups of seven bits, the lowest first, each but the last with its highest bit set."""
     if number < 0x80:
         return _SHORT[number]
+    if number < 0x4000:
+        return _MORE[number & 0x7F] + _SHORT[number >> 7]
+    if number < 0x200000:
+        return _MORE[number & 0x7F] + _MORE[number >> 7 & 0x7F] + _SHORT[number >> 14]
     groups = bytearray()
     while number >= 0x80:
         groups.append(number & 0x7F | 0x80)

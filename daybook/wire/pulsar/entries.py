@@ -23,6 +23,8 @@ _MAGIC_BROKER: Final = 0x0E02
 _MAGIC: Final = struct.Struct(">H")
 _TAGGED: Final = struct.Struct(">HI")
 """A magic number with its checksum or size."""
+_CHECKED: Final = struct.Struct(">HII")
+"""A magic number, a checksum and the size of the metadata: how nearly every entry begins."""
 _SIZE: Final = struct.Struct(">I")
 
 
@@ -61,6 +63,20 @@ def check_entry(entry: Buffer) -> Entry:
         msg = f"an entry of {len(entry)} bytes has the CRC32C {found:08x}, and its header says {parts.checksum:08x}: send it again"
         raise EntryChecksumError(msg)
     return parts
+
+
+def check_producer_entry(entry: Buffer) -> None:
+    """Raise EntryError, EntryChecksumError unless a broker may store what a producer sent; fast where it may."""
+    size_bytes = len(entry)
+    if size_bytes >= _CHECKED.size:
+        magic, checksum, metadata_bytes = _CHECKED.unpack_from(entry)
+        if magic == _MAGIC_CHECKSUM and metadata_bytes <= size_bytes - _CHECKED.size:
+            checked = entry[_TAGGED.size :]
+            if crc32c(checked) == checksum:
+                return
+    if check_entry(entry).broker_metadata:
+        msg = "an entry begins with the metadata of a broker, which a producer has to leave out"
+        raise EntryError(msg)
 
 
 def decode_metadata(entry: Entry) -> MessageMetadata:

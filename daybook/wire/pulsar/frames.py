@@ -9,9 +9,11 @@ Sizes are checked before anything of that size is allocated.
 """
 
 import struct
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple
 
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from daybook.core.format.frame import Buffer
 from daybook.wire.message_buffer import MessageBuffer
@@ -74,7 +76,49 @@ def decode_command(command: bytes) -> BaseCommand:
     if not decoded.IsInitialized() or not getattr(decoded, name).IsInitialized():
         msg = f"a command {BaseCommand.Type.Name(decoded.type)} lacks a field that the protocol requires"
         raise PulsarFrameError(msg)
+    _check_texts(getattr(decoded, name))
     return decoded
+
+
+class _TextField(NamedTuple):
+    """A field of a message that is text, or holds messages with text."""
+
+    name: str
+    is_text: bool
+    is_repeated: bool
+
+
+def _check_texts(message: Message) -> None:
+    """Protobuf gives a text that is no UTF-8 as bytes, which nobody expects. Raises PulsarFrameError."""
+    for field in _text_fields(message.DESCRIPTOR):
+        if not field.is_repeated and not message.HasField(field.name):
+            continue
+        value = getattr(message, field.name)
+        for each in value if field.is_repeated else (value,):
+            if not field.is_text:
+                _check_texts(each)
+            elif not isinstance(each, str):
+                msg = f"the text {field.name} of a command is no UTF-8 ({each[:40]!r}): names and properties are UTF-8"
+                raise PulsarFrameError(msg)
+
+
+@cache
+def _text_fields(descriptor: Descriptor) -> tuple[_TextField, ...]:
+    """The others are not looked at: an acknowledgement may name thousands of messages."""
+    return tuple(
+        _TextField(field.name, field.type == FieldDescriptor.TYPE_STRING, field.is_repeated)
+        for field in descriptor.fields
+        if _has_text(field, frozenset())
+    )
+
+
+def _has_text(field: FieldDescriptor, within: frozenset[str]) -> bool:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return True
+    inner = field.message_type
+    if inner is None or inner.full_name in within:
+        return False
+    return any(_has_text(each, within | {inner.full_name}) for each in inner.fields)
 
 
 def _without_type(command: bytes) -> PulsarFrameError | UnknownCommandError:

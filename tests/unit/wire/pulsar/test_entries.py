@@ -68,3 +68,19 @@ def test_metadata_that_cannot_be_read_is_refused() -> None:
         entries.decode_metadata(entries.split_entry(b"\0\0\0\0"))
     with pytest.raises(EntryError, match="cannot be read"):
         entries.decode_broker_metadata(entries.split_entry(b"\x0e\x02\0\0\0\1\xff" + ENTRY))
+
+
+def test_a_producers_entry_is_checked_whole_and_brings_no_brokers_metadata() -> None:
+    entries.check_producer_entry(ENTRY)
+    entries.check_producer_entry(memoryview(ENTRY))
+    entries.check_producer_entry(ENTRY[6:])
+    for at in range(len(ENTRY)):
+        changed = bytearray(ENTRY)
+        changed[at] ^= 1
+        with pytest.raises(EntryError):
+            entries.check_producer_entry(changed)
+    for cut in (ENTRY[:5], ENTRY[:9], b""):
+        with pytest.raises(EntryError):
+            entries.check_producer_entry(cut)
+    with pytest.raises(EntryError, match="which a producer has to leave out"):
+        entries.check_producer_entry(BROKER + ENTRY)

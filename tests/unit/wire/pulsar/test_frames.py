@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from daybook.wire.pulsar import frames
 from daybook.wire.pulsar.errors import PulsarFrameError, UnknownCommandError
-from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, CommandConnect, CommandPing, CommandSubscribe
+from daybook.wire.pulsar.pulsar_pb2 import (
+    BaseCommand,
+    CommandConnect,
+    CommandPing,
+    CommandSubscribe,
+    KeyValue,
+)
 from tests.paths import ROOT
 from tests.unit.wire.pulsar.kit import send
 from tests.unit.wire.test_lane import received
@@ -71,6 +77,37 @@ def test_bytes_that_are_no_command_are_refused(command: bytes) -> None:
 def test_a_command_that_lacks_a_required_field_is_refused(command: BaseCommand) -> None:
     with pytest.raises(PulsarFrameError, match=r"a command (CONNECT|SEND) lacks a field"):
         frames.decode_command(command.SerializePartialToString())
+
+
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [
+        (
+            BaseCommand(
+                type=BaseCommand.CONNECT, connect=CommandConnect(client_version="~", protocol_version=1)
+            ),
+            "client_version",
+        ),
+        (
+            BaseCommand(
+                type=BaseCommand.SUBSCRIBE,
+                subscribe=CommandSubscribe(
+                    topic="t",
+                    subscription="s",
+                    subType=CommandSubscribe.Shared,
+                    consumer_id=1,
+                    request_id=1,
+                    metadata=[KeyValue(key="k", value="v"), KeyValue(key="k", value="~")],
+                ),
+            ),
+            "value",
+        ),
+    ],
+)
+def test_a_text_that_is_no_utf_8_is_refused(command: BaseCommand, field: str) -> None:
+    assert frames.decode_command(command.SerializeToString()) == command
+    with pytest.raises(PulsarFrameError, match=f"the text {field} of a command is no UTF-8"):
+        frames.decode_command(command.SerializeToString().replace(b"~", b"\xff"))
 
 
 @pytest.mark.parametrize(
