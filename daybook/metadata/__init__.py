@@ -12,6 +12,8 @@ In reading order:
     creation      creates ledgers, many in one transaction
     bookies       presence, cookies, authorised replacements, topology
     topics        the ledgers, cursors and policies of topics
+    partitions, policies  partitioned topics; tenants, namespaces and what is set for them
+    brokers, bundles  the registered brokers; the leases of bundles of topics
     claim         one process at a time is a bookie
     registration  keeps a bookie registered
     epoch_node    the epoch that a bookie's disks had reached

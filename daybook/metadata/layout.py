@@ -11,6 +11,8 @@ from urllib.parse import quote, unquote
 
 from daybook.core.ids import BookieId, LedgerId, check_ledger_id
 from daybook.core.topics.name import TopicName
+from daybook.core.topics.ownership.bundles import Bundle
+from daybook.core.topics.ownership.load import BrokerId, check_broker_id
 
 ID_DIGITS: Final = 19
 """The number of digits of the largest signed 64-bit integer."""
@@ -209,6 +211,10 @@ class Layout:
         """What is set for a topic."""
         return f"{self.topic(name)}/policy"
 
+    def topic_epoch(self, name: TopicName) -> str:
+        """How often a topic had another exclusive producer."""
+        return f"{self.topic(name)}/epoch"
+
     def cursors(self, name: TopicName) -> str:
         """The directory of a topic's cursors."""
         return f"{self.topic(name)}/cursors"
@@ -216,6 +222,44 @@ class Layout:
     def cursor(self, name: TopicName, subscription: str) -> str:
         """The cursor of a subscription."""
         return f"{self.cursors(name)}/{encode_name(subscription)}"
+
+    def partitioned_topics(self, tenant: str, namespace: str) -> str:
+        """The directory of a namespace's partitioned topics; their partitions are topics."""
+        return f"{self.root}/partitioned/{encode_name(tenant)}/{encode_name(namespace)}"
+
+    def partitioned_topic(self, name: TopicName) -> str:
+        """How many partitions a topic has."""
+        return f"{self.partitioned_topics(name.tenant, name.namespace)}/{encode_name(name.local)}"
+
+    @property
+    def brokers(self) -> str:
+        """The directory of registered brokers."""
+        return f"{self.root}/brokers"
+
+    def broker(self, broker: BrokerId) -> str:
+        """The ephemeral node of a broker."""
+        return f"{self.brokers}/{check_broker_id(broker)}"
+
+    @property
+    def broker_leader(self) -> str:
+        """The election of the broker that assigns bundles."""
+        return f"{self.root}/leader"
+
+    def bundles(self, tenant: str, namespace: str) -> str:
+        """The directory of the bundles of a namespace that have an owner."""
+        return f"{self.root}/bundles/{encode_name(tenant)}/{encode_name(namespace)}"
+
+    def bundle(self, bundle: Bundle) -> str:
+        """The ephemeral node of a bundle's owner."""
+        return f"{self.bundles(bundle.tenant, bundle.namespace)}/{bundle.range}"
+
+    def orders(self, broker: BrokerId) -> str:
+        """The directory of what the leader and other brokers ask a broker to do."""
+        return f"{self.root}/orders/{check_broker_id(broker)}"
+
+    def order(self, broker: BrokerId, bundle: Bundle) -> str:
+        """What a broker is to do with a bundle."""
+        return f"{self.orders(broker)}/{encode_name(str(bundle))}"
 
     def directories(self) -> tuple[str, ...]:
         """Every directory that a formatted cluster has."""
@@ -232,6 +276,7 @@ class Layout:
             self.task_locks,
             self.auditor,
             self.topics,
+            self.brokers,
         )
 
 

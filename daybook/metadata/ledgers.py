@@ -7,10 +7,10 @@ request finds its ledger, and an id is never given out twice. `check_transition`
 
 import json
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 
-from daybook.core.errors import AlreadyAttachedError, MetadataError, NoSuchLedgerError
+from daybook.core.errors import AlreadyAttachedError, DaybookError, MetadataError, NoSuchLedgerError
 from daybook.core.ids import NO_ENTRY, LedgerId, check_ledger_id
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.core.ledger.transitions import check_transition
@@ -24,6 +24,7 @@ from daybook.metadata.store.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
+    StoreError,
     Versioned,
 )
 from daybook.metadata.tree import list_ids
@@ -119,6 +120,24 @@ class LedgerManager:
         except NoNodeError as error:
             raise _no_such_ledger(ledger_id) from error
         return _parse(ledger_id, node)
+
+    async def read_each(
+        self, ledger_ids: Sequence[LedgerId], *, sync: bool = False
+    ) -> list[Versioned[LedgerMetadata] | DaybookError]:
+        """For each of `ledger_ids` what `read` would return, or the error that it would raise for this ledger alone."""
+        if sync:
+            await self._store.sync(self._layout.ledgers)
+        nodes = await self._store.get_each([self._layout.ledger(each) for each in ledger_ids])
+        found: list[Versioned[LedgerMetadata] | DaybookError] = []
+        for ledger_id, node in zip(ledger_ids, nodes, strict=True):
+            if isinstance(node, StoreError):
+                found.append(_no_such_ledger(ledger_id) if isinstance(node, NoNodeError) else node)
+                continue
+            try:
+                found.append(_parse(ledger_id, node))
+            except MetadataError as error:
+                found.append(error)
+        return found
 
     async def cas(
         self, current: Versioned[LedgerMetadata], new: LedgerMetadata, *, timeout_s: float | None = None

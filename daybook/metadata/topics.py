@@ -7,6 +7,7 @@ it still believes. The policy belongs to people: it is a node of its own, and th
     <topic>                         the list (daybook/core/topics/ledger_list.py)
     <topic>/policy                  a JSON object
     <topic>/cursors/<subscription>  a cursor (daybook/core/topics/cursor_record.py)
+    <topic>/epoch                   how often the topic had another exclusive producer; only if it ever had one
 """
 
 import json
@@ -120,6 +121,8 @@ class TopicManager:
         operations: list[Operation] = [
             Delete(self._layout.cursor(name, subscription), None) for subscription in await self.cursors(name)
         ]
+        if await self._store.exists(self._layout.topic_epoch(name)) is not None:
+            operations.append(Delete(self._layout.topic_epoch(name), None))
         operations += [
             Delete(self._layout.cursors(name), None),
             Delete(self._layout.topic_policy(name), None),
@@ -255,6 +258,33 @@ class TopicManager:
             await self._as_owner(name, list_version, Delete(self._cursor(name, subscription), None))
         except NoNodeError as error:
             raise _no_such_subscription(name, subscription) from error
+
+    # The epoch of exclusive producers
+
+    async def epoch(self, name: TopicName) -> int | None:
+        """The epoch of the last exclusive producer; None if there never was one. Raises MetadataError for data that cannot be read."""
+        try:
+            node = await self._store.get(self._layout.topic_epoch(name))
+        except NoNodeError:
+            return None
+        try:
+            return int(node.value)
+        except ValueError as error:
+            msg = f"the epoch of {name} is no number: {node.value[:200]!r}"
+            raise MetadataError(msg) from error
+
+    async def put_epoch(self, name: TopicName, epoch: int, *, list_version: int) -> None:
+        """Store the epoch of a new exclusive producer. Raises NotOwnerError, NoSuchTopicError."""
+        path, data = self._layout.topic_epoch(name), str(epoch).encode()
+        is_there = await self._store.exists(path) is not None
+        try:
+            await self._as_owner(
+                name, list_version, Put(path, data, None) if is_there else Create(path, data)
+            )
+        except NoNodeError as error:
+            raise _no_such_topic(name) from error
+        except NodeExistsError as error:  # the topic's owner alone writes it, one epoch after the other
+            raise _not_owner(name) from error
 
     async def _as_owner(self, name: TopicName, list_version: int, change: Operation) -> None:
         """Change a cursor only while the list is as its owner wrote it (rule 38)."""

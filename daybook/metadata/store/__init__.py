@@ -8,6 +8,7 @@ In reading order:
     shared         one request for all who want the same
     zookeeper      the attempts over kazoo
     kazoo_session  kazoo's client, which also knows until when its session certainly lives
+    multi_read     ZooKeeper's request for many nodes, which kazoo lacks
     acl, settings  who may change nodes; TLS and authentication
     memory_tree, memory  a server in memory, with injected network faults
     read_ahead     several reads in flight

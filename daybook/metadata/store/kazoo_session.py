@@ -8,13 +8,16 @@ that know them. A request can also be bound to a session: it is checked and queu
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kazoo.client import KazooClient
+from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.connection import PING_XID, ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KeeperState
 
+from daybook.metadata.store.multi_read import MultiRead
 from daybook.runtime.clock import monotonic_s
 
 SESSION_MARGIN: Final = 0.1
@@ -85,6 +88,12 @@ class SessionClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
             if session_id == self.granted_id:
                 certain = sent + self._granted_s * (1 - SESSION_MARGIN)
                 self.alive_until = max(self.alive_until, certain)
+
+    def get_each_async(self, paths: Sequence[str]) -> IAsyncResult:
+        """Read the nodes in one request; the result is that of MultiRead."""
+        result = self.handler.async_result()
+        self._call(MultiRead([f"{self.chroot}{path}" for path in paths]), result)
+        return result
 
     def _session_callback(self, state: KeeperState) -> None:
         with self.session_lock:

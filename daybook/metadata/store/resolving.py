@@ -13,6 +13,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
@@ -42,6 +43,8 @@ from daybook.metadata.store.transport import ConnectionLostError, Transport
 T = TypeVar("T")
 
 OPERATION_TIMEOUT_S: Final = 10.0
+READS_IN_REQUEST_MAX: Final = 128
+"""The largest number of nodes in one read: pings wait behind its answer (rule 37), and a process has to hold it."""
 _RETRY_PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
 
 
@@ -67,6 +70,17 @@ class ResolvingStore(MetadataStore):
         """See MetadataStore."""
         node = await self._read(path, lambda: self._transport.get(path))
         return Versioned(node.data, node.version)
+
+    async def get_each(self, paths: Sequence[str]) -> list[Versioned[bytes] | StoreError]:
+        """See MetadataStore."""
+        found: list[Versioned[bytes] | StoreError] = []
+        for begin in range(0, len(paths), READS_IN_REQUEST_MAX):
+            some = paths[begin : begin + READS_IN_REQUEST_MAX]
+            nodes = await self._read(some[0], partial(self._transport.get_each, some))
+            found += [
+                node if isinstance(node, StoreError) else Versioned(node.data, node.version) for node in nodes
+            ]
+        return found
 
     async def exists(self, path: str) -> int | None:
         """See MetadataStore."""

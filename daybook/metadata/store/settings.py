@@ -1,7 +1,7 @@
 """The clients' settings of ZooKeeper's TLS and authentication: DAYBOOK_ZOOKEEPER_* variables.
 
 Workers and commands read the same variables, so one environment configures all of them, and secrets stay out of command
-lines. A bookie has its own settings, with the same meaning.
+lines. A bookie and a broker have these among their own settings, with the same meaning.
 """
 
 from pathlib import Path
@@ -71,5 +71,42 @@ def zookeeper_options() -> ZooKeeperOptions:
             has_user=bool(digest or settings.sasl_mechanism),
             shows_certificate=settings.tls_certificate is not None,
             x509_owners=settings.x509_owners,
+        ),
+    )
+
+
+class ProcessSettings(Settings):
+    """What a bookie and a broker have in common: their cluster, and how they reach its ZooKeeper."""
+
+    zookeeper: str = Field(description="host:port[,host:port…] of ZooKeeper")
+    cluster: str = Field("daybook", description="the cluster's name in ZooKeeper")
+    zookeeper_tls: bool = Field(default=False, description="speak TLS to ZooKeeper")
+    zookeeper_tls_ca: Path | None = Field(None, description="PEM CA of ZooKeeper's certificates")
+    zookeeper_tls_certificate: Path | None = Field(None, description="PEM certificate shown to ZooKeeper")
+    zookeeper_tls_key: Path | None = Field(None, description="PEM key of that certificate")
+    zookeeper_digest: SecretStr | None = Field(None, description="user:password for ZooKeeper's ACLs")
+    zookeeper_x509_owners: tuple[str, ...] = Field(
+        (),
+        description="JSON list of the subjects of all client certificates, like CN=bookie,O=x: they own all nodes",
+    )
+    connect_timeout_ms: int = Field(10_000, ge=100, description="how long a start waits for ZooKeeper")
+    session_timeout_ms: int = Field(5_000, ge=500, description="ZooKeeper session")
+
+
+def options_of_process(settings: ProcessSettings) -> ZooKeeperOptions:
+    """How a bookie or a broker reaches ZooKeeper; with a digest, nodes that it makes belong to who has it."""
+    digest = settings.zookeeper_digest
+    return ZooKeeperOptions(
+        session_timeout_s=settings.session_timeout_ms / 1000,
+        connect_timeout_s=settings.connect_timeout_ms / 1000,
+        tls=settings.zookeeper_tls,
+        ca_file=str(settings.zookeeper_tls_ca or ""),
+        cert_file=str(settings.zookeeper_tls_certificate or ""),
+        key_file=str(settings.zookeeper_tls_key or ""),
+        auth=() if digest is None else (("digest", digest.get_secret_value()),),
+        acl=acl_of_nodes(
+            has_user=digest is not None,
+            shows_certificate=settings.zookeeper_tls_certificate is not None,
+            x509_owners=settings.zookeeper_x509_owners,
         ),
     )

@@ -171,6 +171,10 @@ class MetadataStore(ABC):
         """Data and version. Raises NoNodeError."""
 
     @abstractmethod
+    async def get_each(self, paths: Sequence[str]) -> list[Versioned[bytes] | StoreError]:
+        """For each of `paths` what `get` would return, or the error that it would raise, in as few requests as possible."""
+
+    @abstractmethod
     async def exists(self, path: str) -> int | None:
         """The version, or None if there is no such node."""
 

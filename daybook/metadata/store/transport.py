@@ -5,11 +5,12 @@ interface separates the two, so that the resolution of unknown outcomes (rule 42
 that no test can cause in a real server.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from daybook.metadata.store.store import Operation, Session, Versioned
+from daybook.metadata.store.store import Operation, Session, StoreError, Versioned
 
 
 class ConnectionLostError(Exception):
@@ -40,6 +41,16 @@ class Transport(ABC):
     @abstractmethod
     async def get(self, path: str, *, watched: bool = False) -> Node:
         """The node. A watched read of a missing node watches for its creation."""
+
+    async def get_each(self, paths: Sequence[str]) -> list[Node | StoreError]:
+        """The node at each of `paths`, or its error; reads side by side, where a server has no request for many."""
+        reads = [self.get(path) for path in paths]
+        found: list[Node | StoreError] = []
+        for each in await asyncio.gather(*reads, return_exceptions=True):
+            if isinstance(each, BaseException) and not isinstance(each, StoreError):
+                raise each
+            found.append(each)
+        return found
 
     @abstractmethod
     async def children(self, path: str, *, watched: bool = False) -> Versioned[tuple[str, ...]]:

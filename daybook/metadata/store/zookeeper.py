@@ -154,6 +154,19 @@ class ZooKeeperTransport(Transport):
                 ):
                     raise
 
+    async def get_each(self, paths: Sequence[str]) -> list[Node | StoreError]:
+        """See Transport. Servers before ZooKeeper 3.6 lack the request; the nodes are read one by one there."""
+        try:
+            answers = await self._ask(paths[0], lambda: self._client.get_each_async(paths))
+        except StoreError as error:
+            if not isinstance(error.__cause__, kazoo_errors.UnimplementedError):
+                raise
+            return await super().get_each(paths)
+        return [
+            _error_for(path, found) if isinstance(found, KazooException) else Node(*found)
+            for path, found in zip(paths, answers, strict=True)
+        ]
+
     async def children(self, path: str, *, watched: bool = False) -> Versioned[tuple[str, ...]]:
         """See Transport."""
         watch = self._on_watch if watched else None
@@ -364,7 +377,13 @@ def _add_to(transaction: TransactionRequest, operation: Operation) -> None:
 
 def _raise_for(path: str, error: Exception) -> NoReturn:
     """Raise the store's error for kazoo's `error` about `path`."""
+    raise _error_for(path, error) from error
+
+
+def _error_for(path: str, error: Exception) -> StoreError:
     kind = _ERRORS.get(type(error))
-    if kind:
-        raise kind(path) from error
-    raise StoreError(path, f"ZooKeeper refused: {type(error).__name__} {error}".rstrip()) from error
+    return (
+        kind(path)
+        if kind
+        else StoreError(path, f"ZooKeeper refused: {type(error).__name__} {error}".rstrip())
+    )

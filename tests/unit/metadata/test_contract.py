@@ -9,6 +9,7 @@ import pytest
 from daybook.core.errors import MetadataUnavailableError
 from daybook.metadata.election import Election
 from daybook.metadata.lease import Lease, acquire
+from daybook.metadata.store.resolving import READS_IN_REQUEST_MAX
 from daybook.metadata.store.store import (
     NODE_BYTES_MAX,
     BadVersionError,
@@ -68,6 +69,22 @@ async def test_missing_and_existing_nodes_are_errors_that_name_the_node(
             await store.delete("/yes")
         with pytest.raises(NodeTooLargeError):
             await store.put("/yes", bytes(NODE_BYTES_MAX + 1), 0)
+
+
+async def test_many_nodes_are_read_at_once_and_each_has_its_own_error(opener: Opener) -> None:
+    async with stores(opener, 2) as (one, two):
+        paths = [f"/many/{n}" for n in range(2 * READS_IN_REQUEST_MAX + 1)]
+        await asyncio.gather(*(one.create(path, path.encode(), parents=True) for path in paths))
+        await one.put(paths[1], b"", 0)
+        await one.delete(paths[-1])
+        await two.sync()
+        found = await two.get_each(paths)
+        assert found[0] == Versioned(b"/many/0", 0)
+        assert found[1] == Versioned(b"", 1)
+        assert found[2:-1] == [Versioned(path.encode(), 0) for path in paths[2:-1]]
+        assert isinstance(found[-1], NoNodeError)
+        assert found[-1].path == paths[-1]
+        assert await two.get_each([]) == []
 
 
 async def test_parents_are_made_and_children_are_listed_in_order(opener: Opener) -> None:

@@ -102,6 +102,19 @@ async def test_a_repeated_request_gets_one_ledger(opener: Opener) -> None:
         assert await managers[1].ledger_of_request("uid-1") is None
 
 
+async def test_of_many_ledgers_each_is_read_or_has_its_own_error(opener: Opener) -> None:
+    async with stores(opener, 1) as (store,):
+        layout = await formatted(store)
+        manager = LedgerManager(store, layout)
+        made = await asyncio.gather(*(manager.create_ledger(ledger) for _ in range(3)))
+        await store.put(layout.ledger(1), b"damaged", None)
+        first, damaged, last, missing = await manager.read_each([0, 1, 2, 3], sync=True)
+        assert [first, last] == [each for each in made if each.value.ledger_id != 1]
+        assert isinstance(damaged, MetadataError)
+        assert isinstance(missing, NoSuchLedgerError)
+        assert await manager.read_each([0]) == [first]
+
+
 async def test_an_existing_ledger_is_adopted_once_and_at_the_read_version(opener: Opener) -> None:
     async with stores(opener, 1) as (store,):
         layout = await formatted(store)

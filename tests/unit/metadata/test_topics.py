@@ -188,12 +188,32 @@ async def test_rule_28_a_foreign_node_or_a_missing_directory_is_an_error_never_a
             await manager.cursors(ORDERS)
 
 
+async def test_rule_38_only_the_owner_raises_the_epoch_of_exclusive_producers(opener: Opener) -> None:
+    async with stores(opener, 1) as (store,):
+        layout = await formatted(store)
+        manager = TopicManager(store, layout)
+        with pytest.raises(NoSuchTopicError):
+            await manager.put_epoch(ORDERS, 0, list_version=0)
+        created = await manager.create(ORDERS)
+        assert await manager.epoch(ORDERS) is None
+        await manager.put_epoch(ORDERS, 0, list_version=0)
+        await manager.cas(ORDERS, created, opened(created, "t"))
+        with pytest.raises(NotOwnerError):
+            await manager.put_epoch(ORDERS, 1, list_version=0)
+        await manager.put_epoch(ORDERS, 1, list_version=1)
+        assert await manager.epoch(ORDERS) == 1
+        await store.put(layout.topic_epoch(ORDERS), b"x", None)
+        with pytest.raises(MetadataError, match="is no number"):
+            await manager.epoch(ORDERS)
+
+
 async def test_a_topic_without_ledgers_is_deleted_with_all_that_is_below_it(opener: Opener) -> None:
     async with stores(opener, 1) as (store,):
         layout = await formatted(store)
         manager = TopicManager(store, layout)
         created = await manager.create(ORDERS)
         await manager.create_cursor(ORDERS, "s", CursorRecord(), list_version=0)
+        await manager.put_epoch(ORDERS, 3, list_version=0)
         with_ledger = await manager.cas(ORDERS, created, opened(created, "t"))
         with pytest.raises(NotOwnerError):
             await manager.delete(ORDERS, created.version)

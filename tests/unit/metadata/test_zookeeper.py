@@ -5,9 +5,12 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
+from kazoo.exceptions import MarshallingError
+from kazoo.interfaces import IAsyncResult
 from kazoo.security import make_digest_acl
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
@@ -18,8 +21,9 @@ from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.lease import acquire
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store import kazoo_session
-from daybook.metadata.store.kazoo_session import SessionClient
-from daybook.metadata.store.store import Session, StoreError, Versioned
+from daybook.metadata.store.kazoo_session import SessionClient, SessionConnection
+from daybook.metadata.store.multi_read import MultiRead
+from daybook.metadata.store.store import NoNodeError, Session, StoreError, Versioned
 from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.clock import monotonic_s
 from daybook.runtime.ports import HeldPort
@@ -283,9 +287,57 @@ async def test_acls_exclude_other_users(zookeeper: str) -> None:
         assert (await owner.get("/a/b")).value == b"guarded"
         with pytest.raises(StoreError, match="NoAuthError"):
             await stranger.get("/a/b")
+        await stranger.create("/open", b"to all")
+        guarded, free = await stranger.get_each(["/a/b", "/open"])
+        assert "NoAuthError" in str(guarded)
+        assert free == Versioned(b"to all", 0)
     finally:
         await owner.close()
         await stranger.close()
+
+
+class OldConnection(SessionConnection):
+    """A connection to a server of before 3.6, which does not know the request."""
+
+    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        super()._submit(Unknown() if isinstance(request, MultiRead) else request, timeout, xid)
+
+
+class Unknown:
+    """A request that no server knows."""
+
+    type = 9999
+
+    @staticmethod
+    def serialize() -> bytes:
+        return b""
+
+
+@pytest.mark.integration
+async def test_nodes_are_read_one_by_one_from_a_server_that_reads_no_many(
+    zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kazoo_session, "SessionConnection", OldConnection)
+    async with stores(zookeeper_opener(zookeeper), 1) as (store,):
+        await store.create("/a", b"1")
+        there, missing = await soon(store.get_each(["/a", "/b"]))
+        assert there == Versioned(b"1", 0)
+        assert isinstance(missing, NoNodeError)
+
+
+@pytest.mark.integration
+async def test_a_read_of_many_nodes_that_is_refused_as_a_whole_is_an_error(
+    zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: SessionClient, paths: Sequence[str]) -> IAsyncResult:
+        result = self.handler.async_result()
+        result.set_exception(MarshallingError())
+        return result
+
+    monkeypatch.setattr(SessionClient, "get_each_async", refuse)
+    async with stores(zookeeper_opener(zookeeper), 1) as (store,):
+        with pytest.raises(StoreError, match="MarshallingError"):
+            await store.get_each(["/a"])
 
 
 @pytest.mark.integration
