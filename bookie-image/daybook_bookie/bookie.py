@@ -158,7 +158,7 @@ class Bookie:
         )
 
     def _make_services(self) -> None:
-        self.questions = Questions(self.table, self.link.read_ledger)
+        self.questions = Questions(self.table, self.link.read_ledgers)
         self.fencer = Fencer(
             self.table,
             self.journal,
@@ -172,7 +172,7 @@ class Bookie:
             self.questions,
             self.roll_back,
             self.metrics,
-            workers=self.settings.attach_workers,
+            at_once=self.settings.attaches_at_once,
             waiting_max=self.settings.attaches_waiting_max,
         )
         self.budget = ByteBudget(self.settings.journal_queue_bytes, self.settings.received_bytes_max)
@@ -213,6 +213,7 @@ class Bookie:
         self.availability.start()
         self.journal.start()
         self.store_thread.start()
+        self.attacher.start()
         self.disk_watch.start()
         self.collector.start()
         self.scrubber.start()

@@ -7,15 +7,13 @@ disks are its own and the cluster has forgotten it: both wait for an authorised 
 What takes long to import is imported once the allocator's settings are in place, since those take a fresh start.
 """
 
-import os
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from daybook.runtime.allocator import ALLOCATOR
+from daybook.runtime.allocator import start_with_allocator
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -50,7 +48,7 @@ def start(
 ) -> None:
     """Serve until SIGTERM. Every setting also has a variable DAYBOOK_BOOKIE_…, and a name in the file."""
     flags = {name: value for name, value in locals().items() if name != "config"}
-    _use_allocator()
+    start_with_allocator("daybook_bookie")
     from daybook.core.bookie.exits import EXIT_NOT_STARTED
     from daybook.runtime.logs import configure_logs
     from daybook.runtime.settings import SettingsError, load_settings
@@ -68,14 +66,3 @@ def start(
         typer.echo(f"daybook-bookie: {error}", err=True)
         raise typer.Exit(EXIT_NOT_STARTED) from error
     raise typer.Exit(run(settings))
-
-
-def _use_allocator() -> None:
-    """Start this program again with the allocator's settings, which are read only at the start of a process."""
-    missing = {name: value for name, value in ALLOCATOR.items() if name not in os.environ}
-    if missing and sys.platform == "linux":
-        os.execve(  # noqa: S606 - this very program
-            sys.executable,
-            [sys.executable, "-m", "daybook_bookie", *sys.argv[1:]],
-            {**os.environ, **missing},
-        )

@@ -16,22 +16,22 @@ from typing import Final
 from daybook.core.bookie.life import BookieLife, LifeState
 from daybook.core.errors import DaybookError
 from daybook.core.placement.policy import BookieInfo
-from daybook.metadata.store.acl import acl_of_nodes
+from daybook.metadata.store.settings import options_of_process
 from daybook.metadata.store.store import MetadataStore
-from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
+from daybook.metadata.store.zookeeper import ZooKeeperStore
+from daybook.runtime.descriptors import raise_descriptor_limit
 from daybook.runtime.health import HealthServer
 from daybook.runtime.logs import get_logger
 from daybook.runtime.metrics import MetricsServer, new_registry
 from daybook.runtime.ports import parse_address, reachable
+from daybook.runtime.scheduling import ask_for_short_slices
 from daybook.runtime.signals import StopEvent, stop_on_signals
 from daybook.runtime.tls import TlsContexts, TlsError, TlsFiles, server_credentials
 from daybook_bookie.bookie import Bookie
-from daybook_bookie.descriptors import raise_descriptor_limit
 from daybook_bookie.disk.directory import DirectoryLock
 from daybook_bookie.identity.boot import open_storage
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.scheduling import ask_for_short_slices
 from daybook_bookie.server import BookieServer
 from daybook_bookie.settings import BookieSettings
 
@@ -192,27 +192,8 @@ class _Process:
         return None
 
 
-def zookeeper_options(settings: BookieSettings) -> ZooKeeperOptions:
-    """How to reach ZooKeeper; with a digest, nodes that are made belong to who has it."""
-    digest = settings.zookeeper_digest
-    return ZooKeeperOptions(
-        session_timeout_s=settings.session_timeout_ms / 1000,
-        connect_timeout_s=settings.connect_timeout_ms / 1000,
-        tls=settings.zookeeper_tls,
-        ca_file=str(settings.zookeeper_tls_ca or ""),
-        cert_file=str(settings.zookeeper_tls_certificate or ""),
-        key_file=str(settings.zookeeper_tls_key or ""),
-        auth=() if digest is None else (("digest", digest.get_secret_value()),),
-        acl=acl_of_nodes(
-            has_user=digest is not None,
-            shows_certificate=settings.zookeeper_tls_certificate is not None,
-            x509_owners=settings.zookeeper_x509_owners,
-        ),
-    )
-
-
 def _zookeeper(settings: BookieSettings) -> Callable[[], Awaitable[MetadataStore]]:
     async def connect() -> MetadataStore:
-        return await ZooKeeperStore.open(settings.zookeeper, zookeeper_options(settings))
+        return await ZooKeeperStore.open(settings.zookeeper, options_of_process(settings))
 
     return connect

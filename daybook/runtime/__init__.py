@@ -9,5 +9,7 @@ In reading order:
     clock                    the clocks, with units in their names
     ports, tls               addresses; certificates that may be replaced at any time
     allocator                glibc's settings of processes that handle frames
+    garbage                  when garbage is collected, in processes of very many objects
+    scheduling, descriptors  how the kernel schedules threads; how many files a process may have open
     zookeeper_ensemble, zookeeper_server  the entry point of the ZooKeeper image
 """

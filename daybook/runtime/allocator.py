@@ -3,6 +3,8 @@
 The parent of such a process sets them, and a program that was started without them starts itself again.
 """
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,3 +14,14 @@ ALLOCATOR: Final[Mapping[str, str]] = {
     "MALLOC_TRIM_THRESHOLD_": "268435456",
     "MALLOC_ARENA_MAX": "2",
 }
+
+
+def start_with_allocator(module: str) -> None:
+    """Start this program, `python -m module` with its arguments, again if it was started without these settings."""
+    missing = {name: value for name, value in ALLOCATOR.items() if name not in os.environ}
+    if missing and sys.platform == "linux":
+        os.execve(  # noqa: S606 - this very program
+            sys.executable,
+            [sys.executable, "-m", module, *sys.argv[1:]],
+            {**os.environ, **missing},
+        )

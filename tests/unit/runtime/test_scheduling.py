@@ -1,4 +1,4 @@
-"""A bookie's threads ask the kernel for short slices, and keep their policy and niceness."""
+"""A process's threads ask the kernel for short slices, and keep their policy and niceness."""
 
 import ctypes
 import os
@@ -8,7 +8,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from daybook_bookie.scheduling import SLICE_NS, ask_for_short_slices
+
+from daybook.runtime.scheduling import SLICE_NS, ask_for_short_slices
 
 SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}
 KERNEL = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])

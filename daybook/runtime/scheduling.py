@@ -1,6 +1,6 @@
-"""How the kernel schedules a bookie's threads: in short slices, since each of them works for microseconds and others wait for it.
+"""How the kernel schedules the threads of a bookie or a broker: in short slices, since each works for microseconds and others wait for it.
 
-An append passes two threads of a bookie and a sync of the disk. On a busy machine each of these wakes beside a process that
+An append passes a broker, two threads of a bookie and a sync of the disk. On a busy machine each of these wakes beside a process that
 computes; the kernel protects that process to the end of its slice, and notices the end at its next tick: milliseconds.
 A thread with a shorter slice interrupts one with a longer slice as soon as its share of the CPU allows; the share stays the same.
 """

@@ -1,4 +1,4 @@
-"""How many file descriptors the process may have: as many as it is allowed, for every stream of a client takes one."""
+"""How many file descriptors the process may have: as many as it is allowed, for every connection of a client takes one."""
 
 import resource
 from typing import Final
