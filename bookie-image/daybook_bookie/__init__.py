@@ -13,9 +13,8 @@ In reading order:
     store/                   the write cache, LMDB, and the order of things between them and the journal
     journal/                 what is appended there and synced survives a crash; what is answered was synced there first
     disk/                    the disk as all of them use it, and how it can fail
-    metrics, descriptors     its metrics; how many files it may have open
+    metrics                  its metrics
     poller                   a thread that does one thing at intervals
-    scheduling               how the kernel schedules its threads
 
 Each of them imports only what is listed below it, and settings and metrics.
 """

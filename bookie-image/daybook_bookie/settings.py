@@ -9,14 +9,14 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from daybook.core.format.frame import FRAME_BYTES_TARGET
 from daybook.core.ids import MESSAGE_BYTES_MAX, check_bookie_id
+from daybook.metadata.store.settings import ProcessSettings
 from daybook.runtime.logs import LogFormat
 from daybook.runtime.ports import Address, parse_address
-from daybook.runtime.settings import Settings
 
 MIB: Final = 1024 * 1024
 LANE_OFF: Final = "off"
@@ -39,16 +39,14 @@ class Enforcement(Enum):
     """Allowed, logged and counted."""
 
 
-class BookieSettings(Settings):
+class BookieSettings(ProcessSettings):
     """Settings of one bookie process."""
 
     model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
-        **{**Settings.model_config, "env_prefix": "DAYBOOK_BOOKIE_"}
+        **{**ProcessSettings.model_config, "env_prefix": "DAYBOOK_BOOKIE_"}
     )
 
     bookie_id: str = Field(description="the bookie's name for life, like ns.pool-0; never an address")
-    zookeeper: str = Field(description="host:port[,host:port…] of ZooKeeper")
-    cluster: str = Field("daybook", description="the cluster's name in ZooKeeper")
     journal_dir: Path = Field(description="directory of the journal, best on a disk of its own")
     store_dir: Path = Field(description="directory of the entry store")
 
@@ -94,16 +92,6 @@ class BookieSettings(Settings):
         description="what becomes of a call without its role: auto (refused once the own certificate has one), enforce, warn",
     )
 
-    zookeeper_tls: bool = Field(default=False, description="speak TLS to ZooKeeper")
-    zookeeper_tls_ca: Path | None = Field(None, description="PEM CA of ZooKeeper's certificates")
-    zookeeper_tls_certificate: Path | None = Field(None, description="PEM certificate shown to ZooKeeper")
-    zookeeper_tls_key: Path | None = Field(None, description="PEM key of that certificate")
-    zookeeper_digest: SecretStr | None = Field(None, description="user:password for ZooKeeper's ACLs")
-    zookeeper_x509_owners: tuple[str, ...] = Field(
-        (),
-        description="JSON list of the subjects of all client certificates, like CN=bookie,O=x: they own all nodes",
-    )
-
     write_cache_bytes: int = Field(64 * MIB, ge=_BYTES_MIN, description="write cache, each of the two halves")
     flush_bytes: int = Field(32 * MIB, ge=1, description="flush the write cache to the store at this size")
     flush_interval_ms: int = Field(10_000, ge=10, description="and at this age at the latest")
@@ -129,9 +117,11 @@ class BookieSettings(Settings):
     received_bytes_max: int = Field(
         256 * MIB, ge=_BYTES_MIN, description="messages that were received and wait for journal_queue_bytes"
     )
-    attach_workers: int = Field(8, ge=1, description="metadata reads for new writers at once")
+    attaches_at_once: int = Field(
+        128, ge=1, description="ledgers with a new writer whose metadata is read together"
+    )
     attaches_waiting_max: int = Field(
-        10_000, ge=0, description="new writers that wait for those; more get an answer to try again"
+        10_000, ge=0, description="new writers that wait for that; more get an answer to try again"
     )
     long_polls_max: int = Field(10_000, ge=0, description="long polls that wait; more are answered at once")
     long_poll_ms_max: int = Field(60_000, ge=1, description="longest wait of a long poll")
@@ -155,8 +145,6 @@ class BookieSettings(Settings):
     scrub_interval_ms: int = Field(86_400_000, ge=10, description="pause between cycles of the scrubber")
     scrub_bytes_per_second: int = Field(4 * MIB, ge=1, description="how fast the scrubber reads")
 
-    connect_timeout_ms: int = Field(10_000, ge=100, description="how long a start waits for ZooKeeper")
-    session_timeout_ms: int = Field(5_000, ge=500, description="ZooKeeper session")
     stuck_after_ms: int = Field(
         30_000, ge=100, description="a thread without progress for so long is not alive"
     )

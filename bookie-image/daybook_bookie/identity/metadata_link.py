@@ -9,7 +9,7 @@ rule 28, rule 29).
 import asyncio
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
@@ -95,15 +95,40 @@ class MetadataLink:
         except NoSuchLedgerError:
             return None
 
+    def read_ledgers(self, ledger_ids: Sequence[LedgerId]) -> list[LedgerMetadata | DaybookError | None]:
+        """What `read_ledger` would return for each of `ledger_ids`, or the error that it would raise for this ledger alone.
+
+        One sync serves them all, since it begins after they asked (rule 20), and so does one look at the claim.
+        """
+        found = self.run(self._read_each_as_the_bookie(ledger_ids))
+        return [
+            None
+            if isinstance(each, NoSuchLedgerError)
+            else each
+            if isinstance(each, DaybookError)
+            else each.value
+            for each in found
+        ]
+
     async def _read_as_the_bookie(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata]:
         """Read the metadata before the claim: a process that takes the claim later finds this ledger (rule 57)."""
         found = await self.ledgers.read(ledger_id, sync=True)
+        await self._check_claim()
+        return found
+
+    async def _read_each_as_the_bookie(
+        self, ledger_ids: Sequence[LedgerId]
+    ) -> list[Versioned[LedgerMetadata] | DaybookError]:
+        found = await self.ledgers.read_each(ledger_ids, sync=True)
+        await self._check_claim()
+        return found
+
+    async def _check_claim(self) -> None:
         try:
             await self.claim.check()
         except SupersededError as error:
             self._superseded(error)
             raise
-        return found
 
     def raise_version(self, current: Versioned[LedgerMetadata]) -> int:
         """Write the same metadata back at its version; the new version (rule 47). Raises BadVersionError.

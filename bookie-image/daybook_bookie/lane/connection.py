@@ -32,7 +32,8 @@ class LaneConnection:
         self._buffer = lane_buffer()
         self._early: list[bytes | bytearray] = []
         self._lock = threading.Lock()
-        self._unsent: deque[bytes] = deque()
+        self._unsent: deque[tuple[bytes, int]] = deque()
+        self._unsent_messages = 0
         self._has_unsent = threading.Condition(self._lock)
         self._has_writer = False
         self._closed = False
@@ -77,7 +78,7 @@ class LaneConnection:
         with self._lock:
             messages = self._tls.decrypt(received, self._buffer)
             if unsent := self._tls.unsent():
-                self._send(unsent)
+                self._send(unsent, 1)
         return messages
 
     # Sending, by any thread
@@ -85,11 +86,11 @@ class LaneConnection:
     @property
     def waiting(self) -> int:
         """How many messages did not fit into the kernel's buffer."""
-        return len(self._unsent)
+        return self._unsent_messages
 
-    def put(self, message: bytes) -> None:
-        """Send `message` without waiting for the client; it is dropped once the connection is closed."""
-        data = encode_lane(message)
+    def put(self, *messages: bytes) -> None:
+        """Send `messages` without waiting for the client; they are dropped once the connection is closed."""
+        data = b"".join(map(encode_lane, messages)) if len(messages) > 1 else encode_lane(messages[0])
         with self._lock:
             if self._closed:
                 return
@@ -99,7 +100,7 @@ class LaneConnection:
                 except ssl.SSLError:  # the client broke TLS: that must not reach the journal's thread
                     self._shut()
                     return
-            self._send(data)
+            self._send(data, len(messages))
 
     def send(self, message: bytes, *, is_last: bool) -> None:
         """Send `message` and wait until the kernel has taken it, where one thread alone sends. Raises OSError.
@@ -117,8 +118,8 @@ class LaneConnection:
         """Nothing waits longer for the client from now on: receiving and `send` raise TimeoutError."""
         self._socket.settimeout(timeout_s)
 
-    def _send(self, data: bytes) -> None:
-        """Send what fits, queue the rest. With the lock held."""
+    def _send(self, data: bytes, messages: int) -> None:
+        """Send what fits of some `messages`, queue the rest. With the lock held."""
         if not self._unsent:
             try:
                 sent = self._socket.send(data, socket.MSG_DONTWAIT)
@@ -130,7 +131,8 @@ class LaneConnection:
             if sent == len(data):
                 return
             data = data[sent:]
-        self._unsent.append(data)
+        self._unsent.append((data, messages))
+        self._unsent_messages += messages
         self._has_unsent.notify()
         if not self._has_writer:
             self._start_writer()
@@ -151,7 +153,7 @@ class LaneConnection:
                     self._has_unsent.wait()
                 if self._closed:
                     return
-                data = self._unsent[0]  # it stays there, so that nobody else sends meanwhile
+                data, messages = self._unsent[0]  # it stays there, so that nobody else sends meanwhile
             try:
                 self._socket.sendall(data)
             except OSError:
@@ -159,6 +161,7 @@ class LaneConnection:
                 return
             with self._lock:
                 self._unsent.popleft()
+                self._unsent_messages -= messages
 
     # The end
 

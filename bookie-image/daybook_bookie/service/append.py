@@ -52,8 +52,8 @@ class Outgoing(Protocol):
     def waiting(self) -> int:
         """How many messages the client has not taken."""
 
-    def put(self, message: bytes) -> None:
-        """Send `message` after those before it; it is dropped once the client is gone."""
+    def put(self, *messages: bytes) -> None:
+        """Send `messages` after those before them; they are dropped once the client is gone."""
 
     def close(self) -> None:
         """Nothing more is sent, and nothing more is received."""
@@ -70,9 +70,10 @@ class MessageQueue:
         """See Outgoing."""
         return self._queue.qsize()
 
-    def put(self, message: bytes) -> None:
+    def put(self, *messages: bytes) -> None:
         """See Outgoing."""
-        self._queue.put(message)
+        for message in messages:
+            self._queue.put(message)
 
     def close(self) -> None:
         """See Outgoing."""
@@ -238,11 +239,12 @@ class AppendStream:
             if answer is not None and not self._closed:
                 self._outgoing.put(encode_answer(answer))
 
-    def send_control(self, control: pb.ServerControl) -> None:
-        """Send a control message, if the stream still lives."""
+    def send_control(self, *controls: pb.ServerControl) -> None:
+        """Send control messages, if the stream still lives."""
+        messages = [encode_server_control(control) for control in controls]
         with self._lock:
             if not self._closed:
-                self._outgoing.put(encode_server_control(control))
+                self._outgoing.put(*messages)
 
     @property
     def is_closed(self) -> bool:

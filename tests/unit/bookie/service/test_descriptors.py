@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from daybook_bookie.descriptors import raise_descriptor_limit
 from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import StorageFullError
 from daybook_bookie.journal.format import START, Position, Record, fence_record, file_name
@@ -16,6 +15,7 @@ from daybook_bookie.journal.journal import Journal
 from daybook_bookie.journal.replay import JournalReplay
 from daybook_bookie.journal.spare import SPARE
 
+from daybook.runtime.descriptors import raise_descriptor_limit
 from tests.unit.bookie.journal.test_journal import FILE_BYTES, append_each
 from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
 

@@ -1,6 +1,5 @@
 """Appending over the wire: attach, frames in, answers out, and everything a client may do wrong."""
 
-import threading
 from collections.abc import Callable
 
 import pytest
@@ -12,11 +11,10 @@ from daybook.core.bookie.machine import BookieMachine
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC, HEADER_BYTES, Buffer, FrameHeader
 from daybook.core.ids import ENTRY_BYTES_MAX, MESSAGE_BYTES_MAX
-from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.stream import WHOLE_MESSAGE
 from daybook.wire import bookie_pb2 as pb
 from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, StalledJournal, eventually, frame_of
-from tests.unit.bookie.stream_kit import KEY, WAIT_S, StreamEndedError
+from tests.unit.bookie.stream_kit import WAIT_S, StreamEndedError
 
 pytestmark = OVER_BOTH
 
@@ -81,35 +79,6 @@ def test_without_metadata_new_writers_wait_and_others_go_on(bookie: RunningBooki
     finally:
         bookie.metadata.resume()
     assert stream.attach(2) is Code.OK
-
-
-def test_as_many_attachments_wait_as_may_and_the_next_is_told_at_once_to_come_again(
-    start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bookie = start_bookie(attach_workers=1, attaches_waiting_max=1)
-    for ledger_id in (1, 2, 3, 4):
-        bookie.create_ledger(ledger_id)
-    stream, other = bookie.open_stream(), bookie.open_stream()
-    assert stream.attach(4) is Code.OK
-    asked, released = threading.Event(), threading.Event()
-    read_ledger = bookie.link.read_ledger
-
-    def slowly(ledger_id: int) -> LedgerMetadata | None:
-        asked.set()
-        assert released.wait(WAIT_S)
-        return read_ledger(ledger_id)
-
-    monkeypatch.setattr(bookie.bookie.questions, "_read_metadata", slowly)
-    for ledger_id in (1, 2):
-        stream.say(pb.ClientControl(attach=pb.Attach(ledger_id=ledger_id, key=KEY, purpose=pb.PURPOSE_WRITE)))
-    assert asked.wait(WAIT_S)
-    assert eventually(lambda: not bookie.bookie.attacher.has_place)
-    assert other.attach(3) is Code.TOO_MANY_REQUESTS
-    assert other.attach(4) is Code.OK, "what the bookie knows waits for nobody"
-    assert bookie.metric("attach_total", code="TOO_MANY_REQUESTS") == 1
-    released.set()
-    assert {(stream.take().attached.ledger_id, n) for n in range(2)} == {(1, 0), (2, 1)}
-    assert other.attach(3) is Code.OK, "there is room again"
 
 
 def test_a_damaged_frame_fails_alone(bookie: RunningBookie) -> None:

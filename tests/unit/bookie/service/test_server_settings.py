@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daybook_bookie.process import zookeeper_options
 from daybook_bookie.settings import BookieSettings
 from pydantic import SecretStr, ValidationError
+
+from daybook.metadata.store.settings import options_of_process
 
 MIB = 1024 * 1024
 
@@ -48,9 +49,9 @@ def test_the_bounds_on_memory_add_up() -> None:
 
 
 def test_zookeeper_is_reached_as_the_settings_say() -> None:
-    plain = zookeeper_options(make())
+    plain = options_of_process(make())
     assert (plain.tls, plain.auth, plain.acl) == (False, (), None)
-    secured = zookeeper_options(
+    secured = options_of_process(
         make(zookeeper_tls=True, zookeeper_tls_ca=Path("ca"), zookeeper_digest=SecretStr("me:secret"))
     )
     assert (secured.tls, secured.ca_file, secured.auth) == (True, "ca", (("digest", "me:secret"),))
