@@ -5,6 +5,7 @@ In reading order:
     connecting   how a process becomes a client
     client       a process's connection to a cluster, and everything that it can do to ledgers
     ledger       a ledger open for writing
+    ends         the end of a ledger that another client closes
     events       what a ledger that is open for writing reports to its user
     reader       a ledger open for reading
     recovery     closes a ledger whose writer is gone

@@ -1,21 +1,22 @@
 """The client for code without an event loop: scripts, notebooks, Spark tasks.
 
 The asyncio client runs on a separate thread; every method here waits for its counterpart there. This module adds no
-second implementation. For throughput, append many entries at a time.
+second implementation. For throughput, append many entries at a time. `Ledger.append_soon` has no counterpart: who cannot wait has
+no use for a thread that does.
 """
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from daybook.client.client import Client
 from daybook.client.connecting import connect
 from daybook.client.ledger import Ledger
-from daybook.client.reader import Reader
+from daybook.client.reader import BATCH_BYTES, Reader
 from daybook.core.errors import DaybookError
-from daybook.core.format.frame import Buffer, Entry
+from daybook.core.format.frame import FRAME_ENTRIES_MAX, Buffer, Entry
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
@@ -39,6 +40,14 @@ class _Loop:
         except BaseException:
             future.cancel()
             raise
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call `function` on the loop, where nothing else changes what it looks at."""
+
+        async def work() -> T:
+            return function()
+
+        return self.run(work())
 
     def close(self) -> None:
         """Stop the loop and its thread."""
@@ -89,6 +98,10 @@ class BlockingLedger:
         """See `Ledger.force`."""
         return self._loop.run(self._ledger.force())
 
+    def reader(self) -> "BlockingReader":
+        """See `Ledger.reader`."""
+        return BlockingReader(self._loop.call(self._ledger.reader), self._loop)
+
     def close(self) -> LedgerMetadata:
         """See `Ledger.close`."""
         return self._loop.run(self._ledger.close())
@@ -113,33 +126,56 @@ class BlockingReader:
         self._loop = loop
 
     @property
+    def id(self) -> LedgerId:
+        """The ledger's id."""
+        return self._reader.id
+
+    @property
     def metadata(self) -> LedgerMetadata:
         """The ledger's metadata as the reader knows it."""
-        return self._reader.metadata
+        return self._loop.call(lambda: self._reader.metadata)
 
     @property
     def last_add_confirmed(self) -> EntryId:
         """The last entry that may be read; −1 if there is none."""
-        return self._reader.last_add_confirmed
+        return self._loop.call(lambda: self._reader.last_add_confirmed)
 
-    def read(self, first: EntryId, last: EntryId) -> Iterator[Entry]:
+    def refresh(self, *, lenient: bool = True) -> EntryId:
+        """See `Reader.refresh`."""
+        return self._loop.run(self._reader.refresh(lenient=lenient))
+
+    def read(self, first: EntryId = 0, last: EntryId | None = None) -> Iterator[Entry]:
         """See `Reader.read`."""
-        for batch in self._iterate(self._reader.read_batches(first, last)):
+        for batch in self.read_batches(first, last):
             yield from batch
 
-    def read_batches(self, first: EntryId, last: EntryId) -> Iterator[tuple[Entry, ...]]:
+    def read_batches(self, first: EntryId = 0, last: EntryId | None = None) -> Iterator[tuple[Entry, ...]]:
         """See `Reader.read_batches`."""
-        return self._iterate(self._reader.read_batches(first, last))
+        return self._iterate(lambda: self._reader.read_batches(first, last))
+
+    def read_batch(
+        self,
+        first: EntryId,
+        last: EntryId | None = None,
+        *,
+        entries_max: int = FRAME_ENTRIES_MAX,
+        bytes_max: int = BATCH_BYTES,
+    ) -> tuple[Entry, ...]:
+        """See `Reader.read_batch`."""
+        work = self._reader.read_batch(first, last, entries_max=entries_max, bytes_max=bytes_max)
+        return self._loop.run(work)
 
     def read_unconfirmed(self, first: EntryId, last: EntryId) -> Iterator[Entry]:
         """See `Reader.read_unconfirmed`."""
-        return self._iterate(self._reader.read_unconfirmed(first, last))
+        return self._iterate(lambda: self._reader.read_unconfirmed(first, last))
 
-    def tail(self, from_entry: EntryId) -> Iterator[Entry]:
+    def tail(self, from_entry: EntryId = 0) -> Iterator[Entry]:
         """See `Reader.tail`."""
-        return self._iterate(self._reader.tail(from_entry))
+        return self._iterate(lambda: self._reader.tail(from_entry))
 
-    def _iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+    def _iterate(self, begin: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        source = self._loop.call(begin)
+
         async def following() -> tuple[bool, T | None]:
             try:
                 return True, await anext(source)

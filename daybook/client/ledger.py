@@ -15,6 +15,7 @@ from daybook.client.driver.callbacks import OnDone
 from daybook.client.driver.driver import MachineDriver
 from daybook.client.driver.shared import Shared
 from daybook.client.driver.timers import Alarm
+from daybook.client.ends import closed_by_another
 from daybook.client.events import LedgerClosed, LedgerDegraded, LedgerEvent, LedgerWhole, OnEvent, end_of
 from daybook.client.pending import PENDING_BYTES_MAX
 from daybook.client.reader import Reader, ReaderSurroundings
@@ -29,12 +30,7 @@ from daybook.core.effects import (
     Quarantined,
     WriterEffect,
 )
-from daybook.core.errors import (
-    DaybookError,
-    LedgerClosedError,
-    MetadataUnavailableError,
-    NoSuchLedgerError,
-)
+from daybook.core.errors import DaybookError, LedgerClosedError
 from daybook.core.events import (
     BookiesChanged,
     CloseRequested,
@@ -52,7 +48,7 @@ from daybook.runtime.logs import get_logger
 log = get_logger(__name__)
 
 Soon: TypeAlias = tuple[EntryId, OnDone]
-"""An entry of `append_soon` and who waits for it."""
+"""An entry of `append_soon`, or the last one of a run, and who waits for it."""
 
 
 class Ledger:
@@ -212,17 +208,14 @@ class Ledger:
         Raises BacklogFullError beyond twice the bounds of pending bytes (see `has_room`), EntryTooLargeError, EntryIdError,
         and like `append` once the handle takes nothing more. What it raises for was not taken.
         """
-        if self._ended is not None:
-            raise self._ended
-        self._admission.make_room(len(data))
-        entries, ids = (data,), None if entry_id is None else (entry_id,)
-        self._writer.check_append(entries, ids)
-        entry_id = self._writer.last_add_pushed + 1 if entry_id is None else entry_id
-        self._token = token = self._token + 1
-        self._waiters[token] = entry_id, on_done
-        self._driver.take(self._writer.append, token, entries, ids)
-        self._writer.promise_ids()
-        return entry_id
+        return self._append_soon((data,), None if entry_id is None else (entry_id,), on_done)
+
+    def append_run_soon(self, entries: Sequence[Buffer], on_done: OnDone) -> EntryId:
+        """As `append_soon` for entries that follow each other, at the price of one; return the id of the last of them.
+
+        `on_done(last_id, error)` is called once, with None when all of them are acknowledged. Raises as `append_soon`; then none was taken.
+        """
+        return self._append_soon(entries, None, on_done)
 
     async def force(self) -> EntryId:
         """Make everything appended so far durable on every bookie of the ensemble; return the LAC (rule 22).
@@ -261,22 +254,12 @@ class Ledger:
             return self.metadata
         if self._closing is None:
             if self.is_over and self._ended is not None:
-                return await self._closed_by_another(self._ended)
+                return await closed_by_another(self.id, self._surroundings.ledgers, self._ended)
             self._admission.admit(all_at_once=True)
             self._closing = self._ask(CloseRequested)
         metadata = await asyncio.shield(self._closing)  # who gives up must not take it from the others
         assert isinstance(metadata, LedgerMetadata)
         return metadata
-
-    async def _closed_by_another(self, ended: DaybookError) -> LedgerMetadata:
-        """The metadata of a ledger that this handle closes no more, if it is closed; otherwise raise `ended`."""
-        try:
-            found = await self._surroundings.ledgers.read(self.id, sync=True)
-        except (NoSuchLedgerError, MetadataUnavailableError):
-            raise ended from None
-        if not found.value.is_closed:
-            raise ended
-        return found.value
 
     async def abandon(self) -> None:
         """Stop writing without closing: the ledger stays open until somebody recovers it.
@@ -317,6 +300,20 @@ class Ledger:
         self._driver.step(event)
 
     # Requests
+
+    def _append_soon(
+        self, entries: Sequence[Buffer], entry_ids: Sequence[EntryId] | None, on_done: OnDone
+    ) -> EntryId:
+        if self._ended is not None:
+            raise self._ended
+        self._admission.make_room(sum(map(len, entries)))
+        self._writer.check_append(entries, entry_ids)
+        last_id = self._writer.last_add_pushed + len(entries) if entry_ids is None else entry_ids[-1]
+        self._token = token = self._token + 1
+        self._waiters[token] = last_id, on_done
+        self._driver.take(self._writer.append, token, entries, entry_ids)
+        self._writer.promise_ids()
+        return last_id
 
     def _append(self, entries: Sequence[Buffer], entry_ids: Sequence[EntryId] | None) -> Waiter:
         if self._ended is not None:

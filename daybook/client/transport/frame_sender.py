@@ -92,7 +92,7 @@ class FrameSender:
         self._timed = TimedMessages(round_trips)
         self._queue: deque[Queued] = deque()
         self._queued_bytes = 0
-        self._controls: deque[bytes] = deque()
+        self._controls: list[bytes] = []
         self._attaching: dict[AttachKey, _Attaching] = {}
         self.attaching: set[LedgerId] = set()
         """The ledgers whose writer's frames would wait for its attachment, which was asked for."""
@@ -258,8 +258,9 @@ class FrameSender:
         link = self._link
         if link is None:
             return
-        while self._controls:
-            link.send([self._controls.popleft()])
+        if self._controls:
+            link.send_each(self._controls)
+            self._controls.clear()
         if self._rows.is_waiting:
             self._send_rows(link)
         while self._window.may_send(self._queued_bytes):
@@ -410,9 +411,7 @@ class FrameSender:
         return True
 
     def _ask_again(self, key: AttachKey, attaching: _Attaching) -> None:
-        if (
-            self._attaching.get(key) is attaching
-        ):  # or the stream ended meanwhile, and another one may have begun
+        if self._attaching.get(key) is attaching:  # the stream may have ended, and another one begun
             attaching.asked_s = asyncio.get_running_loop().time()
             self._controls.append(attaching.control)
             self._send_soon()

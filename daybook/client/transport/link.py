@@ -43,6 +43,9 @@ class AppendLink(Protocol):
     def send(self, parts: Sequence[bytes]) -> None:
         """Send one message, which consists of `parts`. What the bookie does not take yet is kept; the owner bounds it."""
 
+    def send_each(self, messages: Sequence[bytes]) -> None:
+        """Send `messages`, one after the other."""
+
 
 OpenLink: TypeAlias = Callable[[LinkOwner], AbstractAsyncContextManager[AppendLink]]
 """Connects to where the bookie is now; raises OSError, StreamError, AioRpcError or TimeoutError if that fails."""
@@ -75,6 +78,11 @@ class _GrpcLink:
     def send(self, parts: Sequence[bytes]) -> None:
         """See AppendLink. A lone part is not copied."""
         self._unsent.append(parts[0] if len(parts) == 1 else b"".join(parts))
+        self._wake.set()
+
+    def send_each(self, messages: Sequence[bytes]) -> None:
+        """See AppendLink."""
+        self._unsent.extend(messages)
         self._wake.set()
 
     async def write(self) -> None:

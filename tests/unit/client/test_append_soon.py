@@ -52,6 +52,19 @@ async def test_an_id_is_known_at_once_and_acknowledged_in_order() -> None:
         assert ledger.last_add_confirmed == 49
 
 
+async def test_a_run_is_appended_and_acknowledged_as_one() -> None:
+    async with open_handle() as (ledger, bookies):
+        done = Outcomes()
+        assert ledger.append_run_soon([b"a", b"b", b"c"], done) == 2
+        assert ledger.append_soon(b"d", done) == 3
+        assert ledger.append_run_soon([b"e", b"f"], done) == 5
+        await settle(bookies, lambda: len(done.ids) == 3)
+        assert done.ids == [2, 3, 5]
+        await ledger.abandon()
+        with pytest.raises(LedgerClosedError):
+            ledger.append_run_soon([b"g"], done)
+
+
 async def test_rule_60_the_order_of_appends_that_wait_and_of_those_that_do_not_is_that_of_the_calls() -> None:
     async with open_handle(pending_bytes_max=10) as (ledger, bookies):
         done = Outcomes()

@@ -31,6 +31,28 @@ def test_a_script_writes_reads_and_deletes(cluster: LocalCluster) -> None:
             client.open_ledger(ledger.id, password=b"secret")
 
 
+def test_a_script_reads_what_fits_and_through_the_handle_that_writes(cluster: LocalCluster) -> None:
+    with connect_blocking(cluster.zookeeper.connect_string, cluster=CLUSTER_NAME) as client:
+        with client.create_ledger() as ledger:
+            reader = ledger.reader()
+            assert (reader.id, reader.last_add_confirmed) == (ledger.id, -1)
+            assert list(reader.read()) == []
+            ledger.append_many([b"a", b"b", b"c"])
+            assert [entry.data for entry in reader.read_batch(0)] == [b"a", b"b", b"c"]
+            assert [entry.data for entry in reader.read_batch(1, entries_max=1)] == [b"b"]
+            assert [entry.data for entry in reader.read(1)] == [b"b", b"c"]
+            with pytest.raises(daybook.NoSuchEntryError):
+                reader.read_batch(3)
+            with pytest.raises(ValueError, match="must be at least 1"):
+                reader.read_batch(0, bytes_max=0)
+            other = client.open_ledger(ledger.id, recover=False)
+            ledger.append(b"d")
+            assert reader.last_add_confirmed == 3
+        assert other.refresh(lenient=False) == 3
+        assert reader.metadata.is_closed
+        assert [entry.entry_id for entry in other.read_batch(2, 3, bytes_max=1)] == [2]
+
+
 def test_a_failed_connection_leaves_no_thread(cluster: LocalCluster) -> None:
     with (
         pytest.raises(daybook.DaybookError),
