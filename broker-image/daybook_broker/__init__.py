@@ -1,6 +1,12 @@
-"""A broker: the process that owns topics and serves them to Pulsar clients. So far it is a package of parts, not a process.
+"""A broker: the process that owns topics and serves them to Pulsar clients.
 
 In reading order:
 
-    managed_ledger   a topic's ledgers, driven over the ledger client
+    settings     what a broker is configured with
+    metrics      what it counts
+    errors       what it refuses, and how the protocol calls that
+    topics/      topics on their owner
+    ownership/   which topics this broker owns, and who owns the others
+    connection/  Pulsar's binary protocol
+    broker       puts these together
 """

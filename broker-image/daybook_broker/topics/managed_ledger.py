@@ -1,13 +1,10 @@
 """A topic's ledgers on this broker: carries out what the machine of the core asks for, over the ledger client and ZooKeeper.
 
 The machine (daybook/core/topics/managed_ledger.py) decides; nothing is decided here. A request becomes a task; what is appended goes to
-its ledger in order, and costs a future for all that was published together, never one for each entry. Answers arrive in a later
-turn of the event loop.
+its ledger in order (appends.py), without a task or a future. Answers arrive in a later turn of the event loop.
 """
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any, Final, assert_never
 
 from daybook.client.client import Client
@@ -24,15 +21,12 @@ from daybook.core.events import CasAnswered, CasOutcome, MetadataUnreadable
 from daybook.core.format.frame import Buffer, check_payloads
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import TOPIC_KEY, LedgerMetadata
-from daybook.core.quorum import Quorum
 from daybook.core.topics.events import (
     Append,
-    Appended,
     CasList,
     CloseLedger,
     CreateLedger,
     DeleteLedger,
-    HandleFailed,
     LedgerCreated,
     LedgerDeleted,
     LedgerEnded,
@@ -47,6 +41,8 @@ from daybook.core.topics.events import (
     ReadList,
     RecoverLedger,
     Retrying,
+    RollRequested,
+    TerminateRequested,
     TopicEnded,
     TopicTick,
     TrimRequested,
@@ -56,16 +52,25 @@ from daybook.core.topics.ledger_list import LedgerList, Position
 from daybook.core.topics.managed_ledger import ManagedLedger
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
+from daybook.core.topics.policy import LedgerTerms
 from daybook.core.topics.trimming import Retention
+from daybook.core.writer.policy import LAC_PUBLISH_MS_MAX, WriterPolicy
 from daybook.metadata.store.store import Versioned
 from daybook.metadata.topics import TopicManager
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
+from daybook_broker.topics.appends import LedgerAppends
+from daybook_broker.topics.tasks import Tasks
 
 log = get_logger(__name__)
 
 RECOVERY_TIMEOUT_MS: Final = 30_000
 """A recovery that takes longer ends, and the machine asks for another after its pause."""
+_WRITERS: Final = {
+    go_on: WriterPolicy(go_on_without_spare=go_on, lac_publish_ms=LAC_PUBLISH_MS_MAX)
+    for go_on in (False, True)
+}
+"""Readers of a topic ask its owner, so bookies need not know the last entry of an idle ledger at once."""
 
 
 class TopicLedgers:
@@ -77,23 +82,27 @@ class TopicLedgers:
         owner_token: str,
         client: Client,
         *,
-        quorum: Quorum,
+        terms: Callable[[], LedgerTerms],
         policy: ManagedLedgerPolicy | None = None,
         on_result: Callable[[ListKnown | Published | PublishFailed | TopicEnded], None],
     ) -> None:
-        """`on_result` receives what the machine reports, in order; `owner_token` is drawn anew for each take-over (rule 38)."""
+        """`on_result` receives what the machine reports, in order; `owner_token` is drawn anew for each take-over (rule 38).
+
+        `terms` says how the next ledger is created, with the bookies that are there now.
+        """
         self.name = name
         self._client = client
         self._topics = TopicManager(client.store, client.layout)
-        self._quorum = quorum
+        self._terms = terms
+        self._created_with: LedgerTerms | None = None
+        """The terms of the newest ledger of this owner."""
         self._on_result = on_result
         self._machine = ManagedLedger(
             str(name), owner_token, policy=policy, now_ms=monotonic_ms(), unix_ms=unix_ms()
         )
         self._list = Versioned(LedgerList(), -1)
-        self._handles: dict[LedgerId, Ledger] = {}
-        self._appends: asyncio.Queue[Append] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._writing: dict[LedgerId, LedgerAppends] = {}
+        self._tasks = Tasks(self._crashed)
         self._crash: DaybookError | None = None
 
     @property
@@ -103,12 +112,14 @@ class TopicLedgers:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be published now; until then whoever publishes should read no more from its clients."""
-        return self._machine.has_room
+        """Whether more may be published now; until then whoever publishes should read no more from its clients.
+
+        While it is False something is unanswered, so it may be True again at the next answer, and only then.
+        """
+        return self._machine.has_room and not any(appends.is_waiting for appends in self._writing.values())
 
     def start(self) -> None:
         """Take the topic over. `ListKnown` reports that it is served, `TopicEnded` that it is not."""
-        self._begin(self._send_appends())
         self._perform(self._machine.start())
 
     def publish(self, payloads: Sequence[Buffer]) -> None:
@@ -121,13 +132,40 @@ class TopicLedgers:
             raise refusal
         self._step(PublishRequested(payloads))
 
+    def handle(self, ledger_id: LedgerId) -> Ledger | None:
+        """The writer of a ledger that is being written."""
+        appends = self._writing.get(ledger_id)
+        return None if appends is None else appends.handle
+
     def trim(self, marks: tuple[Position, ...], retention: Retention) -> None:
         """Drop the ledgers that nobody needs; `marks` are what is persisted of every subscription (rule 40, rule 51)."""
         self._step(TrimRequested(marks, retention))
 
+    def terminate(self) -> None:
+        """Finish what was published, and take nothing any more, for good; `ListKnown` reports the end."""
+        self._step(TerminateRequested())
+
     def unload(self) -> None:
         """Finish what was published, and give the topic up; `TopicEnded` reports the end."""
         self._step(UnloadRequested())
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether what is written has fewer copies than the policy says (rule 45)."""
+        if self._created_with is None or not self._writing:
+            return False
+        return self._created_with.is_degraded or any(
+            each.handle.is_degraded for each in self._writing.values()
+        )
+
+    def check_terms(self) -> None:
+        """Begin another ledger if it would have more copies, or other quorums; call it now and then."""
+        if self._created_with is None or not self._writing:
+            return
+        now, then = self._terms(), self._created_with
+        has_more = now.quorum.write_quorum > then.quorum.write_quorum
+        if has_more or (now != then and not now.is_degraded):
+            self._step(RollRequested())
 
     def tick(self) -> None:
         """Let time pass; call it a few times a second."""
@@ -135,51 +173,47 @@ class TopicLedgers:
 
     async def close(self) -> None:
         """Stop at once. What is open stays open, and the next owner recovers it."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for handle in self._handles.values():
-            await handle.abandon()
-        self._handles.clear()
+        await self._tasks.stop()
+        for ledger_id in list(self._writing):
+            await self._drop(ledger_id)
 
     # The loop
 
     def _step(self, event: ManagedLedgerEvent) -> None:
-        if self._crash is None:
+        if self._crash is not None:
+            return
+        try:
             self._perform(self._machine.step(event))
+        except Exception as error:  # noqa: BLE001 - it is logged, and the topic ends
+            self._crashed(error)
 
     def _perform(self, effects: Sequence[ManagedLedgerEffect]) -> None:
         for effect in effects:
             match effect:
                 case Append():
-                    self._appends.put_nowait(effect)
+                    self._append(effect)
                 case Published() | PublishFailed() | ListKnown() | TopicEnded():
                     self._on_result(effect)
                 case Retrying():
                     log.warning("a request for a topic failed", topic=str(self.name), why=str(effect.error))
                 case ReadList():
-                    self._begin(self._read_list(effect))
+                    self._tasks.begin(self._read_list(effect))
                 case CasList():
-                    self._begin(self._cas_list(effect))
+                    self._tasks.begin(self._cas_list(effect))
                 case CreateLedger():
-                    self._begin(self._about_ledger(effect.request_id, self._create(effect)))
+                    self._tasks.begin(self._about_ledger(effect.request_id, self._create(effect)))
                 case CloseLedger():
-                    self._begin(self._about_ledger(effect.request_id, self._close(effect)))
+                    self._tasks.begin(self._about_ledger(effect.request_id, self._close(effect)))
                 case RecoverLedger():
-                    self._begin(self._about_ledger(effect.request_id, self._recover(effect)))
+                    self._tasks.begin(self._about_ledger(effect.request_id, self._recover(effect)))
                 case DeleteLedger():
-                    self._begin(self._about_ledger(effect.request_id, self._delete(effect)))
+                    self._tasks.begin(self._about_ledger(effect.request_id, self._delete(effect)))
                 case _:
                     assert_never(effect)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and self._crash is None:
+    def _crashed(self, error: BaseException) -> None:
+        """The machine is not to be trusted any more."""
+        if self._crash is None:
             log.error("a part of a topic ended with an error", topic=str(self.name), exc_info=error)
             msg = (
                 f"topic {self.name} stopped after an error of the broker: {error}; the next owner recovers it"
@@ -221,19 +255,23 @@ class TopicLedgers:
         self._step(answer)
 
     async def _create(self, effect: CreateLedger) -> LedgerCreated:
+        terms = self._terms()
+        quorum = terms.quorum
         handle = await self._client.create_ledger(
-            ensemble_size=self._quorum.ensemble_size,
-            write_quorum=self._quorum.write_quorum,
-            ack_quorum=self._quorum.ack_quorum,
+            ensemble_size=quorum.ensemble_size,
+            write_quorum=quorum.write_quorum,
+            ack_quorum=quorum.ack_quorum,
             custom_metadata={TOPIC_KEY: str(self.name).encode()},
             above=effect.above,
+            policy=_WRITERS[terms.go_on_without_spare],
         )
-        self._handles[handle.id] = handle
+        self._created_with = terms
+        self._writing[handle.id] = LedgerAppends(handle, self._step)
         return LedgerCreated(effect.request_id, handle.id)
 
     async def _close(self, effect: CloseLedger) -> LedgerEnded:
-        metadata = await self._handles[effect.ledger_id].close()
-        self._handles.pop(effect.ledger_id, None)
+        metadata = await self._writing[effect.ledger_id].handle.close()
+        self._writing.pop(effect.ledger_id, None)
         return _end(effect.request_id, metadata)
 
     async def _recover(self, effect: RecoverLedger) -> LedgerEnded:
@@ -253,35 +291,16 @@ class TopicLedgers:
         return LedgerDeleted(effect.request_id)
 
     async def _drop(self, ledger_id: LedgerId) -> None:
-        handle = self._handles.pop(ledger_id, None)
-        if handle is not None:
-            await handle.abandon()
+        appends = self._writing.pop(ledger_id, None)
+        if appends is not None:
+            appends.drop()
+            await appends.handle.abandon()
 
-    # Appends
-
-    async def _send_appends(self) -> None:
-        """Hand what is to be appended to its ledger, in order, as there is room."""
-        while True:
-            effect = await self._appends.get()
-            handle = self._handles.get(effect.ledger_id)
-            if handle is None:  # dropped: the machine knows that what it sent there is to be sent again
-                continue
-            try:
-                acknowledged = await handle.submit(effect.payloads)
-            except DaybookError as error:
-                self._step(HandleFailed(effect.ledger_id, error))
-            else:
-                acknowledged.add_done_callback(partial(self._appended, handle.id))
-
-    def _appended(self, ledger_id: LedgerId, future: asyncio.Future[tuple[int, int]]) -> None:
-        if future.cancelled():
-            return
-        error = future.exception()
-        if error is None:
-            self._step(Appended(ledger_id, future.result()[1]))
-        else:
-            assert isinstance(error, DaybookError)
-            self._step(HandleFailed(ledger_id, error))
+    def _append(self, effect: Append) -> None:
+        """If the ledger was dropped, the machine knows that what it sent there is to be sent again."""
+        appends = self._writing.get(effect.ledger_id)
+        if appends is not None:
+            appends.append(effect.payloads)
 
 
 def _end(request_id: int, metadata: LedgerMetadata) -> LedgerEnded:

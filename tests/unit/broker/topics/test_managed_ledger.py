@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from daybook_broker.managed_ledger import TopicLedgers
+from daybook_broker.topics.managed_ledger import TopicLedgers
 
 import daybook
 from daybook.core.errors import DaybookError, EntryTooLargeError, NoSuchTopicError, NotOwnerError
@@ -18,13 +18,14 @@ from daybook.core.topics.events import ListKnown, Published, PublishFailed, Topi
 from daybook.core.topics.ledger_list import LedgerList, ListState, Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
+from daybook.core.topics.policy import LedgerTerms
 from daybook.core.topics.trimming import Retention
 from daybook.metadata.topics import TopicManager
 from tests.fixtures.cluster import Connect
 
 pytestmark = pytest.mark.integration
 
-QUORUM = Quorum(3, 3, 2)
+TERMS = LedgerTerms(Quorum(3, 3, 2), go_on_without_spare=True, is_degraded=False)
 ROLLS = ManagedLedgerPolicy(entries_max=2, age_ms_min=0)
 
 
@@ -39,7 +40,7 @@ class Publisher:
         self.ended: list[DaybookError | None] = []
         self._changed = asyncio.Event()
         self.topic = TopicLedgers(
-            name, uuid.uuid4().hex, client, quorum=QUORUM, policy=policy, on_result=self._take
+            name, uuid.uuid4().hex, client, terms=lambda: TERMS, policy=policy, on_result=self._take
         )
         self.topic.start()
 

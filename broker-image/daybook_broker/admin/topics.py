@@ -1,0 +1,145 @@
+"""Topics and their partitions: created, listed, grown and deleted."""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from aiohttp import web
+
+from daybook.core.errors import NoSuchTopicError, TopicExistsError
+from daybook.core.topics.name import TopicName
+from daybook.metadata.partitions import partition, partition_of
+from daybook_broker.admin.api import Api, Route, flag, integer_of, namespace_of, topic_of
+from daybook_broker.errors import NotAllowedError
+from daybook_broker.topics.deletion import delete_topic
+from daybook_broker.topics.topic import Topic
+
+_NAMESPACE: Final = "/admin/v2/persistent/{tenant}/{namespace}"
+TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_CREATED_AT_ONCE: Final = 16
+"""Partitions that are created at the same time."""
+
+
+async def topics(api: Api, request: web.Request) -> list[str]:
+    """The topics of a namespace; partitions are topics."""
+    return [str(name) for name in await api.broker.topics_of(*namespace_of(request))]
+
+
+async def partitioned_topics(api: Api, request: web.Request) -> list[str]:
+    """The partitioned topics of a namespace."""
+    return [str(name) for name in await api.partitions.topics(*namespace_of(request))]
+
+
+async def create(api: Api, request: web.Request) -> None:
+    """Create a topic without partitions."""
+    name = topic_of(request)
+    if await api.partitions.read(name) is not None:
+        msg = f"partitioned topic {name} exists already"
+        raise TopicExistsError(msg)
+    found = partition_of(name)
+    if found is not None and await api.partitions.read(found[0]) is None:
+        msg = f"{name} would be a partition of {found[0]}, which has none: create {found[0]} with partitions, or choose another name"
+        raise NotAllowedError(msg)
+    await api.topics.create(name)
+
+
+async def delete(api: Api, request: web.Request) -> None:
+    """Delete a topic with all its messages; one with clients or subscriptions only by force."""
+    name = topic_of(request)
+    if await api.partitions.read(name) is not None:
+        msg = f"{name} is a partitioned topic: delete …/partitions of it, which deletes its partitions"
+        raise NotAllowedError(msg)
+    await api.own(request, name)
+    await _delete(api, name, force=flag(request, "force"))
+
+
+async def _delete(api: Api, name: TopicName, *, force: bool) -> None:
+    topic = await api.broker.registry.load(name, create=False)
+    if not force and (used := await _uses(api, topic)):
+        msg = f"topic {name} has {used}: close them first, or delete it by force"
+        raise NotAllowedError(msg)
+    await delete_topic(name, api.broker.registry, api.broker.client, api.topics)
+
+
+async def _uses(api: Api, topic: Topic) -> str:
+    """Who would lose something, in words; empty: nobody."""
+    producers = len(topic.producers.all())
+    subscriptions = len(await api.topics.cursors(topic.name))
+    found = {"producers": producers, "subscriptions": subscriptions}
+    return " and ".join(f"{count} {what}" for what, count in found.items() if count)
+
+
+async def partitions(api: Api, request: web.Request) -> dict[str, int | bool]:
+    """How many partitions a topic has; 0 for none."""
+    name = topic_of(request)
+    create_it = flag(request, "checkAllowAutoCreation")
+    return {"partitions": await api.broker.partitions_of(name, create=create_it), "deleted": False}
+
+
+async def create_partitioned(api: Api, request: web.Request) -> None:
+    """Create a topic with partitions, which are topics."""
+    name, number = topic_of(request), await integer_of(request)
+    await api.partitions.create(name, number)
+    await _create_partitions(api, name, 0, number)
+
+
+async def grow(api: Api, request: web.Request) -> None:
+    """Give a topic more partitions."""
+    name, number = topic_of(request), await integer_of(request)
+    await api.partitions.grow(name, number)
+    await _create_partitions(api, name, 0, number)
+
+
+async def _create_partitions(api: Api, name: TopicName, first: int, after: int) -> None:
+    """Create the partitions that are missing."""
+    slots = asyncio.Semaphore(_CREATED_AT_ONCE)
+
+    async def create_one(index: int) -> None:
+        async with slots:
+            with suppress(TopicExistsError):
+                await api.topics.create(partition(name, index))
+
+    await asyncio.gather(*map(create_one, range(first, after)))
+
+
+async def delete_partitioned(api: Api, request: web.Request) -> None:
+    """Delete a topic with all its partitions: those of this broker, and then, after a redirect, those of the next one."""
+    name, force = topic_of(request), flag(request, "force")
+    found = await api.partitions.read(name)
+    if found is None:
+        msg = f"partitioned topic {name} does not exist: it was never created, or it was deleted"
+        raise NoSuchTopicError(msg)
+    others: list[TopicName] = []
+    for index in range(found.value.partitions):
+        part = partition(name, index)
+        try:
+            await api.topics.read(part)
+            await api.own(request, part)
+            await _delete(api, part, force=force)
+        except NoSuchTopicError:
+            continue
+        except web.HTTPTemporaryRedirect:
+            others.append(part)
+    for part in others:
+        await api.own(request, part)
+    await api.partitions.delete(name)
+
+
+async def unload(api: Api, request: web.Request) -> None:
+    """Hand the topic's bundle over, to `destinationBroker` if that is given."""
+    name = topic_of(request)
+    await api.own(request, name)
+    await api.broker.ownership.unload(name, request.query.get("destinationBroker") or None)
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    ("GET", _NAMESPACE, topics),
+    ("GET", f"{_NAMESPACE}/partitioned", partitioned_topics),
+    ("PUT", TOPIC, create),
+    ("DELETE", TOPIC, delete),
+    ("GET", f"{TOPIC}/partitions", partitions),
+    ("PUT", f"{TOPIC}/partitions", create_partitioned),
+    ("POST", f"{TOPIC}/partitions", grow),
+    ("DELETE", f"{TOPIC}/partitions", delete_partitioned),
+    ("PUT", f"{TOPIC}/unload", unload),
+)

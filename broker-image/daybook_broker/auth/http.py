@@ -1,0 +1,37 @@
+"""Which operation a request to the admin HTTP is, decided by its method and its path alone, and the token that comes with it."""
+
+from typing import Final
+
+from daybook.core.topics.permissions import Operation
+from daybook_broker.auth.access import Access
+from daybook_broker.auth.tokens import Identity
+from daybook_broker.errors import AuthenticationError
+
+_BEARER: Final = "bearer"
+_TOPICS: Final = ("/admin/v2/persistent/{tenant}/{namespace}", "/lookup/v2/topic/")
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+
+
+def operation_of(method: str, route: str) -> Operation:
+    """What a request needs; `route` is the path with the names of its parts in braces.
+
+    To see what is in a namespace any permission there is enough. What belongs to a subscription needs `consume`, what changes topics
+    `admin`, and everything else is for superusers.
+    """
+    is_reading = method in {"GET", "HEAD"}
+    if route.startswith(_TOPICS):
+        if is_reading:
+            return Operation.LOOK
+        return Operation.CONSUME if "subscription" in route else Operation.MANAGE
+    if route.startswith(_NAMESPACE) and is_reading:
+        return Operation.MANAGE if "/permissions" in route else Operation.LOOK
+    return Operation.GOVERN
+
+
+def identify(access: Access, authorization: str) -> Identity:
+    """Whose token the header `Authorization` has. Raises AuthenticationError."""
+    scheme, _, token = authorization.strip().partition(" ")
+    if access.is_on and scheme.lower() != _BEARER:
+        msg = "this broker asks who you are: send the header `Authorization: Bearer TOKEN`"
+        raise AuthenticationError(msg)
+    return access.identify("token", token.encode(), lambda: None)

@@ -1,0 +1,366 @@
+"""SUBSCRIBE, FLOW, ACK and whatever else clients say about consumers.
+
+A command about a consumer that is not there any more is ignored where it needs no answer: the client did not know yet.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from daybook.core.errors import DaybookError
+from daybook.core.topics.dispatch.active import NO_PARTITION
+from daybook.core.topics.dispatch.events import Acked
+from daybook.core.topics.ledger_list import NO_POSITION, Position
+from daybook.core.topics.name import TopicName, check_subscription
+from daybook.core.topics.permissions import Operation
+from daybook.metadata.partitions import partition_of
+from daybook.runtime.clock import unix_ms
+from daybook.runtime.logs import get_logger
+from daybook.wire.pulsar.batches import is_batch
+from daybook.wire.pulsar.entries import decode_metadata, split_entry
+from daybook.wire.pulsar.pulsar_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandAckResponse,
+    CommandCloseConsumer,
+    CommandConsumerStatsResponse,
+    CommandGetLastMessageId,
+    CommandGetLastMessageIdResponse,
+    CommandSeek,
+    CommandSubscribe,
+    CommandSuccess,
+    CommandUnsubscribe,
+    MessageIdData,
+)
+from daybook_broker.connection.connection import NO_REQUEST, Connection, Handler
+from daybook_broker.errors import (
+    NoSuchConsumerError,
+    NotAllowedError,
+    NotReadyError,
+    TooManyError,
+    server_error,
+)
+from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
+from daybook_broker.topics.peer import BrokerUrls
+from daybook_broker.topics.subscriptions import SubscriptionWish
+
+log = get_logger(__name__)
+
+NAME_BYTES_MAX: Final = 1024
+_UINT64: Final = 2**64
+_INT64_MAX: Final = 2**63 - 1
+_KINDS: Final = {
+    CommandSubscribe.Exclusive: SubscriptionKind.EXCLUSIVE,
+    CommandSubscribe.Shared: SubscriptionKind.SHARED,
+    CommandSubscribe.Failover: SubscriptionKind.FAILOVER,
+}
+
+
+# SUBSCRIBE
+
+
+def subscribe(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+    """SUBSCRIBE: held while the topic is taken over."""
+    wish = command.subscribe
+    connection.requests.begin(wish.request_id, _subscribe(connection, wish), _key(wish.consumer_id))
+
+
+async def _subscribe(connection: Connection, command: CommandSubscribe) -> None:
+    name = TopicName.parse(command.topic)
+    await connection.broker.access.check(connection.role, Operation.CONSUME, name.tenant, name.namespace)
+    check_subscription(command.subscription)
+    wish = _consumer_wish(connection, command, name)
+    existing = connection.consumers.get(command.consumer_id)
+    if existing is not None:
+        if existing.subscription.topic != str(name) or existing.subscription.name != command.subscription:
+            msg = f"consumer {command.consumer_id} of this connection has another subscription: use another id for {command.subscription!r}"
+            raise NotAllowedError(msg)
+        _succeed(connection, command.request_id)
+        return
+    handles_max = connection.broker.settings.handles_max
+    if len(connection.producers) + len(connection.consumers) >= handles_max:
+        msg = f"this connection has {handles_max} producers and consumers: open another one, or raise handles_max"
+        raise TooManyError(msg)
+    topic = await connection.broker.registry.load(name, create=command.force_topic_creation)
+    topic.check_open()
+    subscription = await topic.subscriptions.subscribe(_subscription_wish(command))
+    if command.start_message_rollback_duration_sec and not command.durable:
+        before_ms = unix_ms() - 1000 * command.start_message_rollback_duration_sec
+        await subscription.seek_time(before_ms)
+    await subscription.admit(wish)
+    topic.check_open()
+
+    def on_closed(consumer: Consumer, urls: BrokerUrls | None) -> None:
+        _closed_by_topic(connection, consumer, urls)
+
+    totals = connection.broker.metrics.totals
+    consumer = Consumer(wish, subscription, connection, totals, on_closed=on_closed)
+    if not connection.is_lost:
+        subscription.check(wish)
+        connection.consumers[wish.consumer_id] = consumer
+        _succeed(connection, command.request_id)
+        subscription.add(consumer)
+
+
+def _consumer_wish(connection: Connection, command: CommandSubscribe, name: TopicName) -> ConsumerWish:
+    kind = _KINDS.get(command.subType)
+    if kind is None:
+        msg = "this broker has no Key_Shared subscriptions yet: use Shared, or Failover where the order of a key matters"
+        raise NotAllowedError(msg)
+    if len(command.consumer_name.encode()) > NAME_BYTES_MAX:
+        msg = f"a consumer's name may have {NAME_BYTES_MAX} bytes: choose a shorter one"
+        raise NotAllowedError(msg)
+    if command.priority_level < 0:
+        msg = f"priority {command.priority_level}: the highest is 0, and a lower one is a larger number"
+        raise NotAllowedError(msg)
+    part = partition_of(name)
+    return ConsumerWish(
+        command.consumer_id,
+        command.consumer_name,
+        kind,
+        command.priority_level,
+        command.consumer_epoch if command.HasField("consumer_epoch") else None,
+        NO_PARTITION if part is None else part[1],
+        connection.protocol_version,
+    )
+
+
+def _subscription_wish(command: CommandSubscribe) -> SubscriptionWish:
+    start = None
+    if command.HasField("start_message_id"):
+        start = _position(command.start_message_id)
+        if min(start) >= 0:
+            # the client may begin within a batch, and drops what it does not want
+            start = Position(start.ledger_id, start.entry_id - 1)
+    return SubscriptionWish(
+        command.subscription,
+        is_durable=command.durable,
+        begins_early=command.initialPosition == CommandSubscribe.Earliest,
+        start=start,
+        properties=tuple((each.key, each.value) for each in command.subscription_properties),
+    )
+
+
+def _closed_by_topic(connection: Connection, consumer: Consumer, urls: BrokerUrls | None) -> None:
+    if connection.consumers.get(consumer.id) is consumer:
+        del connection.consumers[consumer.id]
+    close = CommandCloseConsumer(consumer_id=consumer.id, request_id=NO_REQUEST)
+    if urls is not None:
+        if urls.service_url:
+            close.assignedBrokerServiceUrl = urls.service_url
+        if urls.service_url_tls:
+            close.assignedBrokerServiceUrlTls = urls.service_url_tls
+    connection.send_command(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close))
+
+
+# What has no answer, or an answer at once
+
+
+def flow(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+    """FLOW: the consumer takes more messages."""
+    consumer = connection.consumers.get(command.flow.consumer_id)
+    if consumer is not None and command.flow.messagePermits:
+        consumer.subscription.flow(consumer, command.flow.messagePermits)
+
+
+def ack(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+    """ACK, of messages or of all up to one; answered if the client asks for that."""
+    body = command.ack
+    error: DaybookError | None = None
+    try:
+        _ack(connection, body)
+    except DaybookError as refused:
+        error = refused
+    if body.HasField("request_id"):
+        answer = CommandAckResponse(consumer_id=body.consumer_id, request_id=body.request_id)
+        if error is not None:
+            answer.error = server_error(error)
+            answer.message = str(error)
+        connection.send_command(BaseCommand(type=BaseCommand.ACK_RESPONSE, ackResponse=answer))
+    elif error is not None:
+        log.info("an acknowledgement is ignored", client=connection.address, why=str(error))
+
+
+def _ack(connection: Connection, body: CommandAck) -> None:
+    if body.txnid_least_bits or body.txnid_most_bits:
+        msg = "this broker has no transactions: acknowledge without one"
+        raise NotAllowedError(msg)
+    consumer = _consumer(connection, body.consumer_id)
+    acked = [
+        Acked(Position(each.ledgerId, each.entryId), each.ack_set, each.batch_size)
+        for each in body.message_id
+    ]
+    if body.ack_type == CommandAck.Individual:
+        consumer.subscription.ack(consumer, acked)
+    elif len(acked) == 1:
+        consumer.subscription.ack_through(consumer, acked[0])
+    else:
+        msg = f"a cumulative acknowledgement of {len(acked)} messages: name one, the last"
+        raise NotAllowedError(msg)
+
+
+def redeliver(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES: all of them, or those that the client names (negative acknowledgements, time-outs)."""
+    body = command.redeliverUnacknowledgedMessages
+    consumer = connection.consumers.get(body.consumer_id)
+    if consumer is not None:
+        positions = [Position(each.ledgerId, each.entryId) for each in body.message_ids] or None
+        epoch = body.consumer_epoch if body.HasField("consumer_epoch") else None
+        consumer.subscription.redeliver(consumer, positions, epoch)
+
+
+def consumer_stats(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+    """CONSUMER_STATS: rates since the consumer came."""
+    body = command.consumerStats
+    consumer = _consumer(connection, body.consumer_id)
+    machine = consumer.subscription.machine
+    state = None if machine is None else machine.consumers.get(consumer.key)
+    if state is None:
+        msg = f"consumer {consumer.id} is being closed, or its subscription is: SUBSCRIBE again"
+        raise NoSuchConsumerError(msg)
+    seconds = max(unix_ms() / 1000 - consumer.since_unix_s, 1.0)
+    kind = consumer.subscription.kind
+    answer = CommandConsumerStatsResponse(
+        request_id=body.request_id,
+        msgRateOut=consumer.messages_out / seconds,
+        msgThroughputOut=consumer.bytes_out / seconds,
+        msgRateRedeliver=consumer.redelivered / seconds,
+        messageAckRate=consumer.acks / seconds,
+        consumerName=consumer.name,
+        availablePermits=max(state.permits, 0),
+        unackedMessages=state.unacked,
+        blockedConsumerOnUnackedMsgs=state.is_blocked,
+        address=connection.address,
+        connectedSince=datetime.fromtimestamp(consumer.since_unix_s, UTC).isoformat(),
+        type="" if kind is None else kind.value,
+        msgRateExpired=0.0,
+        msgBacklog=consumer.subscription.acks.unacked_entries(),
+    )
+    connection.send_command(
+        BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer)
+    )
+
+
+# What takes time
+
+
+def unsubscribe(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+    """UNSUBSCRIBE: delete the subscription."""
+    body = command.unsubscribe
+    connection.requests.begin(body.request_id, _unsubscribe(connection, body), _key(body.consumer_id))
+
+
+async def _unsubscribe(connection: Connection, body: CommandUnsubscribe) -> None:
+    consumer = _consumer(connection, body.consumer_id)
+    topic = connection.broker.registry.get(TopicName.parse(consumer.subscription.topic))
+    if topic is None:
+        msg = f"topic {consumer.subscription.topic} moves to another broker: look it up again"
+        raise NotReadyError(msg)
+    await topic.subscriptions.unsubscribe(consumer, force=body.force)
+    connection.consumers.pop(body.consumer_id, None)
+    _succeed(connection, body.request_id)
+
+
+def close_consumer(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+    """CLOSE_CONSUMER: after a SUBSCRIBE that is under way."""
+    body = command.close_consumer
+    connection.requests.begin(body.request_id, _close_consumer(connection, body), _key(body.consumer_id))
+
+
+async def _close_consumer(connection: Connection, body: CommandCloseConsumer) -> None:
+    consumer = connection.consumers.pop(body.consumer_id, None)
+    if consumer is not None:
+        consumer.detach()
+    _succeed(connection, body.request_id)
+
+
+def seek(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+    """SEEK: to a message, or to a time."""
+    body = command.seek
+    connection.requests.begin(body.request_id, _seek(connection, body), _key(body.consumer_id))
+
+
+async def _seek(connection: Connection, body: CommandSeek) -> None:
+    subscription = _consumer(connection, body.consumer_id).subscription
+    if body.HasField("message_publish_time"):
+        await subscription.seek_time(body.message_publish_time)
+    elif body.HasField("message_id"):
+        wanted = _position(body.message_id)
+        batch = Acked(wanted, body.message_id.ack_set, body.message_id.batch_size)
+        await subscription.seek(wanted, batch=batch if batch.words else None)
+    else:
+        msg = "SEEK names neither a message nor a time: name one of them"
+        raise NotAllowedError(msg)
+    _succeed(connection, body.request_id)
+
+
+def get_last_message_id(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+    """GET_LAST_MESSAGE_ID: of the topic, and how far the subscription is."""
+    body = command.getLastMessageId
+    connection.requests.begin(body.request_id, _get_last_message_id(connection, body))
+
+
+async def _get_last_message_id(connection: Connection, body: CommandGetLastMessageId) -> None:
+    consumer = _consumer(connection, body.consumer_id)
+    last = await consumer.subscription.last_entry()
+    if last is None:
+        last_id = _message_id(NO_POSITION)
+    else:
+        metadata = decode_metadata(split_entry(last.data))
+        last_id = _message_id(last.position)
+        if is_batch(metadata):
+            last_id.batch_index = max(metadata.num_messages_in_batch, 1) - 1  # as its producer says
+    last_id.partition = consumer.wish.partition
+    answer = CommandGetLastMessageIdResponse(
+        request_id=body.request_id,
+        last_message_id=last_id,
+        consumer_mark_delete_position=_message_id(consumer.subscription.acks.mark_delete),
+    )
+    connection.send_command(
+        BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
+    )
+
+
+# Parts
+
+
+def _key(consumer_id: int) -> tuple[str, int]:
+    """What orders the requests about one consumer."""
+    return ("consumer", consumer_id)
+
+
+def _consumer(connection: Connection, consumer_id: int) -> Consumer:
+    consumer = connection.consumers.get(consumer_id)
+    if consumer is None:
+        msg = f"there is no consumer {consumer_id} on this connection: send SUBSCRIBE first"
+        raise NoSuchConsumerError(msg)
+    return consumer
+
+
+def _succeed(connection: Connection, request_id: int) -> None:
+    success = CommandSuccess(request_id=request_id)
+    connection.send_command(BaseCommand(type=BaseCommand.SUCCESS, success=success))
+
+
+def _position(message_id: MessageIdData) -> Position:
+    """A position as clients send it: signed numbers, of which −1 is the beginning and the largest the end."""
+    return Position(
+        *(each - _UINT64 if each > _INT64_MAX else each for each in (message_id.ledgerId, message_id.entryId))
+    )
+
+
+def _message_id(position: Position) -> MessageIdData:
+    return MessageIdData(ledgerId=position.ledger_id % _UINT64, entryId=position.entry_id % _UINT64)
+
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    BaseCommand.SUBSCRIBE: subscribe,
+    BaseCommand.FLOW: flow,
+    BaseCommand.ACK: ack,
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: redeliver,
+    BaseCommand.CONSUMER_STATS: consumer_stats,
+    BaseCommand.UNSUBSCRIBE: unsubscribe,
+    BaseCommand.CLOSE_CONSUMER: close_consumer,
+    BaseCommand.SEEK: seek,
+    BaseCommand.GET_LAST_MESSAGE_ID: get_last_message_id,
+}

@@ -1,0 +1,15 @@
+"""All commands that this broker carries out, each with its handler."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from daybook_broker.connection import consumers, lookups, producers, session
+from daybook_broker.connection.connection import Handler
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    **session.HANDLERS,
+    **lookups.HANDLERS,
+    **producers.HANDLERS,
+    **consumers.HANDLERS,
+}
+"""By the number of the command's type; another command is refused, and the connection continues."""

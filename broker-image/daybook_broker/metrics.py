@@ -1,0 +1,137 @@
+"""The broker's metrics: docs/metrics.md. No label names a topic: a broker has tens of thousands of them.
+
+What happens for every entry is added to plain numbers (`Totals`), which a scrape reads: a counter of the metrics library costs as much as
+the rest of an entry's way through the broker. What happens now and then uses the library's own counters.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from daybook.runtime.metrics import LATENCY_BUCKETS_SECONDS
+
+PREFIX: Final = "daybook_broker_"
+
+_TEXTS: Final = {
+    "entries_in": "Entries that producers sent; a batch is one entry.",
+    "messages_in": "Messages in them.",
+    "bytes_in": "Bytes of them.",
+    "receipts": "Entries whose producers got a receipt.",
+    "send_errors": "Entries whose producers got an error.",
+    "entries_out": "Entries sent to consumers.",
+    "messages_out": "Messages in them.",
+    "bytes_out": "Bytes of them.",
+    "redelivered": "Entries among them that had been sent before.",
+    "acks": "Acknowledgements of consumers.",
+    "cache_hits": "Entries that the tail cache had for a consumer.",
+    "cache_misses": "Entries that were read from bookies for a consumer.",
+    "commands": "Commands of clients other than SEND.",
+    "refusals": "Commands that got an error.",
+    "paused_reads": "Times that a connection was not read from because too much was pending.",
+}
+
+
+@dataclass(slots=True)
+class Totals:
+    """What is counted for each entry or command. Only the event loop adds to it."""
+
+    entries_in: int = 0
+    messages_in: int = 0
+    bytes_in: int = 0
+    receipts: int = 0
+    send_errors: int = 0
+    entries_out: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+    redelivered: int = 0
+    acks: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    commands: int = 0
+    refusals: int = 0
+    paused_reads: int = 0
+
+
+class Latencies:
+    """How long something took that happens in every turn of the event loop, as plain numbers."""
+
+    def __init__(self) -> None:
+        """Nothing happened yet."""
+        self._counts = [0] * (len(LATENCY_BUCKETS_SECONDS) + 1)
+        self._sum_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """It took so long once more."""
+        self._counts[bisect_left(LATENCY_BUCKETS_SECONDS, seconds)] += 1
+        self._sum_s += seconds
+
+    def show(self, name: str, text: str) -> Metric:
+        """What a scrape gets."""
+        bounds = (*map(floatToGoString, LATENCY_BUCKETS_SECONDS), "+Inf")
+        totals = accumulate(list(self._counts))
+        return HistogramMetricFamily(
+            name, text, buckets=list(zip(bounds, totals, strict=True)), sum_value=self._sum_s
+        )
+
+
+class BrokerMetrics(Collector):
+    """All of them, in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register them."""
+        self.registry = registry
+        self.totals = Totals()
+        self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self.publish_seconds = Latencies()
+        self.take_over_seconds = self._seconds(
+            "take_over_seconds", "From a topic's first use here to its service."
+        )
+        self.unload_seconds = self._seconds("unload_seconds", "From the order to unload a topic to its end.")
+        self.loop_delay_seconds = self._seconds(
+            "loop_delay_seconds", "How much later than due the event loop ran its heartbeat."
+        )
+        self.lookups = Counter(
+            f"{PREFIX}lookups", "Lookups (outcome: here, redirect, refused).", ["outcome"], registry=registry
+        )
+        self.take_overs = Counter(
+            f"{PREFIX}take_overs",
+            "Topics taken over (outcome: served, failed).",
+            ["outcome"],
+            registry=registry,
+        )
+        self.bundle_moves = Counter(
+            f"{PREFIX}bundle_moves", "Bundles (event: gained, lost, unloaded).", ["event"], registry=registry
+        )
+        registry.register(self)
+
+    def show(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """A gauge whose value a scrape asks for, in a thread of its own: `value` reads a number and changes nothing."""
+        self._gauges[name] = (text, value)
+
+    def collect(self) -> Iterable[Metric]:
+        """What a scrape gets beside the library's own counters."""
+        for each in fields(self.totals):
+            yield CounterMetricFamily(
+                PREFIX + each.name, _TEXTS[each.name], value=getattr(self.totals, each.name)
+            )
+        yield self.publish_seconds.show(
+            f"{PREFIX}publish_seconds",
+            "From the arrival of what a topic got in one turn of the event loop to its receipts.",
+        )
+        for name, (text, value) in self._gauges.items():
+            yield GaugeMetricFamily(PREFIX + name, text, value=value())
+
+    def _seconds(self, name: str, text: str) -> Histogram:
+        return Histogram(PREFIX + name, text, buckets=LATENCY_BUCKETS_SECONDS, registry=self.registry)

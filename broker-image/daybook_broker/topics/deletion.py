@@ -1,0 +1,55 @@
+"""The deletion of a topic by its owner: with its ledgers, those of its cursors, and all its nodes.
+
+The topic is unloaded first, so nothing is written any more, and requests for it are held until the end. Then its list loses all ledgers
+by compare-and-set (rule 38), and only after that the ledgers themselves go: a deletion that ends half-way leaves ledgers that no list
+names, never a list that names what is gone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from daybook.client.client import Client
+from daybook.core.errors import NoSuchLedgerError, NotOwnerError
+from daybook.core.ids import LedgerId
+from daybook.core.topics.cursor_record import NO_LEDGER
+from daybook.core.topics.ledger_list import ListState
+from daybook.core.topics.name import TopicName
+from daybook.metadata.topics import TopicManager
+from daybook.runtime.logs import get_logger
+from daybook_broker.topics.registry import TopicRegistry
+
+log = get_logger(__name__)
+
+
+async def delete_topic(
+    name: TopicName, registry: TopicRegistry, client: Client, topics: TopicManager
+) -> None:
+    """Delete a topic that this broker owns. Raises NoSuchTopicError, NotOwnerError, NotReadyError, MetadataUnavailableError."""
+    await registry.load(name, create=False)
+    unloaded = await registry.unload([name])
+    try:
+        found = await topics.read(name, sync=True)
+        if found.value.state is ListState.OPEN:
+            msg = f"topic {name} could not be closed, so its last ledger is not known: try again"
+            raise NotOwnerError(msg)
+        cursors = [await topics.read_cursor(name, each) for each in await topics.cursors(name)]
+        ledgers = [ledger.ledger_id for ledger in found.value.ledgers]
+        ledgers += [
+            cursor.value.cursor_ledger for cursor in cursors if cursor.value.cursor_ledger != NO_LEDGER
+        ]
+        if found.value.ledgers:
+            found = await topics.cas(name, found, replace(found.value, ledgers=()))
+        await topics.delete(name, found.version)
+        log.info("topic deleted", topic=str(name), ledgers=len(ledgers))
+        await _delete_ledgers(ledgers, client)
+    finally:
+        unloaded.announce(None)
+
+
+async def _delete_ledgers(ledgers: Iterable[LedgerId], client: Client) -> None:
+    """No list names them any more: a ledger that stays, because this ends here, does no harm."""
+    for ledger_id in ledgers:
+        try:
+            await client.delete_ledger(ledger_id)
+        except NoSuchLedgerError:
+            log.info("a ledger was deleted before", ledger_id=ledger_id)

@@ -1,0 +1,41 @@
+"""What a topic needs of the connection of a client, so that topics know no sockets."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from daybook.core.format.frame import Buffer
+
+
+class BrokerUrls(NamedTuple):
+    """Where clients reach a broker; an empty text where they do not."""
+
+    service_url: str
+    service_url_tls: str
+
+
+class Peer(Protocol):
+    """The connection of a client."""
+
+    address: str
+    """Of the client, for people."""
+    pending_bytes: int
+    """Of the entries that the client sent and has no receipt for: what a topic answers it subtracts."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client takes what is sent; while it is False, do not send it messages."""
+
+    def send(self, *parts: Buffer) -> None:
+        """Send these bytes behind all others; what one turn of the loop sends leaves in one write. Dropped once the connection is lost."""
+
+    def call_when_writable(self, callback: Callable[[], None]) -> None:
+        """Call `callback()` once, as soon as the client takes more."""
+
+    def pause(self, reason: object) -> None:
+        """Read no more from the client until `resume` was called for every reason."""
+
+    def resume(self, reason: object) -> None:
+        """`reason` is over."""
+
+    async def is_alive(self) -> bool:
+        """Whether the client still answers; asks it if it said nothing lately."""

@@ -1,0 +1,162 @@
+"""What producers sent to a topic, on its way to the ledger and back to receipts.
+
+What the producers of all connections send in one turn of the event loop goes to the ledger together, in the order in which it came, and
+what a turn acknowledges is answered together. Receipts are held while the broker cannot be certain that it still owns the topic, and sent in
+order once it is (rule 46). After the end of the topic nothing is answered any more: clients send what has no receipt to the next owner.
+"""
+
+import asyncio
+from collections import deque
+from typing import TypeAlias
+
+from daybook.core.errors import DaybookError, TopicTerminatedError
+from daybook.core.format.frame import Buffer
+from daybook.core.ids import EntryId, LedgerId
+from daybook.core.topics.events import Published
+from daybook.runtime.clock import monotonic_s
+from daybook.wire.pulsar.by_hand import receipt_encoder
+from daybook.wire.pulsar.pulsar_pb2 import ServerError
+from daybook_broker.topics.managed_ledger import TopicLedgers
+from daybook_broker.topics.producer import Producer
+from daybook_broker.topics.services import TopicServices
+
+Publish: TypeAlias = tuple[Producer, int, int, int, Buffer]
+"""An entry of a producer: sequence id, the one of the last message of a batch (0: not sent), number of messages, bytes."""
+
+
+class Publishing:
+    """The entries of one topic that have no receipt yet."""
+
+    def __init__(self, services: TopicServices, ledgers: TopicLedgers) -> None:
+        self.entries_in = self.messages_in = self.bytes_in = 0
+        """What was acknowledged."""
+        self._services = services
+        self._ledgers = ledgers
+        self._gathered: list[Publish] = []
+        self._unanswered: deque[Publish] = deque()
+        self._held: deque[tuple[LedgerId, EntryId, list[Publish]]] = deque()
+        self._taken = self._answered = 0
+        """How many entries came, and how many of them are answered, or never will be."""
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._arrived: deque[tuple[int, float]] = deque()
+        """When what a turn gathered came, and how many entries had come by then: latency is measured once for all of a turn."""
+        self._paused: set[Producer] = set()
+
+    def publish(self, publish: Publish) -> None:
+        """Append an entry; the producer gets its receipt."""
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._gathered.append(publish)
+
+    def flush(self) -> None:
+        """Hand all that this turn gathered to the ledger."""
+        gathered, self._gathered = self._gathered, []
+        if not gathered:
+            return
+        self._taken += len(gathered)
+        refusal = self._ledgers.refusal
+        if refusal is not None:
+            self._refuse(gathered, refusal)
+            return
+        self._arrived.append((self._taken, monotonic_s()))
+        self._unanswered.extend(gathered)
+        self._ledgers.publish([publish[4] for publish in gathered])
+        if not self._ledgers.has_room:
+            for producer, *_ in gathered:
+                if producer not in self._paused and not producer.is_closed:
+                    self._paused.add(producer)
+                    producer.peer.pause(producer)
+
+    def _refuse(self, gathered: list[Publish], refusal: DaybookError) -> None:
+        """Nothing of it is appended. After the end of the topic clients send it to the next owner, so it has no answer."""
+        for producer, sequence_id, _, _, entry in gathered:
+            producer.peer.pending_bytes -= len(entry)
+            if isinstance(refusal, TopicTerminatedError):
+                producer.send_error(sequence_id, ServerError.TopicTerminatedError, str(refusal))
+                self._services.totals.send_errors += 1
+        self._count_answered(len(gathered))
+
+    def published(self, result: Published) -> list[Publish]:
+        """The oldest entries are acknowledged: answer them, or hold the answers. Returns them."""
+        ledger_id, first, count = result.ledger_id, result.first_entry, result.count
+        take = self._unanswered.popleft
+        published = [take() for _ in range(count)]
+        messages = sum([publish[3] for publish in published])
+        size_bytes = sum([len(publish[4]) for publish in published])
+        self.entries_in += count
+        self.messages_in += messages
+        self.bytes_in += size_bytes
+        totals = self._services.totals
+        totals.entries_in += count
+        totals.messages_in += messages
+        totals.bytes_in += size_bytes
+        if self._held or not self._services.is_certain():
+            self._held.append((ledger_id, first, published))
+            self._services.holding.add(self)
+        else:
+            self._send_receipts(ledger_id, first, published)
+        if self._paused and self._ledgers.has_room:
+            self._go_on()
+        return published
+
+    def _send_receipts(self, ledger_id: LedgerId, first: EntryId, published: list[Publish]) -> None:
+        last, encode = None, None
+        for entry_id, (producer, sequence_id, highest, _, entry) in enumerate(published, first):
+            if producer is not last or encode is None:
+                last, encode = producer, receipt_encoder(producer.id, ledger_id)
+            peer = producer.peer
+            peer.pending_bytes -= len(entry)
+            peer.send(encode(sequence_id, entry_id, highest))
+        self._services.totals.receipts += len(published)
+        self._count_answered(len(published))
+
+    def release_receipts(self) -> bool:
+        """Send the receipts that were held, if the broker is certain to be the owner again (rule 46); whether none is left."""
+        while self._held and self._services.is_certain():
+            self._send_receipts(*self._held.popleft())
+        return not self._held
+
+    async def answered(self) -> None:
+        """Wait until all that was sent to the topic so far is answered, or never will be."""
+        taken = self._taken + len(self._gathered)
+        if self._answered < taken:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((taken, waiter))
+            await waiter
+
+    def _count_answered(self, count: int) -> None:
+        self._answered += count
+        arrived = self._arrived
+        if arrived and arrived[0][0] <= self._answered:
+            now_s = monotonic_s()
+            while arrived and arrived[0][0] <= self._answered:
+                self._services.metrics.publish_seconds.add(now_s - arrived.popleft()[1])
+        while self._waiting and self._waiting[0][0] <= self._answered:
+            waiter = self._waiting.popleft()[1]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def leave(self, producer: Producer) -> None:
+        """The producer is gone: its connection is read for others."""
+        if producer in self._paused:
+            self._paused.discard(producer)
+            producer.peer.resume(producer)
+
+    def _go_on(self) -> None:
+        """There is room again."""
+        paused, self._paused = self._paused, set()
+        for producer in paused:
+            producer.peer.resume(producer)
+
+    def end(self) -> None:
+        """The topic has ended: what has no receipt gets none."""
+        gathered, self._gathered = self._gathered, []
+        for publishes in (gathered, self._unanswered, *(held[2] for held in self._held)):
+            for producer, _, _, _, entry in publishes:
+                producer.peer.pending_bytes -= len(entry)
+        self._unanswered.clear()
+        self._held.clear()
+        self._arrived.clear()
+        self._taken += len(gathered)
+        self._count_answered(self._taken - self._answered)
+        self._go_on()

@@ -1,0 +1,370 @@
+"""A subscription on the topic's owner: its cursor, the machine that delivers, and the consumers that receive.
+
+The machine (daybook/core/topics/dispatch) decides; here its reads, timers and deliveries are carried out. What is in memory is delivered in
+the turn of the event loop in which it was published; what is not is read by one task, never one for each entry. A connection that takes
+nothing is waited for, so that a consumer that is slow costs the broker the bytes of its send buffer and of one read.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, assert_never
+
+from daybook.core.errors import DaybookError
+from daybook.core.topics.acks import AckState
+from daybook.core.topics.dispatch.entries import TopicEntry
+from daybook.core.topics.dispatch.events import (
+    Acked,
+    AckedThrough,
+    AcksAdvanced,
+    AcksReset,
+    ActiveChanged,
+    ConsumerAdded,
+    ConsumerKey,
+    ConsumerPaused,
+    ConsumerRemoved,
+    ConsumerResumed,
+    Deliver,
+    DispatchEffect,
+    EndReached,
+    EntriesAcked,
+    EntriesExpected,
+    EntriesRead,
+    PermitsGranted,
+    ReadAgain,
+    ReadEntries,
+    ReadFailed,
+    RedeliveryRequested,
+    SingleEvent,
+    StartTimer,
+    TimerFired,
+)
+from daybook.core.topics.dispatch.policy import DispatchPolicy
+from daybook.core.topics.dispatch.shared import SharedDispatch
+from daybook.core.topics.dispatch.single import SingleDispatch
+from daybook.core.topics.extent import TopicExtent
+from daybook.core.topics.ledger_list import Position
+from daybook.runtime.logs import get_logger
+from daybook_broker.errors import ConsumerBusyError, NotAllowedError, NotReadyError, TooManyError
+from daybook_broker.topics.by_time import last_before
+from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
+from daybook_broker.topics.ledger_reads import LedgerGoneError
+from daybook_broker.topics.peer import BrokerUrls
+from daybook_broker.topics.reading import TopicReads
+from daybook_broker.topics.tasks import Tasks
+
+log = get_logger(__name__)
+
+SEEK_RETURN_S: Final = 60.0
+"""How long the position of a reader that seeks is kept for it."""
+TURN_BYTES_MAX: Final = 2 * 2**20
+"""Bytes that a subscription delivers from memory before others have their turn of the event loop."""
+
+
+class Cursor(Protocol):
+    """The cursor of a subscription, as far as delivery needs it."""
+
+    @property
+    def acks(self) -> AckState:
+        """What is acknowledged."""
+
+    async def flush(self) -> None:
+        """Store it; returns once it is durable."""
+
+
+class Subscription:
+    """One subscription of a topic. Made by `Subscriptions`, once its cursor is open."""
+
+    def __init__(
+        self,
+        topic: str,
+        name: str,
+        extent: TopicExtent,
+        reads: TopicReads,
+        cursor: Cursor,
+        *,
+        is_durable: bool = True,
+        policy: DispatchPolicy | None = None,
+        consumers_max: int,
+        on_empty: Callable[["Subscription"], None],
+    ) -> None:
+        """`on_empty` is called when the last consumer has left for good."""
+        self.topic = topic
+        self.name = name
+        self.is_durable = is_durable
+        self.cursor = cursor
+        self.kind: SubscriptionKind | None = None
+        """Of its consumers, or its last ones."""
+        self.consumers: dict[ConsumerKey, Consumer] = {}
+        self._extent = extent
+        self._reads = reads
+        self._policy = policy or DispatchPolicy()
+        self._consumers_max = consumers_max
+        self._on_empty = on_empty
+        self._machine: SingleDispatch | SharedDispatch | None = None
+        self._last_key = 0
+        self._events: deque[SingleEvent] = deque()
+        self._is_stepping = False
+        self._turn_bytes = 0
+        self._tasks = Tasks(self._crash)
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._is_stopped = False
+        self._is_seeking = False
+        """Whether consumers were sent away to come back, so that the subscription of a reader waits for it."""
+
+    @property
+    def acks(self) -> AckState:
+        """What is acknowledged."""
+        return self.cursor.acks
+
+    @property
+    def machine(self) -> SingleDispatch | SharedDispatch | None:
+        """What delivers, for statistics; None before the first consumer."""
+        return self._machine
+
+    # Consumers
+
+    async def admit(self, wish: ConsumerWish) -> None:
+        """Raise unless such a consumer may come now: ConsumerBusyError, TooManyError, NotReadyError.
+
+        The consumer of an exclusive subscription makes room if its client does not answer any more.
+        """
+        self.check(wish)
+        if wish.kind is SubscriptionKind.EXCLUSIVE and self.consumers:
+            (other,) = self.consumers.values()
+            if await other.peer.is_alive():
+                msg = f"subscription {self.name} of {self.topic} is exclusive, and {other.name!r} from {other.peer.address} has it: "
+                raise ConsumerBusyError(msg + "close that consumer, or use another subscription or type")
+            other.detach()
+
+    def check(self, wish: ConsumerWish) -> None:
+        """Raise unless such a consumer fits to the others."""
+        if self._is_stopped:
+            raise NotReadyError(f"subscription {self.name} of {self.topic} is being closed: look it up again")
+        if not self.consumers:
+            return
+        if wish.kind is not self.kind:
+            assert self.kind is not None
+            msg = f"subscription {self.name} of {self.topic} is {self.kind.value} while it has consumers: subscribe with that type"
+            raise ConsumerBusyError(msg)
+        if len(self.consumers) >= self._consumers_max:
+            msg = f"subscription {self.name} of {self.topic} has {self._consumers_max} consumers: close some, or raise consumers_max"
+            raise TooManyError(msg)
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer is there. Raises what `check` raises."""
+        wish = consumer.wish
+        self.check(wish)
+        if wish.kind is SubscriptionKind.EXCLUSIVE and self.consumers:
+            msg = f"subscription {self.name} of {self.topic} is exclusive, and another consumer was faster: try again later"
+            raise ConsumerBusyError(msg)
+        if self._machine is None or wish.kind is not self.kind:
+            self.kind = wish.kind
+            self._machine = self._new_machine(wish)
+            self._perform_all(self._machine.start())
+        self._last_key += 1
+        consumer.key = self._last_key
+        self.consumers[consumer.key] = consumer
+        self._step(ConsumerAdded(consumer.key, consumer.name, wish.priority, wish.epoch))
+
+    def _new_machine(self, wish: ConsumerWish) -> SingleDispatch | SharedDispatch:
+        if wish.kind is SubscriptionKind.SHARED:
+            return SharedDispatch(self._extent, self.acks, policy=self._policy)
+        return SingleDispatch(
+            self.topic,
+            self._extent,
+            self.acks,
+            is_failover=wish.kind is SubscriptionKind.FAILOVER,
+            partition=wish.partition,
+            policy=self._policy,
+        )
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer is gone."""
+        if self.consumers.pop(consumer.key, None) is not None:
+            self._step(ConsumerRemoved(consumer.key))
+            self._check_empty()
+
+    def _check_empty(self) -> None:
+        if not self.consumers and not self._is_seeking:
+            self._on_empty(self)
+
+    # What clients ask for
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """The consumer takes so many messages more."""
+        self._step(PermitsGranted(consumer.key, permits))
+
+    def ack(self, consumer: Consumer, acked: Sequence[Acked]) -> None:
+        """Acknowledge entries, or parts of batches."""
+        consumer.acknowledged(len(acked))
+        self._step(EntriesAcked(consumer.key, acked))
+
+    def ack_through(self, consumer: Consumer, acked: Acked) -> None:
+        """Acknowledge everything up to an entry. Raises NotAllowedError on a shared subscription."""
+        if self.kind is SubscriptionKind.SHARED:
+            msg = f"subscription {self.name} of {self.topic} is shared, which has no cumulative acknowledgements: acknowledge each message"
+            raise NotAllowedError(msg)
+        consumer.acknowledged(1)
+        self._step(AckedThrough(consumer.key, acked))
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
+        """Deliver these again, or all that the consumer has not acknowledged (None)."""
+        self._step(RedeliveryRequested(consumer.key, positions, epoch))
+
+    async def seek(self, first: Position, *, batch: Acked | None = None) -> None:
+        """Begin again with `first`, in the middle of it if it is a `batch`. All consumers connect again."""
+        await self._reset(self._extent.before(first), batch)
+
+    async def _reset(self, mark_delete: Position, batch: Acked | None = None) -> None:
+        self._is_seeking = True
+        self.disconnect()
+        self.acks.reset(mark_delete)
+        if batch is not None:
+            self.acks.ack_batch(*batch)
+        self._step(AcksReset())
+        asyncio.get_running_loop().call_later(SEEK_RETURN_S, self._seek_ended)
+        await self.cursor.flush()
+
+    def _seek_ended(self) -> None:
+        """Nobody came back, or somebody did."""
+        self._is_seeking = False
+        self._check_empty()
+
+    async def seek_time(self, unix_ms: int) -> None:
+        """Begin again with the first entry that was published at `unix_ms` or later. All consumers connect again."""
+        await self._reset(await last_before(self._extent, self._reads, unix_ms))
+
+    async def last_entry(self) -> TopicEntry | None:
+        """The last entry of the topic; None if it has none any more."""
+        last = self._extent.last_confirmed
+        if not self._extent.contains(last):
+            return None
+        return next(iter(await self._reads.read_exact([last])), None)
+
+    def skip_through(self, position: Position) -> None:
+        """Take everything up to `position` as acknowledged: its time is over, or a person skips it."""
+        self.acks.ack_through(position)
+        self._step(AcksAdvanced())
+
+    def disconnect(self, urls: BrokerUrls | None = None) -> None:
+        """Close all consumers; their clients connect again, to the broker at `urls` if they are known."""
+        for consumer in list(self.consumers.values()):
+            self.remove(consumer)
+            consumer.close(urls)
+
+    # The topic
+
+    def wake(self) -> None:
+        """The topic has more entries, or will have none any more."""
+        if self.consumers:
+            self._step(EntriesExpected())
+
+    def stop(self) -> None:
+        """Deliver nothing more, and take no more acknowledgements: the topic ends here. Consumers stay until `disconnect`."""
+        self._is_stopped = True
+        self._events.clear()
+        self._tasks.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    # The machine
+
+    def _step(self, event: SingleEvent) -> None:
+        """Pass an event to the machine and carry out what follows, also where that leads to further events."""
+        machine = self._machine
+        if machine is None or self._is_stopped:
+            return
+        self._events.append(event)
+        if self._is_stepping:
+            return
+        step: Any = (
+            machine.step
+        )  # a shared subscription has refused the one event that its machine does not take
+        self._is_stepping = True
+        self._turn_bytes = 0
+        try:
+            while self._events:
+                self._perform_all(step(self._events.popleft()))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the machine counts no more, and others go on
+            self._crash(error)
+        finally:
+            self._is_stepping = False
+
+    def _crash(self, error: BaseException) -> None:
+        """The machine counts no more: all consumers connect again, to another one, which begins behind the mark-delete position."""
+        log.error("a subscription's delivery failed", **self._names, exc_info=error)
+        self._machine = None
+        self._events.clear()
+        self.disconnect()
+
+    def _perform_all(self, effects: Sequence[DispatchEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Deliver():
+                    self._deliver(effect)
+                case ReadEntries():
+                    self._read_soon(effect)
+                case ReadAgain():
+                    self._tasks.begin(self._read(effect, self._reads.read_exact(effect.positions)))
+                case StartTimer():
+                    self._timers[effect.timer_id] = asyncio.get_running_loop().call_later(
+                        effect.after_ms / 1000, self._fire, effect.timer_id
+                    )
+                case ActiveChanged():
+                    self.consumers[effect.key].active_changed(is_active=effect.is_active)
+                case EndReached():
+                    self.consumers[effect.key].reached_end()
+                case _:
+                    assert_never(effect)
+
+    def _deliver(self, effect: Deliver) -> None:
+        consumer = self.consumers[effect.key]
+        self._turn_bytes += consumer.deliver(effect)
+        if not consumer.is_waiting and not consumer.peer.is_writable:
+            consumer.is_waiting = True
+            self._events.append(ConsumerPaused(consumer.key))
+            consumer.peer.call_when_writable(partial(self._resume, consumer))
+
+    def _resume(self, consumer: Consumer) -> None:
+        consumer.is_waiting = False
+        if consumer.key in self.consumers:
+            self._step(ConsumerResumed(consumer.key))
+
+    def _fire(self, timer_id: int) -> None:
+        del self._timers[timer_id]
+        self._step(TimerFired(timer_id))
+
+    # Reads
+
+    def _read_soon(self, effect: ReadEntries) -> None:
+        """Answer from memory at once, while this turn has delivered little; else in another turn."""
+        found = self._reads.cached(effect.position, effect.entries_max, effect.bytes_max)
+        if not found:
+            read = self._reads.read(effect.position, effect.entries_max, effect.bytes_max)
+            self._tasks.begin(self._read(effect, read))
+        elif self._turn_bytes < TURN_BYTES_MAX:
+            self._events.append(EntriesRead(effect.request_id, found))
+        else:
+            asyncio.get_running_loop().call_soon(self._step, EntriesRead(effect.request_id, found))
+
+    async def _read(
+        self, effect: ReadEntries | ReadAgain, read: Coroutine[Any, Any, Sequence[TopicEntry]]
+    ) -> None:
+        answer: SingleEvent = ReadFailed(effect.request_id)
+        try:
+            answer = EntriesRead(effect.request_id, await read)
+        except LedgerGoneError as error:
+            log.warning("a subscription skips a ledger that is gone", **self._names, why=str(error))
+            if isinstance(effect, ReadEntries):
+                answer = ReadFailed(effect.request_id, effect.position.ledger_id)
+        except DaybookError as error:
+            log.warning("entries cannot be read yet", **self._names, why=str(error))
+        self._step(answer)
+
+    @property
+    def _names(self) -> dict[str, str]:
+        """What a log says about which subscription it is."""
+        return {"topic": self.topic, "subscription": self.name}

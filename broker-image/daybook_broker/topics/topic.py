@@ -1,0 +1,317 @@
+"""A topic on its owner: its ledgers, what of them readers may see, its producers and its subscriptions.
+
+It is made when this broker takes the topic over, and ends with that: unloaded in order, or at once when another broker may own it. An entry
+exists for readers once it is acknowledged, and not before.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import assert_never
+
+from daybook.client.ledger import Ledger
+from daybook.core.errors import DaybookError, NotOwnerError, TopicTerminatedError
+from daybook.core.ids import LedgerId
+from daybook.core.topics.cursor_record import CursorRecord
+from daybook.core.topics.events import ListKnown, Published, PublishFailed, TopicEnded
+from daybook.core.topics.extent import TopicExtent
+from daybook.core.topics.ledger_list import LedgerList, ListState, Position
+from daybook.core.topics.name import TopicName
+from daybook.core.topics.policy import LedgerTerms, ledger_terms
+from daybook.runtime.logs import get_logger
+from daybook_broker.errors import NotReadyError
+from daybook_broker.topics.access import Producers
+from daybook_broker.topics.cursor import SubscriptionCursor
+from daybook_broker.topics.managed_ledger import TopicLedgers
+from daybook_broker.topics.peer import BrokerUrls
+from daybook_broker.topics.producer import Producer
+from daybook_broker.topics.publishing import Publishing
+from daybook_broker.topics.rates import Rates
+from daybook_broker.topics.reading import TopicReads
+from daybook_broker.topics.services import TopicServices
+from daybook_broker.topics.subscriptions import Subscriptions
+
+log = get_logger(__name__)
+
+
+class Topic:
+    """One topic, from its take-over to its end. Made by the registry."""
+
+    def __init__(self, name: TopicName, services: TopicServices, on_ended: Callable[["Topic"], None]) -> None:
+        """`on_ended` is called once, when the topic is served no more and nobody asked for that."""
+        self.name = name
+        self.services = services
+        self.extent = TopicExtent()
+        self.list_version = -1
+        self.producers = Producers(str(name), services.settings.producers_max, self._store_epoch)
+        self.is_closing = False
+        """Whether it takes no more clients and no more entries."""
+        self.rates = Rates()
+        self.policy = services.policies.default
+        """What holds for the topic; read again now and then (`read_policy`)."""
+        self.refusal: DaybookError | None = None
+        """Why it takes no producers now: its backlog is over the quota."""
+        self.ledger_list = LedgerList()
+        self._measured = (0, 0)
+        self._on_ended = on_ended
+        self._owner_token = uuid.uuid4().hex
+        self._ledgers = TopicLedgers(
+            name,
+            self._owner_token,
+            services.client,
+            terms=self._terms,
+            policy=services.settings.ledger_policy,
+            on_result=self._take,
+        )
+        self.publishing = Publishing(services, self._ledgers)
+        self.publish = self.publishing.publish
+        self.reads = TopicReads(services.reads, self.extent, self.handle)
+        self.subscriptions = Subscriptions(
+            str(name),
+            self.extent,
+            self.reads,
+            self._cursor,
+            policy=services.settings.dispatch_policy,
+            subscriptions_max=services.settings.subscriptions_max,
+            consumers_max=services.settings.consumers_max,
+            auto_create=services.settings.auto_create_subscriptions,
+        )
+        self._served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._list_changed = asyncio.Event()
+        self.error: DaybookError | None = None
+        """Why the topic is served no more."""
+
+    def handle(self, ledger_id: LedgerId) -> Ledger | None:
+        """The ledger's writer, if the topic writes it."""
+        return self._ledgers.handle(ledger_id)
+
+    def _cursor(
+        self, subscription: str, initial: CursorRecord | None, on_ended: Callable[[DaybookError], None]
+    ) -> SubscriptionCursor:
+        settings = self.services.settings
+        return SubscriptionCursor(
+            self.name,
+            subscription,
+            self.services.client,
+            self.extent,
+            owner_token=self._owner_token,
+            list_version=self.list_version,
+            quorum=self._terms().quorum,
+            initial=initial,
+            policy=settings.cursor_policy,
+            on_ended=on_ended,
+        )
+
+    # What is set for it
+
+    async def read_policy(self) -> None:
+        """Read what holds for the topic. Raises NoSuchTopicError, MetadataError, PolicyError, MetadataUnavailableError."""
+        self.policy = await self.services.policies.of(self.name)
+        self._ledgers.check_terms()
+
+    def _terms(self) -> LedgerTerms:
+        """How its next ledger is created, with the bookies that take writes now."""
+        available = sum(1 for bookie in self.services.client.bookies().values() if bookie.writable)
+        return ledger_terms(self.policy, available)
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether what is written has fewer copies than the policy says (rule 45)."""
+        return self._ledgers.is_degraded
+
+    @property
+    def open_bytes(self) -> int:
+        """The acknowledged bytes of the ledger that is written; the list has those of the others."""
+        handle = self.handle(self.ledger_list.ledgers[-1].ledger_id) if self.ledger_list.ledgers else None
+        return 0 if handle is None else handle.length
+
+    # Its life
+
+    async def open(self) -> None:
+        """Take the topic over; it is served once this returns (rule 38). Raises why it cannot be.
+
+        Subscriptions are opened meanwhile and after that: producers need not wait for them, and trimming passes none of them.
+        """
+        self._ledgers.start()
+        await self._served
+        await self.read_policy()
+        epoch = await self.services.topics.epoch(self.name)
+        if epoch is not None:
+            self.producers.epoch = epoch
+        names = await self.services.topics.cursors(self.name)
+        self._opening = asyncio.create_task(self.subscriptions.open(names))
+        self._opening.add_done_callback(self._subscriptions_opened)
+
+    def _subscriptions_opened(self, task: asyncio.Task[None]) -> None:
+        """One that cannot be opened is opened anew when a consumer comes, and holds the trimming until then."""
+        if not task.cancelled() and (error := task.exception()) is not None and not self.is_closing:
+            log.warning("a subscription cannot be opened yet", topic=str(self.name), why=str(error))
+
+    def trim(self) -> None:
+        """Drop the ledgers that every subscription has passed, as far as the retention allows (rule 40, rule 51)."""
+        self._ledgers.trim(self.subscriptions.marks(), self.policy.retention)
+
+    async def terminate(self) -> Position:
+        """End the topic for good: it can be read, and takes nothing more. Returns its last entry. Raises why it cannot be now."""
+        self.check_open()
+        self.publishing.flush()
+        self._ledgers.terminate()
+        while self.ledger_list.state is not ListState.TERMINATED:
+            self.check_open()
+            self._list_changed.clear()
+            await self._list_changed.wait()
+        self.close_producers()
+        return self.extent.last_confirmed
+
+    def close_producers(self) -> None:
+        """Send all producers away; their clients connect them again, and are refused with the reason, or wait."""
+        for producer in self.producers.all():
+            producer.close()
+            self.remove_producer(producer)
+
+    async def unload(self) -> None:
+        """Take nothing more, answer what came before, and close what is open, so that the next owner has nothing to recover."""
+        self.is_closing = True
+        self.publishing.flush()
+        for producer in self.producers.all():
+            producer.is_closed = True
+        await self.subscriptions.close()
+        if self.error is None:
+            self._ledgers.unload()
+            await self._over.wait()
+        await self._ledgers.close()
+
+    async def stop(self, error: DaybookError) -> None:
+        """End at once: somebody else may own the topic already. What is open is recovered by the next owner."""
+        self._end(error)
+        await self.subscriptions.abandon()
+        await self._ledgers.close()
+
+    def announce(self, urls: BrokerUrls | None) -> None:
+        """After the end: send all clients elsewhere, to the broker at `urls` if it is known."""
+        for producer in self.producers.all():
+            producer.close(urls)
+        self.producers.close()
+        self.subscriptions.announce(urls)
+
+    def tick(self) -> None:
+        """Let time pass; called a few times a second while the topic is taken over, and at least once a second after that."""
+        self._ledgers.tick()
+        self.subscriptions.tick()
+        self.rates.tick(self.publishing.messages_in, self.publishing.bytes_in)
+
+    def take_load(self) -> tuple[int, int]:
+        """How many entries and bytes were published since the last call."""
+        now = self.publishing.entries_in, self.publishing.bytes_in
+        before, self._measured = self._measured, now
+        return now[0] - before[0], now[1] - before[1]
+
+    # Producers
+
+    async def add_producer(self, producer: Producer) -> bool:
+        """Admit a producer; False: it has to wait (see `Producers.add`). Raises also `refusal`, and TopicTerminatedError."""
+        self.check_publishing()
+        is_ready = await self.producers.add(producer)
+        try:
+            self.check_open()
+        except DaybookError:
+            self.producers.remove(producer)
+            raise
+        return is_ready
+
+    def remove_producer(self, producer: Producer) -> None:
+        """The producer was closed, or lost its connection. What it has sent is published all the same."""
+        producer.is_closed = True
+        self.publishing.leave(producer)
+        self.producers.remove(producer)
+
+    def check_publishing(self) -> None:
+        """Raise unless the topic takes producers: `refusal`, TopicTerminatedError, and as `check_open`."""
+        self.check_open()
+        if self.refusal is not None:
+            raise self.refusal
+        if isinstance(self._ledgers.refusal, TopicTerminatedError):
+            raise self._ledgers.refusal
+
+    def check_open(self) -> None:
+        """Raise unless the topic takes clients; a terminated one takes no producers, which `publish` says."""
+        if self.is_closing or self.error is not None:
+            msg = f"topic {self.name} moves to another broker: look it up again"
+            raise NotReadyError(msg)
+
+    # What becomes of it
+
+    def _take(self, result: ListKnown | Published | PublishFailed | TopicEnded) -> None:
+        match result:
+            case Published():
+                self._acknowledged(result)
+            case ListKnown():
+                self._forget_trimmed(result.ledger_list)
+                self.ledger_list = result.ledger_list
+                self.extent.update(result.ledger_list)
+                self._list_changed.set()
+                self.list_version = result.version
+                self.subscriptions.list_changed(result.version)
+                self.subscriptions.wake()
+                if not self._served.done():
+                    self._served.set_result(None)
+            case PublishFailed():
+                pass  # the end of the topic follows, and with it the end of what it has not answered
+            case TopicEnded():
+                self._ended(result.error)
+            case _:
+                assert_never(result)
+
+    def _acknowledged(self, result: Published) -> None:
+        """From now on the entries exist for readers."""
+        ledger_id, first = result.ledger_id, result.first_entry
+        published = self.publishing.published(result)
+        self.extent.confirm(Position(ledger_id, first + result.count - 1))
+        self.services.reads.cache.add(ledger_id, first, [(publish[4], publish[3]) for publish in published])
+        self.subscriptions.wake()
+
+    def _forget_trimmed(self, ledger_list: LedgerList) -> None:
+        kept = {ledger.ledger_id for ledger in ledger_list.ledgers}
+        gone = [each.ledger_id for each in self.ledger_list.ledgers if each.ledger_id not in kept]
+        if gone:
+            self.reads.forget(gone)
+
+    # The end
+
+    def _ended(self, error: DaybookError | None) -> None:
+        if error is None:
+            self.error = NotOwnerError(f"topic {self.name} was given up: look it up again")
+            self._over.set()
+            self.publishing.release_receipts()
+            self.publishing.end()
+            return
+        if self._served.done():
+            log.warning("a topic ends", topic=str(self.name), why=str(error))
+        self._end(error)
+        self._on_ended(self)
+
+    def _end(self, error: DaybookError) -> None:
+        self.is_closing = True
+        if self.error is None:
+            self.error = error
+        self._over.set()
+        self._list_changed.set()
+        if not self._served.done():
+            self._served.set_exception(error)
+        for producer in self.producers.all():
+            producer.is_closed = True
+        self.subscriptions.stop()
+        self.publishing.end()
+
+    async def _store_epoch(self, epoch: int) -> None:
+        """Only the owner of the topic may (rule 38); its own changes of the list are no reason to fail."""
+        while True:
+            version = self.list_version
+            try:
+                await self.services.topics.put_epoch(self.name, epoch, list_version=version)
+            except NotOwnerError:
+                if version == self.list_version:
+                    raise
+            else:
+                return

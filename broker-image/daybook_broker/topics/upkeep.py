@@ -1,0 +1,185 @@
+"""What a broker does for its topics now and then: trimming, expiry, backlog quotas, and the deletion of topics that nobody uses.
+
+One topic after the other, so that a broker of thousands of topics has one read of metadata under way and not thousands. What fails for
+one topic is logged and tried again in the next cycle.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from daybook.client.client import Client
+from daybook.core.errors import DaybookError, NoSuchTopicError
+from daybook.core.topics.ledger_list import LedgerList, Position
+from daybook.core.topics.name import TopicName
+from daybook.core.topics.policy import UNLIMITED, BacklogAction
+from daybook.metadata.topics import TopicManager
+from daybook.runtime.clock import monotonic_ms, unix_ms
+from daybook.runtime.logs import get_logger
+from daybook_broker.errors import QuotaExceededError, QuotaHeldError
+from daybook_broker.topics.by_time import last_before
+from daybook_broker.topics.deletion import delete_topic
+from daybook_broker.topics.registry import TopicRegistry
+from daybook_broker.topics.subscription import Subscription
+from daybook_broker.topics.topic import Topic
+
+log = get_logger(__name__)
+
+EVICT_TO: Final = 0.9
+"""An eviction leaves this share of the quota, so that the next message does not cause the next one."""
+
+
+class Upkeep:
+    """The cycles of one broker."""
+
+    def __init__(self, registry: TopicRegistry, client: Client, topics: TopicManager) -> None:
+        self._registry = registry
+        self._client = client
+        self._topics = topics
+        self._unused_since_ms: dict[TopicName, int] = {}
+
+    async def run(self) -> None:
+        """Keep the topics up until the broker ends."""
+        settings = self._registry.services.settings
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(settings.trim_interval_ms, self.trim))
+            group.create_task(self._repeat(settings.ttl_interval_ms, self.expire))
+            group.create_task(self._repeat(settings.quota_interval_ms, self.check_quota))
+            group.create_task(self._repeat(settings.quota_interval_ms, self.delete_unused))
+
+    async def _repeat(self, pause_ms: int, work: Callable[[Topic], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            for topic in self._registry.served():
+                try:
+                    if not topic.is_closing:
+                        await work(topic)
+                except DaybookError as error:
+                    log.warning(
+                        "the upkeep of a topic failed; it is tried again",
+                        topic=str(topic.name),
+                        why=str(error),
+                    )
+                except Exception as error:
+                    log.error("the upkeep of a topic failed after an error of the broker", exc_info=error)
+
+    async def trim(self, topic: Topic) -> None:
+        """Read what is set for the topic, and drop what nobody needs (rule 51)."""
+        await topic.read_policy()
+        topic.trim()
+
+    async def expire(self, topic: Topic) -> None:
+        """Take what is older than the TTL as acknowledged, in every subscription."""
+        ttl_ms = topic.policy.ttl_ms
+        behind = [each for each in _stored(topic) if each.acks.unacked_entries()]
+        if not ttl_ms or not behind:
+            return
+        expired = await last_before(topic.extent, topic.reads, unix_ms() - ttl_ms)
+        for subscription in behind:
+            _skip(subscription, expired)
+
+    async def check_quota(self, topic: Topic) -> None:
+        """Hold producers off, refuse them, or evict the oldest messages, while the backlog is over its quota."""
+        action = topic.policy.backlog_action
+        over = await self._over_quota(topic)
+        if over and action is BacklogAction.EVICT:
+            await self._evict(topic)
+            return
+        was, topic.refusal = topic.refusal, None
+        if over:
+            msg = (
+                f"the backlog of topic {topic.name} is over its quota: {over}; consume it, or raise the quota"
+            )
+            topic.refusal = QuotaHeldError(msg) if action is BacklogAction.HOLD else QuotaExceededError(msg)
+            if was is None:
+                log.warning("a topic's backlog is over its quota", topic=str(topic.name), what=over)
+            topic.close_producers()
+
+    async def _over_quota(self, topic: Topic) -> str:
+        """What is too much, in words; empty if nothing is."""
+        policy = topic.policy
+        if policy.backlog_bytes != UNLIMITED:
+            size_bytes = max(
+                [backlog_bytes(topic, each.acks.mark_delete) for each in _stored(topic)], default=0
+            )
+            if size_bytes > policy.backlog_bytes:
+                return f"{size_bytes} bytes of {policy.backlog_bytes}"
+        behind = [each for each in _stored(topic) if each.acks.unacked_entries()]
+        if policy.backlog_ms != UNLIMITED and behind:
+            old = await last_before(topic.extent, topic.reads, unix_ms() - policy.backlog_ms)
+            if any(each.acks.mark_delete < old for each in behind):
+                return f"messages that are older than {policy.backlog_ms} ms"
+        return ""
+
+    async def _evict(self, topic: Topic) -> None:
+        policy = topic.policy
+        old = topic.extent.before(topic.extent.first)
+        if policy.backlog_ms != UNLIMITED:
+            old = await last_before(topic.extent, topic.reads, unix_ms() - policy.backlog_ms)
+        for subscription in _stored(topic):
+            mark = subscription.acks.mark_delete
+            evicted = old
+            size_bytes = backlog_bytes(topic, mark)
+            if policy.backlog_bytes != UNLIMITED and size_bytes > policy.backlog_bytes:
+                share = 1 - EVICT_TO * policy.backlog_bytes / size_bytes
+                count = 1 + int(share * topic.extent.count(mark))
+                evicted = max(old, topic.extent.nth_after(mark, count))
+            if evicted > mark:
+                log.warning(
+                    "messages were evicted",
+                    topic=str(topic.name),
+                    subscription=subscription.name,
+                    through=str(evicted),
+                )
+                _skip(subscription, evicted)
+
+    async def delete_unused(self, topic: Topic) -> None:
+        """Delete a topic that had no client and no subscription for long enough; one whose messages are retained stays."""
+        name, inactive_ms = topic.name, topic.policy.inactive_ms
+        if (
+            not inactive_ms
+            or len(topic.producers)
+            or topic.subscriptions.all()
+            or topic.subscriptions.marks()
+        ):
+            self._unused_since_ms.pop(name, None)
+            return
+        since_ms = self._unused_since_ms.setdefault(name, monotonic_ms())
+        if monotonic_ms() - since_ms >= inactive_ms:
+            del self._unused_since_ms[name]
+            log.info("a topic that nobody uses is deleted", topic=str(name), unused_ms=inactive_ms)
+            try:
+                await delete_topic(name, self._registry, self._client, self._topics)
+            except NoSuchTopicError:
+                log.info("the topic was deleted before", topic=str(name))
+
+
+def _stored(topic: Topic) -> Sequence[Subscription]:
+    """The subscriptions that hold messages back."""
+    return [each for each in topic.subscriptions.all() if each.is_durable]
+
+
+def _skip(subscription: Subscription, through: Position) -> None:
+    if through > subscription.acks.mark_delete:
+        subscription.skip_through(through)
+
+
+def backlog_bytes(topic: Topic, mark: Position) -> int:
+    """About how many bytes lie behind `mark`: within a ledger all entries count as equally large."""
+    confirmed = topic.extent.last_confirmed
+    return bytes_behind(topic.ledger_list, topic.open_bytes, confirmed, mark)
+
+
+def bytes_behind(ledger_list: LedgerList, open_bytes: int, confirmed: Position, mark: Position) -> int:
+    """The same of a list whose open ledger has `open_bytes`, up to the entry `confirmed`."""
+    size_bytes = 0.0
+    for ledger in ledger_list.ledgers:
+        entries, ledger_bytes = ledger.entries, ledger.size_bytes
+        if ledger.is_open:
+            entries = confirmed.entry_id + 1 if confirmed.ledger_id == ledger.ledger_id else 0
+            ledger_bytes = open_bytes
+        if mark.ledger_id > ledger.ledger_id or not entries:
+            continue
+        passed = min(mark.entry_id + 1, entries) if mark.ledger_id == ledger.ledger_id else 0
+        size_bytes += ledger_bytes * (entries - passed) / entries
+    return int(size_bytes)

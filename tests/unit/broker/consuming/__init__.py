@@ -1,0 +1,1 @@
+"""Consumers of a broker, mostly through the unmodified client of Pulsar."""

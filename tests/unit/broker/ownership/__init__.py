@@ -1,0 +1,1 @@
+"""Tests of the driver of the ownership: memory store and real ZooKeeper."""

@@ -1,0 +1,215 @@
+"""Trimming, expiry, quotas, deletion and the end of topics, through Pulsar's own client and the broker's policies."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pulsar
+import pytest
+from daybook_broker.broker import Broker
+from daybook_broker.topics.topic import Topic
+from daybook_broker.topics.upkeep import bytes_behind
+
+from daybook.core.errors import DaybookError, NoSuchLedgerError, NoSuchTopicError, TopicTerminatedError
+from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState, Position
+from daybook.core.topics.name import TopicName
+from daybook.core.topics.policy import BacklogAction, PolicyLayer
+from daybook.local.cluster import LocalCluster
+from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, ServerError
+from tests.unit.broker.kit import LIMIT_S, frame_client, new_topic, running_broker, with_pulsar
+
+pytestmark = pytest.mark.integration
+
+FAST: dict[str, Any] = {
+    "trim_interval_ms": 50,
+    "ttl_interval_ms": 50,
+    "quota_interval_ms": 50,
+    "cursor_persist_ms": 50,
+    "ledger_entries_max": 5,
+    "ledger_age_ms_min": 0,
+}
+
+
+@pytest.fixture
+async def broker(cluster: LocalCluster) -> AsyncIterator[Broker]:
+    """A broker whose cycles are short, and whose ledgers are, too."""
+    async with running_broker(cluster, **FAST) as started:
+        yield started
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until the broker's cycles made `condition` true."""
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():  # noqa: ASYNC110 - a broker's cycles have no event
+            await asyncio.sleep(0.02)
+
+
+async def until_gone(read: Callable[[], Awaitable[object]], error: type[DaybookError]) -> None:
+    """Wait until what is read does not exist."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            try:
+                await read()
+            except error:
+                return
+
+
+async def publish(broker: Broker, topic: str, count: int, size_bytes: int = 100) -> None:
+    def work(client: pulsar.Client) -> None:
+        producer = client.create_producer(topic, batching_enabled=False)
+        for _ in range(count):
+            producer.send(bytes(size_bytes))
+
+    await with_pulsar(broker, work)
+
+
+async def set_policy(broker: Broker, name: TopicName, **values: Any) -> None:
+    policies = broker.registry.services.policies
+    await policies.set_topic(name, await policies.topic(name), PolicyLayer(**values))
+
+
+async def served(broker: Broker, topic: str) -> Topic:
+    return await broker.registry.load(TopicName.parse(topic), create=True)
+
+
+async def subscribe(broker: Broker, topic: str) -> None:
+    def work(client: pulsar.Client) -> None:
+        client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest).close()
+
+    await with_pulsar(broker, work)
+
+
+async def test_rule_51_ledgers_go_when_every_subscription_has_passed_them(broker: Broker) -> None:
+    topic = new_topic()
+    await subscribe(broker, topic)
+    await publish(broker, topic, 12)
+    found = await served(broker, topic)
+    await until(lambda: len(found.ledger_list.ledgers) == 3)
+    first = found.ledger_list.ledgers[0].ledger_id
+
+    def consume(client: pulsar.Client) -> None:
+        consumer = client.subscribe(topic, "s")
+        for _ in range(7):
+            consumer.acknowledge(consumer.receive(int(1000 * LIMIT_S)))
+        consumer.close()
+
+    await with_pulsar(broker, consume)
+    await until(lambda: len(found.ledger_list.ledgers) == 2)
+    assert found.extent.first.ledger_id > first
+    await until_gone(lambda: broker.client.ledgers.read(first), NoSuchLedgerError)
+
+
+async def test_what_is_retained_stays_although_everybody_has_passed_it(broker: Broker) -> None:
+    topic = new_topic()
+    found = await served(broker, topic)
+    await set_policy(broker, found.name, retention_ms=-1, retention_bytes=-1)
+    await until(lambda: found.policy.retention_ms == -1)
+    await publish(broker, topic, 12)
+    cycles = broker.upkeep
+    await cycles.trim(found)
+    assert found.extent.count(found.extent.before(found.extent.first)) == 12
+
+
+async def test_what_is_older_than_its_time_counts_as_acknowledged(broker: Broker) -> None:
+    topic = new_topic()
+    await subscribe(broker, topic)
+    await publish(broker, topic, 3)
+    found = await served(broker, topic)
+    (subscription,) = found.subscriptions.all()
+    assert subscription.acks.unacked_entries() == 3
+    await set_policy(broker, found.name, ttl_ms=1)
+    await until(lambda: subscription.acks.unacked_entries() == 0)
+
+
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [
+        (BacklogAction.HOLD, ServerError.ProducerBlockedQuotaExceededError),
+        (BacklogAction.EXCEPTION, ServerError.ProducerBlockedQuotaExceededException),
+    ],
+)
+async def test_producers_are_refused_while_the_backlog_is_over_its_quota(
+    broker: Broker, action: BacklogAction, code: ServerError
+) -> None:
+    topic = new_topic()
+    await subscribe(broker, topic)
+    await publish(broker, topic, 10, 1000)
+    found = await served(broker, topic)
+    async with frame_client(broker) as client:
+        assert (await client.produce(topic)).type == BaseCommand.PRODUCER_SUCCESS
+        await set_policy(broker, found.name, backlog_bytes=5000, backlog_action=action)
+        assert (await client.receive()).type == BaseCommand.CLOSE_PRODUCER
+        refused = await client.produce(topic)
+        assert refused.error.error == code
+        assert "raise the quota" in refused.error.message
+        (subscription,) = found.subscriptions.all()
+        subscription.skip_through(subscription.acks.nth_unacked(8))
+        await until(lambda: found.refusal is None)
+        assert (await client.produce(topic)).type == BaseCommand.PRODUCER_SUCCESS
+
+
+async def test_the_oldest_messages_are_evicted_where_the_policy_says_so(broker: Broker) -> None:
+    topic = new_topic()
+    await subscribe(broker, topic)
+    await publish(broker, topic, 20, 1000)
+    found = await served(broker, topic)
+    (subscription,) = found.subscriptions.all()
+    await set_policy(broker, found.name, backlog_bytes=10_000, backlog_action=BacklogAction.EVICT)
+    await until(lambda: subscription.acks.unacked_entries() < 10)
+    assert subscription.acks.unacked_entries() >= 6, "no more than needed"
+
+
+async def test_a_backlog_may_be_too_old(broker: Broker) -> None:
+    topic = new_topic()
+    await subscribe(broker, topic)
+    await publish(broker, topic, 3)
+    found = await served(broker, topic)
+    await set_policy(broker, found.name, backlog_ms=1)
+    await until(lambda: found.refusal is not None)
+    assert "older than 1 ms" in str(found.refusal)
+
+
+async def test_a_topic_that_nobody_uses_is_deleted_with_its_ledgers(broker: Broker) -> None:
+    topic = new_topic()
+    await publish(broker, topic, 3)
+    found = await served(broker, topic)
+    ledgers = [ledger.ledger_id for ledger in found.ledger_list.ledgers]
+    await set_policy(broker, found.name, inactive_ms=100)
+    await until(lambda: broker.registry.get(found.name) is None)
+    await until_gone(lambda: broker.topics.read(found.name), NoSuchTopicError)
+    await until_gone(lambda: broker.client.ledgers.read(ledgers[0]), NoSuchLedgerError)
+
+
+async def test_a_terminated_topic_takes_nothing_more_and_says_so(broker: Broker) -> None:
+    topic = new_topic()
+    found = await served(broker, topic)
+    async with frame_client(broker) as client:
+        await client.produce(topic)
+        client.publish(b"a", 0)
+        assert (await client.receive()).type == BaseCommand.SEND_RECEIPT
+        last = await found.terminate()
+        assert last == found.extent.last_confirmed
+        assert found.ledger_list.state is ListState.TERMINATED
+        assert (await client.receive()).type == BaseCommand.CLOSE_PRODUCER
+        refused = await client.produce(topic)
+        assert refused.error.error == ServerError.TopicTerminatedError
+    assert await found.terminate() == last
+    with pytest.raises(TopicTerminatedError):
+        found.check_publishing()
+
+
+def test_the_bytes_behind_a_position_are_counted_by_ledgers_and_within_one_by_entries() -> None:
+    closed = ListedLedger(3, 0, entries=10, size_bytes=1000, closed_at_ms=1)
+    empty = ListedLedger(4, 0, closed_at_ms=1)
+    written = ListedLedger(7, 0)
+    ledger_list = LedgerList(ListState.OPEN, (closed, empty, written), Position(3, 9))
+    confirmed = Position(7, 3)
+    for mark, expected in (
+        (Position(-1, -1), 1400),
+        (Position(3, -1), 1400),
+        (Position(3, 4), 900),
+        (Position(4, -1), 400),
+        (Position(7, 0), 300),
+        (Position(7, 3), 0),
+    ):
+        assert bytes_behind(ledger_list, 400, confirmed, mark) == expected

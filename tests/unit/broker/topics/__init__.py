@@ -1,0 +1,1 @@
+"""A topic on its owner: what it reads, over real bookies where that matters."""
