@@ -4,10 +4,12 @@ In reading order:
 
     main, lazy      the command and its options; commands are imported when they run
     connection      how a command finds its cluster; how errors are shown
-    output, listing, lines  tables that are never cut, long lists, lines of input
-    ledger, bookie  `daybook ledger …`, `daybook bookie …`
+    output, listing, lines, progress  tables that are never cut, long lists, lines of input, progress bars
+    ledger, bookie, broker  `daybook ledger …`, `daybook bookie …`, `daybook broker …`
+    topic/          `daybook topic …`
     audit, audit_view  `daybook audit`, `recover`, `auditor`, `autorecovery`
     up              a cluster on this machine
-    demo, demo_input, demo_writer  the demonstration with killed processes
+    demo, demo_stage, demo_input, demo_writer  the demonstration with killed processes
+    demo_topics, demo_pulsar, demo_reports  its second act: topics, clients of Pulsar, a killed broker
     kubectl/        the plugin of kubectl
 """

@@ -5,6 +5,7 @@ A person sees each expected error as one red line that says what to do, whicheve
 
 import asyncio
 import os
+import ssl
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a tabl
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The TLS files for connections to bookies, from the options or the environment."""
+    """The TLS files for connections to bookies and brokers, from the options or the environment."""
 
     certificate: Path | None = None
     key: Path | None = None
@@ -56,12 +57,28 @@ class Tls:
 
 _tls = Tls()
 _log_level = "WARNING"
+_token_file: Path | None = None
 
 
-def use_options(log_level: str, tls: Tls) -> None:
+def use_options(log_level: str, tls: Tls, token_file: Path | None = None) -> None:
     """Store the options before the command, for any command of this process."""
-    global _tls, _log_level
-    _tls, _log_level = tls, log_level
+    global _tls, _log_level, _token_file
+    _tls, _log_level, _token_file = tls, log_level, token_file
+
+
+def broker_token() -> str:
+    """The token that shows brokers who this is: of the file that is named, else of DAYBOOK_TOKEN; empty for none. Raises OSError."""
+    found = os.environ.get("DAYBOOK_TOKEN", "") if _token_file is None else _token_file.read_text("utf-8")
+    return found.strip()
+
+
+def tls_context() -> ssl.SSLContext | None:
+    """The context of connections to brokers; None: without TLS. Raises TlsError."""
+    from daybook.runtime.tls import TlsFiles, client_credentials
+
+    if _tls == Tls():
+        return None
+    return client_credentials(TlsFiles(_tls.certificate, _tls.key, _tls.ca)).ssl_context()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 It starts four bookies in three racks. A process writes; half-way the demo kills one bookie, later the writer itself. This
 process then recovers the ledger that the writer left open, writes the rest, restores the lost copies, reads everything back
-and compares it with the input.
+and compares it with the input. The second act, about topics, is in demo_topics.
 """
 
 import asyncio
@@ -13,8 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -38,6 +36,8 @@ from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
 from daybook.cli.connection import explain_errors
 from daybook.cli.demo_input import input_files, lines
+from daybook.cli.demo_stage import Stage
+from daybook.cli.demo_topics import NEEDS, can_run, run_topics, topic_summary
 from daybook.cli.demo_writer import LineWriter, Written
 from daybook.cli.output import out
 from daybook.client.verify import verify_ledger
@@ -72,30 +72,6 @@ class Results:
         return not (self.lost or self.changed or self.broken_copies) and self.compared == self.total
 
 
-class Stage:
-    """Progress bars, one for each step of the demo."""
-
-    def __init__(self, progress: Progress) -> None:
-        """Show the bars on `progress`."""
-        self._progress = progress
-
-    @contextmanager
-    def step(self, what: str, total: int | None = None) -> Iterator[TaskID]:
-        """Begin a step, with a bar if `total` is known."""
-        task = self._progress.add_task(what, total=total)
-        yield task
-        done = self._progress.tasks[task].total or 1
-        self._progress.update(task, total=done, completed=done)
-
-    def at(self, task: TaskID, completed: int) -> None:
-        """Update the progress of a step."""
-        self._progress.update(task, completed=completed)
-
-    def say(self, text: str) -> None:
-        """Print a line above the bars."""
-        self._progress.console.print(text)
-
-
 @explain_errors
 def demo(
     source: Annotated[
@@ -104,7 +80,7 @@ def demo(
     ] = None,
     directory: Annotated[Path | None, typer.Option("--dir", help="keep the cluster's data here")] = None,
 ) -> None:
-    """Write real text, kill a bookie and the writer on the way, and prove that nothing was lost."""
+    """Write real text, kill a bookie, the writer and a broker on the way, and prove that nothing was lost."""
     configure_logs("ERROR")  # the demo reports each kill; warnings about it would only hide the report
     files = input_files(source)
     total = sum(1 for _ in lines(files))
@@ -117,11 +93,16 @@ def demo(
                 cluster.start()
             try:
                 results = run_demo(cluster, source, files, total, stage)
+                topics = run_topics(cluster, source, total, stage) if can_run() else None
             finally:
                 with stage.step("stop"):
                     cluster.stop()
     out.print(summary(results))
-    if not results.is_good:
+    if topics is None:
+        out.print(NEEDS)
+    else:
+        out.print(topic_summary(topics))
+    if not results.is_good or not (topics is None or topics.is_good):
         raise typer.Exit(1)
 
 

@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 _CLUSTERS: Final = "Clusters"
 _LEDGERS: Final = "Ledgers"
+_TOPICS: Final = "Topics"
 _HEALING: Final = "Repair"
 
 
@@ -39,12 +40,16 @@ class LazyGroup(TyperGroup):
     """The commands of `COMMANDS`."""
 
     COMMANDS: ClassVar[dict[str, Later]] = {
-        "up": Later("daybook.cli.up", "up", _CLUSTERS, "Run ZooKeeper and bookies on this machine."),
+        "up": Later("daybook.cli.up", "up", _CLUSTERS, "Run ZooKeeper, bookies and brokers on this machine."),
         "demo": Later(
             "daybook.cli.demo", "demo", _CLUSTERS, "Write real data, kill processes, lose nothing."
         ),
         "bookie": Later("daybook.cli.bookie", "app", _CLUSTERS, "Manage bookies."),
+        "broker": Later("daybook.cli.broker", "app", _CLUSTERS, "Manage brokers."),
         "ledger": Later("daybook.cli.ledger", "app", _LEDGERS, "Create, write, read and manage ledgers."),
+        "topic": Later(
+            "daybook.cli.topic.commands", "app", _TOPICS, "Create, write, read and manage topics."
+        ),
         "audit": Later("daybook.cli.audit", "audit", _HEALING, "Find ledgers that lack replicas, now."),
         "recover": Later("daybook.cli.audit", "recover", _HEALING, "Restore the replicas that ledgers lack."),
         "auditor": Later(

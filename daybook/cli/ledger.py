@@ -3,13 +3,11 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager, nullcontext
+from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import daybook
@@ -26,6 +24,7 @@ from daybook.cli.connection import (
 from daybook.cli.lines import batches_of_lines
 from daybook.cli.listing import print_json_array, print_tables
 from daybook.cli.output import err, out
+from daybook.cli.progress import progress
 
 if TYPE_CHECKING:
     from daybook.client.verify import LedgerReport
@@ -139,7 +138,7 @@ def write(
 
 async def write_lines(handle: "daybook.Ledger", descriptor: int, *, close: bool) -> None:
     """Append lines as they arrive, show progress, and report at the end how many were acknowledged."""
-    with _progress("writing", "{task.completed:,} entries acknowledged") as tell:
+    with progress("writing", "{task.completed:,} entries acknowledged") as tell:
 
         def acknowledged(appended: "asyncio.Future[tuple[int, int]]") -> None:
             if not appended.cancelled() and appended.exception() is None:
@@ -171,15 +170,6 @@ async def _all_copies(handle: "daybook.Ledger") -> None:
             await handle.replicated()
     except TimeoutError:
         err.print("[yellow]not every bookie has its copies yet:[/] repair restores the missing ones")
-
-
-@contextmanager
-def _progress(what: str, text: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar on standard error, if that is a terminal; call it with the amount done and the total."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @app.command()
@@ -380,7 +370,7 @@ def verify(
     async def work(client: "daybook.Client") -> "LedgerReport":
         from daybook.client.verify import verify_ledger
 
-        with _progress(f"ledger {ledger}", "{task.percentage:>3.0f} %") as tell:
+        with progress(f"ledger {ledger}", "{task.percentage:>3.0f} %") as tell:
             return await verify_ledger(client, ledger, tell)
 
     report = with_client(find_cluster(directory, zookeeper, cluster), work)

@@ -36,6 +36,13 @@ def main(
     tls_key: Annotated[
         Path | None, typer.Option(envvar="DAYBOOK_TLS_KEY", help="PEM key of that certificate")
     ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="DAYBOOK_TOKEN_FILE",
+            help="file with the token for brokers that ask who one is; the token itself may be in DAYBOOK_TOKEN",
+        ),
+    ] = None,
     log_level: Annotated[
         str, typer.Option(envvar="DAYBOOK_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR")
     ] = "WARNING",
@@ -56,4 +63,4 @@ def main(
     if log_level.upper() not in LEVELS:
         msg = f"{log_level!r} is not a log level: use one of {', '.join(LEVELS)}"
         raise typer.BadParameter(msg, param_hint="--log-level")
-    use_options(log_level, Tls(tls_certificate, tls_key, tls_ca))
+    use_options(log_level, Tls(tls_certificate, tls_key, tls_ca), token_file)

@@ -6,9 +6,10 @@ The format is fixed (docs/operations.md): tests, benchmarks and users depend on 
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, TypeVar
 
 CLUSTER_FILE = "cluster.json"
 
@@ -31,27 +32,42 @@ class BookieEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerEntry:
+    """One broker of the local cluster; clients of Pulsar connect to `service_url`."""
+
+    id: str
+    service_url: str
+    admin_url: str
+    pid: int
+    health_address: str
+    metrics_address: str
+
+
+E = TypeVar("E", BookieEntry, BrokerEntry)
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFile:
     """A running local cluster."""
 
     zookeeper: str
     cluster: str
     bookies: tuple[BookieEntry, ...] = ()
-    brokers: tuple[dict[str, Any], ...] = field(default=())
+    brokers: tuple[BrokerEntry, ...] = ()
 
     def bookie(self, bookie_id: str) -> BookieEntry:
         """The bookie with this id. Raises ClusterError."""
-        for bookie in self.bookies:
-            if bookie.id == bookie_id:
-                return bookie
-        known = ", ".join(bookie.id for bookie in self.bookies) or "none"
-        msg = f"there is no bookie {bookie_id!r} in this cluster (there are: {known})"
-        raise ClusterError(msg)
+        return _one_of(self.bookies, bookie_id, "bookie")
 
-    def with_bookie(self, entry: BookieEntry) -> Self:
-        """A copy in which `entry` replaces the bookie with the same id, or is added."""
-        others = [bookie for bookie in self.bookies if bookie.id != entry.id]
-        return replace(self, bookies=tuple(sorted([*others, entry], key=lambda bookie: bookie.id)))
+    def broker(self, broker_id: str) -> BrokerEntry:
+        """The broker with this id. Raises ClusterError."""
+        return _one_of(self.brokers, broker_id, "broker")
+
+    def with_entry(self, entry: BookieEntry | BrokerEntry) -> Self:
+        """A copy in which `entry` replaces the one with the same id, or is added."""
+        if isinstance(entry, BookieEntry):
+            return replace(self, bookies=_with(self.bookies, entry))
+        return replace(self, brokers=_with(self.brokers, entry))
 
     def write(self, directory: Path) -> None:
         """Write the file atomically: a reader gets the old content or the new one."""
@@ -61,11 +77,11 @@ class ClusterFile:
         partial.replace(path)
 
     @classmethod
-    def note(cls, directory: Path, entry: BookieEntry) -> None:
+    def note(cls, directory: Path, entry: BookieEntry | BrokerEntry) -> None:
         """Put `entry` into the file; other processes may do the same at the same time. Raises ClusterError."""
         with (directory / f"{CLUSTER_FILE}.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            cls.read(directory).with_bookie(entry).write(directory)
+            cls.read(directory).with_entry(entry).write(directory)
 
     @classmethod
     def read(cls, directory: Path) -> Self:
@@ -77,7 +93,7 @@ class ClusterFile:
                 record["zookeeper"],
                 record["cluster"],
                 tuple(BookieEntry(**bookie) for bookie in record["bookies"]),
-                tuple(record["brokers"]),
+                tuple(BrokerEntry(**broker) for broker in record["brokers"]),
             )
         except (FileNotFoundError, NotADirectoryError) as error:
             msg = f"no cluster runs in {directory}: start one with `daybook up --dir {directory}`"
@@ -85,3 +101,18 @@ class ClusterFile:
         except (ValueError, KeyError, TypeError) as error:
             msg = f"{path} is not a cluster file: give the directory of a `daybook up`, or delete the file"
             raise ClusterError(msg) from error
+
+
+def _one_of(entries: Sequence[E], wanted: str, kind: str) -> E:
+    for entry in entries:
+        if entry.id == wanted:
+            return entry
+    known = ", ".join(entry.id for entry in entries) or "none"
+    msg = f"there is no {kind} {wanted!r} in this cluster (there are: {known})"
+    raise ClusterError(msg)
+
+
+def _with(entries: Sequence[E], entry: E) -> tuple[E, ...]:
+    known = {each.id: each for each in entries}
+    known[entry.id] = entry
+    return tuple(known[each] for each in sorted(known))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daybook.local.bookie_process import processes_with, wait_for_exit
+from daybook.local.child import processes_with, wait_for_exit
 from daybook.local.cluster_file import ClusterFile
 from daybook.runtime.ports import HeldPort, parse_address
 from tests.unit.cli.kit import WAIT_S, Process, run, write
@@ -34,7 +34,7 @@ def start(directory: Path, *arguments: object) -> Process:
 
 def still_there(directory: Path) -> list[int]:
     """Processes of the cluster that run."""
-    settings = [str(file) for file in directory.glob("*/bookie.toml")]
+    settings = [str(file) for kind in ("bookie", "broker") for file in directory.glob(f"*/{kind}.toml")]
     return processes_with([*settings, str(directory / "zookeeper" / "zoo.cfg")])
 
 
@@ -126,7 +126,8 @@ def test_wrong_usage_is_refused_before_anything_starts(tmp_path: Path) -> None:
     told = run("up", "--dir", file)
     assert (told.exit_code, "is not a directory" in told.stderr) == (1, True)
     assert run("up", "--dir", tmp_path / "new", "--tls-key", file).exit_code == 2
-    assert "no brokers yet" in run("up", "--dir", tmp_path / "new", "--brokers", 1).stderr
+    tls = ("--tls-certificate", file, "--tls-key", file)
+    assert run("up", "--dir", tmp_path / "new", "--brokers", 1, *tls).exit_code == 2
     assert run("up", "--dir", tmp_path / "new", "--bookies", 0).exit_code == 2
     assert not (tmp_path / "new").exists()
 
@@ -134,3 +135,24 @@ def test_wrong_usage_is_refused_before_anything_starts(tmp_path: Path) -> None:
 def test_waiting_for_an_exit_ends_when_the_process_does() -> None:
     with subprocess.Popen(["true"]) as child:
         assert wait_for_exit(child.pid, round(WAIT_S * 1000))
+
+
+def test_brokers_start_with_the_cluster_and_start_again_where_they_were(tmp_path: Path) -> None:
+    with start(tmp_path, "--bookies", 1, "--brokers", 2) as up:
+        brokers = file_of(tmp_path)["brokers"]
+        fields = {"id", "service_url", "admin_url", "pid", "health_address", "metrics_address"}
+        assert [broker.keys() for broker in brokers] == [fields, fields]
+        assert [broker["id"] for broker in brokers] == ["broker-0", "broker-1"]
+        assert brokers[0]["service_url"].startswith("pulsar://127.0.0.1:")
+
+        os.kill(brokers[1]["pid"], signal.SIGKILL)
+        up.wait_for_error(f"`daybook broker start --dir {tmp_path} broker-1`")
+        again = run("broker", "start", "--dir", tmp_path, "broker-1")
+        assert again.exit_code == 0, again.stderr
+        assert brokers[1]["service_url"] in again.stdout
+        twice = run("broker", "start", "--dir", tmp_path, "broker-1")
+        assert "runs already" in twice.stderr
+
+        up.send(signal.SIGTERM)
+        assert up.end()[0] == 0, up.errors
+    assert still_there(tmp_path) == []

@@ -1,0 +1,15 @@
+"""`daybook topic …`: topics, their policies, their subscriptions and their messages.
+
+Who is asked follows from who may write what (rule 38). Names and policies are read and set in ZooKeeper. What only the owner of a topic knows or
+may change goes to it over the brokers' admin HTTP. Messages go over Pulsar's binary protocol, with a small client of our own, so that no other
+client has to be installed.
+
+In reading order:
+
+    commands             create, list, stats, skip, seek, policy
+    messages             produce, consume, peek
+    brokers, admin       the registered brokers, and their admin HTTP
+    client, connection   the owner of a topic; a connection to a broker
+    producer, consumer   what is attached to an owner, and again to the next one
+    partitions           which partition a message belongs to
+"""
