@@ -5,8 +5,10 @@ import sys
 import time
 from collections import Counter
 
-from tests.model.explore.bounds import BOUNDS
-from tests.model.explore.explorer import Found, explore
+from tests.model.explore.bounds import BOUNDS, TOPIC_BOUNDS
+from tests.model.explore.explorer import Found, Report, explore
+from tests.model.explore.parts import Bounds, TopicBounds
+from tests.model.explore.topics import TopicReport, explore_topic
 from tests.process.chaos.records import commit, write_record
 
 
@@ -21,10 +23,11 @@ def main(arguments: list[str]) -> int:
     counts: Counter[str] = Counter()
     violations = 0
     began, made_at = time.monotonic(), commit()
-    for bounds in BOUNDS[options.bounds]:
+    chosen: list[Bounds | TopicBounds] = [*BOUNDS[options.bounds], *TOPIC_BOUNDS[options.bounds]]
+    for bounds in chosen:
         started = time.monotonic()
         try:
-            report = explore(bounds, worlds_max=options.worlds_max)
+            report = _explore(bounds, options.worlds_max)
         except Found as found:
             print(f"{bounds}\n{found}")
             violations = 1
@@ -37,6 +40,12 @@ def main(arguments: list[str]) -> int:
     verdict = "an invariant does not hold" if violations else "every invariant holds"
     print(f"{counts['worlds']} worlds, {verdict}; noted in {file}")
     return violations
+
+
+def _explore(bounds: Bounds | TopicBounds, worlds_max: int) -> Report | TopicReport:
+    if isinstance(bounds, TopicBounds):
+        return explore_topic(bounds, worlds_max=worlds_max)
+    return explore(bounds, worlds_max=worlds_max)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.model.explore.parts import Bounds
+from tests.model.explore.parts import Bounds, TopicBounds
 
 PLAIN: Final = Bounds(3, 3, 2, spares=0, timeouts=1)
 STRIPED: Final = Bounds(3, 2, 2, spares=1, timeouts=1)
@@ -46,3 +46,18 @@ LARGE: Final = (
     Bounds(3, 3, 2, spares=1, entries=1, timeouts=1, answers_take_time=True),
 )
 BOUNDS: Final = {"small": SMALL, "medium": MEDIUM, "large": LARGE}
+
+SMALL_TOPICS: Final = (
+    TopicBounds(messages=2),
+    TopicBounds(messages=1, unknown=1),
+    TopicBounds(messages=1, fences=1),
+    TopicBounds(messages=1, deaths=1),
+    TopicBounds(messages=1, trims=1),
+)
+MEDIUM_TOPICS: Final = (
+    TopicBounds(messages=2, fences=1),
+    TopicBounds(messages=2, unknown=1),
+    TopicBounds(messages=1, unknown=1, ticks=1, trims=1),
+    TopicBounds(owners=3, messages=1, deaths=1),
+)
+TOPIC_BOUNDS: Final = {"small": SMALL_TOPICS, "medium": MEDIUM_TOPICS, "large": MEDIUM_TOPICS}

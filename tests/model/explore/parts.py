@@ -139,3 +139,18 @@ class Step(NamedTuple):
 def payload(entry_id: EntryId) -> bytes:
     """What the writer writes as `entry_id`."""
     return f"entry {entry_id}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBounds:
+    """How often each thing may happen."""
+
+    owners: int = 2
+    messages: int = 2
+    unknown: int = 0
+    """Requests without an answer, carried out or not; a change of the list may also arrive later."""
+    fences: int = 0
+    """Ledgers that the auditor closes, with what is stored of them by then."""
+    deaths: int = 0
+    ticks: int = 0
+    trims: int = 0

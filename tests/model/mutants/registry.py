@@ -28,7 +28,6 @@ _BROKER: Final = "topics come with the broker"
 
 WAITING: Final[dict[int, str]] = {
     39: f"nothing publishes or de-duplicates yet: {_BROKER}",
-    40: f"no cursor moves yet, only its record is there: {_BROKER}",
     41: f"nothing is compacted yet: {_BROKER}",
     52: f"nothing is replicated to another cluster or compacted yet: {_BROKER}",
 }

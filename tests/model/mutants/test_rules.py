@@ -40,7 +40,7 @@ def test_a_rule_that_waits_has_no_mutant_and_says_for_what() -> None:
     assert all(WAITING.values())
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_quick_mutants_are_caught() -> None:
     """Those whose tests start no processes; `make mutants` runs all."""
     load_catalog()

@@ -133,7 +133,7 @@ class BookieCalls(BookieDisk):
     def known_ids(self) -> list[LedgerId]:
         """Every ledger that the bookie knows, rising."""
         listing = Listing(self.machine)
-        listing.judge(self.storage.caches)
+        listing.judge(self.storage.ledger_ids())
         return listing.known().ledger_ids
 
     def limbo_nonce(self, ledger_id: LedgerId) -> str | None:

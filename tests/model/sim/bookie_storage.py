@@ -49,6 +49,18 @@ class SimStorage:
         stored = disk.storage.ledger(ledger_id)
         return None if stored is None else core_record(ledger_id, stored)
 
+    def ledger_ids(self) -> set[LedgerId]:
+        """The ledgers of which there is, or was, something.
+
+        A fence that follows a deletion counts once the deletion is in the store; until then no cache here has it.
+        """
+        found = set(self.caches)
+        if (disk := self._bookie.journalled) is not None:
+            found.update(disk.storage.store.ledgers())
+            for generation in disk.storage.cache.generations:
+                found.update(generation.ledgers)
+        return found
+
     def has_entries(self, ledger_id: LedgerId) -> bool:
         return bool(self.caches.get(ledger_id))
 

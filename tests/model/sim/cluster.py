@@ -21,6 +21,7 @@ from tests.model.sim.network import Network, Stream
 from tests.model.sim.shipped.swarm import draw_shipped
 from tests.model.sim.shipped.zookeeper import TreeStore
 from tests.model.sim.swarm import Swarm, draw
+from tests.model.sim.topics.swarm import TopicSwarm, draw_topics
 from tests.model.sim.twins import Twins
 from tests.model.sim.world import MS, World
 
@@ -44,6 +45,13 @@ class Cluster:
         if self.shipped.processes:  # from outside a writer nobody knows which ids are free again
             self.swarm = replace(self.swarm, refusal=0.0)
             self.checkers.replaced_max = self.swarm.quorum.ack_quorum - 1
+        self.topics = self.swarm.topics or draw_topics(self.world.rng("owned topics"))
+        if self.shipped.processes:
+            self.topics = TopicSwarm()
+        if (
+            self.topics.topics
+        ):  # owners let the ledger assign ids, and wait for acknowledgements of what is synced
+            self.swarm = replace(self.swarm, explicit_ids=False, deferred_sync=False)
         self.network = Network(self.world, self.swarm)
         self.store = self._make_store()
         self.store.watchers.append(self._bookies_changed)

@@ -122,6 +122,9 @@ class MetadataStore:
         self.tasks: dict[LedgerId, tuple[bytes, int]] = {}
         """The queue of repairs, as it is stored, with versions."""
         self.watchers: list[Callable[[], None]] = []
+        self.deletion_watchers: list[Callable[[LedgerId], None]] = []
+        self.compare_and_sets: list[Callable[..., Any]] = [self.cas]
+        """What may arrive late: its compare is what makes that harmless."""
         self._rng = world.rng("metadata")
         self._chance = world.rng("late metadata")
         self._sessions = 0
@@ -220,7 +223,7 @@ class MetadataStore:
     ) -> None:
         """A compare-and-set that was given up may only be slow: it lands when nobody expects it any more (rule 46)."""
         late, rng = self.swarm.zk_late, self._chance
-        if late and operation == self.cas and rng.random() < late:
+        if late and operation in self.compare_and_sets and rng.random() < late:
             self.world.tally.fault("ZooKeeper request late")
             when = self.world.now_us + _GIVE_UP_US + int(_LATE_US * rng.random())
             self.world.at(when, None, self._arrived_late, session, operation, args)
@@ -288,6 +291,8 @@ class MetadataStore:
         del self.ledgers[ledger_id]
         self.deleted.add(ledger_id)
         self.checkers.ledger_deleted(ledger_id)
+        for learn in self.deletion_watchers:
+            learn(ledger_id)
         return CasOutcome.DONE
 
     @staticmethod

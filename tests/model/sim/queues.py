@@ -20,6 +20,9 @@ APPENDS_MAX: Final = 200
 FRAGMENTS_MAX: Final = 128
 """No simulated ledger changes its ensemble more often."""
 
+TOPIC_LEDGERS_MAX: Final = 100
+"""No simulated topic has more ledgers."""
+
 _ENTRIES_MAX: Final = 5 * APPENDS_MAX
 _POSITIONS_MAX: Final = BOOKIES_MAX
 assert _POSITIONS_MAX <= ENSEMBLE_SIZE_MAX
@@ -89,6 +92,16 @@ QUEUES: Final[dict[Path, int]] = {
     ("PositionCopy", "_in_flight"): _ENTRIES_MAX,
     ("LedgerWork", "_setbacks"): 2 * FRAGMENTS_MAX,
     ("LedgerWork", "_tries"): 2 * FRAGMENTS_MAX,
+    # topics
+    ("PendingPublishes", "_waiting"): APPENDS_MAX,
+    ("PendingPublishes", "_sent"): APPENDS_MAX,
+    ("Deletions", "_asked"): TOPIC_LEDGERS_MAX,
+    ("Deletions", "_again"): TOPIC_LEDGERS_MAX,
+    ("LedgerList", "unknown_fields"): 0,
+    ("ListedLedger", "unknown_fields"): 0,
+    ("TopicExtent", "_ids"): TOPIC_LEDGERS_MAX,
+    ("TopicExtent", "_counts"): TOPIC_LEDGERS_MAX,
+    ("TopicExtent", "_before"): TOPIC_LEDGERS_MAX,
     # streams
     ("StreamWindow", "_sent"): 16,
     ("StreamAnswers", "_undecided"): 16,
@@ -109,6 +122,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "FragmentWork": ("_under_way",),
     "_Attempt": ("copies",),
     "LedgerReader": ("_pieces", "_suspects"),
+    "ManagedLedger": ("_pending", "_deletions"),
 }
 """The parts that a machine consists of, by class: where its other containers are."""
 

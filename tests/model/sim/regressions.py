@@ -102,5 +102,8 @@ REGRESSIONS: Final = {
         "a successor restarted while it was named and got its copies again, and the repair ended without a read of the metadata after them (rule 56)",
         in_product=True,
     ),
+    6084664: Regression(
+        "the simulated collector did not list a fence that came while an earlier deletion was being stored"
+    ),
 }
 """By seed, in the order in which they were found."""

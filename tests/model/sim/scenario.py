@@ -12,7 +12,7 @@ from typing import Final
 
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, EntryId, LedgerId
-from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
+from daybook.core.ledger.metadata import TOPIC_KEY, Fragment, LedgerMetadata, LedgerState
 from daybook.core.repair.task import RepairTask
 from daybook.core.writer.writer import LedgerWriter
 from tests.model.sim.actors import DeletionClient, RecoveryClient
@@ -31,6 +31,7 @@ from tests.model.sim.shipped.pretence import pretence
 from tests.model.sim.shipped.process import ShippedProcess
 from tests.model.sim.shipped.users import Users
 from tests.model.sim.swarm import Swarm
+from tests.model.sim.topics.life import TopicLife, begin_topics
 from tests.model.sim.trace import Tally
 from tests.model.sim.world import MS, ViolationError
 from tests.model.sim.writers import WriterClient
@@ -74,6 +75,7 @@ class Scenario:
         self._shipped: list[tuple[ShippedProcess, Users]] = []
         self._caretakers: list[Caretaker | Operator] = []
         self._leaving: BookieId | None = None
+        self._topics: list[TopicLife] = []
 
     def run(self) -> None:
         """Raise ViolationError, or whatever a machine raised, if something is wrong."""
@@ -92,6 +94,7 @@ class Scenario:
             self._on_some_ledger(TailClient, "tail")
         for _ in range(self.cluster.shipped.processes):
             self._ship()
+        self._topics = begin_topics(self.cluster, self.name)
         self.faults.schedule()
         self.cluster.twins.schedule()
         DiskFaults(self.cluster, self.faults.crash).schedule()
@@ -217,8 +220,13 @@ class Scenario:
 
     def _on_some_ledger(self, kind: Callable[[Cluster, str, LedgerId], Driver], name: str) -> None:
         ledger = self._some_ledger()
-        if ledger is not None:
+        if ledger is not None and not (kind is DeletionClient and self._is_of_a_topic(ledger)):
             kind(self.cluster, self.name(name), ledger)
+
+    def _is_of_a_topic(self, ledger_id: LedgerId) -> bool:
+        """Only its owner deletes it."""
+        found = self.cluster.store.ledgers.get(ledger_id)
+        return found is not None and TOPIC_KEY in found.metadata.custom_metadata
 
     def _repair_started(self, worker: WorkerClient) -> None:
         """Now is when a deletion, a recovery and a repair could hurt each other (rule 56)."""
@@ -227,7 +235,8 @@ class Scenario:
         if not worker.by_hand and self._chance.random() < cluster.swarm.second_worker:
             by_hand = partial(WorkerClient, cluster, self.name("by-hand"), worker.ledger_id, by_hand=True)
             self.world.at(self.world.now_us + int(3 * MS * self._chance.random()), None, by_hand)
-        if cluster.is_faulty and self._rng.random() < cluster.swarm.delete_at_repair:
+        is_wanted = cluster.is_faulty and self._rng.random() < cluster.swarm.delete_at_repair
+        if is_wanted and not self._is_of_a_topic(worker.ledger_id):
             now = self.world.now_us
             deletion = partial(DeletionClient, cluster, self.name("deletion"), worker.ledger_id)
             recovery = partial(RecoveryClient, cluster, self.name("recovery"), worker.ledger_id)
@@ -255,6 +264,8 @@ class Scenario:
     def _settle(self) -> None:
         self._wait_for_answers()
         self._wind_up()
+        for topic in self._topics:
+            topic.settle()
         for client in self.cluster.live_clients():
             if isinstance(client, WriterClient):
                 if self._rng.random() < 0.5:

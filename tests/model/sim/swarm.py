@@ -11,6 +11,7 @@ from typing import Final
 from daybook.core.quorum import Quorum, check_quorum
 from tests.model.sim.disk_swarm import DiskSwarm
 from tests.model.sim.shipped.swarm import ShippedSwarm
+from tests.model.sim.topics.swarm import TopicSwarm
 from tests.model.sim.world import MS
 
 _QUORUMS: Final = (
@@ -87,6 +88,8 @@ class Swarm:
     """How many bookies are replaced beside their living processes; None: drawn by itself."""
     shipped: ShippedSwarm | None = None
     """The processes of what ships; None: drawn by themselves."""
+    topics: TopicSwarm | None = None
+    """The topics and their owners; None: drawn by themselves."""
 
 
 FAULT_KINDS: Final = (

@@ -30,6 +30,7 @@ from tests.model.sim.placement_checks import check_new_ledger
 from tests.model.sim.replay_checks import check_replay
 from tests.model.sim.shipped.reading import ReadingUser
 from tests.model.sim.test_models import QUIET
+from tests.model.sim.topics.bad_histories import TOPIC_CASES
 from tests.model.sim.transitions import Party, why_illegal
 from tests.model.sim.twins import Twins
 from tests.model.sim.world import ViolationError, World
@@ -177,6 +178,7 @@ CASES: Final[list[tuple[str, Callable[[Scene], object]]]] = [
     ("only closed ledgers are deleted", lambda scene: scene.deletes()),
     ("what a bookie acknowledged is not denied", lambda scene: scene.denies()),
     ("what is placed badly is reported", lambda scene: placed_badly(scene)),
+    *TOPIC_CASES,
 ]
 """Each check that no mutant's known seed fails by, on a bad history."""
 

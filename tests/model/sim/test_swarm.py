@@ -15,6 +15,8 @@ from tests.model.sim.queues import unlisted
 from tests.model.sim.run import replay_command, run_chunk
 from tests.model.sim.scenario import run_seed
 from tests.model.sim.shipped.swarm import draw_shipped
+from tests.model.sim.topics.owner import TopicOwner
+from tests.model.sim.topics.swarm import draw_topics
 from tests.model.sim.trace import FAULTS
 from tests.model.sim.world import World
 
@@ -43,7 +45,8 @@ def drawn(has: Callable[[World], object], count: int) -> list[int]:
 def test_a_seed_repeats_itself_event_for_event() -> None:
     shipped = drawn(lambda world: draw_shipped(world.rng("whole processes")).processes, 4)
     journalled = drawn(lambda world: draw_disks(world.rng("disk swarm")).journalled, 2)
-    for seed in (7, *shipped, *journalled):
+    owned = drawn(lambda world: draw_topics(world.rng("owned topics")).topics, 2)
+    for seed in (7, *shipped, *journalled, *owned):
         once, again = run_seed(seed, tracing=True), run_seed(seed, tracing=True)
         assert once.failure is None
         assert once.trace == again.trace
@@ -59,7 +62,15 @@ def test_every_container_of_every_machine_has_a_limit(monkeypatch: pytest.Monkey
         found.update(unlisted(self.machine))
         check(self)
 
+    check_owner = TopicOwner.after_step
+
+    def also_check_owner(self: TopicOwner) -> None:
+        found.update(unlisted(self.machine), unlisted(self.extent))
+        check_owner(self)
+
     monkeypatch.setattr(Driver, "after_step", also_check_closely)
-    for seed in (0, 5, 9):
+    monkeypatch.setattr(TopicOwner, "after_step", also_check_owner)
+    owned = drawn(lambda world: draw_topics(world.rng("owned topics")).topics, 1)
+    for seed in (0, 5, 9, *owned):
         assert run_seed(seed).failure is None
     assert found == set(), "give each a limit in tests/model/sim/queues.py"

@@ -56,6 +56,9 @@ STATES: Final[dict[str, str]] = {
     "met its own change": "a retry of its metadata store found the change of its earlier attempt (rule 42)",
     "repaired as it ships": "the shipped worker put other bookies into a fragment",
     "bookie decommissioned": "the shipped tools drained, stopped and forgot a bookie, and its disk was discarded",
+    "list conflict": "an owner's change of its topic's list met another version (rule 38)",
+    "two owners": "an owner took a topic over that another one was serving",
+    "topic unloaded": "an owner gave its topic up in order",
     "followed to the close": "a shipped reader followed a ledger to a close that another client had made",
 }
 """The named states; `STATES[name]` says what it means."""
@@ -146,7 +149,7 @@ def describe(step: Event | Effect) -> str:
             text = describe_metadata(value)
         elif isinstance(value, DaybookError):
             text = f"{type(value).__name__}: {value}"
-        elif field.name in ("entries", "payloads"):
+        elif field.name in ("entries", "payloads") and not isinstance(value, int):
             text = f"{[item.entry_id if isinstance(item, Entry) else len(item) for item in value]}"
         elif field.name == "bookies" and isinstance(value, Mapping):
             text = " ".join(name if info.writable else f"{name}(ro)" for name, info in value.items())

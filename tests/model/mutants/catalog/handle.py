@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
+from daybook.client import ledger
 from daybook.client.admission import Admission, _Waiting
-from daybook.client.ledger import Ledger
 from daybook.core.errors import DaybookError
+from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.writer import LedgerWriter
+from daybook.metadata.ledgers import LedgerManager
 from tests.model.mutants.catalog.swarms import SHIPPED
 from tests.model.mutants.registry import instead_of, mutant
 
@@ -48,7 +50,9 @@ def who_waits_appends_when_the_loop_comes_to_him(monkeypatch: pytest.MonkeyPatch
     "tests/unit/client/test_ledger_events.py::test_rule_11_close_after_a_fence_returns_the_end_that_the_other_client_wrote",
     not_simulated="to raise is not wrong for the ledger: only its user does not learn an end that metadata states",
 )
-@instead_of(Ledger, "_closed_by_another")
-async def who_was_fenced_does_not_learn_the_end(self: Ledger, ended: DaybookError) -> LedgerMetadata:
+@instead_of(ledger, "closed_by_another")
+async def who_was_fenced_does_not_learn_the_end(
+    ledger_id: LedgerId, ledgers: LedgerManager, ended: DaybookError
+) -> LedgerMetadata:
     """`close` raises why the handle ended, whatever metadata states by now."""
     raise ended

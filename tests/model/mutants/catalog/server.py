@@ -26,6 +26,7 @@ from daybook.core.bookie.over_replicated import OverReplicatedRemoval
 from daybook.core.bookie.watch import Watch, Watches
 from daybook.core.errors import Code
 from daybook.core.format.frame import Buffer, FrameHeader, decode_header
+from daybook.metadata.ledgers import LedgerManager
 from tests.model.mutants.catalog.swarms import REPAIRS
 from tests.model.mutants.registry import around, mutant
 
@@ -35,6 +36,7 @@ _NEVER_BACK = "the simulator's metadata store never goes back in time"
 
 TABLES = "tests/unit/bookie/service/test_server_lac_tables.py::"
 APPEND = "tests/unit/bookie/service/test_server_append.py::"
+ATTACH = "tests/unit/bookie/service/test_server_attach.py::"
 FENCE = "tests/unit/bookie/service/test_server_fence.py::"
 READS = "tests/unit/bookie/service/test_server_reads.py::"
 GC = "tests/unit/bookie/upkeep/test_server_gc.py::"
@@ -78,6 +80,21 @@ def fences_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 def writers_stay_attached_to_deleted_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Collection leaves the ledger's object, and with it the attachments, in place."""
     monkeypatch.setattr(OpenLedgers, "forget", lambda self, ledger_id: None)
+
+
+@by_slow_test(
+    20,
+    ATTACH + "test_rule_20_the_metadata_is_read_after_a_sync_that_begins_after_the_attachment",
+)
+@around(LedgerManager, "read_each")
+async def attachments_share_what_was_read_before_the_sync(
+    read_each: Any, self: LedgerManager, ledger_ids: Any, *, sync: bool = False
+) -> Any:
+    """The metadata of a group of attachments is read while its sync is under way, so that it may be older."""
+    found = await read_each(self, ledger_ids)
+    if sync:
+        await self._store.sync(self._layout.ledgers)
+    return found
 
 
 @by_slow_test(22, APPEND + "test_rule_22_deferred_frames_are_answered_at_once_and_a_force_after_the_sync")

@@ -3,15 +3,22 @@
 from functools import partial
 from typing import Any
 
+import pytest
+
 from daybook.core.topics import list_update, managed_ledger, pending, trimming
+from daybook.core.topics.judged_change import Outcome
 from daybook.core.topics.ledger_list import Position
-from daybook.core.topics.list_update import Outcome
 from daybook.core.topics.phases import Phase
 from daybook.metadata import topics
 from tests.model.mutants.registry import around, instead_of, mutant
+from tests.model.sim.topics.swarm import TopicSwarm
 
-_NOT_SIMULATED = "the simulator has no topics yet; the races of tests/unit/core/topics/test_owners_race.py draw their histories"
-by_test = partial(mutant, not_simulated=_NOT_SIMULATED)
+_RACING = TopicSwarm(
+    topics=2, publishes=16, rivals=3, trim=0.2, marks=2, entries_max=2, idle_ms_max=60, recover=3
+)
+often = partial(mutant, swarm={"topics": _RACING})
+often_lost = partial(mutant, swarm={"topics": _RACING, "zk_reply_loss": 0.3})
+by_test = partial(mutant, not_simulated="the simulator has no cursors of topics yet")
 
 MACHINE = "tests/unit/core/topics/test_managed_ledger.py"
 ENDS = "tests/unit/core/topics/test_ledgers_end.py"
@@ -20,9 +27,7 @@ TRIMMING = "tests/unit/core/topics/test_trimming.py"
 RACE = "tests/unit/core/topics/test_owners_race.py"
 
 
-@by_test(
-    38, f"{MACHINE}::test_rule_38_a_new_owner_recovers_the_open_ledger_then_changes_the_list_then_serves"
-)
+@mutant(38, f"{MACHINE}::test_rule_38_a_new_owner_recovers_the_open_ledger_then_changes_the_list_then_serves")
 @around(managed_ledger.ManagedLedger, "_enter")
 def a_new_owner_does_not_recover(enter: Any, self: Any, phase: Phase, out: list[Any]) -> None:
     """A new owner takes the ledger that is open in the list for closed and empty."""
@@ -34,7 +39,7 @@ def a_new_owner_does_not_recover(enter: Any, self: Any, phase: Phase, out: list[
         enter(self, phase, out)
 
 
-@by_test(38, f"{ENDS}::test_rule_38_an_owner_that_was_superseded_trims_nothing")
+@mutant(38, f"{ENDS}::test_rule_38_an_owner_that_was_superseded_trims_nothing")
 @instead_of(list_update.ListUpdate, "judge")
 def any_list_that_is_read_is_the_own_one(self: Any, event: Any, _out: Any) -> Outcome:
     """The loser of a change of the list continues with the list that it found."""
@@ -42,7 +47,7 @@ def any_list_that_is_read_is_the_own_one(self: Any, event: Any, _out: Any) -> Ou
     return Outcome(self._done(max(event.version, self.version + 1)))
 
 
-@by_test(
+@mutant(
     38,
     f"{RACE}::test_rule_38_whatever_two_live_owners_do_nothing_acknowledged_is_lost_reordered_or_doubled",
 )
@@ -50,6 +55,45 @@ def any_list_that_is_read_is_the_own_one(self: Any, event: Any, _out: Any) -> Ou
 def a_ledger_is_deleted_that_the_next_owner_names(superseded: Any, self: Any, _found: Any, out: Any) -> None:
     """An owner that lost deletes its last ledger without a look at the list of the other one."""
     superseded(self, None, out)
+
+
+@mutant(38, f"{MACHINE}::test_rule_38_of_two_new_owners_the_one_that_loses_the_list_stops_everything")
+@instead_of(list_update.ListUpdate, "judge")
+def a_list_is_written_whoever_owns_it(self: Any, event: Any, out: list[Any]) -> Outcome:
+    """An owner that meets another version writes its list over it: a list is written by another than its owner."""
+    if event.ledger_list == self._target:
+        return Outcome(self._done(event.version))
+    self.version = event.version
+    self._send(out)
+    return Outcome.PENDING
+
+
+@often_lost(
+    38, f"{ENDS}::test_rule_38_what_an_owner_took_out_of_the_list_before_it_was_superseded_is_deleted"
+)
+@around(managed_ledger.ManagedLedger, "_superseded")
+def what_was_trimmed_is_forgotten(superseded: Any, self: Any, found: Any, out: list[Any]) -> None:
+    """An owner that lost does not delete what it took out of the list, if the answer to that was lost."""
+    self._leaving = ()
+    superseded(self, found, out)
+
+
+@often(
+    38,
+    f"{MACHINE}::test_rule_38_a_new_owner_follows_the_list_where_the_old_one_has_trimmed_what_it_recovers",
+)
+@instead_of(managed_ledger.ManagedLedger, "_read_again")
+def what_is_gone_is_recovered_for_ever(_self: Any) -> None:
+    """An owner recovers the ledger that it has found in the list, whatever the list says by now."""
+
+
+@mutant(14, f"{MACHINE}::test_messages_are_acknowledged_as_far_as_they_are_stored")
+@around(managed_ledger.ManagedLedger, "_send")
+def a_receipt_does_not_wait_for_the_ledger(send: Any, self: Any, out: list[Any]) -> None:
+    """What is sent to a ledger is acknowledged to its publisher: a receipt before Qa."""
+    send(self, out)
+    if self._pending.is_sent:
+        self._acknowledge(self._ledger.id, self._pending.next_entry - 1, out)
 
 
 @by_test(38, f"{STORE}::test_rule_38_only_the_owner_writes_cursors")
@@ -62,7 +106,7 @@ async def anybody_writes_cursors(self: Any, _name: Any, _list_version: int, chan
 AGAIN = f"{ENDS}::test_rule_50_after_a_fence_by_the_auditor_only_what_is_not_in_the_ledger_is_sent_again"
 
 
-@by_test(50, AGAIN)
+@mutant(50, AGAIN)
 @around(managed_ledger.ManagedLedger, "_ended")
 def all_that_was_not_acknowledged_is_sent_again(ended: Any, self: Any, event: Any, out: list[Any]) -> None:
     """After a fence the end of the ledger is ignored: what is in it is sent to the next one, too."""
@@ -71,7 +115,7 @@ def all_that_was_not_acknowledged_is_sent_again(ended: Any, self: Any, event: An
     ended(self, event, out)
 
 
-@by_test(50, AGAIN)
+@mutant(50, AGAIN)
 @instead_of(pending.PendingPublishes, "take_back")
 def what_is_sent_again_loses_its_place(self: Any) -> None:
     """What was under way goes behind what was published later."""
@@ -79,7 +123,7 @@ def what_is_sent_again_loses_its_place(self: Any) -> None:
     self._sent.clear()
 
 
-@by_test(50, f"{ENDS}::test_rule_50_after_a_fence_by_a_new_owner_it_stops")
+@often(50, f"{ENDS}::test_rule_50_after_a_fence_by_a_new_owner_it_stops")
 @around(managed_ledger.ManagedLedger, "_list_read")
 def a_fence_is_always_the_auditors(list_read: Any, self: Any, event: Any, out: list[Any]) -> None:
     """After a fence the owner does not ask who owns the topic."""
@@ -89,14 +133,17 @@ def a_fence_is_always_the_auditors(list_read: Any, self: Any, event: Any, out: l
         list_read(self, event, out)
 
 
-@by_test(51, f"{TRIMMING}::test_rule_51_trimming_never_passes_a_mark")
-@around(trimming, "trimmed")
-def only_the_first_mark_counts(trimmed: Any, ledger_list: Any, marks: Any, *rest: Any) -> int:
+@often(51, f"{TRIMMING}::test_rule_51_trimming_never_passes_a_mark")
+def only_the_first_mark_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trimming waits for one subscription, and passes the others."""
-    return int(trimmed(ledger_list, marks[:1], *rest))
+    trimmed = trimming.trimmed
+    for module in (trimming, managed_ledger):
+        monkeypatch.setattr(
+            module, "trimmed", lambda ledgers, marks, *rest: trimmed(ledgers, marks[:1], *rest)
+        )
 
 
-@by_test(51, f"{TRIMMING}::test_rule_51_trimming_never_passes_a_mark")
+@often(51, f"{TRIMMING}::test_rule_51_trimming_never_passes_a_mark")
 @instead_of(Position, "__ge__")
 def a_mark_within_a_ledger_passes_it(self: Position, other: Position) -> bool:
     """A ledger goes when a mark has reached it."""

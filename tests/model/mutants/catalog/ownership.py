@@ -1,0 +1,72 @@
+"""Mutants of the ownership of topics: bundles, their leases and lookups; and of the policies that a ledger is created by."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from daybook_broker.ownership import held
+from daybook_broker.topics.publishing import Publishing
+
+from daybook.core.quorum import Quorum
+from daybook.core.topics import policy
+from daybook.core.topics.ownership import lookup
+from daybook.metadata import bundles
+from daybook.metadata.store.store import Create, Put
+from tests.model.mutants.registry import around, instead_of, mutant
+
+_NOT_SIMULATED = "the simulator has no brokers"
+by_test = partial(mutant, not_simulated=_NOT_SIMULATED)
+
+LOOKUP = "tests/unit/core/topics/ownership/test_lookup.py"
+DOUBT = "tests/unit/broker/ownership/test_doubt.py"
+STORE = "tests/unit/metadata/test_brokers.py"
+POLICY = "tests/unit/core/topics/test_policy.py"
+CONNECTION = "tests/unit/broker/connection/test_connection.py"
+
+
+@by_test(46, f"{LOOKUP}::test_rule_46_an_owner_in_doubt_answers_no_lookup")
+@around(lookup, "decide")
+def an_owner_in_doubt_answers_a_lookup(decide: Any, facts: Any) -> Any:
+    """A broker answers as if its session certainly lived."""
+    return decide(replace(facts, is_certain=True))
+
+
+@by_test(46, f"{DOUBT}::test_rule_46_an_owner_in_doubt_owns_nothing_and_answers_no_lookup")
+@instead_of(held.HeldBundles, "owns")
+def what_is_held_is_owned_in_doubt_as_well(self: Any, bundle: Any) -> bool:
+    """A broker owns what it has a lease of, whatever has become of its session."""
+    return bool(self.holding(bundle) is lookup.Holding.OWNED)
+
+
+@by_test(46, f"{CONNECTION}::test_rule_46_receipts_are_held_while_ownership_is_in_doubt", slow=True)
+@around(Publishing, "published")
+def receipts_are_sent_in_doubt(published: Any, self: Publishing, result: Any) -> Any:
+    """A broker that may have lost a topic answers its producers as if it certainly had it."""
+    found = published(self, result)
+    while self._held:
+        self._send_receipts(*self._held.popleft())
+    return found
+
+
+@by_test(42, f"{STORE}::test_rule_42_a_release_whose_reply_was_lost_leaves_the_next_owner_alone")
+@instead_of(bundles, "Create")
+def a_release_happens_as_often_as_it_is_sent(path: str, data: bytes, *, ephemeral: bool = False) -> Any:
+    """Nothing distinguishes the first attempt of a release from later ones."""
+    return Put("/", data, None) if "/released-" in path else Create(path, data, ephemeral)
+
+
+@by_test(45, f"{POLICY}::test_rule_45_a_ledger_shrinks_to_the_bookies_that_are_there_never_below_qa")
+@around(policy, "ledger_terms")
+def a_ledger_shrinks_below_its_ack_quorum(ledger_terms: Any, found: Any, available: int) -> Any:
+    """A ledger is created on the bookies that are there, however few."""
+    terms = ledger_terms(found, available)
+    few = max(1, available)
+    return terms._replace(quorum=Quorum(*(min(size, few) for size in terms.quorum)))
+
+
+@by_test(45, f"{POLICY}::test_rule_45_a_topic_that_must_not_degrade_keeps_its_quorum")
+@around(policy, "ledger_terms")
+def every_topic_may_degrade(ledger_terms: Any, found: Any, available: int) -> Any:
+    """What a policy says about degrading is not asked."""
+    allowed = replace(found, durability=policy.Durability.SEMI_SYNC, degrade=policy.Degrade.TO_ACK_QUORUM)
+    return ledger_terms(allowed, available)
