@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import shutil
 import sys
 import tempfile
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from tests.process.chaos import network
 from tests.process.chaos.powercut.shim import NoCompilerError, build
-from tests.process.chaos.records import commit, write_record
+from tests.process.chaos.records import commit, conclude
 from tests.process.chaos.storm import Storm
 
 
@@ -45,17 +44,16 @@ def _try(seed: int, minutes: float, library: Path, *, can_partition: bool) -> bo
     began, made_at = time.monotonic(), commit()
     with storm.bookies.running():
         asyncio.run(storm.run(minutes))
-    found, seconds = len(storm.violations), time.monotonic() - began
-    file = write_record("chaos", seed, storm.counts, found, seconds, made_at=made_at)
-    print(f"seed {seed}: {dict(sorted(storm.counts.items()))}\nviolations: {found}, noted in {file}")
-    if not storm.violations:
-        shutil.rmtree(directory)
-        return True
-    print("\n".join(storm.violations))
-    print(
-        f"again: python -m tests.process.chaos --seed {seed} --minutes {minutes}; all of it is in {directory}"
+    return conclude(
+        "chaos",
+        seed,
+        storm.counts,
+        storm.violations,
+        seconds=time.monotonic() - began,
+        made_at=made_at,
+        directory=directory,
+        again=f"python -m tests.process.chaos --seed {seed} --minutes {minutes}",
     )
-    return False
 
 
 if __name__ == "__main__":

@@ -12,15 +12,8 @@ from typing import Final
 
 from daybook_bookie.settings import LANE_OFF
 
-from daybook.local.bookie_process import (
-    SETTINGS_FILE,
-    is_running,
-    processes_with,
-    reap,
-    start_bookie,
-    wait_for_exit,
-    write_settings,
-)
+from daybook.local.bookie_process import SETTINGS_FILE, is_running, start_bookie, write_settings
+from daybook.local.child import processes_with, reap, wait_for_exit
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.local.cluster_file import BookieEntry, ClusterError
 from daybook.local.zookeeper import EmbeddedZooKeeper
@@ -55,10 +48,10 @@ class _Cluster(LocalCluster):
     zookeeper_hosts: Mapping[str, str] = MappingProxyType({})
     """By bookie; empty where all use the same."""
 
-    def zookeeper_of(self, bookie_id: str) -> str:
+    def zookeeper_of(self, process_id: str) -> str:
         """What this bookie connects to."""
-        host = self.zookeeper_hosts.get(bookie_id)
-        return f"{host}:{self.zookeeper.port}" if host else super().zookeeper_of(bookie_id)
+        host = self.zookeeper_hosts.get(process_id)
+        return f"{host}:{self.zookeeper.port}" if host else super().zookeeper_of(process_id)
 
 
 class Bookies:
@@ -150,7 +143,7 @@ class Bookies:
         for future in starting:
             failure = future.exception()
             if failure is None:
-                file = file.with_bookie(future.result())
+                file = file.with_entry(future.result())
             else:
                 failures.append(str(failure))
         file.write(self.cluster.directory)

@@ -7,8 +7,9 @@ unless a variable names another file: a run is not a change of the project.
 
 import json
 import os
+import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -54,6 +55,32 @@ def write_record(
     with file.open("a", encoding="utf-8") as out:
         out.write(json.dumps(record) + "\n")
     return file
+
+
+def conclude(
+    kind: str,
+    seed: int,
+    counts: Mapping[str, int],
+    violations: Sequence[str],
+    *,
+    seconds: float,
+    made_at: str,
+    directory: Path,
+    again: str,
+    shown_max: int | None = None,
+) -> bool:
+    """Note a run and print what came of it; whether it was without a violation. Otherwise its directory stays.
+
+    `again` is the command that repeats it; `shown_max` limits the violations that are printed.
+    """
+    file = write_record(kind, seed, counts, len(violations), seconds, made_at=made_at)
+    print(f"seed {seed}: {dict(sorted(counts.items()))}\nviolations: {len(violations)}, noted in {file}")
+    if not violations:
+        shutil.rmtree(directory)
+        return True
+    print("\n".join(violations[:shown_max]))
+    print(f"again: {again}; all of it is in {directory}")
+    return False
 
 
 def _git(*arguments: str) -> str:

@@ -88,7 +88,7 @@ def start_all(cluster: LocalCluster) -> None:
     file = cluster.file
     for future in starting:
         if not future.exception():
-            file = file.with_bookie(future.result())
+            file = file.with_entry(future.result())
     file.write(cluster.directory)
     if failures:
         raise failures[0]

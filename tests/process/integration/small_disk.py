@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from daybook.local.bookie_process import wait_for_exit
+from daybook.local.child import wait_for_exit
 from daybook.local.cluster import CLUSTER_NAME
 from daybook.runtime.allocator import ALLOCATOR
 from tests.fixtures.cluster import SETTINGS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daybook.local.bookie_process import wait_for_exit
+from daybook.local.child import wait_for_exit
 from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
 from tests.process.integration.kit import copies, eventually

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import math
-import shutil
 import sys
 import tempfile
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from tests.process.chaos.powercut.campaign import Campaign
 from tests.process.chaos.powercut.shim import NoCompilerError, build
-from tests.process.chaos.records import commit, write_record
+from tests.process.chaos.records import commit, conclude
 
 LINES = 20
 
@@ -41,18 +40,17 @@ def _try(seed: int, cuts: int, minutes: float, library: Path) -> bool:
     began, made_at = time.monotonic(), commit()
     with campaign.bookies.running():
         asyncio.run(campaign.run(cuts, minutes))
-    seconds = time.monotonic() - began
-    found = len(campaign.violations)
-    file = write_record("power cuts", seed, campaign.counts, found, seconds, made_at=made_at)
-    print(f"seed {seed}: {dict(sorted(campaign.counts.items()))}\nviolations: {found}, noted in {file}")
-    if not found:
-        shutil.rmtree(directory)
-        return True
-    print("\n".join(campaign.violations[:LINES]))
-    print(
-        f"again: python -m tests.process.chaos.powercut --seed {seed} --cuts {cuts}; all of it is in {directory}"
+    return conclude(
+        "power cuts",
+        seed,
+        campaign.counts,
+        campaign.violations,
+        seconds=time.monotonic() - began,
+        made_at=made_at,
+        directory=directory,
+        again=f"python -m tests.process.chaos.powercut --seed {seed} --cuts {cuts}",
+        shown_max=LINES,
     )
-    return False
 
 
 if __name__ == "__main__":
