@@ -3,4 +3,6 @@
 `make bench` measures Daybook, `make bench-peer` both in one run. Every workload runs in a client process of its own
 against real bookie processes with fsync on; a write is timed until its bookies have stopped, so that the backlog of
 the store is drained inside the timing.
+
+`broker/` has the bench of brokers (`make bench-broker`), which is another program.
 """

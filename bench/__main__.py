@@ -1,11 +1,10 @@
 """`python -m bench`: measure, then print and write the report."""
 
-import os
 import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,10 +15,8 @@ from bench.limits import measure_limits
 from bench.report import write_report
 from bench.result import Result
 from bench.runner import run_side
-from bench.sides import DaybookSide, WorkloadError
+from bench.sides import CACHE, DaybookSide, WorkloadError
 from bench.workloads import workloads
-
-CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "daybook" / "bench"
 
 
 def main(

@@ -5,6 +5,7 @@ stopping the bookies takes beyond what stopping idle ones takes.
 """
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.workloads import IDLE_S, Workload
-from daybook.local.bookie_process import reap
+from daybook.local.child import reap
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 
+CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "daybook" / "bench"
 PEER: Final = Path(__file__).parent / "peer"
 WORKLOAD_TIMEOUT_S: Final = 1200
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import daybook
 from bench.many import append_first, create, create_each, hold_open, leave_open, recover_each
 from bench.workloads import BATCH_ENTRIES, Quorums
+from daybook.runtime.garbage import collect_rarely
 
 
 async def write(
@@ -149,6 +150,7 @@ async def main() -> None:
     zookeeper, cluster, job = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     work = job.pop("work")
     async with daybook.connect(zookeeper, cluster=cluster) as client:
+        collect_rarely()  # as a broker's process does
         if "quorums" in job:
             job["quorums"] = Quorums(*job["quorums"])
         result = await WORK[work](client, **job)
