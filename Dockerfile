@@ -1,4 +1,4 @@
-# The images of Daybook: `--target bookie`, `--target operator`, `--target zookeeper`.
+# The images of Daybook: `--target bookie`, `--target broker`, `--target operator`, `--target zookeeper`.
 #
 #   docker build --target bookie -t daybook-bookie .
 #
@@ -35,6 +35,9 @@ ENV INSTALL="/opt/pip/bin/pip --python /opt/daybook/bin/python3 install --no-ind
 FROM install AS bookie-install
 RUN $INSTALL daybook-bookie
 
+FROM install AS broker-install
+RUN $INSTALL daybook-broker
+
 FROM install AS operator-install
 RUN $INSTALL daybook-operator
 
@@ -47,6 +50,16 @@ COPY --from=bookie-install /opt/daybook /opt/daybook
 USER 65532:65532
 EXPOSE 3181 3182 3184 8000
 CMD ["daybook-bookie", "start"]
+
+# A broker, and `daybook` for people.
+FROM base AS broker
+LABEL org.opencontainers.image.title="daybook-broker" \
+      org.opencontainers.image.description="A broker of Daybook, and the daybook command" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=broker-install /opt/daybook /opt/daybook
+USER 65532:65532
+EXPOSE 6650 6651 8080 3182 8000
+CMD ["daybook-broker", "start"]
 
 FROM base AS operator
 LABEL org.opencontainers.image.title="daybook-operator" \

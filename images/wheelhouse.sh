@@ -12,10 +12,10 @@ trap 'rm -rf "$work"' EXIT
 rm -f "$directory"/*.whl "$directory"/zookeeper/jars/*
 
 uv export --quiet --frozen --no-default-groups --no-emit-workspace \
-  --package daybook --package daybook-bookie --package daybook-operator > "$work/requirements.txt"
+  --package daybook --package daybook-bookie --package daybook-broker --package daybook-operator > "$work/requirements.txt"
 uv run --quiet --no-project --python 3.11 --with pip==26.3 python -m pip download --quiet --disable-pip-version-check \
   --no-deps --only-binary :all: --require-hashes --requirement "$work/requirements.txt" --dest "$directory"
-for package in daybook daybook-bookie daybook-operator; do
+for package in daybook daybook-bookie daybook-broker daybook-operator; do
   uv build --quiet --wheel --package "$package" --out-dir "$directory"
 done
 

@@ -17,7 +17,7 @@ from typing import Final
 from tests.fixtures.package_index import find_uv, user_cache
 from tests.paths import ROOT
 
-TARGETS: Final = ("bookie", "operator", "zookeeper")
+TARGETS: Final = ("bookie", "broker", "operator", "zookeeper")
 SOURCES: Final = (
     "Dockerfile",
     "images",

@@ -24,7 +24,7 @@ from tests.kubernetes.images.build import TARGETS, build
 from tests.kubernetes.images.container import Image, end
 
 TAG = "dev"
-SIZES_MB = {"bookie": 250, "operator": 400, "zookeeper": 300}
+SIZES_MB = {"bookie": 250, "broker": 250, "operator": 400, "zookeeper": 300}
 """What an archive may weigh, with its base; not compressed."""
 WAIT_S = 90.0
 UNWANTED = ("gcc", "cc", "make", "git", "curl", "wget", "javac")
@@ -84,6 +84,14 @@ def test_a_bookies_image_has_its_commands(archives: dict[str, Path]) -> None:
         assert output.strip() == "daybook", (
             "the user has a name: who authorises a replacement is written down"
         )
+
+
+def test_a_brokers_image_has_its_commands(archives: dict[str, Path]) -> None:
+    with Image("broker", TAG) as image:
+        assert image.config["Cmd"] == ["daybook-broker", "start"]
+        assert image.run("daybook-broker", "version")[0] == 0
+        status, output = image.run("daybook", "topic", "--help")
+        assert status == 0, output
 
 
 def test_an_operators_image_has_its_command(archives: dict[str, Path]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.paths import ROOT
 
 TEXT: Final = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
-TARGETS: Final = ("bookie", "operator", "zookeeper")
+TARGETS: Final = ("bookie", "broker", "operator", "zookeeper")
 
 
 def stages() -> Mapping[str, tuple[str, list[str]]]:
