@@ -14,13 +14,13 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer growth sim chaos power-cuts slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv
+.PHONY: help demo test check bench bench-peer bench-broker growth sim chaos chaos-topics power-cuts slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 demo: uv ## write real data, kill a bookie and the writer, recover, compare: INPUT=path takes your own files
-	@$(SYNC) --no-default-groups
+	@$(SYNC) --no-default-groups --extra demo
 	@$(BIN)/daybook demo $(if $(INPUT),--input '$(INPUT)')
 
 test: check $(if $(PYTEST),,coverage) ## everything that a change must pass: PYTEST='…' runs these tests alone
@@ -43,6 +43,9 @@ sim: sync ## simulate the core under faults: SEEDS=a..b, or SEED=n TRACE=1 for o
 chaos: sync ## real processes under drawn faults, judged at the end: SEED=n SEEDS=count MINUTES=m (of faults for each seed)
 	@$(BIN)/python -m tests.process.chaos --seed $(or $(SEED),1) --seeds $(or $(SEEDS),5) --minutes $(or $(MINUTES),1)
 
+chaos-topics: sync ## the same for brokers, bookies and ZooKeeper under Pulsar's own client: SEED=n SEEDS=count MINUTES=m
+	@$(BIN)/python -m tests.process.chaos.topics --seed $(or $(SEED),1) --seeds $(or $(SEEDS),5) --minutes $(or $(MINUTES),1)
+
 power-cuts: sync ## cut the power of all bookies at once, again and again, and look for what was lost: CUTS=n SEED=n SEEDS=count
 	@$(BIN)/python -m tests.process.chaos.powercut --cuts $(or $(CUTS),200) --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1)
 
@@ -56,10 +59,11 @@ coverage: sync ## every line and branch of daybook/core must be reached by its o
 mutants: sync ## take each rule of docs/protocol.md out: its test and a seed must fail (RULE=n; SEEDS=n; UPDATE=1 keeps the seeds)
 	@$(BIN)/python -m tests.model.mutants $(if $(RULE),--rule $(RULE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(UPDATE),--net seeds --update)
 
-fuzz: uv ## fuzz everything that reads bytes, guided by coverage, then attack a bookie for a minute: MINUTES=n
+fuzz: uv ## fuzz everything that reads bytes, guided by coverage, then attack a bookie and a broker for a minute each: MINUTES=n
 	@$(SYNC) --group fuzz
 	@$(BIN)/python -m tests.process.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 	@$(BIN)/python -m tests.process.fuzz.wire
+	@$(BIN)/python -m tests.process.fuzz.pulsar_wire
 
 bit-flips: sync ## flip every bit of some pages of a store and of a small journal, on all cores (minutes)
 	@$(BIN)/python -m tools.bit_flips $(ARGS)
@@ -82,6 +86,10 @@ bench-peer: uv ## the same measurements beside Apache BookKeeper (needs a JDK an
 	$(call needs,mvn,Maven to fetch Apache BookKeeper: install Maven 3.8 or newer)
 	@$(SYNC) --group bench
 	@$(BIN)/python -m bench --peer $(ARGS)
+
+bench-broker: uv ## load our brokers, Apache Pulsar's and one that does nothing with pulsar-client: ARGS='--no-peer --rounds 1 …'
+	@$(SYNC) --group bench
+	@$(BIN)/python -m bench.broker $(ARGS)
 
 rules: sync ## write the index of docs/protocol.md: where the code, the tests and the mutants of each rule are
 	@$(BIN)/python -m tools.rule_index

@@ -8,7 +8,7 @@ settings.register_profile(
 )  # how long an example takes depends on what else the machine does
 settings.load_profile("daybook")
 
-pytest_plugins = ["tests.fixtures.zookeeper", "tests.fixtures.cluster"]
+pytest_plugins = ["tests.fixtures.zookeeper", "tests.fixtures.cluster", "tests.fixtures.brokers"]
 
 SHRINKING_S = 420
 """Hypothesis takes up to 300 s to make a failing history short; a test that is ended before that tells none at all."""

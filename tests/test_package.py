@@ -28,13 +28,15 @@ def test_a_name_that_is_not_there_is_refused_as_usual() -> None:
         getattr(daybook, "conect")  # noqa: B009 - the type checker knows as well that it is not there
 
 
-def test_the_readme_example_passes_the_type_checker(tmp_path: Path) -> None:
+def test_the_readmes_examples_pass_the_type_checker(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    example = tmp_path / "example.py"
-    example.write_text(code, encoding="utf-8")
+    examples = []
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL)):
+        examples.append(tmp_path / f"example_{number}.py")
+        examples[-1].write_text(code, encoding="utf-8")
+    assert examples
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(example)],
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", *map(str, examples)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -35,6 +35,8 @@ BROAD = {"Exception", "BaseException"}
 
 SLEEPS: dict[str, str] = {
     "bookie-image/daybook_bookie/identity/metadata_link.py": "the pause between attempts to register",
+    "broker-image/daybook_broker/topics/registry.py": "the clock's tick is the event",
+    "broker-image/daybook_broker/topics/upkeep.py": "the pause between cycles is due to the clock",
     "daybook/local/zookeeper.py": "a server that starts can only be asked again",
     "daybook/client/client.py": "the clock's tick is the event",
     "daybook/metadata/registration.py": "the pause between attempts to register",
@@ -45,6 +47,8 @@ SLEEPS: dict[str, str] = {
     "tests/cluster/nodes.py": "daemons that start can only be asked again",
     "tests/cluster/sandbox.py": "the end of a process that is no child of ours",
     "tests/cluster/process.py": "a server that starts can only be asked again",
+    "tests/process/chaos/topics/storm.py": "how long a fault lasts is drawn",
+    "tests/unit/broker/test_upkeep.py": "what cycles do shows only in what the topic has",
     "tests/unit/metadata/test_claim.py": "that a process still waits takes time to show",
     "tests/unit/metadata/test_bookies.py": "that a registration, or the news of one, still waits takes time to show",
     "tests/model/sim/shipped/caretaking.py": "the pace of simulated operators, in simulated time",
@@ -69,6 +73,8 @@ SHIPPED_FOLDERS = ("daybook", "bookie-image", "broker-image", "operator")
 
 TESTED_ALONE: dict[str, str] = {
     "format/frame.py: entry_crc": "the definition of an entry's checksum, against which the fast entry_crcs is tested",
+    "topics/policy.py: BacklogAction.EXCEPTION": "policies name it by its value, and code the others",
+    "topics/policy.py: Durability.ASYNC": "policies name it by its value, and code the others",
 }
 """Public names of daybook/core that nothing shipped uses, by file below daybook/core, with the reason why they are there."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from daybook.local.bookie_process import processes_with
+from daybook.local.child import processes_with
 from tools.growth import large_store, ledgers, open_ledgers
 from tools.growth.page import UNITS, load
 
