@@ -31,6 +31,7 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     CommandSuccess,
     CommandUnsubscribe,
     MessageIdData,
+    ServerError,
 )
 from daybook_broker.connection.connection import NO_REQUEST, Connection, Handler
 from daybook_broker.errors import (
@@ -54,6 +55,21 @@ _KINDS: Final = {
     CommandSubscribe.Shared: SubscriptionKind.SHARED,
     CommandSubscribe.Failover: SubscriptionKind.FAILOVER,
 }
+_RETRIED: Final = frozenset(
+    {
+        ServerError.ServiceNotReady,
+        ServerError.MetadataError,
+        ServerError.PersistenceError,
+        ServerError.TooManyRequests,
+        ServerError.UnknownError,
+        ServerError.ConsumerBusy,
+    }
+)
+"""Errors of SUBSCRIBE after which a client tries again, ConsumerBusy when its consumer was connected before.
+
+pulsar-client-cpp 3.x considers a consumer connected as soon as it has sent SUBSCRIBE, and ignores its own next attempt; CLOSE_CONSUMER
+behind the error ends that (fixed after 3.13 by pulsar-client-cpp#577). Other clients ignore it, since they do not know such a consumer.
+"""
 
 
 # SUBSCRIBE
@@ -66,6 +82,15 @@ def subscribe(connection: Connection, command: BaseCommand, _: memoryview) -> No
 
 
 async def _subscribe(connection: Connection, command: CommandSubscribe) -> None:
+    try:
+        await _add_consumer(connection, command)
+    except DaybookError as error:
+        connection.refuse(command.request_id, error)
+        if server_error(error) in _RETRIED:
+            _send_away(connection, command.consumer_id, None)
+
+
+async def _add_consumer(connection: Connection, command: CommandSubscribe) -> None:
     name = TopicName.parse(command.topic)
     await connection.broker.access.check(connection.role, Operation.CONSUME, name.tenant, name.namespace)
     check_subscription(command.subscription)
@@ -144,7 +169,11 @@ def _subscription_wish(command: CommandSubscribe) -> SubscriptionWish:
 def _closed_by_topic(connection: Connection, consumer: Consumer, urls: BrokerUrls | None) -> None:
     if connection.consumers.get(consumer.id) is consumer:
         del connection.consumers[consumer.id]
-    close = CommandCloseConsumer(consumer_id=consumer.id, request_id=NO_REQUEST)
+    _send_away(connection, consumer.id, urls)
+
+
+def _send_away(connection: Connection, consumer_id: int, urls: BrokerUrls | None) -> None:
+    close = CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST)
     if urls is not None:
         if urls.service_url:
             close.assignedBrokerServiceUrl = urls.service_url

@@ -202,7 +202,8 @@ def test_rule_47_entries_missing_in_the_middle_are_found_and_filled(own: LocalCl
             await tasks.set_lost_bookie_delay_s(60)
             ledger = await client.create_ledger(ensemble_size=5, write_quorum=5, ack_quorum=3)
             await ledger.append_many([b"before"] * 100)
-            await ledger.replicated()  # a bookie serves entries that its journal has yet to sync: a kill would lose them
+            # A bookie serves entries that its journal has yet to sync; a kill would lose those.
+            await ledger.replicated()
             await asyncio.to_thread(own.kill_bookie, VICTIM)
             await ledger.append_many([b"meanwhile"] * 100)
             await asyncio.to_thread(own.start_bookie, VICTIM)

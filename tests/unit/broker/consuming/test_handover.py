@@ -4,8 +4,11 @@ from collections.abc import Iterator
 
 import pulsar
 import pytest
+from daybook_broker.errors import ConsumerBusyError, NotReadyError
+from daybook_broker.topics.topic import Topic
 from pulsar import ConsumerType
 
+from daybook.core.errors import DaybookError
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
 from tests.unit.bookie.server_kit import eventually
@@ -42,6 +45,51 @@ def test_after_an_unload_consumers_continue_at_the_next_owner(
     assert other.serves(topic)
     assert numbers(receive(consumer, 4)) == [4, 7, 10, 11]
     assert gets_nothing(consumer)
+    consumer.close()
+
+
+def refuse_once(served: ServedBroker, patch: pytest.MonkeyPatch, error: DaybookError) -> list[TopicName]:
+    """The next client that comes is refused; the names that it asked for."""
+    load, refused = served.broker.registry.load, list[TopicName]()
+
+    async def refuse(name: TopicName, *, create: bool) -> Topic:
+        if refused:
+            return await load(name, create=create)
+        refused.append(name)
+        raise error
+
+    patch.setattr(served.broker.registry, "load", refuse)
+    return refused
+
+
+def test_a_consumer_that_is_refused_while_its_topic_moves_subscribes_again(
+    served: ServedBroker, client: pulsar.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless CLOSE_CONSUMER follows the error, pulsar-client-cpp 3.13 waits until its operation times out."""
+    topic = new_topic()
+    refused = refuse_once(served, monkeypatch, NotReadyError("it moves"))
+    consumer = client.subscribe(topic, "s")
+    assert refused == [TopicName.parse(topic)]
+    publish(client, topic, range(3))
+    assert numbers(receive(consumer, 3)) == [0, 1, 2]
+    consumer.close()
+
+
+def test_a_consumer_that_is_refused_when_it_comes_back_tries_again(
+    served: ServedBroker, client: pulsar.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    consumer = client.subscribe(topic, "s")
+    publish(client, topic, range(3))
+    assert numbers(receive(consumer, 3)) == [0, 1, 2]
+    refused = refuse_once(served, monkeypatch, ConsumerBusyError("its former connection is still there"))
+
+    async def send_away() -> None:
+        served.subscription(topic, "s").disconnect()
+
+    served.call(send_away())
+    assert numbers(receive(consumer, 3)) == [0, 1, 2]
+    assert refused == [TopicName.parse(topic)]
     consumer.close()
 
 
