@@ -35,6 +35,7 @@ BROAD = {"Exception", "BaseException"}
 
 SLEEPS: dict[str, str] = {
     "bookie-image/daybook_bookie/identity/metadata_link.py": "the pause between attempts to register",
+    "broker-image/daybook_broker/collecting.py": "the pause between cycles is due to the clock",
     "broker-image/daybook_broker/topics/registry.py": "the clock's tick is the event",
     "broker-image/daybook_broker/topics/upkeep.py": "the pause between cycles is due to the clock",
     "daybook/local/zookeeper.py": "a server that starts can only be asked again",

@@ -8,5 +8,6 @@ In reading order:
     topics/      topics on their owner
     ownership/   which topics this broker owns, and who owns the others
     connection/  Pulsar's binary protocol
+    collecting   deletes ledgers of topics that a crash left behind
     broker       puts these together
 """

@@ -25,6 +25,7 @@ from daybook.runtime.logs import get_logger
 from daybook.runtime.ports import Address, parse_address, reachable
 from daybook.runtime.tls import TlsContexts, TlsFiles
 from daybook_broker.auth.access import Access
+from daybook_broker.collecting import Collection
 from daybook_broker.connection.handlers import HANDLERS
 from daybook_broker.connection.listener import Connections, Listener
 from daybook_broker.errors import NotAllowedError, NotReadyError
@@ -73,6 +74,7 @@ class Broker:
         )
         self.registry = TopicRegistry(services, self._own, self._create)
         self.upkeep = Upkeep(self.registry, client, self.topics)
+        self.collection = Collection(self.registry, client, self.topics)
         self.connections = Connections(self)
         self.service_url = self.tls_url = self.admin_url = ""
         self._ownership: Ownership | None = None
@@ -122,6 +124,7 @@ class Broker:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.registry.run())
             group.create_task(self.upkeep.run())
+            group.create_task(self.collection.run(self.ownership))
 
     async def _listen(self, address: str, setting: str, tls: TlsContexts | None) -> Address:
         listener = Listener(self.connections, HANDLERS)

@@ -114,6 +114,9 @@ class BrokerMetrics(Collector):
         self.bundle_moves = Counter(
             f"{PREFIX}bundle_moves", "Bundles (event: gained, lost, unloaded).", ["event"], registry=registry
         )
+        self.collected = Counter(
+            f"{PREFIX}ledgers_collected", "Ledgers deleted that nothing names.", registry=registry
+        )
         registry.register(self)
 
     def show(self, name: str, text: str, value: Callable[[], float]) -> None:

@@ -121,6 +121,10 @@ class BrokerSettings(ProcessSettings):
     trim_interval_ms: int = Field(120_000, ge=10, description="pause between trims of a topic")
     ttl_interval_ms: int = Field(300_000, ge=10, description="pause between searches for expired messages")
     quota_interval_ms: int = Field(60_000, ge=10, description="pause between checks of backlog quotas")
+    collect_interval_ms: int = Field(
+        3_600_000, ge=10, description="pause between searches for ledgers of topics that nothing names"
+    )
+    collect_grace_ms: int = Field(3_600_000, ge=0, description="age from which such a ledger is deleted")
 
     auto_create: bool = Field(default=True, description="topics are created when they are first used")
     auto_create_partitions: int = Field(0, ge=0, description="with so many partitions; 0: not partitioned")

@@ -18,7 +18,6 @@ from daybook.core.errors import (
 )
 from daybook.core.events import CasAnswered, CasOutcome, MetadataUnreadable
 from daybook.core.ids import EntryId, LedgerId
-from daybook.core.ledger.metadata import TOPIC_KEY
 from daybook.core.quorum import Quorum
 from daybook.core.topics.cursor_events import (
     AppendRecord,
@@ -42,6 +41,7 @@ from daybook.core.topics.events import (
     LedgerRequestFailed,
 )
 from daybook.core.topics.name import TopicName
+from daybook.core.topics.unnamed import made_by
 from daybook.core.writer.policy import LAC_PUBLISH_MS_MAX, WriterPolicy
 from daybook.metadata.store.store import Versioned
 from daybook.metadata.topics import TopicManager
@@ -49,8 +49,6 @@ from daybook.runtime.logs import get_logger
 
 log = get_logger(__name__)
 
-SUBSCRIPTION_KEY: Final = "daybook/subscription"
-"""In the custom metadata of a cursor's ledger, beside the topic."""
 RECOVERY_TIMEOUT_MS: Final = 30_000
 """A recovery that takes longer ends, and the machine asks for another after its pause."""
 _WRITER: Final = WriterPolicy(lac_publish_ms=LAC_PUBLISH_MS_MAX)
@@ -188,10 +186,7 @@ class CursorRequests:
             ensemble_size=self._quorum.ensemble_size,
             write_quorum=self._quorum.write_quorum,
             ack_quorum=self._quorum.ack_quorum,
-            custom_metadata={
-                TOPIC_KEY: str(self._topic).encode(),
-                SUBSCRIPTION_KEY: self._subscription.encode(),
-            },
+            custom_metadata=made_by(str(self._topic), self._token, self._subscription),
             policy=_WRITER,
         )
         self._handles[handle.id] = handle

@@ -20,7 +20,7 @@ from daybook.core.errors import (
 from daybook.core.events import CasAnswered, CasOutcome, MetadataUnreadable
 from daybook.core.format.frame import Buffer, check_payloads
 from daybook.core.ids import LedgerId
-from daybook.core.ledger.metadata import TOPIC_KEY, LedgerMetadata
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.topics.events import (
     Append,
     CasList,
@@ -54,6 +54,7 @@ from daybook.core.topics.name import TopicName
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
 from daybook.core.topics.policy import LedgerTerms
 from daybook.core.topics.trimming import Retention
+from daybook.core.topics.unnamed import made_by
 from daybook.core.writer.policy import LAC_PUBLISH_MS_MAX, WriterPolicy
 from daybook.metadata.store.store import Versioned
 from daybook.metadata.topics import TopicManager
@@ -91,6 +92,7 @@ class TopicLedgers:
         `terms` says how the next ledger is created, with the bookies that are there now.
         """
         self.name = name
+        self._owner_token = owner_token
         self._client = client
         self._topics = TopicManager(client.store, client.layout)
         self._terms = terms
@@ -261,7 +263,7 @@ class TopicLedgers:
             ensemble_size=quorum.ensemble_size,
             write_quorum=quorum.write_quorum,
             ack_quorum=quorum.ack_quorum,
-            custom_metadata={TOPIC_KEY: str(self.name).encode()},
+            custom_metadata=made_by(str(self.name), self._owner_token),
             above=effect.above,
             policy=_WRITERS[terms.go_on_without_spare],
         )

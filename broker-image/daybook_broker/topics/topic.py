@@ -54,10 +54,11 @@ class Topic:
         self.ledger_list = LedgerList()
         self._measured = (0, 0)
         self._on_ended = on_ended
-        self._owner_token = uuid.uuid4().hex
+        self.owner_token = uuid.uuid4().hex
+        """In the list while the topic is this broker's, and in all ledgers that it makes."""
         self._ledgers = TopicLedgers(
             name,
-            self._owner_token,
+            self.owner_token,
             services.client,
             terms=self._terms,
             policy=services.settings.ledger_policy,
@@ -95,7 +96,7 @@ class Topic:
             subscription,
             self.services.client,
             self.extent,
-            owner_token=self._owner_token,
+            owner_token=self.owner_token,
             list_version=self.list_version,
             quorum=self._terms().quorum,
             initial=initial,

@@ -18,6 +18,7 @@ In reading order:
     publish_times  where in a topic a time is, for a TTL and a seek
     trimming       which ledgers nobody needs any more
     deletions      ledgers that no list names
+    unnamed        ledgers that a crash left behind
     cursor_phases  how a cursor is opened, persisted, closed and deleted
     cursor_events  what goes into the cursor's machine, and what comes out
     cursor         the machine of one subscription on the topic's owner, and its parts:

@@ -8,17 +8,16 @@ from dataclasses import replace
 
 import pytest
 from daybook_broker.topics.cursor import SubscriptionCursor
-from daybook_broker.topics.cursor_requests import SUBSCRIPTION_KEY
 
 import daybook
 from daybook.core.errors import DaybookError, NoSuchLedgerError, NoSuchTopicError, NotOwnerError
-from daybook.core.ledger.metadata import TOPIC_KEY
 from daybook.core.quorum import Quorum
 from daybook.core.topics.cursor_pace import CursorPolicy
 from daybook.core.topics.cursor_record import LEDGER_RANGES_MAX, NO_LEDGER, CursorRecord
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import LedgerList, Position
 from daybook.core.topics.name import TopicName
+from daybook.core.topics.unnamed import made_by
 from daybook.metadata.store.store import Versioned
 from daybook.metadata.topics import TopicManager
 from tests.fixtures.cluster import Connect
@@ -124,10 +123,7 @@ async def test_rule_40_what_was_persisted_outlives_the_broker(owner: Owner) -> N
         assert cursor.persisted == at(4)
         ledger_id = (await owner.node()).cursor_ledger
         metadata = (await owner.client.ledgers.read(ledger_id)).value
-        assert metadata.custom_metadata == {
-            TOPIC_KEY: str(owner.name).encode(),
-            SUBSCRIPTION_KEY: SUBSCRIPTION.encode(),
-        }
+        assert metadata.custom_metadata == made_by(str(owner.name), owner.token, SUBSCRIPTION)
         cursor.acks.ack(at(5))
         await flush(cursor)
         cursor.acks.ack(at(6))

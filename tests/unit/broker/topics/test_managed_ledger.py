@@ -12,7 +12,6 @@ from daybook_broker.topics.managed_ledger import TopicLedgers
 import daybook
 from daybook.core.errors import DaybookError, EntryTooLargeError, NoSuchTopicError, NotOwnerError
 from daybook.core.ids import ENTRY_BYTES_MAX
-from daybook.core.ledger.metadata import TOPIC_KEY
 from daybook.core.quorum import Quorum
 from daybook.core.topics.events import ListKnown, Published, PublishFailed, TopicEnded
 from daybook.core.topics.ledger_list import LedgerList, ListState, Position
@@ -20,6 +19,7 @@ from daybook.core.topics.name import TopicName
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
 from daybook.core.topics.policy import LedgerTerms
 from daybook.core.topics.trimming import Retention
+from daybook.core.topics.unnamed import made_by
 from daybook.metadata.topics import TopicManager
 from tests.fixtures.cluster import Connect
 
@@ -39,8 +39,9 @@ class Publisher:
         self.lists: list[LedgerList] = []
         self.ended: list[DaybookError | None] = []
         self._changed = asyncio.Event()
+        self.token = uuid.uuid4().hex
         self.topic = TopicLedgers(
-            name, uuid.uuid4().hex, client, terms=lambda: TERMS, policy=policy, on_result=self._take
+            name, self.token, client, terms=lambda: TERMS, policy=policy, on_result=self._take
         )
         self.topic.start()
 
@@ -117,7 +118,7 @@ async def test_what_is_published_is_in_the_ledgers_of_the_list(
         assert len(one.published) == 100
         (ledger,) = one.lists[-1].ledgers
         metadata = (await client.ledgers.read(ledger.ledger_id)).value
-        assert metadata.custom_metadata == {TOPIC_KEY: str(name).encode()}
+        assert metadata.custom_metadata == made_by(str(name), one.token)
         one.topic.unload()
         await one.until(lambda: one.ended)
         assert one.ended == [None]

@@ -1,0 +1,88 @@
+"""Ledgers that a crash left behind: rule 28 of docs/protocol.md, and what proves that nothing will name a ledger."""
+
+import pytest
+
+from daybook.core.ledger.metadata import TOPIC_KEY, Fragment, LedgerMetadata
+from daybook.core.quorum import Quorum
+from daybook.core.topics.cursor_record import CursorRecord
+from daybook.core.topics.ledger_list import LedgerList, Position
+from daybook.core.topics.name import TopicName
+from daybook.core.topics.unnamed import OWNER_KEY, NamedLedgers, TopicLedger, made_by
+from tests.unit.core.topics.lists import closed_list
+
+TOPIC = TopicName("public", "default", "orders")
+MINE, FORMER = "mine", "former"
+LIST = closed_list((4, 1), (6, 2))
+OWNED = LedgerList(LIST.state, LIST.ledgers, LIST.last_confirmed, owner_token=MINE)
+OF_CURSOR = CursorRecord(Position(4, 0), cursor_ledger=9)
+
+
+def metadata(custom: dict[str, bytes], ledger_id: int = 5) -> LedgerMetadata:
+    fragments = (Fragment(0, 0, ("b1", "b2", "b3")),)
+    return LedgerMetadata(ledger_id, Quorum(3, 3, 2), fragments, custom_metadata=custom, created_at_ms=1_000)
+
+
+def ledger(ledger_id: int, token: str, subscription: str | None = None) -> TopicLedger:
+    found = TopicLedger.of(metadata(made_by(str(TOPIC), token, subscription), ledger_id))
+    assert found is not None
+    assert found.topic == TOPIC
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ledger_id", "made_by_owner", "subscription", "goes"),
+    [
+        (4, FORMER, None, False),
+        (6, MINE, None, False),
+        (9, FORMER, "s", False),
+        (7, FORMER, None, True),
+        (7, "", None, True),
+        (8, FORMER, "s", True),
+        (7, MINE, None, False),
+        (5, MINE, None, True),
+        (5, MINE, "s", False),
+    ],
+)
+def test_rule_28_a_ledger_goes_only_if_nothing_can_ever_name_it(
+    ledger_id: int, made_by_owner: str, subscription: str | None, goes: bool
+) -> None:
+    names = NamedLedgers(OWNED, (CursorRecord(), OF_CURSOR))
+    assert names.never_names(ledger(ledger_id, made_by_owner, subscription), MINE) is goes
+
+
+def test_rule_28_who_is_not_the_owner_knows_only_that_the_ids_of_a_list_rise() -> None:
+    names = NamedLedgers(OWNED)
+    for asker in ("", FORMER, "the next one"):
+        assert not names.never_names(ledger(7, FORMER), asker)
+        assert not names.never_names(ledger(8, FORMER, "s"), asker)
+        assert names.never_names(ledger(5, FORMER), asker)
+
+
+def test_of_a_topic_that_is_gone_nothing_is_named() -> None:
+    assert NamedLedgers(None).never_names(ledger(7, FORMER), "")
+    assert NamedLedgers(None).never_names(ledger(8, FORMER, "s"), "")
+
+
+@pytest.mark.parametrize(
+    "custom",
+    [
+        {},
+        {OWNER_KEY: b"x"},
+        {"app": b"x"},
+        {**made_by(str(TOPIC), MINE), "compaction": b"7"},
+        {TOPIC_KEY: b"non-persistent://a/b/c"},
+        {TOPIC_KEY: b"\xff"},
+        {TOPIC_KEY: str(TOPIC).encode(), OWNER_KEY: b"\xff"},
+    ],
+)
+def test_rule_28_a_ledger_that_was_not_made_for_a_topic_or_for_more_than_that_is_never_judged(
+    custom: dict[str, bytes],
+) -> None:
+    assert TopicLedger.of(metadata(custom)) is None
+
+
+def test_a_ledger_of_an_earlier_release_has_no_token_and_its_age_is_that_of_its_metadata() -> None:
+    found = TopicLedger.of(metadata({TOPIC_KEY: str(TOPIC).encode()}))
+    assert found == TopicLedger(5, TOPIC, "", is_of_cursor=False, created_at_ms=1_000)
+    assert found.is_older(500, 1_500)
+    assert not found.is_older(501, 1_500)
