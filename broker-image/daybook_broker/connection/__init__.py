@@ -5,9 +5,10 @@ In reading order:
     host         what connections need of their broker
     requests     requests that take time, a task each
     keep_alive   whether a client is still there
+    credentials  for how long its token holds, and how it shows another
     budget       how much all connections have pending together
     connection   bytes in, frames, commands, answers, back-pressure
-    session      CONNECT, PING, PONG
+    session      CONNECT, AUTH_RESPONSE, PING, PONG
     producers    PRODUCER, SEND, CLOSE_PRODUCER
     consumers    SUBSCRIBE, FLOW, ACK, SEEK, and whatever else clients say about consumers
     lookups      LOOKUP, and what else clients ask about topics

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
-from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
 from daybook.wire.pulsar.by_hand import Send, parse_send
 from daybook.wire.pulsar.errors import PulsarFrameError, UnknownCommandError
@@ -27,9 +26,10 @@ from daybook.wire.pulsar.frames import (
 )
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, CommandError
 from daybook_broker.auth.tokens import Identity
+from daybook_broker.connection.credentials import Credentials
 from daybook_broker.connection.keep_alive import KeepAlive
 from daybook_broker.connection.requests import Requests
-from daybook_broker.errors import AuthenticationError, NotAllowedError, server_error
+from daybook_broker.errors import NotAllowedError, server_error
 from daybook_broker.topics.consumer import Consumer
 from daybook_broker.topics.producer import Producer
 
@@ -42,8 +42,6 @@ NO_REQUEST: Final = 2**64 - 1
 """The request id of an error that answers no request; Pulsar's brokers use the same (−1)."""
 CONNECT_TIMEOUT_S: Final = 10.0
 """How long a client may take for CONNECT."""
-EXPIRY_S_MAX: Final = 1e8
-"""A token of more years does not keep a connection for longer."""
 _TO_CLOSED_PRODUCERS_MAX: Final = 10_000
 _PENDING: Final = "pending bytes of the connection"
 _BUDGET: Final = "pending bytes of the broker"
@@ -75,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         settings = self.broker.settings
         self.requests = Requests(settings.requests_max, self.refuse)
         self.keep_alive = KeepAlive(self, settings.keep_alive_ms / 1000)
+        self.credentials = Credentials(self)
         self._connections = connections
         self._budget = connections.budget
         self._handlers = handlers
@@ -89,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closed_producers: dict[int, None] = {}
         """What still arrives for them was sent before the client knew."""
         self._connect_timer: asyncio.TimerHandle | None = None
-        """Ends the connection unless CONNECT comes; after that, when the token expires."""
+        """Ends the connection unless CONNECT comes."""
 
     # The transport
 
@@ -115,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._connect_timer is not None:
             self._connect_timer.cancel()
         self.keep_alive.stop()
+        self.credentials.stop()
         self.requests.cancel()
         self._budget.forget(self)
         self._budget.changed(-self._counted_bytes)
@@ -213,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         return None if self._transport is None else self._transport.get_extra_info("peercert")
 
     def connected(self, client_version: str, protocol_version: int, identity: Identity) -> None:
-        """CONNECT is answered: the client may send all commands, and long ones, until its token expires."""
+        """CONNECT is answered: the client may send all commands, and long ones, while its credentials hold."""
         self.role = identity.role
         self.client_version = client_version
         self.protocol_version = protocol_version
@@ -221,13 +221,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer.bytes_max = FRAME_BYTES_MAX
         if self._connect_timer is not None:
             self._connect_timer.cancel()
-        if identity.expires_at_s is not None:
-            left_s = min(identity.expires_at_s - unix_ms() / 1000, EXPIRY_S_MAX)
-            self._connect_timer = asyncio.get_running_loop().call_later(left_s, self._expired)
         self.keep_alive.start()
-
-    def _expired(self) -> None:
-        self.fail(AuthenticationError("the token has expired: connect again with a new one"))
 
     def _connect_late(self) -> None:
         self.fail(

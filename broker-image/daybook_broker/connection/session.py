@@ -1,4 +1,4 @@
-"""CONNECT, PING and PONG."""
+"""CONNECT, AUTH_RESPONSE, PING and PONG."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -29,7 +29,9 @@ def connect(connection: Connection, command: BaseCommand, _: memoryview) -> None
         return
     version = min(wish.protocol_version, PROTOCOL_VERSION)
     connection.connected(wish.client_version, version, identity)
-    flags = FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+    flags = FeatureFlags(
+        supports_auth_refresh=True, supports_get_partitioned_metadata_without_auto_creation=True
+    )
     answer = CommandConnected(
         server_version=f"Daybook {daybook.__version__}",
         protocol_version=version,
@@ -37,6 +39,17 @@ def connect(connection: Connection, command: BaseCommand, _: memoryview) -> None
         feature_flags=flags,
     )
     connection.send_command(BaseCommand(type=BaseCommand.CONNECTED, connected=answer))
+    connection.credentials.begin(
+        identity, wish.auth_method_name, can_refresh=wish.feature_flags.supports_auth_refresh
+    )
+
+
+def auth_response(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+    """AUTH_RESPONSE: the client shows a newer token, as it was asked to."""
+    try:
+        connection.credentials.answered(command.authResponse)
+    except AuthenticationError as error:
+        connection.fail(error)
 
 
 def ping(connection: Connection, _command: BaseCommand, _: memoryview) -> None:
@@ -51,6 +64,7 @@ def pong(connection: Connection, _command: BaseCommand, _: memoryview) -> None:
 
 HANDLERS: Final[Mapping[int, Handler]] = {
     BaseCommand.CONNECT: connect,
+    BaseCommand.AUTH_RESPONSE: auth_response,
     BaseCommand.PING: ping,
     BaseCommand.PONG: pong,
 }

@@ -62,7 +62,10 @@ async def test_a_client_is_greeted_with_what_this_broker_has(broker: Broker) -> 
         assert answer.server_version.startswith("Daybook ")
         assert (answer.protocol_version, answer.max_message_size) == (15, MESSAGE_BYTES_MAX)
         flags = {field.name for field, value in answer.feature_flags.ListFields() if value}
-        assert flags == {"supports_get_partitioned_metadata_without_auto_creation"}
+        assert flags == {
+            "supports_auth_refresh",
+            "supports_get_partitioned_metadata_without_auto_creation",
+        }
         again = await client.ask(BaseCommand(type=BaseCommand.CONNECT, connect=hello))
         assert again.error.error == ServerError.NotAllowedError
         assert await is_served(client)
