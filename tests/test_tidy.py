@@ -70,7 +70,7 @@ SLEEPS: dict[str, str] = {
 }
 """Files that may sleep, with the reason why there is no event to wait for."""
 
-SHIPPED_FOLDERS = ("daybook", "bookie-image", "broker-image", "operator")
+SHIPPED_FOLDERS = ("daybook", "bookie-image", "broker-image", "operator", "spark-jobs")
 
 TESTED_ALONE: dict[str, str] = {
     "format/frame.py: entry_crc": "the definition of an entry's checksum, against which the fast entry_crcs is tested",

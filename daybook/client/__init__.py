@@ -13,7 +13,9 @@ In reading order:
     preconditions  what has to hold before a call does anything, and how long it may take
     metrics      what a client counts, without a label for a ledger
     verify       reads every copy of a ledger and compares them
-    blocking     the same for code without an event loop
+    detached     reads ledgers without the metadata store, by what somebody else found there
+    blocking     the same for code without an event loop, over
+    loop_thread  an event loop on a thread of its own
     placement_settings  where copies go, as environment variables
     driver/      runs a machine: carries out its effects, feeds the answers back
     transport/   append streams and calls to each bookie

@@ -5,15 +5,14 @@ second implementation. For throughput, append many entries at a time. `Ledger.ap
 no use for a thread that does.
 """
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from daybook.client.client import Client
 from daybook.client.connecting import connect
 from daybook.client.ledger import Ledger
+from daybook.client.loop_thread import LoopThread
 from daybook.client.reader import BATCH_BYTES, Reader
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import FRAME_ENTRIES_MAX, Buffer, Entry
@@ -21,45 +20,11 @@ from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
 
-T = TypeVar("T")
-
-
-class _Loop:
-    """An event loop on a separate thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="daybook-client", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for its result; an interrupt (Ctrl-C) of the calling thread cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Call `function` on the loop, where nothing else changes what it looks at."""
-
-        async def work() -> T:
-            return function()
-
-        return self.run(work())
-
-    def close(self) -> None:
-        """Stop the loop and its thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
 
 class BlockingLedger:
     """See `Ledger`; made by `BlockingClient`."""
 
-    def __init__(self, ledger: Ledger, loop: _Loop) -> None:
+    def __init__(self, ledger: Ledger, loop: LoopThread) -> None:
         """Wrap `ledger`, which lives on `loop`."""
         self._ledger = ledger
         self._loop = loop
@@ -120,7 +85,7 @@ class BlockingLedger:
 class BlockingReader:
     """See `Reader`; made by `BlockingClient`."""
 
-    def __init__(self, reader: Reader, loop: _Loop) -> None:
+    def __init__(self, reader: Reader, loop: LoopThread) -> None:
         """Wrap `reader`, which lives on `loop`."""
         self._reader = reader
         self._loop = loop
@@ -151,7 +116,7 @@ class BlockingReader:
 
     def read_batches(self, first: EntryId = 0, last: EntryId | None = None) -> Iterator[tuple[Entry, ...]]:
         """See `Reader.read_batches`."""
-        return self._iterate(lambda: self._reader.read_batches(first, last))
+        return self._loop.iterate(lambda: self._reader.read_batches(first, last))
 
     def read_batch(
         self,
@@ -167,26 +132,11 @@ class BlockingReader:
 
     def read_unconfirmed(self, first: EntryId, last: EntryId) -> Iterator[Entry]:
         """See `Reader.read_unconfirmed`."""
-        return self._iterate(lambda: self._reader.read_unconfirmed(first, last))
+        return self._loop.iterate(lambda: self._reader.read_unconfirmed(first, last))
 
     def tail(self, from_entry: EntryId = 0) -> Iterator[Entry]:
         """See `Reader.tail`."""
-        return self._iterate(lambda: self._reader.tail(from_entry))
-
-    def _iterate(self, begin: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        source = self._loop.call(begin)
-
-        async def following() -> tuple[bool, T | None]:
-            try:
-                return True, await anext(source)
-            except StopAsyncIteration:
-                return False, None
-
-        while True:
-            more, value = self._loop.run(following())
-            if not more:
-                return
-            yield value  # type: ignore[misc]  # a T whenever there is more
+        return self._loop.iterate(lambda: self._reader.tail(from_entry))
 
 
 class BlockingClient:
@@ -195,7 +145,7 @@ class BlockingClient:
     def __init__(self, client: Client) -> None:
         """Wrap `client`, which must not be open yet."""
         self._client = client
-        self._loop = _Loop()
+        self._loop = LoopThread()
 
     def __enter__(self) -> Self:
         """Connect."""

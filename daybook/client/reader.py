@@ -16,7 +16,7 @@ from daybook.core.effects import Deliver, EffectT, LacKnown, MetadataKnown, Read
 from daybook.core.errors import Code, DaybookError, NoSuchEntryError
 from daybook.core.events import Consumed, ReadAnswered
 from daybook.core.format.frame import FRAME_ENTRIES_MAX, Entry
-from daybook.core.ids import EntryId, LedgerId
+from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.machine import Machine
 from daybook.core.reader.batch import fitting
@@ -56,10 +56,19 @@ class Reader:
     """Reads a ledger. Made by `Client.open_ledger` and `Ledger.reader`; holds nothing that must be closed."""
 
     def __init__(
-        self, metadata: LedgerMetadata, surroundings: ReaderSurroundings, own: OwnHandle | None = None
+        self,
+        metadata: LedgerMetadata,
+        surroundings: ReaderSurroundings,
+        own: OwnHandle | None = None,
+        *,
+        last_add_confirmed: EntryId = NO_ENTRY,
     ) -> None:
-        """The reader knows what `metadata` says, and what `own` knows; `begin` and `refresh` ask the bookies."""
+        """The reader knows what `metadata` says, and what `own` knows; `begin` and `refresh` ask the bookies.
+
+        `last_add_confirmed`: the LAC that another reader of the ledger has found.
+        """
         self._view = LedgerView(metadata, own, surroundings.suspects)
+        self._view.learn(LacKnown(last_add_confirmed))
         self._own = own
         self._surroundings = surroundings
 

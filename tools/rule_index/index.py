@@ -19,7 +19,7 @@ PAGE: Final = ROOT / "docs" / "protocol.md"
 BEGIN: Final = "<!-- the index of rules: written by `make rules` -->"
 END: Final = "<!-- the end of the index -->"
 
-CODE: Final = ("daybook", "bookie-image", "broker-image", "operator")
+CODE: Final = ("daybook", "bookie-image", "broker-image", "operator", "spark-jobs")
 """The folders whose citations are listed. A test that cites a rule is listed only if it is named after it."""
 
 _SHORT: Final[Mapping[str, str]] = {
@@ -27,6 +27,7 @@ _SHORT: Final[Mapping[str, str]] = {
     "bookie-image/daybook_bookie/": "bookie/",
     "broker-image/daybook_broker/": "broker/",
     "operator/daybook_operator/": "operator/",
+    "spark-jobs/daybook_spark/": "spark/",
     "tests/": "",
 }
 """What stands for a folder in the names of links."""

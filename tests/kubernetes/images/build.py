@@ -27,6 +27,7 @@ SOURCES: Final = (
     "bookie-image",
     "broker-image",
     "operator",
+    "spark-jobs",
 )
 NOT_IN_KEY: Final = ("README.md", "LICENSE")
 """What a wheel has too, and what changes nothing that runs."""

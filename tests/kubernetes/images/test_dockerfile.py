@@ -74,6 +74,7 @@ def test_the_build_context_is_what_the_images_need() -> None:
         "bookie-image",
         "broker-image",
         "operator",
+        "spark-jobs",
         "images",
     }
 

@@ -1,0 +1,17 @@
+"""Spark over Daybook: ledgers and topics as a PySpark data source, read straight from the bookies.
+
+Three kinds of processes take part. The *driver's* planning processes ask ZooKeeper and the bookies what exists, and cut it into ranges.
+The *tasks* read one range each, from bookies whose addresses the range carries, so that they open no session in ZooKeeper.
+PySpark forks tasks from a process of its own: that process must not import gRPC, which does not survive a fork.
+
+In reading order:
+
+    options      every option of reading and writing, and the secrets that are no options
+    source       the data source: what PySpark calls
+    access       how drivers and tasks reach a cluster
+    session      a Spark on this machine, for commands and tests
+    plan/        in the driver: what exists, as ranges
+    read/        in a task: the entries of a range
+    rows/        entries as Arrow batches
+    stream/      a query that follows topics
+"""

@@ -1,0 +1,38 @@
+"""What a task is given: a run of entries of one ledger, and all that is needed to read it without ZooKeeper."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.sql.datasource import InputPartition
+
+from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.policy import BookieInfo
+
+
+@dataclass(frozen=True)
+class EntryRange(InputPartition):
+    """Entries `first` to `last` of a ledger, all of them confirmed when the driver asked.
+
+    The stored metadata contains the key that bookies ask for, so it appears in no text form of a range.
+    """
+
+    ledger_id: LedgerId
+    first: EntryId
+    last: EntryId
+    stored_metadata: bytes = field(repr=False)
+    bookies: tuple[BookieInfo, ...] = field(repr=False)
+    """Where the bookies of the ledger were."""
+    topic: str = ""
+    """The topic that has the ledger, without its partition; empty for a ledger by itself."""
+    partition: int | None = None
+
+    @cached_property
+    def metadata(self) -> LedgerMetadata:
+        """The ledger's metadata as the driver read it."""
+        return LedgerMetadata.from_json(self.stored_metadata)
+
+    @property
+    def addresses(self) -> dict[BookieId, BookieInfo]:
+        """The bookies by id."""
+        return {info.bookie: info for info in self.bookies}

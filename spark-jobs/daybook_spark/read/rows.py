@@ -1,0 +1,20 @@
+"""The rows of a range."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from daybook_spark.options import ReadOptions
+from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.read.entries import read_range
+from daybook_spark.rows.columns import arrow_schema
+from daybook_spark.rows.ledger_rows import entry_rows, numbered_rows
+
+
+def rows_of(options: ReadOptions, entries: EntryRange, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of a range with the columns of `schema`. A ledger's entries are not fetched where nobody wants their payload."""
+    arrow = arrow_schema(schema)
+    if "value" not in arrow.names:
+        return numbered_rows(entries.ledger_id, entries.first, entries.last, arrow)
+    return entry_rows(entries.ledger_id, read_range(options.where, entries), arrow)

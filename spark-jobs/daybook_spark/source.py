@@ -1,0 +1,34 @@
+"""The data source: what PySpark calls, in the driver's planning processes and in tasks.
+
+This module is imported wherever a session looks for data sources, so it imports neither gRPC nor anything else that is slow: the
+parts that work are imported when they work.
+"""
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+)
+from pyspark.sql.types import StructType
+
+from daybook_spark.options import parse_read
+
+
+class DaybookDataSource(DataSource):
+    """`format("daybook")`: ledgers, topics and namespaces of a cluster."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "daybook"
+
+    def schema(self) -> StructType:
+        """All columns of what the options name. Raises OptionError."""
+        from daybook_spark.rows.columns import default_schema
+
+        return default_schema(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a query. Raises OptionError."""
+        from daybook_spark.read.batch import BatchReader
+
+        return BatchReader(parse_read(self.options), schema)

@@ -1,0 +1,1 @@
+"""A query that follows topics."""

@@ -1,0 +1,1 @@
+"""Tests of the data source, over a real Spark and a real cluster."""
