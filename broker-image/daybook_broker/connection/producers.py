@@ -25,6 +25,8 @@ _NEEDS_REGISTRY: Final = frozenset(
     (Schema.Json, Schema.Protobuf, Schema.Avro, Schema.KeyValue, Schema.ProtobufNative, Schema.AutoConsume)
 )
 """Schemas whose readers ask the broker for what a writer registered."""
+NO_SCHEMA: Final = b""
+"""The version of a topic without a schema. Java's client ends the connection if it is not set."""
 
 
 def open_producer(connection: Connection, command: BaseCommand, _: memoryview) -> None:
@@ -93,7 +95,11 @@ def _wish(connection: Connection, command: CommandProducer) -> ProducerWish:
 
 def _succeed(connection: Connection, request_id: int, producer: Producer, *, is_ready: bool = True) -> None:
     success = CommandProducerSuccess(
-        request_id=request_id, producer_name=producer.name, last_sequence_id=-1, producer_ready=is_ready
+        request_id=request_id,
+        producer_name=producer.name,
+        last_sequence_id=-1,
+        producer_ready=is_ready,
+        schema_version=NO_SCHEMA,
     )
     if producer.topic_epoch is not None:
         success.topic_epoch = producer.topic_epoch

@@ -192,6 +192,14 @@ async def test_receipts_are_in_order_and_echo_the_ids(broker: Broker) -> None:
         assert (await client.receive()).send_error.sequence_id == 1000
 
 
+async def test_a_topic_without_a_schema_says_so_to_its_producers(broker: Broker) -> None:
+    """Java's client ends a connection whose PRODUCER_SUCCESS has no schema version at all."""
+    async with frame_client(broker) as client:
+        opened = (await client.produce(new_topic())).producer_success
+        assert opened.HasField("schema_version")
+        assert opened.schema_version == b""
+
+
 async def test_the_same_producer_again_is_the_same_one(broker: Broker) -> None:
     async with frame_client(broker) as client:
         topic = new_topic()
