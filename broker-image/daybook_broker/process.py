@@ -186,6 +186,7 @@ def _client(settings: BrokerSettings, registry: CollectorRegistry) -> daybook.Cl
         recoveries_max=settings.recoveries_max,
         registry=registry,
         pending_bytes_max=settings.pending_bytes,
+        await_cluster_s=settings.connect_timeout_ms / 1000,
     )
 
 

@@ -39,7 +39,7 @@ from daybook.core.writer.policy import WriterPolicy
 from daybook.core.writer.replacement import Quarantine
 from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.bookies import BookieDirectory
-from daybook.metadata.instance import read_instance
+from daybook.metadata.instance import await_instance
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.store import MetadataStore, Versioned
@@ -73,9 +73,11 @@ class Client:
         open_channel: OpenChannel = open_aio_channel,
         pending_bytes_max: int = CLIENT_PENDING_BYTES_MAX,
         recoveries_max: int = RECOVERIES_RUNNING_MAX,
+        await_cluster_s: float = 0.0,
     ) -> None:
         """See `connect`; tests pass a store of their own, and the simulator channels to bookies as well."""
         self._open_store = open_store
+        self._await_cluster_s = await_cluster_s
         self.layout = Layout(cluster)
         self.placement = placement
         self._writer_policy = writer_policy
@@ -95,7 +97,7 @@ class Client:
         """Connect. Raises MetadataUnavailableError, UnknownClusterError, MetadataError if the bookies are not readable."""
         self.store = await self._open_store()
         try:
-            await read_instance(self.store, self.layout)
+            await await_instance(self.store, self.layout, self._await_cluster_s)
             self.ledgers = LedgerManager(self.store, self.layout)
             self.directory = BookieDirectory(self.store, self.layout)
             self.channels.read_registration = self.directory.registered

@@ -30,6 +30,7 @@ def connect(
     recoveries_max: int = RECOVERIES_RUNNING_MAX,
     registry: CollectorRegistry | None = None,
     pending_bytes_max: int = CLIENT_PENDING_BYTES_MAX,
+    await_cluster_s: float = 0.0,
 ) -> Client:
     """A client of `cluster`, whose metadata is in the ZooKeeper at `zookeeper` ("host:port,…"); use `async with`.
 
@@ -37,7 +38,7 @@ def connect(
     `rack` say where this process is, so that it reads from near bookies first. At most `recoveries_max` ledgers are
     recovered at a time. `registry` shows the client's metrics (docs/metrics.md) until the client is closed; a registry is for
     one client. `pending_bytes_max` bounds what all ledgers together have appended and not yet on every bookie that should have it:
-    appends wait beyond it.
+    appends wait beyond it. A cluster that does not exist is waited for `await_cluster_s`.
     """
     client = Client(
         lambda: ZooKeeperStore.open(zookeeper, zookeeper_options),
@@ -50,6 +51,7 @@ def connect(
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         recoveries_max=recoveries_max,
         pending_bytes_max=pending_bytes_max,
+        await_cluster_s=await_cluster_s,
     )
     if registry is not None:
         client.metrics.register(registry)

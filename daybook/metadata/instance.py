@@ -4,8 +4,10 @@ Cookies carry the instance id (rule 29): a bookie refuses a directory that was w
 one before it was formatted again.
 """
 
+import asyncio
 import json
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 
 from daybook.core.errors import MetadataError
@@ -66,6 +68,16 @@ async def read_instance(store: MetadataStore, layout: Layout) -> Instance:
         )
         raise MetadataError(msg)
     return Instance(record["instanceId"], record["createdAtMs"])
+
+
+async def await_instance(store: MetadataStore, layout: Layout, timeout_s: float) -> Instance:
+    """Read the cluster's identity, which somebody may still be creating. Raises what `read_instance` raises, after `timeout_s`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            async for node in store.watch_node(layout.instance):
+                if node is not None:
+                    break
+    return await read_instance(store, layout)
 
 
 async def ensure_cluster(store: MetadataStore, layout: Layout, *, created_at_ms: int) -> Instance:

@@ -16,6 +16,10 @@
 {{ include "daybook.fullname" . }}-operator
 {{- end }}
 
+{{- define "daybook.broker" -}}
+{{ include "daybook.fullname" . }}-broker
+{{- end }}
+
 {{- define "daybook.zookeeper" -}}
 {{ include "daybook.fullname" . }}-zookeeper
 {{- end }}
@@ -125,27 +129,28 @@ is the way out. Helm sees what is installed only where it talks to an API server
 {{ default (printf "%s-tls" (include "daybook.zookeeper" .)) .Values.tls.secrets.zookeeper }}
 {{- end }}
 
-{{/* Variables, a mount and a volume of who is let in by ZooKeeper */}}
+{{/* Variables, a mount and a volume of who is let in by ZooKeeper: (dict "root" $ "prefix" "DAYBOOK_ZOOKEEPER_") */}}
 {{- define "daybook.accessVariables" -}}
-{{- with .Values.zookeeper.access }}
+{{- $prefix := .prefix }}
+{{- with .root.Values.zookeeper.access }}
 {{- if .tls.secretName }}
-- name: DAYBOOK_ZOOKEEPER_TLS
+- name: {{ $prefix }}TLS
   value: "true"
-- name: DAYBOOK_ZOOKEEPER_TLS_CA
+- name: {{ $prefix }}TLS_CA
   value: /zookeeper-tls/ca.crt
 {{- if eq .tls.clientAuth "Required" }}
-- name: DAYBOOK_ZOOKEEPER_TLS_CERTIFICATE
+- name: {{ $prefix }}TLS_CERTIFICATE
   value: /zookeeper-tls/tls.crt
-- name: DAYBOOK_ZOOKEEPER_TLS_KEY
+- name: {{ $prefix }}TLS_KEY
   value: /zookeeper-tls/tls.key
 {{- end }}
 {{- with .tls.x509Owners }}
-- name: DAYBOOK_ZOOKEEPER_X509_OWNERS
+- name: {{ $prefix }}X509_OWNERS
   value: {{ toJson . | quote }}
 {{- end }}
 {{- end }}
 {{- if .digestSecretRef.name }}
-- name: DAYBOOK_ZOOKEEPER_DIGEST
+- name: {{ $prefix }}DIGEST
   valueFrom: {secretKeyRef: {name: {{ .digestSecretRef.name }}, key: {{ .digestSecretRef.key }}}}
 {{- end }}
 {{- end }}
@@ -183,4 +188,9 @@ is the way out. Helm sees what is installed only where it talks to an API server
 
 {{- define "daybook.clientSecret" -}}
 {{ default (printf "%s-client-tls" (include "daybook.fullname" .)) .Values.tls.secrets.client }}
+{{- end }}
+
+{{/* Files of pulsar+ssl:// */}}
+{{- define "daybook.brokerTlsSecret" -}}
+{{ default (printf "%s-tls" (include "daybook.broker" .)) .Values.tls.secrets.broker }}
 {{- end }}

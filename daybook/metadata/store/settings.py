@@ -89,7 +89,9 @@ class ProcessSettings(Settings):
         (),
         description="JSON list of the subjects of all client certificates, like CN=bookie,O=x: they own all nodes",
     )
-    connect_timeout_ms: int = Field(10_000, ge=100, description="how long a start waits for ZooKeeper")
+    connect_timeout_ms: int = Field(
+        10_000, ge=100, description="how long a start waits for ZooKeeper, and a broker for its cluster"
+    )
     session_timeout_ms: int = Field(5_000, ge=500, description="ZooKeeper session")
 
 

@@ -21,6 +21,7 @@ OPTIONS: Final[dict[str, Object]] = {
         "tls": {"enabled": True, "certManager": {"enabled": True}},
         "networkPolicy": {"enabled": True},
         "monitoring": {"dashboard": {"enabled": True}},
+        "broker": {"enabled": True, "autoscaling": {"enabled": True}, "tokens": {"secretName": "keys"}},
     },
     "one namespace, ZooKeeper elsewhere": {
         "operator": {"watchNamespaces": ["data"]},
@@ -55,7 +56,9 @@ def test_pods_pass_where_restricted_pod_security_is_enforced(
 ) -> None:
     """As pods of their own: a template that violates it is only warned about, a pod is refused."""
     pods: list[Object] = []
-    for each in of_kind(render({"tls": {"enabled": True}}), "Deployment", "StatefulSet"):
+    for each in of_kind(
+        render({"tls": {"enabled": True}, "broker": {"enabled": True}}), "Deployment", "StatefulSet"
+    ):
         template = each["spec"]["template"]
         meta = {"name": f"probe-{each['metadata']['name']}", "labels": template["metadata"]["labels"]}
         claimed = [
@@ -65,7 +68,7 @@ def test_pods_pass_where_restricted_pod_security_is_enforced(
         spec = {**template["spec"], "volumes": [*template["spec"]["volumes"], *claimed]}
         spec.pop("serviceAccountName", None)
         pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
-    assert take(control_plane, pods).count("serverside-applied") == 2
+    assert take(control_plane, pods).count("serverside-applied") == 3
     del pods[0]["spec"]["securityContext"]["seccompProfile"]
     with pytest.raises(Exception, match="violates PodSecurity"):
         take(control_plane, pods[:1])

@@ -21,6 +21,7 @@ EVERYTHING: Final = {
         "dashboard": {"enabled": True},
     },
     "operator": {"watchNamespaces": ["data", "other"]},
+    "broker": {"enabled": True},
 }
 READ: Final = {"get", "list", "watch"}
 NEVER: Final = {
@@ -37,10 +38,12 @@ def pod_specs(objects: list[Object]) -> Iterator[tuple[str, Object]]:
             yield each["metadata"]["name"], each["spec"]["template"]["spec"]
 
 
-@pytest.mark.parametrize("values", [{}, EVERYTHING])
-def test_every_pod_is_held_as_tightly_as_the_restricted_profile_asks(render: Render, values: Object) -> None:
+@pytest.mark.parametrize(("values", "more"), [({}, set()), (EVERYTHING, {"daybook-broker"})])
+def test_every_pod_is_held_as_tightly_as_the_restricted_profile_asks(
+    render: Render, values: Object, more: set[str]
+) -> None:
     found = dict(pod_specs(render(values)))
-    assert found.keys() == {"daybook-operator", "daybook-zookeeper", "daybook-test"}
+    assert found.keys() == {"daybook-operator", "daybook-zookeeper", "daybook-test"} | more
     for spec in found.values():
         held = spec["securityContext"]
         assert (held["runAsNonRoot"], held["runAsUser"]) == (True, 65532)
@@ -236,7 +239,13 @@ def test_a_policy_lets_in_who_must_come_in(render: Render) -> None:
         assert spec["podSelector"]["matchLabels"]["app.kubernetes.io/component"] in name or "bookies" in name
     ours, clients = policies["data", "daybook-bookies"]["ingress"][0]["from"]
     components = {each["key"]: each["values"] for each in ours["podSelector"]["matchExpressions"]}
-    assert set(components["app.kubernetes.io/component"]) == {"bookie", "recovery", "operator", "test"}
+    assert set(components["app.kubernetes.io/component"]) == {
+        "bookie",
+        "broker",
+        "recovery",
+        "operator",
+        "test",
+    }
     assert clients["podSelector"]["matchLabels"] == {"daybook.dev/client": "true"}
     assert not policies["data", "daybook-recovery"].get("ingress"), "nobody calls a recovery Job"
 
@@ -413,7 +422,7 @@ def test_what_the_chart_says_of_itself_holds() -> None:
     assert crds.keys() == {"bookiepools.daybook.dev", "ledgers.daybook.dev"}
     images = {each["image"] for each in yaml.safe_load(notes["artifacthub.io/images"])}
     assert images == {
-        f"daybook-{target}:{about['appVersion']}" for target in ("operator", "bookie", "zookeeper")
+        f"daybook-{target}:{about['appVersion']}" for target in ("operator", "bookie", "broker", "zookeeper")
     }
     assert [each["kind"] for each in yaml.safe_load(notes["artifacthub.io/crdsExamples"])] == [
         "BookiePool",

@@ -11,7 +11,13 @@ from daybook.core.errors import (
     NoSuchLedgerError,
 )
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.metadata.instance import UnknownClusterError, ensure_cluster, format_cluster, read_instance
+from daybook.metadata.instance import (
+    UnknownClusterError,
+    await_instance,
+    ensure_cluster,
+    format_cluster,
+    read_instance,
+)
 from daybook.metadata.layout import Layout, join_id, split_id
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.memory import Fault, FaultKind
@@ -74,6 +80,16 @@ async def test_a_cluster_is_formatted_once_and_an_unknown_one_is_refused(opener:
         assert found[0] == found[1] == await read_instance(two, LAYOUT)
         with pytest.raises(NodeExistsError, match="formatted already"):
             await format_cluster(one, LAYOUT, created_at_ms=6)
+
+
+async def test_a_cluster_that_somebody_is_about_to_make_is_waited_for(opener: Opener) -> None:
+    async with stores(opener, 2) as (one, two):
+        with pytest.raises(UnknownClusterError):
+            await await_instance(one, LAYOUT, 0.05)
+        waiting = asyncio.create_task(await_instance(one, LAYOUT, 20.0))
+        made = await ensure_cluster(two, LAYOUT, created_at_ms=5)
+        assert await waiting == made
+        assert await await_instance(two, LAYOUT, 0.0) == made
 
 
 async def test_ledgers_get_ids_in_turn_also_from_several_processes(opener: Opener) -> None:
