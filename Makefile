@@ -1,11 +1,13 @@
 # Every target does its own set-up: all that a machine needs is Python 3.11 or newer, and make.
 #
 # The environment is .venv, made by uv from uv.lock. Where uv is missing it is put into a cache outside the tree.
+# Benches have an environment of their own, .venv-bench: on the newest Python here that was built with optimisation.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
+BENCH := .venv-bench
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/daybook/uv
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo '$(CACHE)/bin/uv')
 UV_PACKAGE := uv==0.13.9
@@ -14,7 +16,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer bench-broker growth sim chaos chaos-topics power-cuts slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv
+.PHONY: help demo test check bench bench-peer bench-broker growth sim chaos chaos-topics power-cuts slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv bench-environment
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -77,25 +79,22 @@ reliability: sync ## write docs/reliability.md from the records of runs: RECORDS
 diagrams: sync ## write docs/states.md from the tables of transitions in the code
 	@$(BIN)/python -m tools.diagrams
 
-bench: uv ## measure throughput, latency, reads and recovery on this machine: ARGS='--help' lists the options
-	@$(SYNC) --group bench
-	@$(BIN)/python -m bench $(ARGS)
+bench: bench-environment ## measure throughput, latency, reads and recovery on this machine: ARGS='--help' lists the options
+	@$(BENCH)/bin/python -m bench $(ARGS)
 
-bench-peer: uv ## the same measurements beside Apache BookKeeper (needs a JDK and Maven)
+bench-peer: bench-environment ## the same measurements beside Apache BookKeeper (needs a JDK and Maven)
 	$(call needs,java,a Java runtime to start Apache BookKeeper: install a JDK 17 or newer)
 	$(call needs,mvn,Maven to fetch Apache BookKeeper: install Maven 3.8 or newer)
-	@$(SYNC) --group bench
-	@$(BIN)/python -m bench --peer $(ARGS)
+	@$(BENCH)/bin/python -m bench --peer $(ARGS)
 
-bench-broker: uv ## load our brokers, Apache Pulsar's and one that does nothing with pulsar-client: ARGS='--no-peer --rounds 1 …'
-	@$(SYNC) --group bench
-	@$(BIN)/python -m bench.broker $(ARGS)
+bench-broker: bench-environment ## load our brokers, Apache Pulsar's and one that does nothing with pulsar-client: ARGS='--no-peer --rounds 1 …'
+	@$(BENCH)/bin/python -m bench.broker $(ARGS)
 
 rules: sync ## write the index of docs/protocol.md: where the code, the tests and the mutants of each rule are
 	@$(BIN)/python -m tools.rule_index
 
-growth: sync ## measure how costs grow with ledgers, open ledgers and a large store, and write docs/growth.md: PART=name SIZES='n …'
-	@$(BIN)/python -m tools.growth $(if $(PART),--part '$(PART)') $(if $(SIZES),--sizes $(SIZES)) $(ARGS)
+growth: bench-environment ## measure how costs grow with ledgers, open ledgers and a large store, and write docs/growth.md: PART=name SIZES='n …'
+	@$(BENCH)/bin/python -m tools.growth $(if $(PART),--part '$(PART)') $(if $(SIZES),--sizes $(SIZES)) $(ARGS)
 
 crds: ## copy crds/ into the chart, which carries them
 	@cp crds/*.yaml charts/daybook/files/crds/
@@ -113,6 +112,9 @@ e2e: sync ## install the chart on a real cluster of three nodes, harm it, and lo
 
 sync: uv
 	@$(SYNC)
+
+bench-environment: sync
+	@$(BIN)/python -m bench.environment '$(UV)' $(BENCH)
 
 uv:
 	@'$(UV)' --version >/dev/null 2>&1 || { \

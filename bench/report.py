@@ -1,9 +1,6 @@
 """What was measured, for people: a JSON file, a table, a plot, and the ratios where there is a peer."""
 
 import json
-import platform
-import shlex
-import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -13,6 +10,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from bench.interpreter import python_build
 from bench.result import Result
 
 Column = tuple[str, Callable[[Result], Any], str]
@@ -47,18 +45,6 @@ RATIOS: Final[Sequence[tuple[str, Callable[[Result], float | None]]]] = (
     ("client CPU", lambda row: row.client_cpu_percent),
     ("bookie CPU", lambda row: row.bookie_cpu_percent),
 )
-_BUILD_OPTIONS: Final = ("--enable-optimizations", "--with-lto", "--enable-bolt", "--with-pydebug")
-
-
-def python_build() -> str:
-    """The interpreter, and which options that change its speed it was configured with: they are worth a tenth and more.
-
-    Distributions may set them in another way, which the interpreter does not know: Debian's is optimised and has none.
-    """
-    options = shlex.split(sysconfig.get_config_var("CONFIG_ARGS") or "")
-    chosen = [option for option in options if option.startswith(_BUILD_OPTIONS)]
-    name = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"{name}, configured with {' '.join(chosen) or 'no option that optimises it'}"
 
 
 def write_report(rows: Sequence[Result], directory: Path, scale: float, console: Console) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.broker.workloads import NULL, OURS, PEER, Row
-from bench.report import python_build
+from bench.interpreter import python_build
 
 SIDES: Final = (NULL, OURS, PEER)
 COLOURS: Final[Mapping[str, str]] = {OURS: "#2a6f97", PEER: "#c9704a", NULL: "#8d99ae"}

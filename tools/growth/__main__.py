@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from bench.interpreter import python_build
 from tests.process.chaos.records import commit
 from tools.growth.large_store import measure_large_store
 from tools.growth.ledgers import measure_ledgers
@@ -66,7 +67,12 @@ def measure(
 ) -> None:
     """Append the records of one part as they come; `sizes` instead of the usual ones, data below `directory`."""
     work, usual = MEASURES[part]
-    about = {"cores": os.cpu_count(), "commit": commit(), "date": datetime.now(UTC).date().isoformat()}
+    about = {
+        "cores": os.cpu_count(),
+        "commit": commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "python": python_build(),
+    }
     console = Console(stderr=True, highlight=False)
 
     def note(what: str, size: int, **figures: Any) -> None:

@@ -118,6 +118,8 @@ def _part(name: str, records: Sequence[Record]) -> str:
         f"Measured {_each(records, 'date')} at commit {_each(records, 'commit')} on {_each(records, 'cores')} cores, "
         f"for which {min(loads):g} to {max(loads):g} processes waited (load average)"
     )
+    if builds := sorted({record["python"] for record in records if "python" in record}):
+        measured += f", with {', '.join(builds)}"
     limits = sorted({record["limit"] for record in records if "limit" in record})
     titles = ["", "", *(f"{size:,} {unit}" for size in sizes), "how it grows"]
     return f"\n## {title}\n\n{text}\n{'; '.join([measured, *limits])}.\n\n{_table(titles, rows)}"
