@@ -4,7 +4,6 @@ A topic appends thousands of entries a second, and each turn of the event loop a
 no task or future, and what one turn acknowledges is one event of the topic's machine.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,21 +12,42 @@ from typing import Final
 from daybook.client.ledger import Ledger
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
-from daybook.core.ids import NO_ENTRY, EntryId
-from daybook.core.topics.events import Appended, HandleFailed
+from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
+from daybook.core.topics.events import HandleFailed
+from daybook_broker.topics.turn import TurnEnd
 
 RUN_BYTES_MAX: Final = 1024 * 1024
 """Entries that are acknowledged together, unless a single one is larger: far below what a ledger takes beyond its bound."""
 
 
 class LedgerAppends:
-    """What goes into the ledger behind `handle`. `report` is called in a later turn of the loop, never from inside a call."""
+    """What goes into the ledger behind `handle`. `appended` says up to which entry all is acknowledged; it and `report` are called in
+    a later turn of the loop, never from inside a call.
+    """
 
-    __slots__ = ("_acked", "_failed", "_is_due", "_is_stuck", "_report", "_waiting", "handle")
+    __slots__ = (
+        "_acked",
+        "_appended",
+        "_failed",
+        "_is_due",
+        "_is_stuck",
+        "_report",
+        "_turn_end",
+        "_waiting",
+        "handle",
+    )
 
-    def __init__(self, handle: Ledger, report: Callable[[Appended | HandleFailed], None]) -> None:
+    def __init__(
+        self,
+        handle: Ledger,
+        appended: Callable[[LedgerId, EntryId], None],
+        report: Callable[[HandleFailed], None],
+        turn_end: TurnEnd,
+    ) -> None:
         self.handle = handle
+        self._appended = appended
         self._report = report
+        self._turn_end = turn_end
         self._waiting: deque[Sequence[Buffer]] = deque()
         self._acked: EntryId = NO_ENTRY
         self._is_due = False
@@ -41,7 +61,10 @@ class LedgerAppends:
 
     def append(self, payloads: Sequence[Buffer]) -> None:
         """Append these entries behind all others, now or as soon as there is room."""
-        self._waiting.extend(_runs(payloads))
+        if sum(map(len, payloads)) <= RUN_BYTES_MAX:
+            self._waiting.append(payloads)
+        else:
+            self._waiting.extend(_runs(payloads))
         if not self._is_stuck:
             self._send()
 
@@ -74,22 +97,20 @@ class LedgerAppends:
         self._acked = entry_id
         if not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._acknowledge)
+            self._turn_end.call(self._acknowledge)
 
     def _acknowledge(self) -> None:
         self._is_due = False
-        self._report(Appended(self.handle.id, self._acked))
+        self._appended(self.handle.id, self._acked)
 
     def _fail(self, error: DaybookError) -> None:
         if not self._failed:
             self.drop()
-            asyncio.get_running_loop().call_soon(partial(self._report, HandleFailed(self.handle.id, error)))
+            self._turn_end.call(partial(self._report, HandleFailed(self.handle.id, error)))
 
 
 def _runs(payloads: Sequence[Buffer]) -> list[Sequence[Buffer]]:
     """The entries in pieces of about RUN_BYTES_MAX, in order."""
-    if sum(map(len, payloads)) <= RUN_BYTES_MAX:
-        return [payloads]
     runs: list[Sequence[Buffer]] = []
     first = size_bytes = 0
     for index, payload in enumerate(payloads):

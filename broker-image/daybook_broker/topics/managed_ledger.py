@@ -19,7 +19,7 @@ from daybook.core.errors import (
 )
 from daybook.core.events import CasAnswered, CasOutcome, MetadataUnreadable
 from daybook.core.format.frame import Buffer, check_payloads
-from daybook.core.ids import LedgerId
+from daybook.core.ids import EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.topics.events import (
     Append,
@@ -37,7 +37,6 @@ from daybook.core.topics.events import (
     ManagedLedgerEvent,
     Published,
     PublishFailed,
-    PublishRequested,
     ReadList,
     RecoverLedger,
     Retrying,
@@ -62,6 +61,7 @@ from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_broker.topics.appends import LedgerAppends
 from daybook_broker.topics.tasks import Tasks
+from daybook_broker.topics.turn import TurnEnd
 
 log = get_logger(__name__)
 
@@ -86,10 +86,11 @@ class TopicLedgers:
         terms: Callable[[], LedgerTerms],
         policy: ManagedLedgerPolicy | None = None,
         on_result: Callable[[ListKnown | Published | PublishFailed | TopicEnded], None],
+        turn_end: TurnEnd | None = None,
     ) -> None:
         """`on_result` receives what the machine reports, in order; `owner_token` is drawn anew for each take-over (rule 38).
 
-        `terms` says how the next ledger is created, with the bookies that are there now.
+        `terms` says how the next ledger is created, with the bookies that are there now; `turn_end` is the broker's.
         """
         self.name = name
         self._owner_token = owner_token
@@ -99,6 +100,7 @@ class TopicLedgers:
         self._created_with: LedgerTerms | None = None
         """The terms of the newest ledger of this owner."""
         self._on_result = on_result
+        self._turn_end = turn_end or TurnEnd()
         self._machine = ManagedLedger(
             str(name), owner_token, policy=policy, now_ms=monotonic_ms(), unix_ms=unix_ms()
         )
@@ -118,7 +120,12 @@ class TopicLedgers:
 
         While it is False something is unanswered, so it may be True again at the next answer, and only then.
         """
-        return self._machine.has_room and not any(appends.is_waiting for appends in self._writing.values())
+        for (
+            appends
+        ) in self._writing.values():  # rarely more than one, and `any` costs as much as all else here
+            if appends.is_waiting:
+                return False
+        return self._machine.has_room
 
     def start(self) -> None:
         """Take the topic over. `ListKnown` reports that it is served, `TopicEnded` that it is not."""
@@ -132,7 +139,7 @@ class TopicLedgers:
         check_payloads(payloads)
         if (refusal := self.refusal) is not None:
             raise refusal
-        self._step(PublishRequested(payloads))
+        self._take(self._machine.publish, payloads)
 
     def handle(self, ledger_id: LedgerId) -> Ledger | None:
         """The writer of a ledger that is being written."""
@@ -182,18 +189,27 @@ class TopicLedgers:
     # The loop
 
     def _step(self, event: ManagedLedgerEvent) -> None:
+        self._take(self._machine.step, event)
+
+    def _appended(self, ledger_id: LedgerId, through: EntryId) -> None:
+        self._take(self._machine.appended, ledger_id, through)
+
+    def _take(self, part: Callable[..., Sequence[ManagedLedgerEffect]], *arguments: Any) -> None:
+        """Call `part` of the machine, and carry out what it asks for."""
         if self._crash is not None:
             return
         try:
-            self._perform(self._machine.step(event))
+            self._perform(part(*arguments))
         except Exception as error:  # noqa: BLE001 - it is logged, and the topic ends
             self._crashed(error)
 
     def _perform(self, effects: Sequence[ManagedLedgerEffect]) -> None:
         for effect in effects:
             match effect:
-                case Append():
-                    self._append(effect)
+                case Append(ledger_id, payloads):
+                    # if the ledger was dropped, the machine knows that what it sent there is to be sent again
+                    if (appends := self._writing.get(ledger_id)) is not None:
+                        appends.append(payloads)
                 case Published() | PublishFailed() | ListKnown() | TopicEnded():
                     self._on_result(effect)
                 case Retrying():
@@ -268,7 +284,7 @@ class TopicLedgers:
             policy=_WRITERS[terms.go_on_without_spare],
         )
         self._created_with = terms
-        self._writing[handle.id] = LedgerAppends(handle, self._step)
+        self._writing[handle.id] = LedgerAppends(handle, self._appended, self._step, self._turn_end)
         return LedgerCreated(effect.request_id, handle.id)
 
     async def _close(self, effect: CloseLedger) -> LedgerEnded:
@@ -297,12 +313,6 @@ class TopicLedgers:
         if appends is not None:
             appends.drop()
             await appends.handle.abandon()
-
-    def _append(self, effect: Append) -> None:
-        """If the ledger was dropped, the machine knows that what it sent there is to be sent again."""
-        appends = self._writing.get(effect.ledger_id)
-        if appends is not None:
-            appends.append(effect.payloads)
 
 
 def _end(request_id: int, metadata: LedgerMetadata) -> LedgerEnded:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
-from daybook.wire.pulsar.by_hand import Send
+from daybook.core.ids import LedgerId
+from daybook.wire.pulsar.by_hand import ReceiptEncoder, Send, receipt_encoder
 from daybook.wire.pulsar.entries import check_producer_entry
 from daybook.wire.pulsar.errors import EntryChecksumError, EntryError
 from daybook.wire.pulsar.frames import encode_frame
@@ -43,6 +44,8 @@ class Producer:
     __slots__ = (
         "_on_closed",
         "_on_ready",
+        "_receipts",
+        "_receipts_of",
         "bytes_in",
         "entries_in",
         "id",
@@ -77,6 +80,8 @@ class Producer:
         self.entries_in = self.messages_in = self.bytes_in = 0
         self._on_closed = on_closed
         self._on_ready = on_ready
+        self._receipts_of: LedgerId | None = None
+        self._receipts: ReceiptEncoder | None = None
 
     def send(self, send: Send, entry: Buffer) -> None:
         """Publish an entry; its receipt, or its error, follows those of all earlier ones."""
@@ -96,6 +101,12 @@ class Producer:
         self.bytes_in += size_bytes
         self.peer.pending_bytes += size_bytes
         self.topic.publish((self, sequence_id, highest_sequence_id, messages, entry))
+
+    def receipts(self, ledger_id: LedgerId) -> ReceiptEncoder:
+        """What encodes its receipts for entries of this ledger, of which many follow each other."""
+        if self._receipts is None or self._receipts_of != ledger_id:
+            self._receipts_of, self._receipts = ledger_id, receipt_encoder(self.id, ledger_id)
+        return self._receipts
 
     def refuse(self, sequence_id: int, error: EntryError) -> None:
         """The bytes of an entry are wrong: the client keeps the others, and sends this one again if it was damaged on its way."""

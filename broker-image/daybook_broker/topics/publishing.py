@@ -14,7 +14,6 @@ from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.topics.events import Published
 from daybook.runtime.clock import monotonic_s
-from daybook.wire.pulsar.by_hand import receipt_encoder
 from daybook.wire.pulsar.pulsar_pb2 import ServerError
 from daybook_broker.topics.managed_ledger import TopicLedgers
 from daybook_broker.topics.producer import Producer
@@ -31,8 +30,12 @@ class Publishing:
         self.entries_in = self.messages_in = self.bytes_in = 0
         """What was acknowledged."""
         self._services = services
+        self._totals = services.totals
+        self._turn_end = services.turn_end
         self._ledgers = ledgers
         self._gathered: list[Publish] = []
+        self._payloads: list[Buffer] = []
+        """The bytes of `_gathered`."""
         self._unanswered: deque[Publish] = deque()
         self._held: deque[tuple[LedgerId, EntryId, list[Publish]]] = deque()
         self._taken = self._answered = 0
@@ -45,14 +48,17 @@ class Publishing:
     def publish(self, publish: Publish) -> None:
         """Append an entry; the producer gets its receipt."""
         if not self._gathered:
-            asyncio.get_running_loop().call_soon(self.flush)
+            self._turn_end.call(self.flush)
         self._gathered.append(publish)
+        self._payloads.append(publish[4])
 
     def flush(self) -> None:
         """Hand all that this turn gathered to the ledger."""
-        gathered, self._gathered = self._gathered, []
+        gathered = self._gathered
         if not gathered:
             return
+        payloads = self._payloads
+        self._gathered, self._payloads = [], []
         self._taken += len(gathered)
         refusal = self._ledgers.refusal
         if refusal is not None:
@@ -60,7 +66,7 @@ class Publishing:
             return
         self._arrived.append((self._taken, monotonic_s()))
         self._unanswered.extend(gathered)
-        self._ledgers.publish([publish[4] for publish in gathered])
+        self._ledgers.publish(payloads)
         if not self._ledgers.has_room:
             for producer, *_ in gathered:
                 if producer not in self._paused and not producer.is_closed:
@@ -73,20 +79,22 @@ class Publishing:
             producer.peer.pending_bytes -= len(entry)
             if isinstance(refusal, TopicTerminatedError):
                 producer.send_error(sequence_id, ServerError.TopicTerminatedError, str(refusal))
-                self._services.totals.send_errors += 1
+                self._totals.send_errors += 1
         self._count_answered(len(gathered))
 
     def published(self, result: Published) -> list[Publish]:
         """The oldest entries are acknowledged: answer them, or hold the answers. Returns them."""
         ledger_id, first, count = result.ledger_id, result.first_entry, result.count
         take = self._unanswered.popleft
+        messages = size_bytes = 0
         published = [take() for _ in range(count)]
-        messages = sum([publish[3] for publish in published])
-        size_bytes = sum([len(publish[4]) for publish in published])
+        for publish in published:
+            messages += publish[3]
+            size_bytes += len(publish[4])
         self.entries_in += count
         self.messages_in += messages
         self.bytes_in += size_bytes
-        totals = self._services.totals
+        totals = self._totals
         totals.entries_in += count
         totals.messages_in += messages
         totals.bytes_in += size_bytes
@@ -103,11 +111,11 @@ class Publishing:
         last, encode = None, None
         for entry_id, (producer, sequence_id, highest, _, entry) in enumerate(published, first):
             if producer is not last or encode is None:
-                last, encode = producer, receipt_encoder(producer.id, ledger_id)
+                last, encode = producer, producer.receipts(ledger_id)
             peer = producer.peer
             peer.pending_bytes -= len(entry)
             peer.send(encode(sequence_id, entry_id, highest))
-        self._services.totals.receipts += len(published)
+        self._totals.receipts += len(published)
         self._count_answered(len(published))
 
     def release_receipts(self) -> bool:
@@ -150,7 +158,8 @@ class Publishing:
 
     def end(self) -> None:
         """The topic has ended: what has no receipt gets none."""
-        gathered, self._gathered = self._gathered, []
+        gathered = self._gathered
+        self._gathered, self._payloads = [], []
         for publishes in (gathered, self._unanswered, *(held[2] for held in self._held)):
             for producer, _, _, _, entry in publishes:
                 producer.peer.pending_bytes -= len(entry)

@@ -10,6 +10,7 @@ from daybook.metadata.topics import TopicManager
 from daybook_broker.metrics import BrokerMetrics, Totals
 from daybook_broker.settings import BrokerSettings
 from daybook_broker.topics.ledger_reads import LedgerReads
+from daybook_broker.topics.turn import TurnEnd
 
 
 class Holding(Protocol):
@@ -32,6 +33,7 @@ class TopicServices:
     is_certain: Callable[[], bool]
     """Whether the broker certainly owns what it owned a moment ago (rule 46)."""
     holding: set[Holding] = field(default_factory=set)
+    turn_end: TurnEnd = field(default_factory=TurnEnd)
 
     @property
     def totals(self) -> Totals:

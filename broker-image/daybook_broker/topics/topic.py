@@ -63,6 +63,7 @@ class Topic:
             terms=self._terms,
             policy=services.settings.ledger_policy,
             on_result=self._take,
+            turn_end=services.turn_end,
         )
         self.publishing = Publishing(services, self._ledgers)
         self.publish = self.publishing.publish

@@ -1,12 +1,13 @@
 """What goes into the machine of a topic's ledgers and what comes out of it.
 
 Requests to ledgers are whole operations here (create, close, recover): the client's machines carry them out. `CasAnswered` and
-`MetadataUnreadable` of daybook.core.events answer for the list as they do for a ledger's metadata.
+`MetadataUnreadable` of daybook.core.events answer for the list as they do for a ledger's metadata. What comes with every entry is a plain
+tuple, which is made in a third of the time.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from daybook.core.errors import DaybookError
 from daybook.core.events import CasAnswered, MetadataUnreadable
@@ -18,8 +19,7 @@ from daybook.core.topics.trimming import Retention
 # Events.
 
 
-@dataclass(frozen=True, slots=True)
-class PublishRequested:
+class PublishRequested(NamedTuple):
     """Append these entries, in order. `Published` and `PublishFailed` answer for the oldest ones first."""
 
     payloads: Sequence[Buffer]
@@ -100,8 +100,7 @@ class LedgerDeleted:
     request_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """The entries of the ledger up to `through` are acknowledged."""
 
     ledger_id: LedgerId
@@ -185,8 +184,7 @@ class DeleteLedger:
     ledger_id: LedgerId
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Append these entries to the ledger, behind all that was appended before."""
 
     ledger_id: LedgerId

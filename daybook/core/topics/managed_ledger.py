@@ -4,11 +4,13 @@ A request is under way in each phase but those in which messages are written or 
 published meanwhile waits, in order, and leaves with the next `Append`.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from daybook.core.errors import DaybookError, NoSuchTopicError, NotOwnerError, TopicTerminatedError
 from daybook.core.events import CasAnswered, MetadataUnreadable
+from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.machine import RequestIds, RetryTimer
 from daybook.core.topics.deletions import Deletions
@@ -46,6 +48,9 @@ from daybook.core.topics.open_ledger import ManagedLedgerPolicy, OpenLedger
 from daybook.core.topics.pending import PendingPublishes
 from daybook.core.topics.phases import TRANSITIONS, Phase
 from daybook.core.topics.trimming import trimmed
+
+_OPEN: Final = Phase.OPEN
+"""Every entry asks for it, and a global name costs less than an enum's member."""
 
 
 class ManagedLedger:
@@ -94,7 +99,7 @@ class ManagedLedger:
     @property
     def refusal(self) -> DaybookError | None:
         """Why nothing may be published now; a driver asks before each `PublishRequested`."""
-        if self._unloading or self.is_done:
+        if self._unloading or self._phase is Phase.ENDED:
             return self._not_owner()
         if self._terminating or self._is(ListState.TERMINATED):
             msg = f"topic {self._topic} was terminated: it takes no more messages; publish to another topic"
@@ -111,10 +116,10 @@ class ManagedLedger:
         """The effects of an event."""
         out: list[ManagedLedgerEffect] = []
         match event:
-            case PublishRequested():
-                self._publish(event, out)
-            case Appended():
-                self._appended(event, out)
+            case PublishRequested(payloads):
+                return self.publish(payloads)
+            case Appended(ledger_id, through):
+                return self.appended(ledger_id, through)
             case TopicTick():
                 self._tick(event, out)
             case TrimRequested() | RollRequested() | TerminateRequested() | UnloadRequested():
@@ -148,12 +153,23 @@ class ManagedLedger:
             self._ledger.is_superseded = True
         self._go_on(out)
 
-    # Publishing
+    # Publishing: the two events that every entry causes, without an object for each; otherwise each is `step` of its event.
 
-    def _publish(self, event: PublishRequested, out: list[ManagedLedgerEffect]) -> None:
+    def publish(self, payloads: Sequence[Buffer]) -> list[ManagedLedgerEffect]:
+        """`PublishRequested`."""
         assert self.refusal is None, "a driver asks before it publishes"
-        self._pending.add(event.payloads)
+        out: list[ManagedLedgerEffect] = []
+        self._pending.add(payloads)
         self._go_on(out)
+        return out
+
+    def appended(self, ledger_id: LedgerId, through: EntryId) -> list[ManagedLedgerEffect]:
+        """`Appended`."""
+        out: list[ManagedLedgerEffect] = []
+        if self._is_current(ledger_id):
+            self._acknowledge(ledger_id, through, out)
+            self._go_on(out)
+        return out
 
     def _send(self, out: list[ManagedLedgerEffect]) -> None:
         ledger = self._ledger
@@ -161,11 +177,6 @@ class ManagedLedger:
         if self._pending.is_waiting and not ledger.failed:
             ledger.sent(self._now_ms, self._unix_ms)
             out.append(Append(ledger.id, self._pending.send()))
-
-    def _appended(self, event: Appended, out: list[ManagedLedgerEffect]) -> None:
-        if self._is_current(event.ledger_id):
-            self._acknowledge(event.ledger_id, event.through, out)
-            self._go_on(out)
 
     def _acknowledge(self, ledger_id: LedgerId, through: EntryId, out: list[ManagedLedgerEffect]) -> None:
         first, count = self._pending.acknowledge(through)
@@ -210,8 +221,17 @@ class ManagedLedger:
 
     def _go_on(self, out: list[ManagedLedgerEffect]) -> None:
         """Do what the phase allows."""
-        if self._phase is Phase.IDLE:
-            self._begin_trimming(out)
+        if self._phase is _OPEN:
+            self._use_ledger(out)
+        elif self._phase is Phase.IDLE:
+            self._go_on_idle(out)
+        elif self._phase is Phase.TRIMMING and self._is_open:
+            self._send(out)
+        if self._phase is Phase.CLOSING and not self._pending.is_sent and not self._request_id:
+            self._ask(out)
+
+    def _go_on_idle(self, out: list[ManagedLedgerEffect]) -> None:
+        self._begin_trimming(out)
         if self._phase is Phase.IDLE:
             if self._pending.is_waiting:
                 self._enter(Phase.CREATING, out)
@@ -219,12 +239,6 @@ class ManagedLedger:
                 self._propose(Phase.RECORDING, replace(self._with_end(), state=ListState.TERMINATED), out)
             elif self._unloading:
                 self._end(None, out)
-        elif self._phase is Phase.OPEN:
-            self._use_ledger(out)
-        elif self._phase is Phase.TRIMMING and self._is_open:
-            self._send(out)
-        if self._phase is Phase.CLOSING and not self._pending.is_sent and not self._request_id:
-            self._ask(out)
 
     def _use_ledger(self, out: list[ManagedLedgerEffect]) -> None:
         ledger = self._ledger
@@ -234,14 +248,15 @@ class ManagedLedger:
         elif ledger.is_full(self._policy, self._pending, self._now_ms):
             self._go_to(Phase.CLOSING)
         else:
-            self._send(out)
+            if self._pending.is_waiting:
+                self._send(out)
             if (
                 self._unloading
                 or self._terminating
                 or ledger.is_idle(self._policy, self._pending, self._now_ms)
             ):
                 self._go_to(Phase.CLOSING)
-            else:
+            elif self._trim is not None:
                 self._begin_trimming(out)
 
     @property
