@@ -5,6 +5,7 @@ their clients continue elsewhere at once, and then ends.
 """
 
 import asyncio
+import ssl
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,7 +24,7 @@ from daybook.metadata.topics import TopicManager
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
 from daybook.runtime.ports import Address, parse_address, reachable
-from daybook.runtime.tls import TlsContexts, TlsFiles
+from daybook.runtime.tls import FollowingContext
 from daybook_broker.auth.access import Access
 from daybook_broker.collecting import Collection
 from daybook_broker.connection.handlers import HANDLERS
@@ -76,7 +77,7 @@ class Broker:
         self.upkeep = Upkeep(self.registry, client, self.topics)
         self.collection = Collection(self.registry, client, self.topics)
         self.connections = Connections(self)
-        self.service_url = self.tls_url = self.admin_url = ""
+        self.service_url = self.tls_url = self.admin_url = self.admin_tls_url = ""
         self._ownership: Ownership | None = None
         self._listeners: list[Listener] = []
         self._leaving: dict[Bundle, Unloaded] = {}
@@ -92,17 +93,15 @@ class Broker:
 
     # Its life
 
-    async def start(self, *, admin_url: str) -> None:
+    async def start(self, *, admin_url: str, admin_tls_url: str = "") -> None:
         """Serve, then register. Raises DaybookError, OSError, TlsError with what to do."""
         settings = self.settings
-        self.admin_url = admin_url
+        self.admin_url, self.admin_tls_url = admin_url, admin_tls_url
         address = await self._listen(settings.address, "address", None)
         self.service_url = f"pulsar://{settings.advertised_address or reachable(address)}"
         if settings.tls_address:
-            files = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_ca)
-            address = await self._listen(
-                settings.tls_address, "tls_address", TlsContexts(files, server_side=True)
-            )
+            tls = FollowingContext(settings.tls_files)
+            address = await self._listen(settings.tls_address, "tls_address", tls)
             self.tls_url = f"pulsar+ssl://{settings.advertised_tls_address or reachable(address)}"
         hold_s = settings.lookup_wait_ms / 1000
         self._ownership = Ownership(
@@ -126,7 +125,7 @@ class Broker:
             group.create_task(self.upkeep.run())
             group.create_task(self.collection.run(self.ownership))
 
-    async def _listen(self, address: str, setting: str, tls: TlsContexts | None) -> Address:
+    async def _listen(self, address: str, setting: str, tls: ssl.SSLContext | None) -> Address:
         listener = Listener(self.connections, HANDLERS)
         await listener.start(parse_address(address), setting, tls)
         self._listeners.append(listener)
@@ -139,7 +138,7 @@ class Broker:
             self.settings.broker_id,
             boot_id=self._boot_id,
             urls=Urls(self.service_url, self.tls_url),
-            admin_urls=Urls(self.admin_url),
+            admin_urls=Urls(self.admin_url, self.admin_tls_url),
             listeners={name: Urls(url(name, tls=False) or "", url(name, tls=True) or "") for name in names},
             version=daybook.__version__,
             started_at_ms=unix_ms(),

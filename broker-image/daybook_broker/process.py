@@ -27,7 +27,7 @@ from daybook.runtime.metrics import MetricsServer, new_registry
 from daybook.runtime.ports import parse_address, reachable
 from daybook.runtime.scheduling import ask_for_short_slices
 from daybook.runtime.signals import StopEvent, stop_on_signals
-from daybook.runtime.tls import TlsError, TlsFiles, client_credentials
+from daybook.runtime.tls import FollowingContext, TlsError, TlsFiles, client_credentials
 from daybook_broker.admin.server import AdminServer
 from daybook_broker.broker import Broker
 from daybook_broker.metrics import BrokerMetrics
@@ -101,16 +101,34 @@ async def _start(settings: BrokerSettings, stack: AsyncExitStack) -> Broker:
     metrics.show("registered", "1 while registered in ZooKeeper.", lambda: float(broker.problem() is None))
     admin = AdminServer(broker)
     stack.push_async_callback(admin.stop)
-    address = await admin.start(parse_address(settings.admin_address))
+    admin_url, admin_tls_url = await _serve_admin(admin, settings)
     try:
-        await broker.start(admin_url=f"http://{settings.advertised_admin_address or reachable(address)}")
+        await broker.start(admin_url=admin_url, admin_tls_url=admin_tls_url)
     except BaseException:
         await broker.stop()
         raise
     state.broker = broker
-    _LOG.info("serving", service_url=broker.service_url, tls_url=broker.tls_url, admin_url=broker.admin_url)
+    _LOG.info(
+        "serving",
+        service_url=broker.service_url,
+        tls_url=broker.tls_url,
+        admin_url=admin_url or admin_tls_url,
+    )
     _write_ready_file(settings, broker, health, metrics_server)
     return broker
+
+
+async def _serve_admin(admin: AdminServer, settings: BrokerSettings) -> tuple[str, str]:
+    """Where the admin HTTP is, without TLS and with it; empty for the one that is not there."""
+    plain = secure = ""
+    if settings.admin_address:
+        address = await admin.start(parse_address(settings.admin_address))
+        plain = f"http://{settings.advertised_admin_address or reachable(address)}"
+    if settings.admin_tls_address:
+        tls = FollowingContext(settings.tls_files)
+        address = await admin.start(parse_address(settings.admin_tls_address), tls)
+        secure = f"https://{settings.advertised_admin_tls_address or reachable(address)}"
+    return plain, secure
 
 
 async def _unload(broker: Broker, settings: BrokerSettings, stop: StopEvent) -> None:
@@ -202,7 +220,7 @@ def _write_ready_file(
         "pid": os.getpid(),
         "service_url": broker.service_url,
         "tls_url": broker.tls_url,
-        "admin_url": broker.admin_url,
+        "admin_url": broker.admin_url or broker.admin_tls_url,
         "health_address": reachable(health.address),
         "metrics_address": reachable(metrics.address),
     }

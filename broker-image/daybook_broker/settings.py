@@ -22,6 +22,7 @@ from daybook.core.topics.policy import BacklogAction, Degrade, Durability, Polic
 from daybook.metadata.store.settings import ProcessSettings
 from daybook.runtime.logs import LogFormat
 from daybook.runtime.ports import parse_address
+from daybook.runtime.tls import TlsFiles
 
 MIB: Final = 1024 * 1024
 NONE: Final = -1
@@ -54,8 +55,14 @@ class BrokerSettings(ProcessSettings):
         (),
         description="JSON list of addresses for clients that name a listener, like internal:pulsar://10.0.0.7:6650",
     )
-    admin_address: str = Field("127.0.0.1:0", description="host:port of the admin and lookup HTTP")
+    admin_address: str = Field(
+        "127.0.0.1:0", description="host:port of the admin and lookup HTTP; empty: none"
+    )
     advertised_admin_address: str = Field("", description="host:port of it that clients use, if it differs")
+    admin_tls_address: str = Field("", description="host:port of the same over https; empty: none")
+    advertised_admin_tls_address: str = Field(
+        "", description="host:port of it that clients use, if it differs"
+    )
     health_address: str = Field("127.0.0.1:0", description="host:port of grpc.health.v1, without TLS")
     metrics_address: str = Field("127.0.0.1:0", description="host:port of the Prometheus endpoint")
     ready_file: Path | None = Field(
@@ -64,7 +71,9 @@ class BrokerSettings(ProcessSettings):
     zone: str = Field("", description="where this broker is: it reads from near bookies first")
     rack: str = Field("", description="where this broker is: it reads from near bookies first")
 
-    tls_certificate: Path | None = Field(None, description="PEM certificate of tls_address")
+    tls_certificate: Path | None = Field(
+        None, description="PEM certificate of tls_address and admin_tls_address"
+    )
     tls_key: Path | None = Field(None, description="PEM key of the certificate")
     tls_ca: Path | None = Field(
         None, description="PEM CA that must have signed clients' certificates (mutual TLS)"
@@ -189,14 +198,20 @@ class BrokerSettings(ProcessSettings):
         except ValueError as error:
             raise ValueError(str(error).replace("bookie", "broker")) from error
 
-    @field_validator("address", "admin_address", "health_address", "metrics_address")
+    @field_validator("address", "health_address", "metrics_address")
     @classmethod
     def _check_address(cls, value: str) -> str:
         parse_address(value)
         return value
 
     @field_validator(
-        "tls_address", "advertised_address", "advertised_tls_address", "advertised_admin_address"
+        "tls_address",
+        "advertised_address",
+        "advertised_tls_address",
+        "admin_address",
+        "advertised_admin_address",
+        "admin_tls_address",
+        "advertised_admin_tls_address",
     )
     @classmethod
     def _check_other_address(cls, value: str) -> str:
@@ -218,17 +233,24 @@ class BrokerSettings(ProcessSettings):
             if (getattr(self, pair[0]) is None) != (getattr(self, pair[1]) is None):
                 msg = f"{pair[0]} and {pair[1]} go together: set both, or none"
                 raise ValueError(msg)
-        if bool(self.tls_address) != (self.tls_certificate is not None):
-            msg = "tls_address and tls_certificate go together: set both, or none"
-            raise ValueError(msg)
-        if self.tls_ca is not None and not self.tls_address:
-            msg = "tls_ca asks clients for certificates, which needs tls_address"
-            raise ValueError(msg)
+        self._check_tls()
         self._check_authentication()
         if self.ledger_age_ms_min > self.ledger_age_ms_max:
             msg = f"ledger_age_ms_min={self.ledger_age_ms_min} is over ledger_age_ms_max={self.ledger_age_ms_max}"
             raise ValueError(msg)
         return self
+
+    def _check_tls(self) -> None:
+        is_secure = bool(self.tls_address or self.admin_tls_address)
+        if is_secure != (self.tls_certificate is not None):
+            msg = "tls_address and tls_certificate go together (or admin_tls_address with it): set both, or none"
+            raise ValueError(msg)
+        if self.tls_ca is not None and not is_secure:
+            msg = "tls_ca asks clients for certificates, which needs tls_address or admin_tls_address"
+            raise ValueError(msg)
+        if not (self.admin_address or self.admin_tls_address):
+            msg = "the admin HTTP needs admin_address or admin_tls_address: brokers and commands ask it"
+            raise ValueError(msg)
 
     def _check_authentication(self) -> None:
         keys = sum(file is not None for file in (self.token_secret_file, self.token_public_key_file))
@@ -246,6 +268,11 @@ class BrokerSettings(ProcessSettings):
     def policy(self) -> Policy:
         """What holds for a topic where neither its own policy nor its namespace's says otherwise."""
         return Policy(**{each.name: getattr(self, each.name) for each in fields(Policy)})
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """Of the ports that have TLS."""
+        return TlsFiles(self.tls_certificate, self.tls_key, self.tls_ca)
 
     @property
     def quorum(self) -> Quorum:

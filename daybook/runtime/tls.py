@@ -10,7 +10,7 @@ import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import grpc
 
@@ -186,6 +186,30 @@ class TlsContexts:
             context.verify_mode = ssl.CERT_REQUIRED
         if not self._server_side and material.ca is None:
             context.load_default_certs()
+
+
+class FollowingContext(ssl.SSLContext):
+    """The context of a server that takes one context for good, as asyncio's do: each connection uses the files as they are then."""
+
+    def __new__(cls, files: TlsFiles) -> Self:  # noqa: ARG004 - the base class takes the protocol alone
+        """See the class."""
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Read and check the files. Raises TlsError."""
+        self._contexts = TlsContexts(files, server_side=True)
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """Begin the TLS of a connection."""
+        context = self._contexts.current()
+        return context.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
 class _Rotation:

@@ -95,11 +95,13 @@ class AdminServer:
         )
 
     async def start(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
-        """Listen; the address with the port that was taken. Raises OSError."""
-        check_port_free(address, "admin_address")
-        await self._runner.setup()
+        """Listen, also with TLS in a second call; the address with the port that was taken. Raises OSError."""
+        check_port_free(address, "admin_address" if tls is None else "admin_tls_address")
+        if self._runner.server is None:
+            await self._runner.setup()
+        others = len(self._runner.addresses)
         await web.TCPSite(self._runner, address.host, address.port, ssl_context=tls).start()
-        return Address(address.host, self._runner.addresses[0][1])
+        return Address(address.host, self._runner.addresses[others][1])
 
     async def stop(self) -> None:
         """End."""
@@ -114,7 +116,12 @@ class AdminServer:
     async def _admit(self, request: web.Request) -> None:
         """Return if whoever asks may do this. Raises AuthenticationError, AuthorizationError."""
         access = self._broker.access
-        identity = identify(access, request.headers.get("Authorization", ""))
+        transport = request.transport
+        identity = identify(
+            access,
+            request.headers.get("Authorization", ""),
+            lambda: None if transport is None else transport.get_extra_info("peercert"),
+        )
         resource = request.match_info.route.resource
         if resource is not None:  # nothing else is carried out
             names = request.match_info

@@ -13,7 +13,7 @@ from daybook.core.topics.permissions import Operation, Permissions, check_role, 
 from daybook.metadata.policies import PolicyManager
 from daybook.metadata.store.shared import SharedRequest
 from daybook.runtime.clock import monotonic_s
-from daybook_broker.auth.tokens import Identity, TokenKey, public_key, secret_key
+from daybook_broker.auth.tokens import FollowedKey, Identity, public_key, secret_key
 from daybook_broker.errors import AuthenticationError, AuthorizationError
 from daybook_broker.settings import AuthMethod, BrokerSettings
 
@@ -44,13 +44,18 @@ class Access:
         """Whether clients are asked who they are."""
         self._superusers = frozenset(settings.superuser_roles)
         self._policies = policies
-        self._key: TokenKey | None = None
+        self._key: FollowedKey | None = None
         if settings.token_secret_file is not None:
-            self._key = secret_key(settings.token_secret_file, settings.token_role_claim)
+            self._key = FollowedKey(settings.token_secret_file, settings.token_role_claim, secret_key)
         if settings.token_public_key_file is not None:
-            self._key = public_key(settings.token_public_key_file, settings.token_role_claim)
+            self._key = FollowedKey(settings.token_public_key_file, settings.token_role_claim, public_key)
         self._known: dict[tuple[str, str], tuple[float, Permissions]] = {}
         self._reading: dict[tuple[str, str], SharedRequest[Permissions]] = {}
+
+    @property
+    def takes_certificates(self) -> bool:
+        """Whether a client's certificate says who it is."""
+        return AuthMethod.TLS in self._methods
 
     def identify(
         self, method: str, data: bytes, certificate: Callable[[], Mapping[str, Any] | None]
@@ -60,7 +65,7 @@ class Access:
             return EVERYBODY
         if method == AuthMethod.TOKEN.value and self._key is not None:
             return self._key.identify(data.decode(errors="replace").strip())
-        if method == AuthMethod.TLS.value and AuthMethod.TLS in self._methods:
+        if method == AuthMethod.TLS.value and self.takes_certificates:
             return Identity(_common_name(certificate()))
         names = " or ".join(each.value for each in self._methods)
         msg = f"this broker asks clients who they are, by {names}, and this one came with {method[:50] or 'nothing'!r}: set the client's authentication"

@@ -1,11 +1,13 @@
-"""Which operation a request to the admin HTTP is, decided by its method and its path alone, and the token that comes with it."""
+"""Which operation a request to the admin HTTP is, decided by its method and its path alone, and who sends it."""
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from daybook.core.topics.permissions import Operation
 from daybook_broker.auth.access import Access
 from daybook_broker.auth.tokens import Identity
 from daybook_broker.errors import AuthenticationError
+from daybook_broker.settings import AuthMethod
 
 _BEARER: Final = "bearer"
 _TOPICS: Final = ("/admin/v2/persistent/{tenant}/{namespace}", "/lookup/v2/topic/")
@@ -28,10 +30,14 @@ def operation_of(method: str, route: str) -> Operation:
     return Operation.GOVERN
 
 
-def identify(access: Access, authorization: str) -> Identity:
-    """Whose token the header `Authorization` has. Raises AuthenticationError."""
+def identify(
+    access: Access, authorization: str, certificate: Callable[[], Mapping[str, Any] | None] = lambda: None
+) -> Identity:
+    """Whose token the header `Authorization` has; without one, whose certificate the connection has. Raises AuthenticationError."""
     scheme, _, token = authorization.strip().partition(" ")
+    if not authorization and access.takes_certificates and certificate() is not None:
+        return access.identify(AuthMethod.TLS.value, b"", certificate)
     if access.is_on and scheme.lower() != _BEARER:
         msg = "this broker asks who you are: send the header `Authorization: Bearer TOKEN`"
         raise AuthenticationError(msg)
-    return access.identify("token", token.encode(), lambda: None)
+    return access.identify(AuthMethod.TOKEN.value, token.encode(), lambda: None)

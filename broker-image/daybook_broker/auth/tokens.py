@@ -4,6 +4,7 @@ The algorithm follows from the key and never from the token, so that nobody sign
 here contains a token or a part of one.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,10 @@ from jwt.types import Options
 
 from daybook.core.errors import DaybookError, PolicyError
 from daybook.core.topics.permissions import check_role
+from daybook.runtime.logs import get_logger
 from daybook_broker.errors import AuthenticationError
+
+log = get_logger(__name__)
 
 SECRET_BYTES_MIN: Final = 32
 """Of an HS256 secret: as long as what it makes."""
@@ -95,6 +99,45 @@ def public_key(file: Path, role_claim: str) -> TokenKey:
         return TokenKey(key, "ES256", role_claim)
     msg = f"token_public_key_file {file} is neither RSA of {RSA_BITS_MIN} bits or more nor of the curve P-256: make such a key"
     raise KeyFileError(msg)
+
+
+class FollowedKey:
+    """The key of a file that may be replaced at any time. One that cannot be used is logged once, and the last good one stays in use."""
+
+    def __init__(self, file: Path, role_claim: str, read: Callable[[Path, str], TokenKey]) -> None:
+        """`read` is `secret_key` or `public_key`. Raises KeyFileError."""
+        self._file = file
+        self._claim = role_claim
+        self._read = read
+        self._mark = _mark(file)
+        self._key = read(file, role_claim)
+        self._reason = ""
+
+    def identify(self, token: str) -> Identity:
+        """Whose token it is. Raises AuthenticationError."""
+        mark = _mark(self._file)
+        if mark != self._mark:
+            try:
+                self._key = self._read(self._file, self._claim)
+            except KeyFileError as error:
+                if str(error) != self._reason:
+                    self._reason = str(error)
+                    log.error(
+                        "a new key of tokens cannot be used; the old one stays in use", why=self._reason
+                    )
+            else:
+                self._mark, self._reason = mark, ""
+                log.info("a new key of tokens is in use", file=str(self._file))
+        return self._key.identify(token)
+
+
+def _mark(file: Path) -> tuple[int, int, int] | None:
+    """It changes when the file is replaced or rewritten; None for one that cannot be read now."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _read(file: Path) -> bytes:

@@ -1,12 +1,12 @@
 """The port of Pulsar's binary protocol, and the connections that are open."""
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from daybook.core.errors import DaybookError
 from daybook.runtime.ports import Address, check_port_free
-from daybook.runtime.tls import TlsContexts
 from daybook_broker.connection.budget import PendingBudget
 from daybook_broker.connection.connection import Connection, Handler
 from daybook_broker.connection.host import Host
@@ -55,12 +55,11 @@ class Listener:
         self._server: asyncio.Server | None = None
         self.address = Address("", 0)
 
-    async def start(self, address: Address, setting: str, tls: TlsContexts | None) -> None:
+    async def start(self, address: Address, setting: str, tls: ssl.SSLContext | None) -> None:
         """Listen on `address` (port 0: a free one), which `setting` gives. Raises PortInUseError, OSError."""
         check_port_free(address, setting)
-        context = None if tls is None else tls.current()
         self._server = await asyncio.get_running_loop().create_server(
-            self._make, address.host, address.port, ssl=context
+            self._make, address.host, address.port, ssl=tls
         )
         self.address = Address(address.host, self._server.sockets[0].getsockname()[1])
 

@@ -22,6 +22,8 @@ async def broker_urls(client: "daybook.Client") -> list[str]:
 
 
 async def admin_of(client: "daybook.Client") -> Admin:
-    """The admin HTTP of the brokers."""
-    found = [info.admin_urls.plain or info.admin_urls.tls for info in await registered(client)]
-    return Admin([url for url in found if url], tls_context(), broker_token())
+    """The admin HTTP of the brokers; over TLS if the command has TLS files."""
+    tls = tls_context()
+    found = [info.admin_urls for info in await registered(client)]
+    urls = [(tls is not None and each.tls) or each.plain or each.tls for each in found]
+    return Admin([url for url in urls if url], tls, broker_token())

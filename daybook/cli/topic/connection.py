@@ -61,7 +61,7 @@ class BrokerConnection:
 
     @classmethod
     async def open(cls, url: str, tls: ssl.SSLContext | None = None, token: str = "") -> Self:
-        """Connect to `pulsar://host:port`, or `pulsar+ssl://…` with `tls`, and show `token`. Raises BrokerLostError, BrokerRefusedError."""
+        """Connect to `pulsar://host:port`, or `pulsar+ssl://…` with `tls`, and show `token`, or else the certificate. Raises BrokerLostError, BrokerRefusedError."""
         where = urlsplit(url)
         secure = (tls or ssl.create_default_context()) if where.scheme == "pulsar+ssl" else None
         try:
@@ -77,6 +77,8 @@ class BrokerConnection:
         hello.connect.protocol_version = PROTOCOL_VERSION
         if token:
             hello.connect.auth_method_name, hello.connect.auth_data = "token", token.encode()
+        elif secure is not None:
+            hello.connect.auth_method_name = "tls"
         try:
             await connection._ask(0, hello)
         except BaseException:

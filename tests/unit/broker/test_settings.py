@@ -32,6 +32,8 @@ def make(**changes: Any) -> BrokerSettings:
         ({"bookie_tls_key": Path("c")}, "bookie_tls_certificate and bookie_tls_key go together"),
         ({"tls_address": "0.0.0.0:6651"}, "tls_address and tls_certificate go together"),
         ({"tls_ca": Path("c")}, "needs tls_address"),
+        ({"admin_tls_address": "0.0.0.0:8443"}, "tls_address and tls_certificate go together"),
+        ({"admin_address": ""}, "needs admin_address or admin_tls_address"),
         ({"authentication": ("token",)}, "needs token_secret_file or token_public_key_file"),
         ({"token_secret_file": Path("s")}, "needs token_secret_file or token_public_key_file"),
         ({"authentication": ("tls",)}, "needs tls_ca"),
