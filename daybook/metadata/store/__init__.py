@@ -6,6 +6,7 @@ In reading order:
     transport      one attempt at a time: what a server must offer
     resolving      a dependable store over such attempts: retries, time-outs, and the resolution of unknown outcomes
     shared         one request for all who want the same
+    gathered       one request for all who ask at one time
     zookeeper      the attempts over kazoo
     kazoo_session  kazoo's client, which also knows until when its session certainly lives
     multi_read     ZooKeeper's request for many nodes, which kazoo lacks

@@ -7,10 +7,12 @@ that no test can cause in a real server.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from daybook.metadata.store.store import Operation, Session, StoreError, Versioned
+
+T = TypeVar("T")
 
 
 class ConnectionLostError(Exception):
@@ -29,6 +31,16 @@ class Node(NamedTuple):
     created_at_ms: int
 
 
+async def each_of(attempts: Iterable[Awaitable[T]]) -> list[T | StoreError]:
+    """What comes of each of `attempts`, side by side. Raises what is no StoreError."""
+    found: list[T | StoreError] = []
+    for each in await asyncio.gather(*attempts, return_exceptions=True):
+        if isinstance(each, BaseException) and not isinstance(each, StoreError):
+            raise each
+        found.append(each)
+    return found
+
+
 class Transport(ABC):
     """Attempts raise StoreErrors and ConnectionLostError. `pinned` is the only session in which an attempt may happen.
 
@@ -44,13 +56,7 @@ class Transport(ABC):
 
     async def get_each(self, paths: Sequence[str]) -> list[Node | StoreError]:
         """The node at each of `paths`, or its error; reads side by side, where a server has no request for many."""
-        reads = [self.get(path) for path in paths]
-        found: list[Node | StoreError] = []
-        for each in await asyncio.gather(*reads, return_exceptions=True):
-            if isinstance(each, BaseException) and not isinstance(each, StoreError):
-                raise each
-            found.append(each)
-        return found
+        return await each_of(map(self.get, paths))
 
     @abstractmethod
     async def children(self, path: str, *, watched: bool = False) -> Versioned[tuple[str, ...]]:

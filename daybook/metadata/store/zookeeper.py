@@ -20,8 +20,9 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
+from daybook.metadata.store.gathered import GatheredRequests
 from daybook.metadata.store.kazoo_session import SessionClient
-from daybook.metadata.store.resolving import OPERATION_TIMEOUT_S, ResolvingStore
+from daybook.metadata.store.resolving import OPERATION_TIMEOUT_S, READS_IN_REQUEST_MAX, ResolvingStore
 from daybook.metadata.store.store import (
     BadVersionError,
     Check,
@@ -38,7 +39,7 @@ from daybook.metadata.store.store import (
     StoreError,
     Versioned,
 )
-from daybook.metadata.store.transport import ConnectionLostError, Node, Transport
+from daybook.metadata.store.transport import ConnectionLostError, Node, Transport, each_of
 from daybook.runtime.clock import monotonic_s
 from daybook.runtime.logs import get_logger
 
@@ -46,6 +47,9 @@ T = TypeVar("T")
 
 SESSION_TIMEOUT_S: Final = 5.0
 _RECONNECT_PAUSE_S_MAX: Final = 1.0
+PUTS_IN_REQUEST_MAX: Final = 128
+PUT_BYTES_MAX: Final = 500_000
+"""A server takes no request of more than 1 MiB."""
 _LOST: Final = (
     kazoo_errors.ConnectionLoss,
     kazoo_errors.SessionExpiredError,  # also ConnectionClosedError
@@ -120,6 +124,13 @@ class ZooKeeperTransport(Transport):
             check_hostname=options.tls and options.check_hostname,
         )
         self._client.add_listener(self._on_state)
+        self._reads = GatheredRequests(self._read_each, count_max=READS_IN_REQUEST_MAX)
+        self._puts = GatheredRequests(
+            self._put_each,
+            count_max=PUTS_IN_REQUEST_MAX,
+            size_of=lambda put: len(put.data),
+            bytes_max=PUT_BYTES_MAX,
+        )
 
     async def connect(self, timeout_s: float) -> None:
         """Connect, and wait for the first session. Raises MetadataUnavailableError."""
@@ -141,7 +152,21 @@ class ZooKeeperTransport(Transport):
     # Attempts.
 
     async def get(self, path: str, *, watched: bool = False) -> Node:
-        """See Transport."""
+        """See Transport. Reads that come at one time, and watch nothing, go in one request."""
+        if watched:
+            return await self._get(path, watched=True)
+        return await self._reads.answer(path)
+
+    async def _read_each(self, paths: Sequence[str]) -> Sequence[Node | Exception]:
+        """As `get_each`; what is refused as a whole is read one by one, since it may be for one node's sake."""
+        if len(paths) > 1:
+            try:
+                return await self.get_each(paths)
+            except StoreError:
+                log.debug("nodes that were asked for together are read one by one", nodes=len(paths))
+        return await each_of(map(self._get, paths))
+
+    async def _get(self, path: str, *, watched: bool = False) -> Node:
         watch = self._on_watch if watched else None
         while True:
             try:
@@ -161,7 +186,7 @@ class ZooKeeperTransport(Transport):
         except StoreError as error:
             if not isinstance(error.__cause__, kazoo_errors.UnimplementedError):
                 raise
-            return await super().get_each(paths)
+            return await each_of(self._get(path) for path in paths)
         return [
             _error_for(path, found) if isinstance(found, KazooException) else Node(*found)
             for path, found in zip(paths, answers, strict=True)
@@ -195,10 +220,24 @@ class ZooKeeperTransport(Transport):
         return created
 
     async def put(self, path: str, data: bytes, version: int | None) -> int:
-        """See Transport."""
-        stat = await self._ask(path, lambda: self._client.set_async(path, data, _any_if_none(version)))
+        """See Transport. Changes that come at one time go in one request."""
+        return await self._puts.answer(Put(path, data, version))
+
+    async def _put(self, put: Put) -> int:
+        version = _any_if_none(put.version)
+        stat = await self._ask(put.path, lambda: self._client.set_async(put.path, put.data, version))
         changed: int = stat.version
         return changed
+
+    async def _put_each(self, puts: Sequence[Put]) -> Sequence[int | Exception]:
+        """The new version of each node, or why it is not known to be changed. Raises ConnectionLostError."""
+        if len(puts) > 1:
+            try:
+                return [stat.version for stat in await self._commit(puts)]
+            except StoreError:
+                log.debug("changes that were sent together are sent one by one", nodes=len(puts))
+        answers = await asyncio.gather(*map(self._put, puts), return_exceptions=True)
+        return [each for each in answers if isinstance(each, int | Exception)]
 
     async def delete(self, path: str, version: int | None, *, pinned: int | None) -> None:
         """See Transport."""
@@ -206,6 +245,10 @@ class ZooKeeperTransport(Transport):
 
     async def multi(self, operations: Sequence[Operation], *, pinned: int | None) -> None:
         """See Transport."""
+        await self._commit(operations, pinned)
+
+    async def _commit(self, operations: Sequence[Operation], pinned: int | None = None) -> Sequence[Any]:
+        """Do all of it or nothing; what kazoo returns for each operation."""
 
         def commit() -> IAsyncResult:
             transaction = self._client.transaction()
@@ -213,7 +256,7 @@ class ZooKeeperTransport(Transport):
                 _add_to(transaction, operation)
             return transaction.commit_async()
 
-        results = await self._ask(operations[0].path, commit, pinned)
+        results: Sequence[Any] = await self._ask(operations[0].path, commit, pinned)
         errors = [
             (operation, result)
             for operation, result in zip(operations, results, strict=False)
@@ -224,6 +267,7 @@ class ZooKeeperTransport(Transport):
             if not isinstance(error, bystanders):
                 _raise_for(operation.path, error)
         assert not errors, f"a multi that failed names no operation that did: {errors}"
+        return results
 
     async def sync(self, path: str) -> None:
         """See Transport."""

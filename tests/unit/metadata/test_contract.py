@@ -26,6 +26,7 @@ from daybook.metadata.store.store import (
     StoreClosedError,
     Versioned,
 )
+from daybook.metadata.store.zookeeper import PUTS_IN_REQUEST_MAX
 from daybook.runtime.clock import monotonic_s
 from tests.unit.metadata.harness import (
     Opener,
@@ -85,6 +86,30 @@ async def test_many_nodes_are_read_at_once_and_each_has_its_own_error(opener: Op
         assert isinstance(found[-1], NoNodeError)
         assert found[-1].path == paths[-1]
         assert await two.get_each([]) == []
+
+
+async def test_what_is_asked_for_and_changed_at_one_time_has_each_its_own_outcome(opener: Opener) -> None:
+    async with stores(opener, 2) as (one, two):
+        paths = [f"/many/{n}" for n in range(PUTS_IN_REQUEST_MAX + 2)]
+        await asyncio.gather(*(one.create(path, parents=True) for path in paths))
+        await two.put(paths[1], b"of another", 0)
+        changed = await asyncio.gather(
+            *(one.put(path, path.encode(), 0) for path in paths),
+            one.put("/missing", b"", 0),
+            one.put(paths[0], b"later", None),
+            return_exceptions=True,
+        )
+        assert isinstance(changed[1], BadVersionError)
+        assert isinstance(changed[-2], NoNodeError)
+        assert changed[-1] == 2
+        assert [changed[0], *changed[2:-2]] == [1] * (len(paths) - 1)
+        await two.sync()
+        *found, missing = await asyncio.gather(
+            *(two.get(path) for path in paths), two.get("/missing"), return_exceptions=True
+        )
+        assert isinstance(missing, NoNodeError)
+        assert found[:2] == [Versioned(b"later", 2), Versioned(b"of another", 1)]
+        assert found[2:] == [Versioned(path.encode(), 1) for path in paths[2:]]
 
 
 async def test_parents_are_made_and_children_are_listed_in_order(opener: Opener) -> None:

@@ -341,6 +341,45 @@ async def test_a_read_of_many_nodes_that_is_refused_as_a_whole_is_an_error(
 
 
 @pytest.mark.integration
+async def test_reads_and_changes_at_one_time_share_requests(
+    zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    call = SessionClient._call
+
+    def count(self: SessionClient, request: Any, answer: Any) -> Any:
+        sent.append(type(request).__name__)
+        return call(self, request, answer)
+
+    async with stores(zookeeper_opener(zookeeper), 1) as (store,):
+        paths = [f"/{n}" for n in range(50)]
+        await asyncio.gather(*(store.create(path) for path in paths))
+        monkeypatch.setattr(SessionClient, "_call", count)
+        await asyncio.gather(*map(store.get, paths))
+        await asyncio.gather(*(store.put(path, b"1", 0) for path in paths))
+        assert await store.put(paths[0], b"2", 1) == 2
+        assert await store.get(paths[0]) == Versioned(b"2", 2)
+        assert sent == ["MultiRead", "Transaction", "SetData", "GetData"]
+
+
+@pytest.mark.integration
+async def test_gathered_reads_that_are_refused_as_a_whole_are_made_one_by_one(
+    zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: SessionClient, paths: Sequence[str]) -> IAsyncResult:
+        result = self.handler.async_result()
+        result.set_exception(MarshallingError())
+        return result
+
+    monkeypatch.setattr(SessionClient, "get_each_async", refuse)
+    async with stores(zookeeper_opener(zookeeper), 1) as (store,):
+        await store.create("/a", b"1")
+        there, missing = await asyncio.gather(store.get("/a"), store.get("/b"), return_exceptions=True)
+        assert there == Versioned(b"1", 0)
+        assert isinstance(missing, NoNodeError)
+
+
+@pytest.mark.integration
 async def test_rule_37_a_listing_of_many_ledgers_does_not_starve_the_session(zookeeper: str) -> None:
     async with stores(zookeeper_opener(zookeeper), 1) as (store,):
         manager = LedgerManager(store, await formatted(store))
