@@ -42,6 +42,7 @@ from daybook_bookie.service.fencing import Fencer
 from daybook_bookie.service.long_poll import LongPolls
 from daybook_bookie.service.questions import Questions
 from daybook_bookie.service.reads import Reads
+from daybook_bookie.service.recovering import Recoveries
 from daybook_bookie.service.streams import AppendStreams
 from daybook_bookie.settings import BookieSettings
 from daybook_bookie.store.storage import Storage
@@ -182,6 +183,7 @@ class Bookie:
         self.reads = Reads(
             self.table, self.fencer, self.questions, self.metrics, on_damage=self.scrubber.found
         )
+        self.recoveries = Recoveries(self.fencer, self.reads)
         self.streams = AppendStreams(
             self.append, self.table, self.metrics, streams_max=self.settings.streams_max
         )
@@ -193,7 +195,6 @@ class Bookie:
             journal=self.journal,
             long_polls=self.long_polls,
             questions=self.questions,
-            fencer=self.fencer,
             streams=self.streams,
             availability=self.availability,
             disk_watch=self.disk_watch,

@@ -162,13 +162,15 @@ class BookieServer:
             **{method.name: self._control_pool for method in service.UNARY_METHODS},
             **{method.name: self._upkeep_pool for method in slow},
             service.FENCE.name: self._recovery_pool,
+            service.RECOVER.name: self._recovery_pool,
         }
 
     def _admission(self) -> Admission:
         settings, pools = self._bookie.settings, self._pools()
         control = self._bookie.control
         unary: dict[service.UnaryMethod, Callable[[Any, grpc.ServicerContext], Any]] = {
-            service.FENCE: control.fence,
+            service.FENCE: self._bookie.recoveries.fence,
+            service.RECOVER: self._bookie.recoveries.recover,
             service.FORCE: control.force,
             service.GET_INFO: control.get_info,
             service.LIST_LEDGERS: control.list_ledgers,

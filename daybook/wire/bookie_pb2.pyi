@@ -146,6 +146,28 @@ class FenceResponse(_message.Message):
     detail: str
     def __init__(self, code: _Optional[int] = ..., last_add_confirmed: _Optional[int] = ..., length_at_lac: _Optional[int] = ..., limbo: _Optional[bool] = ..., detail: _Optional[str] = ...) -> None: ...
 
+class RecoverRequest(_message.Message):
+    __slots__ = ("fences", "reads")
+    FENCES_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    fences: _containers.RepeatedCompositeFieldContainer[FenceRequest]
+    reads: _containers.RepeatedCompositeFieldContainer[ReadRequest]
+    def __init__(self, fences: _Optional[_Iterable[_Union[FenceRequest, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[ReadRequest, _Mapping]]] = ...) -> None: ...
+
+class RecoverResponse(_message.Message):
+    __slots__ = ("fences", "reads")
+    FENCES_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    fences: _containers.RepeatedCompositeFieldContainer[FenceResponse]
+    reads: _containers.RepeatedCompositeFieldContainer[RecoveryRead]
+    def __init__(self, fences: _Optional[_Iterable[_Union[FenceResponse, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[RecoveryRead, _Mapping]]] = ...) -> None: ...
+
+class RecoveryRead(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, messages: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class ForceRequest(_message.Message):
     __slots__ = ("ledger_id", "key")
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]

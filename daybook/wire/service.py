@@ -42,6 +42,9 @@ class UnaryMethod:
 
 READ_LAC: Final = UnaryMethod("ReadLac", pb.ReadLacRequest, pb.ReadLacResponse)
 FENCE: Final = UnaryMethod("Fence", pb.FenceRequest, pb.FenceResponse)
+RECOVER: Final = UnaryMethod("Recover", pb.RecoverRequest, pb.RecoverResponse)
+RECOVER_MAX: Final = 256
+"""Fences and reads of one call of Recover."""
 FORCE: Final = UnaryMethod("Force", pb.ForceRequest, pb.ForceResponse)
 GET_INFO: Final = UnaryMethod("GetInfo", pb.GetInfoRequest, pb.GetInfoResponse)
 LIST_LEDGERS: Final = UnaryMethod("ListLedgers", pb.ListLedgersRequest, pb.ListLedgersResponse)
@@ -56,6 +59,7 @@ ACCEPT_ROLL_BACK: Final = UnaryMethod("AcceptRollBack", pb.AcceptRollBackRequest
 UNARY_METHODS: Final = (
     READ_LAC,
     FENCE,
+    RECOVER,
     FORCE,
     GET_INFO,
     LIST_LEDGERS,
@@ -131,6 +135,7 @@ class BookieStub:
         )
         self.read_lac: Any = _unary(channel, READ_LAC)
         self.fence: Any = _unary(channel, FENCE)
+        self.recover: Any = _unary(channel, RECOVER)
         self.force: Any = _unary(channel, FORCE)
         self.get_info: Any = _unary(channel, GET_INFO)
         self.list_ledgers: Any = _unary(channel, LIST_LEDGERS)

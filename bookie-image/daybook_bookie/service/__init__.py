@@ -8,6 +8,7 @@ In reading order:
     append, streams  one client's append stream, and the streams that are open
     fencing     refused from now on, answered once it is durable
     reads       a range, from the cache and the store
+    recovering  the fences and reads of many recoveries at once
     long_poll   questions for a LAC that wait without a thread each
     availability  whether normal writes are accepted, and what the registration says of that
     control     the control calls

@@ -29,7 +29,6 @@ from daybook_bookie.journal.thread import Barrier, JournalThread
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
 from daybook_bookie.service.availability import Availability
-from daybook_bookie.service.fencing import Fencer
 from daybook_bookie.service.long_poll import LongPolls
 from daybook_bookie.service.questions import Questions
 from daybook_bookie.service.streams import AppendStreams
@@ -61,7 +60,6 @@ class Control:
     journal: JournalThread
     long_polls: LongPolls
     questions: Questions
-    fencer: Fencer
     streams: AppendStreams
     availability: Availability
     disk_watch: DiskWatch
@@ -113,17 +111,7 @@ class Control:
         with self.table.lock:
             return self.table.machine.lac(ledger_id)
 
-    # Fence and force
-
-    def fence(self, request: pb.FenceRequest, _: grpc.ServicerContext) -> pb.FenceResponse:
-        """Fence a ledger, known or not (rule 3, rule 4)."""
-        code, lac = self.fencer.fence(request.ledger_id, request.key)
-        return pb.FenceResponse(
-            code=code,
-            last_add_confirmed=lac.last_add_confirmed,
-            length_at_lac=lac.length_at_lac,
-            limbo=lac.limbo,
-        )
+    # Force
 
     def force(self, request: pb.ForceRequest, _: grpc.ServicerContext) -> pb.ForceResponse:
         """Answer once everything that was accepted deferred is durable; with the boot id (rule 22)."""

@@ -49,8 +49,11 @@ class Reads:
 
     def read(self, request: pb.ReadRequest) -> Iterator[bytes]:
         """The messages of the answer; the last one's header speaks for the whole."""
+        yield from self.answer(request, self._admit(request))
+
+    def answer(self, request: pb.ReadRequest, code: Code) -> Iterator[bytes]:
+        """As `read`, of a request that was admitted with `code`."""
         started = perf_counter()
-        code = self._admit(request)
         self._metrics.read_requests.labels(code.name).inc()
         if code is not Code.OK:
             yield encode_read(ReadHeader(code), [])
@@ -60,7 +63,7 @@ class Reads:
 
     def _admit(self, request: pb.ReadRequest) -> Code:
         """A recovery read fences first, and is answered only when the fence is durable (rule 2, rule 4)."""
-        if request.ledger_id < 0 or request.first_entry < 0 or request.last_entry < request.first_entry:
+        if not is_possible(request):
             return Code.BAD_FRAME
         if request.fence:
             code, _ = self._fencer.fence(request.ledger_id, request.key)
@@ -105,6 +108,11 @@ class Reads:
     def _is_damaged(self, ledger_id: LedgerId, scan: RangeScan) -> None:
         _LOG.error("an entry is damaged", ledger_id=ledger_id, entry_id=scan.damaged, reason=scan.damage)
         self._on_damage(ledger_id, scan.damaged)
+
+
+def is_possible(request: pb.ReadRequest) -> bool:
+    """Whether there can be such entries."""
+    return request.ledger_id >= 0 and 0 <= request.first_entry <= request.last_entry
 
 
 class StorageSource:

@@ -55,6 +55,7 @@ ROLES_OF_CALLS: Final[Mapping[str, frozenset[Role]]] = {
     service.READ: _ANYBODY,
     service.READ_LAC.name: _ANYBODY,
     service.FENCE.name: _ANYBODY,
+    service.RECOVER.name: _ANYBODY,
     service.FORCE.name: _ANYBODY,
     service.GET_INFO.name: _ANYBODY,
     service.LIST_LEDGERS.name: _ANYBODY,

@@ -7,6 +7,8 @@ In reading order:
     link               the connection of such a stream, and the one over gRPC
     lane               the one over the bookie's lane, which costs less than half
     calls              one request and its answer
+    read_answer        puts an answer together
+    gathering          fences and recovery reads of many ledgers in one request
     read_lane          the connections for reads over the bookie's lane
     connection_errors  why bookies do not answer, for the person who reads an error
 """

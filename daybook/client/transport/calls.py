@@ -7,13 +7,14 @@ that proves nothing (rule 6); nothing here retries or chooses another bookie, wh
 import asyncio
 from collections.abc import AsyncIterable, Callable
 from contextlib import aclosing, suppress
-from operator import itemgetter, lt
 from typing import Final, NamedTuple, Protocol
 
 import grpc
 import grpc.aio
 
+from daybook.client.transport.gathering import RecoveryCalls
 from daybook.client.transport.link import Message
+from daybook.client.transport.read_answer import ReadAnswer
 from daybook.client.transport.read_lane import LaneUnavailableError, ReadLane
 from daybook.core.effects import ClearLimbo, ReadLimbo, SendLacRead, SendRead
 from daybook.core.errors import Code, FrameError
@@ -25,16 +26,12 @@ from daybook.core.events import (
     LimboRead,
     ReadAnswered,
 )
-from daybook.core.format.frame import Entry, decode_entries, is_dense, split_message
-from daybook.core.ids import BookieId, EntryId, LedgerId
+from daybook.core.ids import BookieId, LedgerId
 from daybook.core.stream import StreamError
 from daybook.wire import bookie_pb2 as pb
-from daybook.wire.messages import ReadHeader, decode_read
 from daybook.wire.service import AioChannel, BookieStub
 
 CALL_TIMEOUT_S: Final = 5.0
-
-_entry_id = itemgetter(0)
 
 
 class ReadKey(NamedTuple):
@@ -95,6 +92,7 @@ class BookieCalls:
         self.stub = BookieStub(channel, bookie, boot_id)
         self._report_error = report_error
         self._lane = lane
+        self._recoveries = RecoveryCalls(self.stub, CALL_TIMEOUT_S)
 
     def _failed(self, error: grpc.aio.AioRpcError) -> Code:
         self._report_error(error.details() or "")
@@ -114,8 +112,12 @@ class BookieCalls:
             if self._lane is not None and self._lane.has_room and not request.fence:
                 with suppress(LaneUnavailableError):
                     return await self._read_over(self._lane, message, request)
-            send = self.stub.recovery_read if request.fence else self.stub.read
-            return await _gather(send(message, timeout=CALL_TIMEOUT_S), self.bookie, of.ledger_id, request)
+            answer = ReadAnswer(self.bookie, of.ledger_id, request)
+            if not request.fence:
+                return await _gather(self.stub.read(message, timeout=CALL_TIMEOUT_S), answer)
+            for part in await self._recoveries.read(message):
+                answer.take(part)
+            return answer.whole()
         except grpc.aio.AioRpcError as error:
             return ReadAnswered(self.bookie, request.request_id, self._failed(error))
         except (FrameError, StreamError):
@@ -128,7 +130,7 @@ class BookieCalls:
                 asyncio.timeout(CALL_TIMEOUT_S),
                 aclosing(lane.messages(message.SerializeToString())) as answer,
             ):
-                return await _gather(answer, self.bookie, message.ledger_id, request)
+                return await _gather(answer, ReadAnswer(self.bookie, message.ledger_id, request))
         except TimeoutError:
             return ReadAnswered(self.bookie, request.request_id, Code.TIMEOUT)
         except ConnectionError as error:
@@ -138,9 +140,7 @@ class BookieCalls:
     async def fence(self, of: HasKey, request_id: int) -> FenceAnswered:
         """Fence the ledger and read its LAC."""
         try:
-            answer = await self.stub.fence(
-                pb.FenceRequest(ledger_id=of.ledger_id, key=of.key), timeout=CALL_TIMEOUT_S
-            )
+            answer = await self._recoveries.fence(pb.FenceRequest(ledger_id=of.ledger_id, key=of.key))
         except grpc.aio.AioRpcError as error:
             return FenceAnswered(self.bookie, request_id, self._failed(error))
         return FenceAnswered(
@@ -208,52 +208,8 @@ class BookieCalls:
         )
 
 
-async def _gather(
-    messages: AsyncIterable[Message],
-    bookie: BookieId,
-    ledger_id: LedgerId,
-    request: SendRead,
-) -> ReadAnswered:
-    """Put the messages of one answer together. Raises FrameError, StreamError, AioRpcError."""
-    entries: list[Entry] = []
-    damaged: list[EntryId] = []
-    header = ReadHeader(Code.UNAVAILABLE)
-    is_limbo = False
+async def _gather(messages: AsyncIterable[Message], answer: ReadAnswer) -> ReadAnswered:
+    """The answer, once all its messages are there. Raises FrameError, StreamError, AioRpcError."""
     async for message in messages:
-        header, frames = decode_read(message)
-        is_limbo = is_limbo or header.limbo
-        for first, last in header.damaged:
-            damaged.extend(range(max(first, request.first), min(last, request.last) + 1))
-        for frame, offset in split_message(frames):
-            if frame.ledger_id != ledger_id:
-                msg = f"bookie {bookie} answered with ledger {frame.ledger_id} instead of {ledger_id}"
-                raise FrameError(msg)
-            good, bad = decode_entries(frames, frame, offset)
-            if not _rises(entries[-1:], good, dense=is_dense(frames, frame, offset)):
-                msg = f"bookie {bookie} answered with entries out of order at {frame.first_entry}"
-                raise FrameError(msg)
-            entries.extend(good)
-            damaged.extend(bad)
-    if entries and (entries[0].entry_id < request.first or entries[-1].entry_id > request.last):
-        entries = [entry for entry in entries if request.first <= entry.entry_id <= request.last]
-    return ReadAnswered(
-        bookie,
-        request.request_id,
-        header.code,
-        tuple(entries),
-        tuple(damaged),
-        header.through,
-        is_limbo,
-        header.last_add_confirmed,
-        header.length_at_lac,
-    )
-
-
-def _rises(before: list[Entry], entries: list[Entry], *, dense: bool) -> bool:
-    """Whether `entries`, of a frame that is `dense` or not, follow `before` in rising order."""
-    if before and entries and entries[0].entry_id <= before[0].entry_id:
-        return False
-    if dense:
-        return True
-    entry_ids = list(map(_entry_id, entries))
-    return all(map(lt, entry_ids, entry_ids[1:]))
+        answer.take(message)
+    return answer.whole()

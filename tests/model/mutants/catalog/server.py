@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ TABLES = "tests/unit/bookie/service/test_server_lac_tables.py::"
 APPEND = "tests/unit/bookie/service/test_server_append.py::"
 ATTACH = "tests/unit/bookie/service/test_server_attach.py::"
 FENCE = "tests/unit/bookie/service/test_server_fence.py::"
+RECOVERING = "tests/unit/bookie/service/test_server_recovering.py::"
 READS = "tests/unit/bookie/service/test_server_reads.py::"
 GC = "tests/unit/bookie/upkeep/test_server_gc.py::"
 BOOT = "tests/unit/bookie/identity/test_server_boot.py::"
@@ -53,15 +55,32 @@ def recovery_reads_only_read(admit: Callable[..., Code], self: Reads, request: A
     return admit(self, request)
 
 
+@by_slow_test(2, RECOVERING + "test_rule_02_each_read_of_the_call_fences")
+@around(Fencer, "fence_each")
+def reads_among_many_only_read(fence_each: Any, self: Fencer, wanted: Any) -> Any:
+    """Where several ledgers are recovered in one call, nothing is fenced for those that are read."""
+    single = fence_each(self, wanted) if len(wanted) == 1 else None
+    return single or [(Code.OK, LacAnswer(-1, 0, limbo=False, fenced=True))] * len(wanted)
+
+
+@by_slow_test(4, RECOVERING + "test_rule_04_the_call_is_answered_only_when_all_its_fences_are_durable")
+@around(Fencer, "_wait")
+def fences_of_many_do_not_wait(wait: Any, self: Fencer, fences: Any) -> Any:
+    """A call that fences several ledgers is answered while their records are still queued."""
+    if len(fences) == 1:
+        return wait(self, fences)
+    return [(Code.OK, fence.lac) for _, decided in fences for fence, _ in decided]
+
+
 @by_slow_test(3, FENCE + "test_rule_03_a_ledger_that_was_never_seen_is_created_and_fenced")
-@around(Fencer, "_fence")
-def unknown_ledgers_are_not_fenced(fence: Any, self: Fencer, ledger_id: int, key: str) -> Any:
+@around(Fencer, "fence_each")
+def unknown_ledgers_are_not_fenced(fence_each: Any, self: Fencer, wanted: Any) -> Any:
     """A fence of a ledger that the bookie does not know is answered and forgotten."""
     with self._table.lock:
-        known = self._table.machine.ledgers.find(ledger_id)
-    if known is None:
-        return Code.OK, LacAnswer(-1, 0, limbo=False, fenced=True)
-    return fence(self, ledger_id, key)
+        is_known = [self._table.machine.ledgers.find(ledger_id) is not None for ledger_id, _ in wanted]
+    fenced = iter(fence_each(self, list(compress(wanted, is_known))))
+    forgotten = Code.OK, LacAnswer(-1, 0, limbo=False, fenced=True)
+    return [next(fenced) if known else forgotten for known in is_known]
 
 
 @by_slow_test(4, FENCE + "test_rule_04_a_fence_is_answered_only_when_it_is_durable")

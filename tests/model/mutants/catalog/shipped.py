@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from daybook.client.transport import gathering
 from daybook.client.transport.frame_sender import FrameSender
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
@@ -24,6 +27,16 @@ def an_append_stream_keeps_its_window(end: Any, self: Any, task: asyncio.Task[No
     self._window = StreamWindow()
     end(self, task)
     self._window = window
+
+
+@mutant(
+    7,
+    "tests/unit/client/test_gathering.py::test_rule_07_a_call_without_an_answer_does_not_keep_others_waiting",
+    not_simulated="a recovery that waits for another one's bookie ends later, at the same entry",
+)
+def questions_wait_for_the_call_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one recovery asks of a bookie waits until that has answered the questions of others."""
+    monkeypatch.setattr(gathering, "GATHER_S", 3600.0)
 
 
 @mutant(59, swarm=SHIPPED)

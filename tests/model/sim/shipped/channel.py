@@ -145,7 +145,7 @@ class SimChannel:
                 delay_us = int(_REFUSED_US * self._rng.random())
                 process.later(delay_us, self._answered, number, grpc.StatusCode.UNAVAILABLE)
             return
-        if method == "Fence" and network.loses_fence():
+        if method in ("Fence", "Recover") and network.loses_fence():
             return
         respond = partial(network.call, bookie, process, self._answered, number)
         network.call(process, bookie, serve, bookie, boot_id, method, request, respond)

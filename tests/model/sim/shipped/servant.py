@@ -109,6 +109,25 @@ def _fence(bookie: SimBookie, data: bytes, respond: Respond) -> None:
     _call(bookie, pb.FenceRequest.FromString(data), call, partial(_copied, pb.FenceResponse), respond)
 
 
+def _recover(bookie: SimBookie, data: bytes, respond: Respond) -> None:
+    """Each question as by a call of its own; the answer leaves with the last of them."""
+    request = pb.RecoverRequest.FromString(data)
+    asked = [*((_fence, each) for each in request.fences), *((_read, each) for each in request.reads)]
+    answers: dict[int, tuple[bytes, ...]] = {}
+
+    def answered(number: int, payload: Payload) -> None:
+        assert isinstance(payload, tuple)
+        answers[number] = payload
+        if len(answers) == len(asked):
+            parts = [answers[i] for i in range(len(asked))]
+            fences = [pb.FenceResponse.FromString(fence) for (fence,) in parts[: len(request.fences)]]
+            reads = [pb.RecoveryRead(messages=read) for read in parts[len(request.fences) :]]
+            _answer(respond, pb.RecoverResponse(fences=fences, reads=reads))
+
+    for number, (ask, each) in enumerate(asked):
+        ask(bookie, each.SerializeToString(), partial(answered, number))
+
+
 def _force(bookie: SimBookie, data: bytes, respond: Respond) -> None:
     call = fx.SendForce(bookie.name, _SENTINEL)
     _call(bookie, pb.ForceRequest.FromString(data), call, partial(_copied, pb.ForceResponse), respond)
@@ -190,6 +209,7 @@ _HANDLERS: Final[dict[str, Callable[[SimBookie, bytes, Respond], None]]] = {
     READ: _read,
     "ReadLac": _read_lac,
     "Fence": _fence,
+    "Recover": _recover,
     "Force": _force,
     "GetInfo": _get_info,
     "EntryIntervals": _entry_intervals,
