@@ -132,18 +132,7 @@ def absurd_numbers(address: str, random: Random, count: int) -> int:
 def _absurd_call(channel: grpc.Channel, random: Random) -> None:
     method = random.choice((*service.UNARY_METHODS, None))
     request: Any = (pb.ReadRequest if method is None else method.request)()
-    for field in request.DESCRIPTOR.fields:
-        if field.type == field.TYPE_STRING:
-            value: Any = random.choice(("", KEY, "k" * 300, "\0", "é" * 200))
-        elif field.type == field.TYPE_BOOL:
-            value = random.random() < 0.5
-        else:
-            value = random.choice(ODD_COUNTS if field.type == field.TYPE_INT32 else ODD_IDS)
-        setattr(request, field.name, value)
-    if hasattr(request, "timeout_ms"):
-        request.timeout_ms = random.choice((-1, 0, 1, 50))
-    if getattr(request, "ledger_id", 0) in HEALTHY:
-        request.ledger_id = LEDGER  # those are left alone: to fence them is anyone's right
+    _fill(request, random)
     if isinstance(request, pb.SetReadOnlyRequest):
         request.read_only = False
     if method is None:
@@ -167,6 +156,26 @@ def _absurd_call(channel: grpc.Channel, random: Random) -> None:
     status_of(ask)
 
 
+def _fill(request: Any, random: Random) -> None:
+    """Odd values for all fields, and for those of the messages within."""
+    for field in request.DESCRIPTOR.fields:
+        if field.type == field.TYPE_MESSAGE:
+            for _ in range(random.choice((0, 1, 10, 300))):
+                _fill(getattr(request, field.name).add(), random)
+            continue
+        if field.type == field.TYPE_STRING:
+            value: Any = random.choice(("", KEY, "k" * 300, "\0", "é" * 200))
+        elif field.type == field.TYPE_BOOL:
+            value = random.random() < 0.5
+        else:
+            value = random.choice(ODD_COUNTS if field.type == field.TYPE_INT32 else ODD_IDS)
+        setattr(request, field.name, value)
+    if hasattr(request, "timeout_ms"):
+        request.timeout_ms = random.choice((-1, 0, 1, 50))
+    if getattr(request, "ledger_id", 0) in HEALTHY:
+        request.ledger_id = LEDGER  # those are left alone: to fence them is anyone's right
+
+
 def _drain(call: Any, request: bytes) -> None:
     for _ in call(request, timeout=WAIT_S):
         pass
@@ -179,7 +188,7 @@ def damaged_protobuf(address: str, random: Random, count: int) -> int:
         for _ in range(count):
             request = random.randbytes(random.choice((0, 1, 10, 1000)))
             name = random.choice((*names, "NoSuchCall"))
-            if name in {service.SET_READ_ONLY.name, service.FENCE.name}:
+            if name in {service.SET_READ_ONLY.name, service.FENCE.name, service.RECOVER.name}:
                 request = b"\xff" + request  # never by chance a good one that stops the healthy client
             call: Any = channel.unary_unary(f"/{service.SERVICE}/{name}")
             status_of(partial(call, request, timeout=WAIT_S))
