@@ -9,6 +9,7 @@ In reading order:
     budget       how much all connections have pending together
     connection   bytes in, frames, commands, answers, back-pressure
     session      CONNECT, AUTH_RESPONSE, PING, PONG
+    schemas      what passes while the broker keeps no schemas
     producers    PRODUCER, SEND, CLOSE_PRODUCER
     consumers    SUBSCRIBE, FLOW, ACK, SEEK, and whatever else clients say about consumers
     lookups      LOOKUP, and what else clients ask about topics

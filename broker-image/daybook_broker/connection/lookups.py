@@ -21,6 +21,7 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     ServerError,
 )
 from daybook_broker.connection.connection import Connection, Handler
+from daybook_broker.connection.schemas import NO_SCHEMA, needs_registry
 from daybook_broker.errors import NotAllowedError, NotReadyError, server_error
 from daybook_broker.ownership.api import Elsewhere, Mine, NotReady
 
@@ -148,12 +149,14 @@ def get_schema(connection: Connection, command: BaseCommand, _: memoryview) -> N
 
 
 def get_or_create_schema(connection: Connection, command: BaseCommand, _: memoryview) -> None:
-    """GET_OR_CREATE_SCHEMA: no topic gets one."""
-    answer = CommandGetOrCreateSchemaResponse(
-        request_id=command.getOrCreateSchema.request_id,
-        error_code=ServerError.IncompatibleSchema,
-        error_message=_NO_SCHEMAS,
-    )
+    """GET_OR_CREATE_SCHEMA: no topic gets one, and bytes need none: Java's client asks for theirs before it publishes dead letters."""
+    wish = command.getOrCreateSchema
+    answer = CommandGetOrCreateSchemaResponse(request_id=wish.request_id)
+    if needs_registry(wish.schema):
+        answer.error_code = ServerError.IncompatibleSchema
+        answer.error_message = _NO_SCHEMAS
+    else:
+        answer.schema_version = NO_SCHEMA
     connection.send_command(
         BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=answer)
     )

@@ -16,17 +16,12 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     ServerError,
 )
 from daybook_broker.connection.connection import NO_REQUEST, Connection, Handler
+from daybook_broker.connection.schemas import NO_SCHEMA, needs_registry
 from daybook_broker.errors import IncompatibleSchemaError, NotAllowedError, TooManyError
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.producer import Producer, ProducerWish
 
 NAME_BYTES_MAX: Final = 1024
-_NEEDS_REGISTRY: Final = frozenset(
-    (Schema.Json, Schema.Protobuf, Schema.Avro, Schema.KeyValue, Schema.ProtobufNative, Schema.AutoConsume)
-)
-"""Schemas whose readers ask the broker for what a writer registered."""
-NO_SCHEMA: Final = b""
-"""The version of a topic without a schema. Java's client ends the connection if it is not set."""
 
 
 def open_producer(connection: Connection, command: BaseCommand, _: memoryview) -> None:
@@ -75,7 +70,7 @@ def _check(command: CommandProducer) -> None:
     if len(command.producer_name.encode()) > NAME_BYTES_MAX:
         msg = f"a producer's name may have {NAME_BYTES_MAX} bytes: choose a shorter one"
         raise NotAllowedError(msg)
-    if command.HasField("schema") and command.schema.type in _NEEDS_REGISTRY:
+    if command.HasField("schema") and needs_registry(command.schema):
         kind = Schema.Type.Name(command.schema.type)
         msg = f"this broker keeps no schemas yet, and {kind} needs one: publish bytes, and encode them in the application"
         raise IncompatibleSchemaError(msg)

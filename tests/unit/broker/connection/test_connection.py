@@ -15,6 +15,7 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandCloseProducer,
     CommandConnect,
+    CommandGetOrCreateSchema,
     CommandPing,
     CommandSend,
     CommandSuccess,
@@ -198,6 +199,22 @@ async def test_a_topic_without_a_schema_says_so_to_its_producers(broker: Broker)
         opened = (await client.produce(new_topic())).producer_success
         assert opened.HasField("schema_version")
         assert opened.schema_version == b""
+
+
+@pytest.mark.parametrize(("kind", "version"), [(Schema.NoSchema, b""), (Schema.String, b""), (Schema.Avro, None)])
+async def test_a_schema_passes_if_readers_need_not_fetch_it(
+    broker: Broker, kind: Schema.Type, version: bytes | None
+) -> None:
+    """Java's client asks for the schema of bytes before it publishes dead letters."""
+    wish = CommandGetOrCreateSchema(
+        request_id=7, topic=new_topic(), schema=Schema(name="", schema_data=b"", type=kind)
+    )
+    async with frame_client(broker) as client:
+        client.send(BaseCommand(type=BaseCommand.GET_OR_CREATE_SCHEMA, getOrCreateSchema=wish))
+        answer = (await client.receive()).getOrCreateSchemaResponse
+    assert answer.request_id == 7
+    assert (answer.schema_version if answer.HasField("schema_version") else None) == version
+    assert answer.HasField("error_code") == (version is None)
 
 
 async def test_the_same_producer_again_is_the_same_one(broker: Broker) -> None:
