@@ -16,7 +16,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer bench-broker growth sim chaos chaos-topics power-cuts slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv bench-environment
+.PHONY: help demo test check bench bench-peer bench-broker growth sim chaos chaos-topics power-cuts witness slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv bench-environment
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,9 @@ chaos-topics: sync ## the same for brokers, bookies and ZooKeeper under Pulsar's
 
 power-cuts: sync ## cut the power of all bookies at once, again and again, and look for what was lost: CUTS=n SEED=n SEEDS=count
 	@$(BIN)/python -m tests.process.chaos.powercut --cuts $(or $(CUTS),200) --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1)
+
+witness: sync ## Java's and Go's clients of Pulsar against two brokers, and what they saw (Maven; 50 MB of jars): ARGS='--only go CASE …'
+	@$(BIN)/python -m tests.process.witness $(ARGS)
 
 slo: sync ## measure what losses cost and what each E, Qw, Qa survives, and write docs/slo.md: RUNS=n, 5 by default
 	@$(BIN)/python -m tools.slo $(if $(RUNS),--runs $(RUNS)) $(ARGS)
