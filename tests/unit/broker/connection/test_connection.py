@@ -201,7 +201,9 @@ async def test_a_topic_without_a_schema_says_so_to_its_producers(broker: Broker)
         assert opened.schema_version == b""
 
 
-@pytest.mark.parametrize(("kind", "version"), [(Schema.NoSchema, b""), (Schema.String, b""), (Schema.Avro, None)])
+@pytest.mark.parametrize(
+    ("kind", "version"), [(Schema.NoSchema, b""), (Schema.String, b""), (Schema.Avro, None)]
+)
 async def test_a_schema_passes_if_readers_need_not_fetch_it(
     broker: Broker, kind: Schema.Type, version: bytes | None
 ) -> None:
