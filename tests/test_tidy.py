@@ -37,6 +37,7 @@ SLEEPS: dict[str, str] = {
     "bookie-image/daybook_bookie/identity/metadata_link.py": "the pause between attempts to register",
     "broker-image/daybook_broker/collecting.py": "the pause between cycles is due to the clock",
     "broker-image/daybook_broker/topics/registry.py": "the clock's tick is the event",
+    "broker-image/daybook_broker/topics/topic_lists.py": "changes that come within a moment are one update",
     "broker-image/daybook_broker/topics/upkeep.py": "the pause between cycles is due to the clock",
     "daybook/local/zookeeper.py": "a server that starts can only be asked again",
     "daybook/client/client.py": "the clock's tick is the event",

@@ -39,6 +39,7 @@ from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.registry import TopicRegistry, Unloaded
 from daybook_broker.topics.services import TopicServices
 from daybook_broker.topics.tail_cache import TailCache
+from daybook_broker.topics.topic_lists import TopicLists
 from daybook_broker.topics.upkeep import Upkeep
 
 log = get_logger(__name__)
@@ -76,6 +77,7 @@ class Broker:
         self.registry = TopicRegistry(services, self._own, self._create)
         self.upkeep = Upkeep(self.registry, client, self.topics)
         self.collection = Collection(self.registry, client, self.topics)
+        self.topic_lists = TopicLists(client.store, client.layout, self.topics_of)
         self.connections = Connections(self)
         self.service_url = self.tls_url = self.admin_url = self.admin_tls_url = ""
         self._ownership: Ownership | None = None
@@ -154,6 +156,7 @@ class Broker:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
         self.connections.close()
+        self.topic_lists.close()
         await self.registry.close()
         await self.reads.close()
 

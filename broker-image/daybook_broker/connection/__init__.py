@@ -12,7 +12,8 @@ In reading order:
     schemas      what passes while the broker keeps no schemas
     producers    PRODUCER, SEND, CLOSE_PRODUCER
     consumers    SUBSCRIBE, FLOW, ACK, SEEK, and whatever else clients say about consumers
-    lookups      LOOKUP, and what else clients ask about topics
+    lookups      LOOKUP, and what else clients ask about a topic
+    topic_lists  the topics of a namespace, and how they change
     handlers     all commands in one table
     listener     the port, and the open connections
 """

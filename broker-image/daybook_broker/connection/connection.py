@@ -29,6 +29,7 @@ from daybook_broker.auth.tokens import Identity
 from daybook_broker.connection.credentials import Credentials
 from daybook_broker.connection.keep_alive import KeepAlive
 from daybook_broker.connection.requests import Requests
+from daybook_broker.connection.topic_lists import Watchers
 from daybook_broker.errors import NotAllowedError, server_error
 from daybook_broker.topics.consumer import Consumer
 from daybook_broker.topics.producer import Producer
@@ -74,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self.requests = Requests(settings.requests_max, self.refuse)
         self.keep_alive = KeepAlive(self, settings.keep_alive_ms / 1000)
         self.credentials = Credentials(self)
+        self.watchers = Watchers(self)
         self._connections = connections
         self._budget = connections.budget
         self._handlers = handlers
@@ -116,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self.keep_alive.stop()
         self.credentials.stop()
         self.requests.cancel()
+        self.watchers.stop()
         self._budget.forget(self)
         self._budget.changed(-self._counted_bytes)
         self._counted_bytes = 0

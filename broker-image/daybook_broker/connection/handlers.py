@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
-from daybook_broker.connection import consumers, lookups, producers, session
+from daybook_broker.connection import consumers, lookups, producers, session, topic_lists
 from daybook_broker.connection.connection import Handler
 
 HANDLERS: Final[Mapping[int, Handler]] = {
     **session.HANDLERS,
     **lookups.HANDLERS,
+    **topic_lists.HANDLERS,
     **producers.HANDLERS,
     **consumers.HANDLERS,
 }

@@ -9,6 +9,7 @@ from daybook_broker.metrics import BrokerMetrics
 from daybook_broker.ownership.api import LookupResult
 from daybook_broker.settings import BrokerSettings
 from daybook_broker.topics.registry import TopicRegistry
+from daybook_broker.topics.topic_lists import TopicLists
 
 
 class Owning(Protocol):
@@ -29,6 +30,7 @@ class Host(Protocol):
     metrics: BrokerMetrics
     registry: TopicRegistry
     access: Access
+    topic_lists: TopicLists
 
     @property
     def ownership(self) -> Owning:

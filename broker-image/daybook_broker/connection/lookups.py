@@ -1,9 +1,9 @@
-"""LOOKUP, PARTITIONED_METADATA, and what clients ask about namespaces and schemas."""
+"""LOOKUP, PARTITIONED_METADATA, and what clients ask about schemas."""
 
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from daybook.core.errors import DaybookError, NoSuchTopicError, TopicNameError
+from daybook.core.errors import DaybookError
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.permissions import Operation
 from daybook.metadata.brokers import BrokerInfo
@@ -11,8 +11,6 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandGetOrCreateSchemaResponse,
     CommandGetSchemaResponse,
-    CommandGetTopicsOfNamespace,
-    CommandGetTopicsOfNamespaceResponse,
     CommandLookupTopic,
     CommandLookupTopicResponse,
     CommandPartitionedTopicMetadata,
@@ -109,32 +107,6 @@ async def _partitions(connection: Connection, wish: CommandPartitionedTopicMetad
     )
 
 
-def topics(connection: Connection, command: BaseCommand, _: memoryview) -> None:
-    """GET_TOPICS_OF_NAMESPACE: for subscriptions to all topics whose names match a pattern, which the client applies."""
-    wish = command.getTopicsOfNamespace
-    connection.requests.begin(wish.request_id, _topics(connection, wish))
-
-
-async def _topics(connection: Connection, wish: CommandGetTopicsOfNamespace) -> None:
-    tenant, slash, namespace = wish.namespace.partition("/")
-    if not slash:
-        msg = f"{wish.namespace[:200]!r} is no namespace: use tenant/namespace"
-        raise TopicNameError(msg)
-    await connection.broker.access.check(connection.role, Operation.LOOK, tenant, namespace)
-    names: list[str] = []
-    if wish.mode != CommandGetTopicsOfNamespace.NON_PERSISTENT:
-        try:
-            names = [str(name) for name in await connection.broker.topics_of(tenant, namespace)]
-        except NoSuchTopicError:
-            names = []  # the namespace begins with its first topic
-    answer = CommandGetTopicsOfNamespaceResponse(
-        request_id=wish.request_id, topics=names, filtered=False, changed=True
-    )
-    connection.send_command(
-        BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=answer)
-    )
-
-
 _NO_SCHEMAS: Final = "this broker keeps no schemas yet: publish bytes, and encode them in the application"
 
 
@@ -177,7 +149,6 @@ def connect_transactions(connection: Connection, command: BaseCommand, _: memory
 HANDLERS: Final[Mapping[int, Handler]] = {
     BaseCommand.LOOKUP: lookup,
     BaseCommand.PARTITIONED_METADATA: partitions,
-    BaseCommand.GET_TOPICS_OF_NAMESPACE: topics,
     BaseCommand.GET_SCHEMA: get_schema,
     BaseCommand.GET_OR_CREATE_SCHEMA: get_or_create_schema,
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: connect_transactions,

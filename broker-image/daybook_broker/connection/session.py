@@ -30,7 +30,9 @@ def connect(connection: Connection, command: BaseCommand, _: memoryview) -> None
     version = min(wish.protocol_version, PROTOCOL_VERSION)
     connection.connected(wish.client_version, version, identity)
     flags = FeatureFlags(
-        supports_auth_refresh=True, supports_get_partitioned_metadata_without_auto_creation=True
+        supports_auth_refresh=True,
+        supports_topic_watchers=True,
+        supports_get_partitioned_metadata_without_auto_creation=True,
     )
     answer = CommandConnected(
         server_version=f"Daybook {daybook.__version__}",

@@ -23,6 +23,7 @@ In reading order:
     subscriptions   all subscriptions of a topic
     rates           how much a topic takes a second
     topic           a topic: ledgers, producers and subscriptions
+    topic_lists     the topics of a namespace, as they come and go
     registry        the topics of a broker: loaded once, held meanwhile, given up
     deletion        a topic's end, with all that it has
     upkeep          trimming, expiry, backlog quotas, topics that nobody uses

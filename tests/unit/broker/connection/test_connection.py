@@ -66,6 +66,7 @@ async def test_a_client_is_greeted_with_what_this_broker_has(broker: Broker) -> 
         assert flags == {
             "supports_auth_refresh",
             "supports_get_partitioned_metadata_without_auto_creation",
+            "supports_topic_watchers",
         }
         again = await client.ask(BaseCommand(type=BaseCommand.CONNECT, connect=hello))
         assert again.error.error == ServerError.NotAllowedError
