@@ -6,7 +6,6 @@ nothing is waited for, so that a consumer that is slow costs the broker the byte
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, assert_never
@@ -104,7 +103,7 @@ class Subscription:
         self._on_empty = on_empty
         self._machine: SingleDispatch | SharedDispatch | None = None
         self._last_key = 0
-        self._events: deque[SingleEvent] = deque()
+        self._events: list[SingleEvent] = []
         self._is_stepping = False
         self._turn_bytes = 0
         self._tasks = Tasks(self._crash)
@@ -287,7 +286,7 @@ class Subscription:
         self._turn_bytes = 0
         try:
             while self._events:
-                self._perform_all(step(self._events.popleft()))
+                self._perform_all(step(self._events.pop(0)))
         except Exception as error:  # noqa: BLE001 - whatever it is, the machine counts no more, and others go on
             self._crash(error)
         finally:

@@ -23,6 +23,7 @@ from daybook_broker.errors import NotReadyError
 from daybook_broker.topics.access import Producers
 from daybook_broker.topics.cursor import SubscriptionCursor
 from daybook_broker.topics.managed_ledger import TopicLedgers
+from daybook_broker.topics.news import News
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.producer import Producer
 from daybook_broker.topics.publishing import Publishing
@@ -79,8 +80,9 @@ class Topic:
             auto_create=services.settings.auto_create_subscriptions,
         )
         self._served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._over = asyncio.Event()
-        self._list_changed = asyncio.Event()
+        self._news = News()
+        """Of the list, and of the end."""
+        self._opening: asyncio.Task[None] | None = None
         self.error: DaybookError | None = None
         """Why the topic is served no more."""
 
@@ -109,7 +111,9 @@ class Topic:
 
     async def read_policy(self) -> None:
         """Read what holds for the topic. Raises NoSuchTopicError, MetadataError, PolicyError, MetadataUnavailableError."""
-        self.policy = await self.services.policies.of(self.name)
+        policy = await self.services.policies.of(self.name)
+        if policy != self.policy:  # most topics share the default's object
+            self.policy = policy
         self._ledgers.check_terms()
 
     def _terms(self) -> LedgerTerms:
@@ -147,6 +151,7 @@ class Topic:
 
     def _subscriptions_opened(self, task: asyncio.Task[None]) -> None:
         """One that cannot be opened is opened anew when a consumer comes, and holds the trimming until then."""
+        self._opening = None
         if not task.cancelled() and (error := task.exception()) is not None and not self.is_closing:
             log.warning("a subscription cannot be opened yet", topic=str(self.name), why=str(error))
 
@@ -161,8 +166,7 @@ class Topic:
         self._ledgers.terminate()
         while self.ledger_list.state is not ListState.TERMINATED:
             self.check_open()
-            self._list_changed.clear()
-            await self._list_changed.wait()
+            await self._news.wait()
         self.close_producers()
         return self.extent.last_confirmed
 
@@ -181,7 +185,8 @@ class Topic:
         await self.subscriptions.close()
         if self.error is None:
             self._ledgers.unload()
-            await self._over.wait()
+            while self.error is None:
+                await self._news.wait()
         await self._ledgers.close()
 
     async def stop(self, error: DaybookError) -> None:
@@ -252,7 +257,7 @@ class Topic:
                 self._forget_trimmed(result.ledger_list)
                 self.ledger_list = result.ledger_list
                 self.extent.update(result.ledger_list)
-                self._list_changed.set()
+                self._news.spread()
                 self.list_version = result.version
                 self.subscriptions.list_changed(result.version)
                 self.subscriptions.wake()
@@ -284,7 +289,7 @@ class Topic:
     def _ended(self, error: DaybookError | None) -> None:
         if error is None:
             self.error = NotOwnerError(f"topic {self.name} was given up: look it up again")
-            self._over.set()
+            self._news.spread()
             self.publishing.release_receipts()
             self.publishing.end()
             return
@@ -297,8 +302,7 @@ class Topic:
         self.is_closing = True
         if self.error is None:
             self.error = error
-        self._over.set()
-        self._list_changed.set()
+        self._news.spread()
         if not self._served.done():
             self._served.set_exception(error)
         for producer in self.producers.all():

@@ -4,7 +4,6 @@ A topic acknowledges in the order in which it was asked. After a ledger that fai
 acknowledged, and only the rest is sent to the next ledger, in the same order. So the payloads are kept until then.
 """
 
-from collections import deque
 from collections.abc import Sequence
 
 from daybook.core.format.frame import Buffer
@@ -12,13 +11,13 @@ from daybook.core.ids import EntryId
 
 
 class PendingPublishes:
-    """The entries of one topic that have no answer yet."""
+    """The entries of one topic that have no answer yet. Its queues are lists: empty, as in idle topics, a deque takes 0.76 KB."""
 
     __slots__ = ("_sent", "_waiting", "next_entry", "pending_bytes", "sent_bytes")
 
     def __init__(self) -> None:
-        self._waiting: deque[Sequence[Buffer]] = deque()
-        self._sent: deque[tuple[EntryId, Sequence[Buffer]]] = deque()
+        self._waiting: list[Sequence[Buffer]] = []
+        self._sent: list[tuple[EntryId, Sequence[Buffer]]] = []
         self.next_entry: EntryId = 0
         """The id that the ledger gives to the next entry that is sent."""
         self.sent_bytes = 0
@@ -49,10 +48,10 @@ class PendingPublishes:
     def send(self) -> Sequence[Buffer]:
         """All that waits, now under way."""
         if len(self._waiting) == 1:
-            payloads = self._waiting.popleft()
+            payloads = self._waiting[0]
         else:
             payloads = [payload for each in self._waiting for payload in each]
-            self._waiting.clear()
+        self._waiting.clear()
         self._sent.append((self.next_entry, payloads))
         self.next_entry += len(payloads)
         self.sent_bytes += sum(map(len, payloads))
@@ -60,21 +59,26 @@ class PendingPublishes:
 
     def acknowledge(self, through: EntryId) -> tuple[EntryId, int]:
         """What is under way up to the entry `through` is in the ledger: the first of them, and how many."""
-        first, count = through + 1, 0
-        while self._sent and self._sent[0][0] <= through:
-            begin, payloads = self._sent.popleft()
+        sent, first = self._sent, through + 1
+        count = whole = 0
+        for begin, payloads in sent:
+            if begin > through:
+                break
             taken = min(through + 1 - begin, len(payloads))
             if not count:
                 first = begin
             count += taken
             self.pending_bytes -= sum(map(len, payloads[:taken]))
             if taken < len(payloads):
-                self._sent.appendleft((begin + taken, payloads[taken:]))
+                sent[whole] = begin + taken, payloads[taken:]
+                break
+            whole += 1
+        del sent[:whole]
         return first, count
 
     def take_back(self) -> None:
         """Nothing of what is under way is in the ledger: it waits again, before all that waits (rule 50)."""
-        self._waiting.extendleft(payloads for _, payloads in reversed(self._sent))
+        self._waiting[:0] = [payloads for _, payloads in self._sent]
         self._sent.clear()
 
     def begin_ledger(self) -> None:

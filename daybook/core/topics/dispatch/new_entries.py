@@ -4,7 +4,6 @@ One read is under way at a time. It asks for about as many messages as there are
 before, so that little waits in memory for a consumer that takes no more.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -57,8 +56,8 @@ class NewEntries:
         self._acks = acks
         self._policy = policy
         self.pace = Pace(policy)
-        self.waiting: deque[TopicEntry] = deque()
-        """Read, and not delivered."""
+        self.waiting: list[TopicEntry] = []
+        """Read, and not delivered: one read's entries at most, so a list will do, which takes nothing while it is empty."""
         self._next = acks.mark_delete
         """No entry before it is to be read."""
 
@@ -95,7 +94,7 @@ class NewEntries:
         """The next entry that is not acknowledged; None if nothing waits."""
         acks = self._acks
         while self.waiting:
-            entry = self.waiting.popleft()
+            entry = self.waiting.pop(0)
             if not acks.is_acked(entry.position):
                 return entry
         return None

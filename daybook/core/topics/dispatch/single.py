@@ -229,9 +229,12 @@ class SingleDispatch:
         ack_sets: list[tuple[int, ...]] = []
         waiting = self._new.waiting
         if self._acks.is_untouched_from(waiting[0].position):
-            while waiting and consumer.permits > 0:
-                entries.append(waiting.popleft())
-                consumer.permits -= entries[-1].messages
+            for each in waiting:
+                if consumer.permits <= 0:
+                    break
+                entries.append(each)
+                consumer.permits -= each.messages
+            del waiting[: len(entries)]
             out.append(Deliver(consumer.key, entries, epoch=consumer.epoch))
             return
         while consumer.is_ready and (entry := self._new.take()) is not None:

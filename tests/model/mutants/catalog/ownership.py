@@ -44,7 +44,7 @@ def receipts_are_sent_in_doubt(published: Any, self: Publishing, result: Any) ->
     """A broker that may have lost a topic answers its producers as if it certainly had it."""
     found = published(self, result)
     while self._held:
-        self._send_receipts(*self._held.popleft())
+        self._send_receipts(*self._held.pop(0))
     return found
 
 
