@@ -9,6 +9,7 @@ In reading order:
     options      every option of reading and writing, and the secrets that are no options
     source       the data source: what PySpark calls
     access       how drivers and tasks reach a cluster
+    brokers      how the owners of topics are reached
     session      a Spark on this machine, for commands and tests
     plan/        in the driver: what exists, as ranges
     read/        in a task: the entries of a range

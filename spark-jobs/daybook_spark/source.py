@@ -7,10 +7,11 @@ parts that work are imported when they work.
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
 )
 from pyspark.sql.types import StructType
 
-from daybook_spark.options import parse_read
+from daybook_spark.options import parse_read, parse_stream
 
 
 class DaybookDataSource(DataSource):
@@ -29,6 +30,13 @@ class DaybookDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a query. Raises OptionError."""
-        from daybook_spark.read.batch import BatchReader
+        from daybook_spark.read.batch import BatchReader, FilteringReader
 
-        return BatchReader(parse_read(self.options), schema)
+        options = parse_read(self.options)
+        return (FilteringReader if options.pushdown else BatchReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """The reader of a streaming query over topics. Raises OptionError."""
+        from daybook_spark.stream.reader import StreamReader
+
+        return StreamReader(parse_stream(self.options), schema)

@@ -2,52 +2,87 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import daybook
 from daybook.client.preconditions import check_password
-from daybook.client.reader import Reader
-from daybook.core.errors import NoSuchLedgerError
-from daybook.core.ids import EntryId, LedgerId
+from daybook.core.ids import EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.topics.extent import TopicExtent
+from daybook.core.topics.ledger_list import Position
 from daybook_spark.access import open_client
 from daybook_spark.options import Password, ReadOptions
+from daybook_spark.plan.bounds import Bounds
 from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.plan.existing import TopicPart, confirmed, extent_of, metadata_of, parts_of
 from daybook_spark.plan.ranges import cut_ledger
+from daybook_spark.plan.times import span_of
+from daybook_spark.rows.topic_rows import ALL_TIMES
 
 
-def plan(options: ReadOptions) -> list[EntryRange]:
+def plan(options: ReadOptions, bounds: Bounds) -> list[EntryRange]:
     """The ranges of a query, in order. Raises DaybookError."""
-    return asyncio.run(_plan(options))
+    return asyncio.run(_plan(options, bounds))
 
 
-async def _plan(options: ReadOptions) -> list[EntryRange]:
+async def _plan(options: ReadOptions, bounds: Bounds) -> list[EntryRange]:
     async with open_client(options.where) as client:
-        return [each async for each in _ranges(client, options)]
+        if options.ledgers:
+            return [each async for each in _of_ledgers(client, options, bounds)]
+        parts = await parts_of(client, options)
+        return [
+            each for part in parts for each in await _of_topic(client, part, bounds, options.partition_bytes)
+        ]
 
 
-async def _ranges(client: daybook.Client, options: ReadOptions) -> AsyncIterator[EntryRange]:
+async def _of_ledgers(
+    client: daybook.Client, options: ReadOptions, bounds: Bounds
+) -> AsyncIterator[EntryRange]:
     password = Password.read()
     for ledger_id in options.ledgers:
         metadata, last = await confirmed(client, ledger_id)
         check_password(metadata, password)
-        for each in ranges_of(client, metadata, 0, last, options.partition_bytes):
-            yield each
+        span = bounds.of_ledger(ledger_id, 0, last)
+        if span is not None:
+            for each in ranges_of(client, metadata, *span, options.partition_bytes):
+                yield each
 
 
-async def confirmed(client: daybook.Client, ledger_id: LedgerId) -> tuple[LedgerMetadata, EntryId]:
-    """A ledger and its last entry that may be read: every entry that was acknowledged before is among them, except for the last few.
+async def _of_topic(
+    client: daybook.Client, part: TopicPart, bounds: Bounds, range_bytes: int
+) -> list[EntryRange]:
+    extent = await extent_of(client, part)
+    if bounds.times != ALL_TIMES:
+        first, end = await span_of(client, extent, bounds.times)
+        bounds = replace(bounds, start=max(first, bounds.start), end=min(end, bounds.end))
+    return await topic_ranges(client, part, extent, bounds, range_bytes)
 
-    The answers of a quorum decide, because a single bookie may not have received the newest LAC. Raises NoSuchLedgerError,
-    NotEnoughReplicasError.
-    """
-    try:
-        found = await client.ledgers.read(ledger_id, sync=True)
-    except NoSuchLedgerError as error:
-        msg = f"ledger {ledger_id} does not exist: it was deleted, or trimmed from its topic; plan the query again"
-        raise NoSuchLedgerError(msg) from error
-    reader = Reader(found.value, client)
-    last = await reader.refresh(lenient=False)
-    return reader.metadata, last
+
+async def topic_ranges(
+    client: daybook.Client, part: TopicPart, extent: TopicExtent, bounds: Bounds, range_bytes: int
+) -> list[EntryRange]:
+    """The entries of a topic within bounds, as ranges in order. Raises NoSuchLedgerError for a ledger that was trimmed meanwhile."""
+    spans = {
+        ledger_id: span
+        for ledger_id, first, last in _ledgers_of(extent)
+        if (span := bounds.of_ledger(ledger_id, first, last)) is not None
+    }
+    metadata = await metadata_of(client, list(spans))
+    return [
+        each
+        for ledger_id, span in spans.items()
+        for each in ranges_of(
+            client, metadata[ledger_id], *span, range_bytes, topic=part.topic, partition=part.partition
+        )
+    ]
+
+
+def _ledgers_of(extent: TopicExtent) -> Iterator[tuple[int, EntryId, EntryId]]:
+    """Each ledger that has entries, with its first and its last one."""
+    position = extent.first
+    while (run := extent.run(position, 2**62)) is not None:
+        yield run
+        position = Position(run[0], run[2] + 1)
 
 
 def ranges_of(

@@ -4,4 +4,8 @@ In reading order:
 
     columns      the columns of ledgers and topics, and which of them a query wants
     ledger_rows  entries of ledgers, as they are
+    topic_rows   entries of topics, one row for each message, with
+    messages     what is in an entry
+    compression  the codecs of producers
+    values       the values of columns
 """

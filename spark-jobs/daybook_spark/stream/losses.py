@@ -1,0 +1,38 @@
+"""Whether a query has missed entries: trimming takes whole ledgers from the front of a topic, read or not.
+
+A position whose ledger is still listed has lost nothing. Neither has one beyond everything that the topic ever acknowledged. With a
+subscription the topic's owner keeps what the query has not committed, so only somebody else who moved the cursor can have lost entries.
+Otherwise nobody can say whether the rest of a trimmed ledger was read, and it counts as lost.
+"""
+
+import daybook
+from daybook.core.errors import NoSuchTopicError
+from daybook.core.topics.extent import TopicExtent
+from daybook.core.topics.ledger_list import Position
+from daybook.metadata.topics import TopicManager
+from daybook_spark.plan.existing import TopicPart
+
+
+def has_gone(extent: TopicExtent, start: Position) -> bool:
+    """Whether entries from `start` on may have been trimmed, by the list alone."""
+    ledger_list = extent.ledger_list
+    if start >= extent.first or any(each.ledger_id == start.ledger_id for each in ledger_list.ledgers):
+        return False
+    return ledger_list.last_confirmed >= start
+
+
+async def why_lost(
+    client: daybook.Client, part: TopicPart, extent: TopicExtent, start: Position, subscription: str
+) -> str:
+    """What has happened to entries from `start` on that were not read; empty: nothing."""
+    if not has_gone(extent, start):
+        return ""
+    if subscription:
+        try:
+            record = await TopicManager(client.store, client.layout).read_cursor(part.name, subscription)
+        except NoSuchTopicError:
+            return f"the subscription {subscription!r} of {part.name} was deleted, and entries from {start} on were trimmed"
+        if record.value.mark_delete < start:
+            return ""
+        return f"somebody moved the subscription {subscription!r} of {part.name} to {record.value.mark_delete}, beyond {start}"
+    return f"{part.name} begins at {extent.first} now, and the query had read up to {start}: its retention took the entries between"
