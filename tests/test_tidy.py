@@ -58,6 +58,7 @@ SLEEPS: dict[str, str] = {
     "tests/model/sim/shipped/test_parts.py": "that simulated time passes is what is tested",
     "tests/model/sim/shipped/users.py": "the pace of simulated users, in simulated time",
     "tests/model/sim/shipped/writing.py": "the pace of simulated users, in simulated time",
+    "tests/kubernetes/e2e/topics.py": "receipts are counted in another thread than the client's",
     "tests/kubernetes/e2e/workload.py": "the pace of writers and readers",
     "tests/kubernetes/e2e/world.py": "what a cluster does shows only in what it answers",
     "tests/process/integration/kit.py": "views and other processes, which have no event to wait for",

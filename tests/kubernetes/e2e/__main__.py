@@ -121,24 +121,38 @@ def run(world: World, steps: list[Step], outcomes: list[Outcome]) -> bool:
             if not check(world, outcome):
                 return False
             say(f"   {outcome.seconds:.0f} s; {outcome.seen}; {outcome.jobs}; {outcome.checked}")
+        if world.topics is not None:
+            say("== judge the topics")
+            with timed(outcomes, "judge the topics") as outcome:
+                return judge(world, outcome)
     finally:
-        if world.workload is not None:
-            world.workload.end()
+        world.end()
     return True
 
 
 def check(world: World, outcome: Outcome) -> bool:
-    """Read everything back that was acknowledged."""
-    if world.workload is None:
-        return True
+    """Read back everything that was acknowledged, and publish to every topic."""
     try:
-        tally = world.workload.check()
+        outcome.checked = world.check()
+        if world.topics is not None:
+            outcome.checked += f"; topics take messages within {world.published():.1f} s"
     except StepError as error:
         outcome.checked, outcome.failed = str(error).splitlines()[0], True
         say(f"FAILED: {error}")
         return False
-    outcome.checked = f"{tally['acknowledged']:,} acknowledged, {tally['lost']} lost"
     return True
+
+
+def judge(world: World, outcome: Outcome) -> bool:
+    """End the producers, let the consumers have everything, read the topics back, and say what is wrong."""
+    assert world.topics is not None
+    verdict = world.topics.ask("judge")
+    outcome.seen = f"{verdict['acknowledged']:,} acknowledged, {verdict['received']:,} received, {verdict['duplicates']} stored twice"
+    outcome.checked = f"{len(verdict['violations'])} violations"
+    outcome.failed = bool(verdict["violations"])
+    for violation in verdict["violations"]:
+        say(f"FAILED: {violation}")
+    return not outcome.failed
 
 
 def clean_up(cluster: NodeCluster, before: Traces, outcome: Outcome, *, keep_logs: bool) -> None:

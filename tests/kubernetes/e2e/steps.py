@@ -7,6 +7,7 @@ from typing import Final
 
 import yaml
 
+from tests.kubernetes.e2e.broker_steps import install_brokers, kill_owner, roll_brokers
 from tests.kubernetes.e2e.repairs import StepError
 from tests.kubernetes.e2e.world import NAMESPACE, POOL, RELEASE, NotYet, Object, World, now
 from tests.kubernetes.images.build import image_name
@@ -26,6 +27,10 @@ VALUES: Final[Object] = {
         "heapMb": 128,
         "storage": {"size": "1Gi"},
         "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "512Mi"}},
+    },
+    "broker": {
+        "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "768Mi"}},
+        "settings": {"retention_ms": "-1", "retention_bytes": "-1", "cursor_persist_ms": "200"},
     },
     "operator": {
         "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "512Mi"}},
@@ -92,7 +97,9 @@ def helm_test(world: World) -> str:
     output = world.helm("test", RELEASE, "-n", NAMESPACE, "--logs", "--timeout", "5m")
     if "all as they were written" not in output:
         raise StepError(f"helm test said:\n{output}")
-    return "1,000 entries read back"
+    if world.topics is not None and "consumed the 1000 messages" not in output:
+        raise StepError(f"helm test said:\n{output}")
+    return "1,000 entries read back" + (", 1,000 messages consumed" if world.topics else "")
 
 
 def five(world: World) -> str:
@@ -221,6 +228,7 @@ def _states(world: World, pods: list[str]) -> set[str]:
 STEPS: Final = (
     Step("install", "helm install", install, under_load=False),
     Step("quickstart", "quickstart.yaml", quickstart, under_load=False),
+    Step("brokers", "add brokers", install_brokers, under_load=False),
     Step("test", "helm test", helm_test, under_load=False),
     Step("five", "scale 3 → 5", five),
     Step("kill", "kill a bookie's pod", kill_pod),
@@ -230,4 +238,6 @@ STEPS: Final = (
     Step("up", "scale 5 → 6", scale_up),
     Step("drain", "drain 6 → 5", drain),
     Step("roll", "roll the image", roll),
+    Step("owner", "kill a topic's owner", kill_owner),
+    Step("brokers-roll", "roll the brokers", roll_brokers),
 )

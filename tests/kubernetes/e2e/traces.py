@@ -22,7 +22,7 @@ _PLACES: Final = (
     "/var/log/pods",
 )
 """Where Kubernetes puts files unless it is configured otherwise, or in any case."""
-_WORKLOAD: Final = "tests.kubernetes.e2e.workload"
+_COMPANIONS: Final = ("tests.kubernetes.e2e.workload", "tests.kubernetes.e2e.topics")
 _COUNTERS: Final = re.compile(r" \[\d+:\d+\]$")
 
 
@@ -73,7 +73,7 @@ def _processes(directory: str) -> list[str]:
             command = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
         except OSError:
             continue  # it ended as we looked
-        if directory in command or _WORKLOAD in command:
+        if any(part in command for part in (directory, *_COMPANIONS)):
             found.append(f"{entry.name} {command}")
     return found
 

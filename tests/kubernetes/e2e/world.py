@@ -35,16 +35,17 @@ ZOOKEEPER: Final = ",".join(
 )
 
 
-class Workload:
-    """The process that writes and checks, in the cluster's network, with the cluster's names."""
+class Companion:
+    """A process of ours in the cluster's network, with the cluster's names, that answers a line of JSON to each command."""
 
-    def __init__(self, cluster: NodeCluster) -> None:
-        """Start it; returns once it is connected."""
+    def __init__(self, cluster: NodeCluster, module: str, *arguments: str) -> None:
+        """Start it; returns once it says that it runs."""
         resolv = cluster.directory / "resolv.conf"
         resolv.write_text(f"nameserver {GATEWAY}\nsearch svc.{DOMAIN} {DOMAIN}\noptions ndots:5\n")
         script = 'mount --make-rprivate / && mount --bind "$RESOLV" /etc/resolv.conf && exec "$@"'
-        python = [sys.executable, "-m", "tests.kubernetes.e2e.workload", ZOOKEEPER, RELEASE]
-        self.log = cluster.directory / "workload.log"
+        python = [sys.executable, "-m", f"tests.kubernetes.e2e.{module}", *arguments]
+        self._name = module
+        self.log = cluster.directory / f"{module}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 cluster.command("unshare", "--mount", "sh", "-euc", script, "sh", *python),
@@ -67,13 +68,6 @@ class Workload:
             raise self._ended() from error
         return self._answer()
 
-    def check(self) -> Object:
-        """Everything that was acknowledged, read back now. Raises StepError if anything is lost or changed."""
-        tally: Object = self.ask("check")
-        if tally["lost"] or tally["changed"] or tally["unreadable"]:
-            raise StepError(f"acknowledged entries are gone: {tally}; the workload's log is {self.log}")
-        return tally
-
     def end(self) -> None:
         """End the process, whatever it does."""
         if self._process.poll() is None:
@@ -88,7 +82,7 @@ class Workload:
         return json.loads(line)
 
     def _ended(self) -> StepError:
-        return StepError(f"the workload ended:\n{self.log.read_text(errors='replace')[-3000:]}")
+        return StepError(f"the process {self._name} ended:\n{self.log.read_text(errors='replace')[-3000:]}")
 
 
 class World:
@@ -98,7 +92,10 @@ class World:
         """`tags` of the images: the first is installed, the second is rolled out later."""
         self.cluster = cluster
         self.tags = tags
-        self.workload: Workload | None = None
+        self.workload: Companion | None = None
+        """Writes and checks ledgers: workload.py."""
+        self.topics: Companion | None = None
+        """Publishes and consumes, once there are brokers: topics.py."""
         self.repairs = Repairs()
         self.by_jobs = ""
         """What recovery Jobs did in the step that goes on."""
@@ -106,7 +103,30 @@ class World:
     def load(self) -> None:
         """Let somebody write and check from here on."""
         if self.workload is None:
-            self.workload = Workload(self.cluster)
+            self.workload = Companion(self.cluster, "workload", ZOOKEEPER, RELEASE)
+
+    def check(self) -> str:
+        """Everything that was acknowledged to the writer, read back now. Raises StepError if anything is lost or changed."""
+        if self.workload is None:
+            return ""
+        tally = self.workload.ask("check")
+        if tally["lost"] or tally["changed"] or tally["unreadable"]:
+            raise StepError(f"acknowledged entries are gone: {tally}; the log is {self.workload.log}")
+        return f"{tally['acknowledged']:,} acknowledged, {tally['lost']} lost"
+
+    def published(self) -> float:
+        """Seconds until each topic has acknowledged a message that is published from now on. Raises StepError."""
+        assert self.topics is not None
+        found = self.topics.ask("publish")
+        if found is None:
+            raise StepError(f"a topic takes no messages; the log is {self.topics.log}")
+        return float(found)
+
+    def end(self) -> None:
+        """End the processes of ours that are left."""
+        for companion in (self.workload, self.topics):
+            if companion is not None:
+                companion.end()
 
     # Commands.
 

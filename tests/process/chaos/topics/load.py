@@ -65,8 +65,17 @@ class Worker:
 class Producing:
     """Publishes to a topic, without waiting for receipts."""
 
-    def __init__(self, name: str, make_client: MakeClient, history: TopicHistory, *, batches: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        make_client: MakeClient,
+        history: TopicHistory,
+        *,
+        batches: bool,
+        pause_s: float = PAUSE_S,
+    ) -> None:
         self.name = name
+        self._pause_s = pause_s
         self._make_client = make_client
         self._history = history
         self._batches = batches
@@ -83,7 +92,7 @@ class Producing:
             max_pending_messages=2000,
             send_timeout_millis=0,
         )
-        while not stop.wait(PAUSE_S):
+        while not stop.wait(self._pause_s):
             number = self._history.sent[self.name]
             self._history.sent[self.name] = number + 1
             message = Message(self.name, number)
