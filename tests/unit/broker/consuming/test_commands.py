@@ -240,6 +240,7 @@ async def test_a_consumer_that_is_there_is_subscribed_again_with_success_and_its
     assert (await client.subscribe()).type == BaseCommand.SUCCESS
     assert (await client.subscribe(name="other")).error.error == ServerError.NotAllowedError
     assert (await client.subscribe(2)).error.error == ServerError.ConsumerBusy
+    assert (await client.frames.receive()).close_consumer.consumer_id == 2, "a client may try again"
     assert (await client.subscribe(2, durable=False)).error.error == ServerError.NotAllowedError
 
 
