@@ -9,9 +9,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
+import pulsar
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -21,7 +23,7 @@ from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.ports import HeldPort
 from tests.kubernetes.images.build import TARGETS, build
-from tests.kubernetes.images.container import Image, end
+from tests.kubernetes.images.container import Image, end, stop
 
 TAG = "dev"
 SIZES_MB = {"bookie": 250, "broker": 250, "operator": 400, "zookeeper": 300}
@@ -137,13 +139,15 @@ async def make_cluster(zookeeper: str, name: str) -> None:
         await store.close()
 
 
-def test_images_of_zookeeper_and_bookie_work_together(archives: dict[str, Path], tmp_path: Path) -> None:
-    """A server serves, a bookie registers, and entries written by one process are read by another."""
+@contextmanager
+def zookeeper_and_bookie(folder: Path) -> Iterator[tuple[str, Image, int]]:
+    """A server that serves and a bookie that is registered: ZooKeeper's address, the bookie's image, its metrics port."""
     held = [HeldPort() for _ in range(5)]
     client, zookeeper_health, data_port, health_port, metrics_port = (each.port for each in held)
     for name in ("journal", "store", "data"):
-        (tmp_path / name).mkdir()
+        (folder / name).mkdir()
     processes = []
+    address = f"127.0.0.1:{client}"
     with Image("zookeeper", TAG) as zookeeper, Image("bookie", TAG) as bookie:
         try:
             variables = {
@@ -151,12 +155,11 @@ def test_images_of_zookeeper_and_bookie_work_together(archives: dict[str, Path],
                 "ZOOKEEPER_HEALTH_PORT": str(zookeeper_health),
                 "ZOOKEEPER_HEAP_MB": "64",
             }
-            processes.append(zookeeper.start(variables=variables, volumes={"/data": tmp_path / "data"}))
+            processes.append(zookeeper.start(variables=variables, volumes={"/data": folder / "data"}))
             until(lambda: get(zookeeper_health, "/readyz") == 200)
-            asyncio.run(make_cluster(f"127.0.0.1:{client}", "images"))  # on Kubernetes the operator does
-            where = {"DAYBOOK_ZOOKEEPER": f"127.0.0.1:{client}", "DAYBOOK_CLUSTER": "images"}
+            asyncio.run(make_cluster(address, "images"))  # on Kubernetes the operator does
             settings = {
-                "ZOOKEEPER": where["DAYBOOK_ZOOKEEPER"],
+                "ZOOKEEPER": address,
                 "CLUSTER": "images",
                 "BOOKIE_ID": "images.bk-0",
                 "JOURNAL_DIR": "/var/lib/daybook/journal",
@@ -166,20 +169,68 @@ def test_images_of_zookeeper_and_bookie_work_together(archives: dict[str, Path],
                 "METRICS_ADDRESS": f"127.0.0.1:{metrics_port}",
             }
             given = {f"DAYBOOK_BOOKIE_{name}": value for name, value in settings.items()}
-            volumes = {f"/var/lib/daybook/{role}": tmp_path / role for role in ("journal", "store")}
+            volumes = {f"/var/lib/daybook/{role}": folder / role for role in ("journal", "store")}
             processes.append(bookie.start(variables=given, volumes=volumes))
             until(lambda: is_serving(health_port))
-            script = (
-                "ledger=$(seq 1 1000 | daybook ledger write --ensemble-size 1 --write-quorum 1 --ack-quorum 1 2>/dev/null)\n"
-                'test "$(daybook ledger read "$ledger")" = "$(seq 1 1000)" && echo all read\n'
-            )
-            status, output = bookie.run("sh", "-euc", script, **where)
-            assert (status, output) == (0, "all read\n")
-            assert get(metrics_port, "/metrics") == 200
+            yield address, bookie, metrics_port
             assert get(zookeeper_health, "/metrics") == 200
         finally:
             said = [end(process) for process in processes]
             print(*said, sep="\n")  # pytest shows it where the test failed
             for each in held:
                 each.close()
+
+
+def test_images_of_zookeeper_and_bookie_work_together(archives: dict[str, Path], tmp_path: Path) -> None:
+    """A server serves, a bookie registers, and entries written by one process are read by another."""
+    with zookeeper_and_bookie(tmp_path) as (address, bookie, metrics_port):
+        where = {"DAYBOOK_ZOOKEEPER": address, "DAYBOOK_CLUSTER": "images"}
+        script = (
+            "ledger=$(seq 1 1000 | daybook ledger write --ensemble-size 1 --write-quorum 1 --ack-quorum 1 2>/dev/null)\n"
+            'test "$(daybook ledger read "$ledger")" = "$(seq 1 1000)" && echo all read\n'
+        )
+        status, output = bookie.run("sh", "-euc", script, **where)
+        assert (status, output) == (0, "all read\n")
+        assert get(metrics_port, "/metrics") == 200
     assert list((tmp_path / "journal").iterdir())
+
+
+def test_the_image_of_a_broker_serves_topics_and_probes(archives: dict[str, Path], tmp_path: Path) -> None:
+    """As nobody, on a read-only root without a volume: Pulsar's client publishes and receives, and SIGTERM is an orderly end."""
+    held = [HeldPort() for _ in range(4)]
+    port, admin_port, health_port, metrics_port = (each.port for each in held)
+    with zookeeper_and_bookie(tmp_path) as (address, _, _), Image("broker", TAG) as image:
+        settings = {
+            "ZOOKEEPER": address,
+            "CLUSTER": "images",
+            "BROKER_ID": "images-0",
+            "ADDRESS": f"127.0.0.1:{port}",
+            "ADMIN_ADDRESS": f"127.0.0.1:{admin_port}",
+            "HEALTH_ADDRESS": f"127.0.0.1:{health_port}",
+            "METRICS_ADDRESS": f"127.0.0.1:{metrics_port}",
+            "ENSEMBLE_SIZE": "1",
+            "WRITE_QUORUM": "1",
+            "DURABILITY": "sync",
+            "DEGRADE": "never",
+        }
+        broker = image.start(variables={f"DAYBOOK_BROKER_{name}": value for name, value in settings.items()})
+        try:
+            until(lambda: is_serving(health_port))
+            client = pulsar.Client(f"pulsar://127.0.0.1:{port}")
+            consumer = client.subscribe("images", "s")
+            producer = client.create_producer("images")
+            for number in range(100):
+                producer.send_async(b"%d" % number, None)
+            producer.flush()
+            found = [consumer.receive(int(1000 * WAIT_S)) for _ in range(100)]
+            assert [message.data() for message in found] == [b"%d" % number for number in range(100)]
+            consumer.acknowledge_cumulative(found[-1])
+            client.close()
+            assert get(metrics_port, "/metrics") == 200
+            assert get(admin_port, "/admin/v2/brokers/health") == 200
+            stop(broker)
+            assert broker.wait(WAIT_S) == 0
+        finally:
+            print(end(broker))
+            for each in held:
+                each.close()

@@ -86,6 +86,13 @@ class Image:
         return process.returncode, output
 
 
+def stop(process: subprocess.Popen[str]) -> None:
+    """Ask what `Image.start` started to end, as a cluster does; `process` has its exit code."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    for child in children.read_text().split():
+        os.kill(int(child), signal.SIGTERM)
+
+
 def end(process: subprocess.Popen[str]) -> str:
     """End what `Image.start` started, with all its processes; what it printed.
 
