@@ -156,3 +156,27 @@ def test_brokers_start_with_the_cluster_and_start_again_where_they_were(tmp_path
         up.send(signal.SIGTERM)
         assert up.end()[0] == 0, up.errors
     assert still_there(tmp_path) == []
+
+
+def test_with_restart_a_broker_that_ends_by_itself_serves_again_where_it_was(tmp_path: Path) -> None:
+    topic = "public/default/kept"
+    with start(tmp_path, "--bookies", 2, "--brokers", 1, "--restart") as up:
+        before = ClusterFile.read(tmp_path).broker("broker-0")
+        with Process("topic", "produce", "--dir", tmp_path, topic) as process:
+            process.stdin.write(b"before\n")
+            assert process.end()[0] == 0, process.errors
+        os.kill(before.pid, signal.SIGKILL)
+        up.wait_for_error("it is restarted")
+        with Process("topic", "produce", "--dir", tmp_path, topic) as process:
+            process.stdin.write(b"after\n")
+            assert process.end()[0] == 0, process.errors
+        after = ClusterFile.read(tmp_path).broker("broker-0")
+        assert (after.service_url, after.admin_url) == (before.service_url, before.admin_url)
+        assert after.pid != before.pid
+        told = run("topic", "consume", "--dir", tmp_path, topic, "s", "--earliest", "--count", 2, "--json")
+        assert [json.loads(line)["data"] for line in told.stdout.splitlines()] == ["before", "after"], (
+            told.stderr
+        )
+        up.send(signal.SIGTERM)
+        assert up.end()[0] == 0, up.errors
+    assert still_there(tmp_path) == []
