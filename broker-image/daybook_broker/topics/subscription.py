@@ -45,6 +45,7 @@ from daybook.core.topics.dispatch.single import SingleDispatch
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
 from daybook.runtime.logs import get_logger
+from daybook.wire.pulsar.chunks import chunk_of
 from daybook_broker.errors import ConsumerBusyError, NotAllowedError, NotReadyError, TooManyError
 from daybook_broker.topics.by_time import last_before
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
@@ -169,7 +170,7 @@ class Subscription:
 
     def _new_machine(self, wish: ConsumerWish) -> SingleDispatch | SharedDispatch:
         if wish.kind is SubscriptionKind.SHARED:
-            return SharedDispatch(self._extent, self.acks, policy=self._policy)
+            return SharedDispatch(self._extent, self.acks, policy=self._policy, chunk_of=chunk_of)
         return SingleDispatch(
             self.topic,
             self._extent,

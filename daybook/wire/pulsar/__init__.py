@@ -11,5 +11,6 @@ In reading order:
     by_hand         SEND, SEND_RECEIPT and MESSAGE without protobuf: one of each for every entry
     entries         what a frame carries beside its command, and a ledger stores: checksum, metadata, payload
     message_count   how many messages an entry has, without protobuf
+    chunks          which message an entry is a chunk of
     batches         the messages of a batch entry, and a batch made anew
 """

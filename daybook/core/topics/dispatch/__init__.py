@@ -14,6 +14,7 @@ In reading order:
     single      the machine of exclusive and failover subscriptions, and of readers
     rotation    whose turn it is on a shared subscription
     redelivery  what is to be delivered again, and how often it was
+    chunks      which consumer has the beginning of a message that comes in chunks
     unacked     what the consumers of a shared subscription have and have not acknowledged
     shared      the machine of shared subscriptions
 """

@@ -4,12 +4,16 @@ acknowledge it.
 What is to be delivered again goes first, the lowest position first (rule 65): new entries wait until it is read. An entry is with one
 consumer, or due, or new, or acknowledged; whatever becomes of a consumer, none is forgotten. When the last consumer leaves, delivery
 begins again behind the mark-delete position, and the counts of redeliveries begin anew.
+
+The chunks of a message all go to the consumer that received the first of them, at once and whatever it has permits for: it needs them all
+before it can acknowledge any. Only a connection that takes nothing holds them up, and what comes after them with them.
 """
 
 from typing import assert_never
 
 from daybook.core.machine import RequestIds
 from daybook.core.topics.acks import AckState
+from daybook.core.topics.dispatch.chunks import ChunkHolders, ChunkOf, no_chunks
 from daybook.core.topics.dispatch.consumers import Consumer, notify_of_end
 from daybook.core.topics.dispatch.entries import TopicEntry, messages_left
 from daybook.core.topics.dispatch.events import (
@@ -46,7 +50,14 @@ from daybook.core.topics.ledger_list import Position
 class SharedDispatch:
     """The machine of one shared subscription."""
 
-    def __init__(self, extent: TopicExtent, acks: AckState, *, policy: DispatchPolicy | None = None) -> None:
+    def __init__(
+        self,
+        extent: TopicExtent,
+        acks: AckState,
+        *,
+        policy: DispatchPolicy | None = None,
+        chunk_of: ChunkOf = no_chunks,
+    ) -> None:
         self._extent = extent
         self._acks = acks
         self._policy = policy or DispatchPolicy()
@@ -60,6 +71,9 @@ class SharedDispatch:
         """Entries that are due and were read: of about the lowest positions, as many as one read returns."""
         self._unacked = Unacked(self._policy)
         self._rotation = Rotation()
+        self._chunks = ChunkHolders(chunk_of)
+        self._is_held_up = False
+        """Whether the next entry is for a consumer whose connection takes nothing."""
         self.consumers: dict[ConsumerKey, Consumer] = {}
 
     @property
@@ -119,6 +133,7 @@ class SharedDispatch:
     def _remove(self, event: ConsumerRemoved) -> None:
         consumer = self.consumers.pop(event.key)
         self._rotation.remove(consumer)
+        self._chunks.left(consumer.key)
         self._redelivery.add(self._unacked.remove_consumer(consumer), is_counted=False)
         if not self.consumers:
             self._begin_again()
@@ -138,6 +153,7 @@ class SharedDispatch:
         """Deliver from behind the mark-delete position on; what is being read counts no more."""
         self._redelivery.clear()
         self._again.clear()
+        self._chunks.clear()
         self._new.rewind()
         self._request = None
 
@@ -214,45 +230,59 @@ class SharedDispatch:
 
     def _go_on(self, out: list[DispatchEffect]) -> None:
         """Deliver what there is, by turns, and ask for more."""
+        self._is_held_up = False
         while not self._unacked.is_full and (ready := self._rotation.ready()):
             waiting = len(self._new.waiting) + len(self._again)
             share = max(1, min(waiting // len(ready), self._policy.turn_entries_max))
             for consumer in ready:
                 if not self._serve(consumer, share, out):
-                    if not self._unacked.is_full:
+                    if not self._unacked.is_full and not self._is_held_up:
                         self._ask(sum(each.permits for each in ready), out)
                     return
-                self._rotation.served(consumer)
 
     def _serve(self, consumer: Consumer, entries_max: int, out: list[DispatchEffect]) -> bool:
-        """Deliver at most so many entries to the consumer; False if there is nothing to deliver."""
-        entries: list[TopicEntry] = []
-        counts: list[int] = []
-        ack_sets: list[tuple[int, ...]] = []
+        """Deliver at most so many entries to the consumer, and chunks to those who wait for them; False if there is nothing to deliver."""
+        delivery = _Delivery(consumer)
+        others = 0
         while (
-            len(entries) < entries_max
+            len(delivery.entries) + others < entries_max
             and consumer.is_ready
             and not self._unacked.is_full
             and (entry := self._take()) is not None
         ):
-            words = self._acks.ack_set(entry.position)
-            messages = messages_left(words) if words else entry.messages
-            consumer.permits -= messages
-            self._unacked.add(consumer, entry.position, messages)
-            entries.append(entry)
-            counts.append(self._redelivery.count(entry.position))
-            ack_sets.append(words)
-        if entries:
-            out.append(
-                Deliver(
-                    consumer.key,
-                    entries,
-                    counts if any(counts) else (),
-                    ack_sets if any(ack_sets) else (),
-                    consumer.epoch,
-                )
-            )
-        return bool(entries)
+            key = self._chunks.receiver(entry, consumer.key)
+            if key == consumer.key:
+                self._hand(entry, delivery)
+            elif self.consumers[key].is_paused:
+                self._is_held_up = True
+                self._redelivery.add([entry.position], is_counted=False)
+                self._again[entry.position] = entry
+                break
+            else:
+                other = _Delivery(self.consumers[key])
+                self._hand(entry, other)
+                others += 1
+                self._leave(other, out)
+        if delivery.entries:
+            self._leave(delivery, out)
+        return bool(delivery.entries or others)
+
+    def _hand(self, entry: TopicEntry, delivery: "_Delivery") -> None:
+        """The entry is with the consumer from now on."""
+        consumer = delivery.consumer
+        words = self._acks.ack_set(entry.position)
+        messages = messages_left(words) if words else entry.messages
+        consumer.permits -= messages
+        self._unacked.add(consumer, entry.position, messages)
+        self._chunks.delivered(entry, consumer.key)
+        delivery.entries.append(entry)
+        delivery.counts.append(self._redelivery.count(entry.position))
+        delivery.ack_sets.append(words)
+
+    def _leave(self, delivery: "_Delivery", out: list[DispatchEffect]) -> None:
+        """The consumer has had its turn; one whose turn brought it nothing, because all was for others, keeps it."""
+        self._rotation.served(delivery.consumer)
+        out.append(delivery.effect())
 
     def _take(self) -> TopicEntry | None:
         """The entry that comes next, if it was read."""
@@ -263,3 +293,25 @@ class SharedDispatch:
         if entry is not None:
             self._redelivery.delivered(lowest)
         return entry
+
+
+class _Delivery:
+    """What a consumer receives in one turn."""
+
+    __slots__ = ("ack_sets", "consumer", "counts", "entries")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.entries: list[TopicEntry] = []
+        self.counts: list[int] = []
+        self.ack_sets: list[tuple[int, ...]] = []
+
+    def effect(self) -> Deliver:
+        """It, as an effect."""
+        return Deliver(
+            self.consumer.key,
+            self.entries,
+            self.counts if any(self.counts) else (),
+            self.ack_sets if any(self.ack_sets) else (),
+            self.consumer.epoch,
+        )

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from daybook.core.topics.dispatch import new_entries, shared, single, unacked
+from daybook.core.topics.dispatch import chunks, new_entries, shared, single, unacked
 from daybook.core.topics.dispatch.active import choose_active
 from tests.model.mutants.registry import around, instead_of, mutant
 
@@ -86,3 +86,13 @@ def an_entry_is_with_two_consumers(take_back: Any, self: Any, consumer: Any, pos
     taken = take_back(self, consumer, positions)
     self._held[consumer.key] = held
     return taken
+
+
+@by_test(
+    65,
+    "tests/unit/core/topics/dispatch/test_chunks.py::test_rule_65_all_chunks_of_a_message_go_to_the_consumer_of_the_first",
+)
+@instead_of(chunks.ChunkHolders, "receiver")
+def chunks_go_to_whoever_is_next(_self: Any, _entry: Any, turn: int) -> int:
+    """The chunks of a message go to the consumers in turn, none of which can ever acknowledge it."""
+    return turn

@@ -148,3 +148,21 @@ def test_thousands_of_messages_reach_one_of_many_consumers_once(client: pulsar.C
     assert sorted(found) == list(range(2_000))
     for consumer in consumers:
         consumer.close()
+
+
+def test_all_chunks_of_a_message_go_to_one_consumer(client: pulsar.Client) -> None:
+    topic = new_topic()
+    consumers = [client.subscribe(topic, "s", ConsumerType.Shared) for _ in range(2)]
+    producer = client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
+    sent = [bytes([number]) * 6_000_000 for number in range(4)]
+    for message in sent:
+        producer.send(message)
+    found = []
+    for consumer in consumers:
+        for message in receive(consumer, 2):
+            found.append(message.data())
+            consumer.acknowledge(message)
+        assert gets_nothing(consumer)
+    assert sorted(found) == sent
+    for consumer in consumers:
+        consumer.close()

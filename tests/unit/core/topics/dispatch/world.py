@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from daybook.core.format.frame import Buffer
 from daybook.core.topics.acks import AckState
+from daybook.core.topics.dispatch.chunks import Chunk
 from daybook.core.topics.dispatch.entries import TopicEntry, messages_left
 from daybook.core.topics.dispatch.events import (
     Acked,
@@ -75,6 +77,8 @@ class World:
         self.kind = kind
         self.ledgers: list[list[int]] = [[]]
         """The messages of each entry, by ledger; the last one is open."""
+        self.chunks: dict[Position, bytes] = {}
+        """The data of entries that are chunks; see `chunk_of`."""
         self.trimmed = 0
         self.is_terminated = False
         self.extent = TopicExtent(self.list())
@@ -83,7 +87,7 @@ class World:
         self.policy = DispatchPolicy(**policy)
         self.machine: SingleDispatch | SharedDispatch
         if kind == "shared":
-            self.machine = SharedDispatch(self.extent, self.acks, policy=self.policy)
+            self.machine = SharedDispatch(self.extent, self.acks, policy=self.policy, chunk_of=chunk_of)
         else:
             self.machine = SingleDispatch(
                 TOPIC,
@@ -151,6 +155,12 @@ class World:
 
     def messages(self, position: Position) -> int:
         return self.ledgers[position.ledger_id - FIRST_LEDGER][position.entry_id]
+
+    def publish_chunks(self, *chunks: bytes) -> None:
+        """Entries that are chunks: the message, and a full stop behind the last one of it."""
+        for chunk in chunks:
+            self.chunks[Position(FIRST_LEDGER + len(self.ledgers) - 1, len(self.ledgers[-1]))] = chunk
+            self.publish(1)
 
     # Consumers
 
@@ -260,7 +270,9 @@ class World:
             position = entry.position
             count = effect.redelivery_counts[index] if effect.redelivery_counts else 0
             words = tuple(effect.ack_sets[index]) if effect.ack_sets else ()
-            assert client.permits > 0, f"{position} exceeds the permits of {effect.key}"
+            assert client.permits > 0 or position in self.chunks, (
+                f"{position} exceeds the permits of {effect.key}"
+            )
             assert not self.acks.is_acked(position), f"{position} is acknowledged"
             assert words == self.acks.ack_set(position)
             assert entry.messages == self.messages(position)
@@ -293,7 +305,9 @@ class World:
             run = self.extent.run(request.position, min(request.entries_max, entries_max))
             if run is not None:
                 positions = [Position(run[0], entry_id) for entry_id in range(run[1], run[2] + 1)]
-        entries = [TopicEntry(each, b"x" * 100, self.messages(each)) for each in positions]
+        entries = [
+            TopicEntry(each, self.chunks.get(each, b"x" * 100), self.messages(each)) for each in positions
+        ]
         self.step(EntriesRead(request.request_id, entries))
         return True
 
@@ -315,6 +329,12 @@ class World:
         """Answer whatever is asked for, until nothing is."""
         while self.answer() or self.fire():
             pass
+
+
+def chunk_of(data: Buffer) -> Chunk | None:
+    """What an entry of a world says of the message that it is a part of."""
+    text = bytes(data)
+    return None if text.startswith(b"x") else Chunk(text.rstrip(b"."), text.endswith(b"."))
 
 
 def at(entry_id: int, ledger: int = 0) -> Position:
