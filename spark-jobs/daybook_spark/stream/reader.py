@@ -29,6 +29,7 @@ from daybook_spark.plan.entry_range import EntryRange
 from daybook_spark.plan.existing import TopicPart
 from daybook_spark.read.rows import rows_of
 from daybook_spark.rows.columns import check_schema
+from daybook_spark.rows.topic_rows import TimeRange
 from daybook_spark.stream.cursor import DurableCursor
 from daybook_spark.stream.losses import why_lost
 from daybook_spark.stream.offsets import Limits, Offset, advance, shares
@@ -110,7 +111,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range; in a task."""
         if isinstance(partition, EntryRange):
-            yield from rows_of(self._options.read, partition, self._schema)
+            times = TimeRange(self._options.read.start_time_ms)
+            yield from rows_of(self._options.read, partition, self._schema, times)
 
     # Afterwards
 

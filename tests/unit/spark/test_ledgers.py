@@ -1,7 +1,11 @@
 """Ledgers as tables."""
 
+import pytest
+
 import daybook
 from tests.fixtures.spark import Load
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 
 async def test_a_ledger_is_a_table_of_its_entries(client: daybook.Client, load: Load) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pulsar
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import daybook
 from daybook.core.topics.name import TopicName
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+STARTS_MAX = 8
+"""Spark gives the Python process of a stream 10 s to start, which a busy machine may need longer for; the query begins again then."""
 
 Follow: TypeAlias = Callable[..., list[list[bytes]]]
 
@@ -35,13 +39,16 @@ def follow(spark: "SparkSession", cluster: LocalCluster, tmp_path: Path) -> Foll
             batches.append([bytes(row.value) for row in frame.collect()])
 
         frame = spark.readStream.format("daybook").options(**where(cluster), **options).load()
-        query = (
-            frame.writeStream.foreachBatch(take)
-            .option("checkpointLocation", str(tmp_path / checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        writer = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
+        for attempt in range(STARTS_MAX):
+            query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).start()
+            try:
+                query.awaitTermination()
+            except StreamingQueryException as error:
+                if "failed to connect back" not in str(error) or attempt + 1 == STARTS_MAX:
+                    raise
+            else:
+                break
         return batches
 
     return run
