@@ -7,6 +7,7 @@ everything that gathers while the ensemble is busy.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -104,7 +105,7 @@ class Ledger:
             after_step=self._after_step,
             crashed=self._end,
         )
-        self._alarm = Alarm(shared.timers, writer, self._driver.step)
+        self._alarm = Alarm(shared.timers, writer, partial(self._driver.take, writer.tick))
         self.ensemble_changes = 0
         """How often the ensemble changed while this handle wrote."""
 

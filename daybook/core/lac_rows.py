@@ -7,7 +7,7 @@ on the next stream, which may lead to another process of the bookie. Streams and
 """
 
 from collections.abc import Hashable
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final, Generic, TypeVar
 
 from daybook.core.errors import Code
@@ -60,11 +60,12 @@ class LacRows(Generic[Token]):
 
     def synced(self, message: int) -> None:
         """The bookie synced a frame of this message or a later one: rows before the message are durable."""
-        while self._sent:
-            token = next(iter(self._sent))
-            if self._sent[token] > message:
-                break
-            del self._sent[token]
+        sent = self._sent
+        proved = list(takewhile(lambda token: sent[token] <= message, sent))
+        for (
+            token
+        ) in proved:  # found all at once: each search from the beginning would pass what was deleted before
+            del sent[token]
 
     def attach_failed(self, token: Token, code: Code) -> None:
         """The row could not be sent. Unless the bookie has judged the ledger, it is lost, and published again."""

@@ -66,8 +66,8 @@ class Writing(Protocol[EffectT_co]):
     def pass_time(self, now_ms: int) -> bool:
         """Take note of the time."""
 
-    def acked(self, bookie: BookieId, send_id: int, boot_id: str, now_ms: int) -> Sequence[EffectT_co]:
-        """`FrameAcked`, without an event."""
+    def acked(self, bookie: BookieId, send_id: int, boot_id: str, now_ms: int) -> Sequence[EffectT_co] | None:
+        """`FrameAcked`, without an event; None if nothing changed."""
 
 
 class MachineDriver(FrameSink, Generic[EffectT]):
@@ -123,8 +123,8 @@ class MachineDriver(FrameSink, Generic[EffectT]):
             self._writer.pass_time(self._timers.now_ms)
         self.take(self._machine.step, event)
 
-    def take(self, part: Callable[..., Sequence[EffectT]], *arguments: Any) -> None:
-        """Call `part` of the machine with `arguments` and carry out what it asks for.
+    def take(self, part: Callable[..., Sequence[EffectT] | None], *arguments: Any) -> None:
+        """Call `part` of the machine with `arguments` and carry out what it asks for. None: nothing has changed.
 
         Called from streams that serve other ledgers too, so an error of this one's machine ends here.
         """
@@ -132,6 +132,8 @@ class MachineDriver(FrameSink, Generic[EffectT]):
             return
         try:
             effects = part(*arguments)
+            if effects is None:
+                return
             if effects:
                 self.carry_out(effects)
             self._after_step()
@@ -146,15 +148,14 @@ class MachineDriver(FrameSink, Generic[EffectT]):
             else:
                 self._carry_out(effect)
 
-    def _carry_out(self, effect: EffectT) -> None:  # noqa: C901 - one case for each effect
+    def _carry_out(self, effect: EffectT) -> None:
         match effect:
             case SendFrames():
                 self._send_frames(effect)
+            case PublishLac(bookies, row):
+                self._publish_lac(bookies, row)
             case SendFrame(bookie, send_id, frame):
                 self._send_frame(bookie, send_id, frame)
-            case PublishLac(bookies, row):
-                for bookie in bookies:
-                    self._publish_lac(bookie, row)
             case SendRead():
                 self._spawn(self._read(effect))
             case SendLacRead():
@@ -247,11 +248,12 @@ class MachineDriver(FrameSink, Generic[EffectT]):
         asyncio.get_running_loop().call_soon(self.frame_failed, bookie, send_id, Code.CONNECTION_LOST)
         self._spawn(self._confirm_named([bookie]))
 
-    def _publish_lac(self, bookie: BookieId, row: bytes) -> None:
-        if bookie in self._unregistered:
-            self._spawn(self._publish_when_registered(bookie))
-        else:
-            self._channels.publish_lac(bookie, self, row)
+    def _publish_lac(self, bookies: Iterable[BookieId], row: bytes) -> None:
+        for bookie in bookies:
+            if bookie in self._unregistered:
+                self._spawn(self._publish_when_registered(bookie))
+            else:
+                self._channels.publish_lac(bookie, self, row)
 
     async def _publish_when_registered(self, bookie: BookieId) -> None:
         await self._confirm_named([bookie])

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Protocol
 
-from daybook.core.events import Tick
 from daybook.core.writer.writer import LedgerWriter
 
 
@@ -49,13 +48,13 @@ class Timers:
 
 
 class Alarm:
-    """Wakes one writer when it wants a `Tick`, which `step` gives to it."""
+    """Wakes one writer when it wants a `Tick`, which `tick` gives to it."""
 
-    def __init__(self, timers: Timers, writer: LedgerWriter, step: Callable[[Tick], None]) -> None:
+    def __init__(self, timers: Timers, writer: LedgerWriter, tick: Callable[[int], None]) -> None:
         """Set for no moment."""
         self._timers = timers
         self._writer = writer
-        self._step = step
+        self._tick = tick
         self._due_ms: int | None = None
 
     def set(self) -> None:
@@ -65,11 +64,8 @@ class Alarm:
             self._due_ms = self._timers.wake_at(due_ms, self)
 
     def wake(self, due_ms: int, now_ms: int) -> None:
-        """See Timed. A step sets the alarm again."""
-        if due_ms != self._due_ms:
-            return
-        self._due_ms = None
-        if self._writer.pass_time(now_ms):
-            self._step(Tick(now_ms))
-        else:
+        """See Timed."""
+        if due_ms == self._due_ms:
+            self._due_ms = None
+            self._tick(now_ms)
             self.set()

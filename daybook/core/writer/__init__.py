@@ -17,13 +17,14 @@
 7. *Release.* A batch stays in the window until every bookie that got it has answered or failed. Then its bytes count no more.
 
 What every entry causes (`AppendRequested`, `FlushRequested`, `FrameAcked`) has a method of its own beside `step`, without an event:
-`append`, `flush`, `acked`. A `Tick` is wanted only at `next_tick_ms`.
+`append`, `flush`, `acked`. A `Tick` is wanted only at `next_tick_ms`, and `tick` takes it where it has anything to do.
 
 The LAC travels with the next frame; without one, it gets a frame of its own (rule 48).
 
 # The files, in reading order
 
     writer       the machine: one `match` over its events, and what each outcome allows next
+    view         what a driver may ask of it
     policy       its limits and delays, each with a bound
     state        what it knows of its ledger: one record, shared by all parts
     queue        what was appended and not yet sealed, and where it is cut into frames

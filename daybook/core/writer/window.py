@@ -255,8 +255,7 @@ class BatchWindow:
 
     def publish_lac(self, state: WriterState) -> None:
         """Send the LAC alone to the live members, or a reader that tails the ledger would wait for ever (rule 48)."""
-        live = tuple(member.bookie for member in self.in_state(MemberState.LIVE))
-        state.out.append(PublishLac(live, state.lac_row()))
+        state.out.append(PublishLac(tuple([member.bookie for member in self._live]), state.lac_row()))
         state.unpublished_since_ms = None
 
     def publish_lac_again(self, state: WriterState, bookie: BookieId) -> None:

@@ -44,15 +44,16 @@ from daybook.core.writer.errors import takes_no_more
 from daybook.core.writer.forcing import Forcing
 from daybook.core.writer.handle import OPEN
 from daybook.core.writer.policy import WriterPolicy
-from daybook.core.writer.queue import AppendQueue, EntryQueue, ExplicitQueue
+from daybook.core.writer.queue import AppendQueue, ExplicitQueue
 from daybook.core.writer.reactions import Reactions
 from daybook.core.writer.replacement import Replacer, why_not_own
 from daybook.core.writer.state import WriterState
 from daybook.core.writer.timing import next_tick_ms
+from daybook.core.writer.view import WriterView
 from daybook.core.writer.window import BatchWindow
 
 
-class LedgerWriter:
+class LedgerWriter(WriterView):
     """The one writer of a ledger that was created or attached by it (rule 53).
 
     `metadata` and `version` are what the attach wrote. `explicit_ids`: every append brings its entry ids (rule 55).
@@ -77,7 +78,7 @@ class LedgerWriter:
             metadata, version, policy=policy, bookies=bookies, now_ms=now_ms, deferred_sync=deferred_sync
         )
         queue_of = ExplicitQueue if explicit_ids else AppendQueue
-        self._queue: EntryQueue = queue_of(policy.frame_bytes_target)
+        self._queue = queue_of(policy.frame_bytes_target)
         self._window = BatchWindow(metadata.last_fragment.bookies)
         self._ensemble = Ensemble(state, self._queue, self._window, Replacer(metadata.quorum, placement, rng))
         self._forcing = Forcing(state, self._window)
@@ -86,72 +87,7 @@ class LedgerWriter:
         self.next_tick_ms: int | None = None
         """No `Tick` has anything to do before; None: none has, unless an event comes first. It may be early, never late."""
 
-    # What a driver may ask.
-
-    @property
-    def metadata(self) -> LedgerMetadata:
-        """The metadata as this writer knows it."""
-        return self._state.metadata
-
-    @property
-    def version(self) -> int:
-        """The version of `metadata`."""
-        return self._state.version
-
-    @property
-    def last_add_confirmed(self) -> EntryId:
-        """The last entry that is acknowledged together with all before it; −1 if there is none."""
-        return self._state.last_add_confirmed
-
-    @property
-    def length_at_lac(self) -> int:
-        """The payload bytes up to `last_add_confirmed`."""
-        return self._state.length_at_lac
-
-    @property
-    def last_add_pushed(self) -> EntryId:
-        """The highest entry id that an append got."""
-        return self._queue.next_entry - 1
-
-    @property
-    def pending_bytes(self) -> int:
-        """Payload bytes that are held: not sealed, not acknowledged, or owed to a straggler."""
-        return self._queue.payload_bytes + self._window.payload_bytes
-
-    @property
-    def is_deferred(self) -> bool:
-        """Whether bookies answer its frames before they sync (rule 22)."""
-        return self._state.deferred_sync
-
-    @property
-    def missing_entry(self) -> EntryId | None:
-        """The id that everything appended waits for and that nobody has appended yet (rule 55); None without a gap."""
-        return self._queue.gap
-
-    @property
-    def has_unsealed(self) -> bool:
-        """Whether a flush would send anything."""
-        return bool(self._queue)
-
-    @property
-    def is_degraded(self) -> bool:
-        """Whether the writer continues without some bookies, for want of a spare (rule 45)."""
-        return self._ensemble.is_degraded
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether the ledger is still to be closed: a close was asked for, or the handle ended and leaves one behind."""
-        return self._state.is_closing
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the handle ended or was closed: no append can succeed any more."""
-        return self._state.has_ended
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the handle ended and its ledger needs nothing more from it."""
-        return self.has_ended and not self.is_closing
+    # Time.
 
     def pass_time(self, now_ms: int) -> bool:
         """Take note of the time, which a writer that gets no `Tick` would not know; whether a `Tick` has anything to do now."""
@@ -159,6 +95,17 @@ class LedgerWriter:
         state.now_ms = max(state.now_ms, now_ms)
         self.next_tick_ms = next_tick_ms(state, self._window, self._ensemble)
         return self.next_tick_ms is not None and state.now_ms >= self.next_tick_ms
+
+    def tick(self, now_ms: int) -> list[WriterEffect] | None:
+        """`pass_time`, and then `Tick`; None if that has nothing to do."""
+        if not self.pass_time(now_ms):
+            return None
+        state = self._state
+        out: list[WriterEffect] = []
+        state.out = out
+        self._tick(now_ms)
+        self.next_tick_ms = next_tick_ms(state, self._window, self._ensemble)
+        return out
 
     # Events.
 
@@ -213,7 +160,7 @@ class LedgerWriter:
         self.next_tick_ms = next_tick_ms(state, self._window, self._ensemble)
         return out
 
-    # The three events that every entry causes, without an object for each; otherwise each is `step` of its event.
+    # The events that every entry causes, without an object for each; otherwise each is `step` of its event.
 
     def check_append(self, payloads: Sequence[Buffer], entry_ids: Sequence[EntryId] | None) -> None:
         """Raise LedgerClosedError, EntryTooLargeError or EntryIdError for what cannot be appended."""
@@ -248,16 +195,22 @@ class LedgerWriter:
         self._seal(only_full=False)
         return out
 
-    def acked(self, bookie: BookieId, send_id: int, boot_id: str, now_ms: int) -> list[WriterEffect]:
-        """`FrameAcked`, at `now_ms`. Two of three answers complete nothing, and cost next to nothing."""
-        state = self._state
-        state.now_ms = max(state.now_ms, now_ms)
+    def acked(self, bookie: BookieId, send_id: int, boot_id: str, now_ms: int) -> list[WriterEffect] | None:
+        """`FrameAcked`, at `now_ms`. Two of three answers complete nothing, and cost next to nothing.
+
+        None: nothing that a driver may ask for has changed.
+        """
+        state, window = self._state, self._window
+        if now_ms > state.now_ms:
+            state.now_ms = now_ms
         out: list[WriterEffect] = []
         state.out = out
-        completed = state.completed
+        completed, owed_bytes = state.completed, window.payload_bytes
         self._frame_acked(bookie, send_id, boot_id)
         if out or state.completed != completed:
-            self.next_tick_ms = next_tick_ms(state, self._window, self._ensemble)
+            self.next_tick_ms = next_tick_ms(state, window, self._ensemble)
+        elif state.handle is OPEN and window.payload_bytes == owed_bytes and not self._queue:
+            return None
         return out
 
     # The user's requests.
@@ -402,6 +355,9 @@ class LedgerWriter:
             return
         if state.is_lac_due:
             window.publish_lac(state)
+            due_ms = next_tick_ms(state, window, ensemble)
+            if due_ms is None or due_ms > state.now_ms:
+                return  # mostly it is the LAC alone that was due
         for member in ensemble.too_slow():
             ensemble.failed(member)
             self._advance()
