@@ -201,8 +201,7 @@ class LedgerWriter(WriterView):
         None: nothing that a driver may ask for has changed.
         """
         state, window = self._state, self._window
-        if now_ms > state.now_ms:
-            state.now_ms = now_ms
+        state.now_ms = max(state.now_ms, now_ms)
         out: list[WriterEffect] = []
         state.out = out
         completed, owed_bytes = state.completed, window.payload_bytes
