@@ -180,6 +180,10 @@ class TopicLedgers:
         """Let time pass; call it a few times a second."""
         self._step(TopicTick(monotonic_ms(), unix_ms()))
 
+    async def finished(self) -> None:
+        """Wait until what is under way is done: after an unload, the deletions of ledgers that a trim has just dropped."""
+        await self._tasks.finished()
+
     async def close(self) -> None:
         """Stop at once. What is open stays open, and the next owner recovers it."""
         await self._tasks.stop()

@@ -187,6 +187,7 @@ class Topic:
             self._ledgers.unload()
             while self.error is None:
                 await self._news.wait()
+            await self._ledgers.finished()
         await self._ledgers.close()
 
     async def stop(self, error: DaybookError) -> None:
