@@ -142,6 +142,7 @@ class Bookie:
         )
         self.scrubber = Scrubber(
             self.storage.store,
+            self.table.is_cached,
             metrics,
             interval_ms=settings.scrub_interval_ms,
             bytes_per_second=settings.scrub_bytes_per_second,

@@ -12,7 +12,7 @@ from typing import Final
 from daybook.core.bookie.listing import Known, Listing
 from daybook.core.bookie.machine import BookieMachine
 from daybook.core.format.intervals import IntervalSet
-from daybook.core.ids import LedgerId
+from daybook.core.ids import EntryId, LedgerId
 from daybook_bookie.disk.watch import SpaceState
 from daybook_bookie.journal.format import Record
 from daybook_bookie.store.machine_storage import MachineStorage, core_record
@@ -108,6 +108,12 @@ class LedgerTable:
         for block in blocks:
             add_block(held, block)
         return held
+
+    def is_cached(self, ledger_id: LedgerId, entry: EntryId) -> bool:
+        """Whether the write cache has the entry, whatever the store has of it."""
+        with self.lock:
+            found = self.storage.cache.next_from(ledger_id, entry)
+        return found is not None and found[0] == entry
 
     def detach(self, stream_id: int) -> None:
         """The stream ended. Takes the lock itself."""

@@ -7,6 +7,7 @@ replaced it.
 
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,10 +39,20 @@ class Scrubber:
     """Scrubs at intervals, in a thread of its own, and at once on request."""
 
     def __init__(
-        self, store: EntryStore, metrics: BookieMetrics, *, interval_ms: int, bytes_per_second: int
+        self,
+        store: EntryStore,
+        is_cached: Callable[[LedgerId, EntryId], bool],
+        metrics: BookieMetrics,
+        *,
+        interval_ms: int,
+        bytes_per_second: int,
     ) -> None:
-        """`bytes_per_second` bounds the cycles of the thread, not a scrub on request."""
+        """`is_cached`: whether the write cache has an intact copy, which readers get and which the store gets later.
+
+        `bytes_per_second` bounds the cycles of the thread, not a scrub on request.
+        """
         self._store = store
+        self._is_cached = is_cached
         self._metrics = metrics
         self._bytes_per_second = bytes_per_second
         self._lock = threading.Lock()
@@ -142,6 +153,8 @@ class Scrubber:
         return damaged
 
     def _is_damaged(self, ledger_id: LedgerId, entry: EntryId) -> bool:
+        if self._is_cached(ledger_id, entry):
+            return False  # a repair has just written it: the worker that looks again must not find the damage again
         record = self._store.ledger(ledger_id)
         if record is None or not record.intervals.contains(entry):
             return False

@@ -143,7 +143,10 @@ def test_rule_26_a_damaged_entry_is_named_and_never_left_out(bookie: RunningBook
     assert entries == [(0, b"first of them"), (2, b"third of them")]
 
 
-def test_the_scrubber_finds_damage_and_reports_it_until_it_is_mended(bookie: RunningBookie) -> None:
+@pytest.mark.parametrize("before_flush", [False, True])
+def test_the_scrubber_finds_damage_and_reports_it_until_it_is_mended(
+    bookie: RunningBookie, before_flush: bool
+) -> None:
     stream = bookie.open_stream()
     stream.attach(1)
     stream.add(frame_of(1, 0, [b"first of them", b"damaged entry", b"third of them"]))
@@ -161,7 +164,8 @@ def test_the_scrubber_finds_damage_and_reports_it_until_it_is_mended(bookie: Run
     mended = bookie.open_stream()
     mended.attach(1, recovery=True)
     assert mended.add(frame_of(1, 1, [b"damaged entry"], flags=1)) == {}
-    flush(bookie)
+    if not before_flush:
+        flush(bookie)
     assert list(bookie.stub.entry_intervals(request, timeout=WAIT_S).damaged) == []
     assert bookie.metric("damaged_entries") == 0
     assert bookie.read(1, 1, 1)[1] == [(1, b"damaged entry")]
