@@ -383,9 +383,9 @@ def verify(
 
 
 def _verify_table(report: "LedgerReport") -> Table:
-    table = Table("bookie", "copies owed", "found", "missing", "damaged", "unreadable because")
+    table = Table("bookie", "copies owed", "found", "missing", "damaged", "unread", "unread because")
     for copy in report.copies:
-        row: list[Any] = [copy.owed, copy.found, len(copy.missing), len(copy.damaged)]
+        row: list[Any] = [copy.owed, copy.found, len(copy.missing), len(copy.damaged), copy.unread]
         style = "" if copy.is_whole else "red"
         table.add_row(copy.bookie, *(f"{number:,}" for number in row), copy.error, style=style)
     return table
