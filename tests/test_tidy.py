@@ -45,6 +45,7 @@ SLEEPS: dict[str, str] = {
     "operator/daybook_operator/leading.py": "a resync is due to the clock; a kind that is not served tells nobody when it is",
     "operator/daybook_operator/kube/lease.py": "the pace of renewals, and of looks at another's Lease",
     "operator/daybook_operator/main.py": "the clock's tick is the event",
+    "spark-jobs/daybook_spark/audit/pace.py": "the limit of a bookie is due to the clock",
     "tests/cluster/cgroups.py": "processes that were killed leave their cgroup a moment later",
     "tests/cluster/nodes.py": "daemons that start can only be asked again",
     "tests/cluster/sandbox.py": "the end of a process that is no child of ours",

@@ -59,6 +59,7 @@ class _Cycle:
 
     scope: CycleScope
     listings: BookieListings
+    disabled: bool
 
 
 class AuditCycles:
@@ -73,9 +74,10 @@ class AuditCycles:
         metrics: AuditorMetrics | None = None,
         lost_delay_s: float | None = None,
         may_act: Callable[[], bool] = lambda: True,
+        marks: bool = True,
         on_progress: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> None:
-        """`lost_delay_s` replaces the cluster's setting. `may_act` is asked before each write; `on_progress(done, total)` counts the ledgers of a cycle."""
+        """`lost_delay_s` replaces the cluster's setting. `may_act` is asked before each write. Without `marks` nothing is written. `on_progress(done, total)` counts the ledgers of a cycle."""
         self.news = asyncio.Event()
         """Set when bookies came or are lost, so that a cycle has something to find."""
         self._cluster = cluster
@@ -83,6 +85,7 @@ class AuditCycles:
         self._metrics = metrics or AuditorMetrics()
         self._lost_delay_s = lost_delay_s
         self._may_act = may_act
+        self._marks = marks
         self._on_progress = on_progress
         self._tasks = RepairTasks(cluster.store, cluster.layout)
         self._core = Auditor(placement or make_policy(), cluster.rng, settings.auditor_policy(0))
@@ -168,10 +171,10 @@ class AuditCycles:
         with_task = frozenset([ledger_id async for ledger_id in self._tasks.ids()])
         await cluster.store.sync(cluster.layout.ledgers)
         ledger_ids = {ledger_id async for ledger_id in cluster.ledgers.ids()} | with_task
-        enabled = not await self._tasks.disabled()
-        scope = CycleScope(with_task, limbo, full, compare_new, enabled)
+        disabled = await self._tasks.disabled()
+        scope = CycleScope(with_task, limbo, full, compare_new, enabled=self._marks and not disabled)
         self._core.begin(monotonic_ms(), sorted(ledger_ids), scope)
-        return _Cycle(scope, listings)
+        return _Cycle(scope, listings, disabled)
 
     async def _go_through(self, this: _Cycle) -> None:
         """Examine every ledger, as fast as the core hands them out."""
@@ -253,7 +256,7 @@ class AuditCycles:
             lost_bookies=tuple(sorted(bookies.lost())),
             missing_bookies=tuple(sorted(bookies.missing() - bookies.lost())),
             silent_bookies=this.listings.silent,
-            disabled=not this.scope.enabled,
+            disabled=this.disabled,
             duration_ms=duration_ms,
             began_at_ms=began_at_ms,
         )

@@ -66,6 +66,11 @@ def use_options(log_level: str, tls: Tls, token_file: Path | None = None) -> Non
     _tls, _log_level, _token_file = tls, log_level, token_file
 
 
+def tls_files() -> Tls:
+    """The TLS files of this process."""
+    return _tls
+
+
 def broker_token() -> str:
     """The token that shows brokers who this is: of the file that is named, else of DAYBOOK_TOKEN; empty for none. Raises OSError."""
     found = os.environ.get("DAYBOOK_TOKEN", "") if _token_file is None else _token_file.read_text("utf-8")

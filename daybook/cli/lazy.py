@@ -14,6 +14,7 @@ _CLUSTERS: Final = "Clusters"
 _LEDGERS: Final = "Ledgers"
 _TOPICS: Final = "Topics"
 _HEALING: Final = "Repair"
+_JOBS: Final = "Jobs"
 
 
 class Later(NamedTuple):
@@ -55,6 +56,7 @@ class LazyGroup(TyperGroup):
         "auditor": Later(
             "daybook.cli.audit", "auditor", _HEALING, "Find ledgers that lack replicas, continuously."
         ),
+        "spark": Later("daybook.cli.spark", "app", _JOBS, "Audit every copy, and sweep, on Spark."),
         "autorecovery": Later(
             "daybook.cli.audit", "autorecovery", _HEALING, "Run auditor and worker in one process."
         ),

@@ -232,6 +232,15 @@ class Layout:
         return f"{self.partitioned_topics(name.tenant, name.namespace)}/{encode_name(name.local)}"
 
     @property
+    def manifests(self) -> str:
+        """The directory of what jobs wrote."""
+        return f"{self.root}/manifests"
+
+    def manifest(self, name: str) -> str:
+        """The list of the ledgers that the jobs of one name wrote."""
+        return f"{self.manifests}/{encode_name(name)}"
+
+    @property
     def brokers(self) -> str:
         """The directory of registered brokers."""
         return f"{self.root}/brokers"

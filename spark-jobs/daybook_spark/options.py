@@ -107,6 +107,11 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "maxEntriesPerTrigger": Kind(_whole(1), reads=False),
     "failOnDataLoss": Kind(_flag, reads=False),
     "subscription": Kind(str, reads=False),
+    "manifest": Kind(str, streams=False, writes=True),
+    "ensembleSize": Kind(_whole(1), reads=False, streams=False, writes=True),
+    "writeQuorum": Kind(_whole(1), reads=False, streams=False, writes=True),
+    "ackQuorum": Kind(_whole(1), reads=False, streams=False, writes=True),
+    "serviceUrl": Kind(str, reads=False, streams=False, writes=True),
 }
 """By their names; upper and lower case do not matter."""
 
@@ -126,10 +131,12 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a query reads. Exactly one of `ledgers`, `topics` and `namespaces` is not empty."""
+    """What a query reads. Exactly one of `ledgers`, `manifest`, `topics` and `namespaces` is not empty."""
 
     where: Where
     ledgers: tuple[int, ...] = ()
+    manifest: str = ""
+    """The name of what jobs wrote."""
     topics: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
     is_permissive: bool = False
@@ -204,14 +211,15 @@ def parse_stream(options: Mapping[str, str]) -> StreamOptions:
 
 
 def _read_options(given: _Given) -> ReadOptions:
-    sources = [name for name in ("ledger", "topic", "namespace") if name in given.values]
+    sources = [name for name in ("ledger", "manifest", "topic", "namespace") if name in given.values]
     if len(sources) != 1:
         found = " and ".join(sources) or "none of them"
-        msg = f"what to read? Give one of the options topic, namespace and ledger (found: {found})"
+        msg = f"what to read? Give one of the options topic, namespace, ledger and manifest (found: {found})"
         raise OptionError(msg)
     return ReadOptions(
         where_of(given.values),
         ledgers=given.get("ledger", ()),
+        manifest=given.get("manifest", ""),
         topics=given.get("topic", ()),
         namespaces=given.get("namespace", ()),
         is_permissive=given.get("mode", "fail") == "permissive",

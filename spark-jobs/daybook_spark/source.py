@@ -8,6 +8,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
@@ -40,3 +42,15 @@ class DaybookDataSource(DataSource):
         from daybook_spark.stream.reader import StreamReader
 
         return StreamReader(parse_stream(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of a DataFrame. Raises OptionError."""
+        from daybook_spark.write.writers import batch_writer
+
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """The writer of a stream. Raises OptionError."""
+        from daybook_spark.write.writers import stream_writer
+
+        return stream_writer(self.options, schema, overwrite=overwrite)

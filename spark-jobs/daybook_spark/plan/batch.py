@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import daybook
 from daybook.client.preconditions import check_password
-from daybook.core.ids import EntryId
+from daybook.core.ids import EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
+from daybook.metadata.manifests import ManifestManager, NoSuchManifestError
 from daybook_spark.access import open_client
 from daybook_spark.options import Password, ReadOptions
 from daybook_spark.plan.bounds import Bounds
@@ -27,7 +28,7 @@ def plan(options: ReadOptions, bounds: Bounds) -> list[EntryRange]:
 
 async def _plan(options: ReadOptions, bounds: Bounds) -> list[EntryRange]:
     async with open_client(options.where) as client:
-        if options.ledgers:
+        if options.ledgers or options.manifest:
             return [each async for each in _of_ledgers(client, options, bounds)]
         parts = await parts_of(client, options)
         return [
@@ -39,7 +40,8 @@ async def _of_ledgers(
     client: daybook.Client, options: ReadOptions, bounds: Bounds
 ) -> AsyncIterator[EntryRange]:
     password = Password.read()
-    for ledger_id in options.ledgers:
+    ledgers = await _named_by(client, options.manifest) if options.manifest else options.ledgers
+    for ledger_id in ledgers:
         metadata, last = await confirmed(client, ledger_id)
         check_password(metadata, password)
         span = bounds.of_ledger(ledger_id, 0, last)
@@ -56,6 +58,15 @@ async def _of_topic(
         first, end = await span_of(client, extent, bounds.times)
         bounds = replace(bounds, start=max(first, bounds.start), end=min(end, bounds.end))
     return await topic_ranges(client, part, extent, bounds, range_bytes)
+
+
+async def _named_by(client: daybook.Client, manifest: str) -> tuple[LedgerId, ...]:
+    """What jobs have committed to a manifest until now. Raises NoSuchManifestError."""
+    found = await ManifestManager(client.store, client.layout).read(manifest)
+    if found is None:
+        msg = f"no job has committed to manifest {manifest!r}: check its name, or write to it first"
+        raise NoSuchManifestError(msg)
+    return tuple(written.ledger_id for written in found.value.ledgers)
 
 
 async def topic_ranges(

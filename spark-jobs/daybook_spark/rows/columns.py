@@ -76,13 +76,18 @@ def columns_of(*, has_ledgers: bool, is_permissive: bool) -> dict[str, DataType]
 def default_schema(options: Mapping[str, str]) -> StructType:
     """Every column that there is. Raises OptionError."""
     given = parse_all(options, "daybook", lambda _: True)
-    found = columns_of(has_ledgers="ledger" in given, is_permissive=given.get("mode") == "permissive")
+    found = columns_of(
+        has_ledgers=bool(given.keys() & {"ledger", "manifest"}),
+        is_permissive=given.get("mode") == "permissive",
+    )
     return StructType([StructField(name, kind) for name, kind in found.items()])
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
     """Raise OptionError for a column that does not exist, or has another type."""
-    known = columns_of(has_ledgers=bool(options.ledgers), is_permissive=options.is_permissive)
+    known = columns_of(
+        has_ledgers=bool(options.ledgers or options.manifest), is_permissive=options.is_permissive
+    )
     for field in schema.fields:
         if field.name not in known:
             near = difflib.get_close_matches(field.name, known, n=1)

@@ -1,0 +1,162 @@
+"""The audit as a whole: the table of all copies, its summary, Parquet, and the repair tasks.
+
+The tasks of a repair are written by the auditor's own code, in the process that runs this job. A bookie remembers each entry that it
+could not read, so the auditor's listing, which follows the last read, has what the job found: gaps, damage, limbo and placement.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from daybook.autorecovery.cycles import AuditCycles
+from daybook.autorecovery.report import AuditReport
+from daybook.autorecovery.settings import AutoRecoverySettings
+from daybook.client.client import Client
+from daybook.client.placement_settings import placement_policy
+from daybook_spark.audit.source import BYTES_PER_SECOND, NAME, PIECE_BYTES, TASKS, AuditSource
+from daybook_spark.options import Where
+
+OnProgress = Callable[[int, int], None]
+FAULTY_ROWS_MAX: Final = 1000
+"""How many rows with faults a summary has; the table has all."""
+_POLL_S: Final = 0.2
+_COUNTS: Final = ("owed", "found", "missing", "damaged", "differing", "unread")
+_IS_FAULTY: Final = "found < owed or differing > 0 or unread > 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Copies: those that are owed are found, missing, damaged or unread; differing ones are found."""
+
+    owed: int = 0
+    found: int = 0
+    missing: int = 0
+    damaged: int = 0
+    differing: int = 0
+    unread: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSummary:
+    """What an audit read. `ledgers` are those with entries."""
+
+    ledgers: int
+    copies: Counts
+    by_bookie: dict[str, Counts]
+    faulty: list[dict[str, Any]]
+    """The first rows of the table that have a fault."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every copy was read, is intact and is the same as the others."""
+        return not self.faulty
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"is_whole": self.is_whole}
+
+
+def audit_table(
+    spark: SparkSession, where: Where, *, bytes_per_second: int = 0, piece_bytes: int | None = None
+) -> DataFrame:
+    """A row for each range of entries and each bookie that owes them; nothing is read before the table is used.
+
+    All tasks together read at most `bytes_per_second` from one bookie; 0 is no limit.
+    """
+    spark.dataSource.register(AuditSource)
+    options: dict[str, str | int] = {
+        BYTES_PER_SECOND: bytes_per_second,
+        TASKS: max(1, spark.sparkContext.defaultParallelism),
+        "zookeeper": where.zookeeper,
+        "cluster": where.cluster,
+    }
+    if piece_bytes is not None:
+        options[PIECE_BYTES] = piece_bytes
+    for name, path in (
+        ("tlsCa", where.tls_ca),
+        ("tlsCertificate", where.tls_certificate),
+        ("tlsKey", where.tls_key),
+    ):
+        if path is not None:
+            options[name] = str(path)
+    return spark.read.format(NAME).options(**options).load()
+
+
+def run_audit(
+    table: DataFrame, *, parquet: str = "", on_progress: OnProgress = lambda _done, _total: None
+) -> AuditSummary:
+    """Read every copy once, write the table to `parquet` if that is given, and return the summary."""
+    table = table.persist()
+    try:
+        with _progress(table.sparkSession, on_progress):
+            table.count()
+        if parquet:
+            table.write.mode("overwrite").parquet(parquet)
+        return summary_of(table)
+    finally:
+        table.unpersist()
+
+
+def summary_of(table: DataFrame) -> AuditSummary:
+    """Add up a table, also one that was read back from Parquet."""
+    sums = [f.sum(name).alias(name) for name in _COUNTS]
+    by_bookie = {
+        row["bookie"]: Counts(*(row[name] for name in _COUNTS))
+        for row in table.groupBy("bookie").agg(*sums).orderBy("bookie").collect()
+    }
+    faulty = table.where(_IS_FAULTY).orderBy("ledger_id", "first_entry", "bookie").limit(FAULTY_ROWS_MAX)
+    totals = (sum(getattr(counts, name) for counts in by_bookie.values()) for name in _COUNTS)
+    return AuditSummary(
+        ledgers=table.select("ledger_id").distinct().count(),
+        copies=Counts(*totals),
+        by_bookie=by_bookie,
+        faulty=[row.asDict() for row in faulty.collect()],
+    )
+
+
+async def mark_tasks(
+    client: Client,
+    stop: asyncio.Event,
+    *,
+    dry_run: bool = False,
+    lost_delay_s: float | None = None,
+    settings: AutoRecoverySettings | None = None,
+) -> AuditReport:
+    """One cycle of the auditor, which marks what needs a repair; with `dry_run` it only reports."""
+    cycles = AuditCycles(
+        client,
+        settings or AutoRecoverySettings(),
+        placement=placement_policy(),
+        lost_delay_s=lost_delay_s,
+        marks=not dry_run,
+    )
+    return await cycles.once(stop, full=True)
+
+
+@contextmanager
+def _progress(spark: SparkSession, on_progress: OnProgress) -> Iterator[None]:
+    """Report the finished and all tasks of the stages that run meanwhile."""
+    tracker = spark.sparkContext.statusTracker()
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(_POLL_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            known = [stage for stage in stages if stage is not None]
+            if known:
+                largest = max(known, key=lambda stage: stage.numTasks)
+                on_progress(largest.numCompletedTasks, largest.numTasks)
+
+    follower = threading.Thread(target=follow, name="audit-progress", daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        follower.join()

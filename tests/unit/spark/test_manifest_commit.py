@@ -1,0 +1,79 @@
+"""What a commit requires of ledgers, on metadata alone (rule 66)."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from daybook_spark.write.job import Job, commit_job
+from daybook_spark.write.sweep import sweep
+
+from daybook.core.errors import MetadataError
+from daybook.core.ids import LedgerId
+from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.metadata.ledgers import LedgerManager
+from daybook.metadata.manifests import JobAbandonedError, ManifestManager, WrittenLedger
+from tests.unit.metadata.harness import LAYOUT, formatted, ledger, memory_opener
+
+JOB = Job("job", "daily", 0)
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Any]:
+    """A client without bookies: what it deletes is gone from the metadata."""
+    _, opener = memory_opener()
+    store = await opener()
+    await formatted(store)
+    ledgers = LedgerManager(store, LAYOUT)
+
+    async def delete_ledger(ledger_id: LedgerId, *, password: bytes) -> None:
+        del password
+        await ledgers.delete(ledger_id, (await ledgers.read(ledger_id)).version)
+
+    yield SimpleNamespace(
+        store=store,
+        layout=LAYOUT,
+        ledgers=ledgers,
+        delete_ledger=delete_ledger,
+        list_ledgers=ledgers.read_all,
+    )
+    await store.close()
+
+
+async def made(client: Any, **changes: Any) -> LedgerId:
+    """A ledger of the job."""
+
+    def make(ledger_id: LedgerId) -> LedgerMetadata:
+        return replace(ledger(ledger_id), custom_metadata=JOB.tags("0.0"), **changes)
+
+    found: LedgerId = (await client.ledgers.create_ledger(make)).value.ledger_id
+    return found
+
+
+async def test_rule_66_a_commit_names_no_ledger_that_is_open(client: Any) -> None:
+    ledger_id = await made(client)
+    with pytest.raises(MetadataError, match="nothing was committed"):
+        await commit_job(client, JOB, [WrittenLedger(ledger_id, 0, 0)], password=b"")
+    assert await ManifestManager(client.store, LAYOUT).read("daily") is None
+
+
+async def test_rule_66_a_commit_names_no_ledger_that_ends_elsewhere_than_its_task_said(client: Any) -> None:
+    ledger_id = await made(client, state=LedgerState.CLOSED, last_entry=6, length=70)
+    with pytest.raises(MetadataError, match="nothing was committed"):
+        await commit_job(client, JOB, [WrittenLedger(ledger_id, 10, 100)], password=b"")
+    await commit_job(client, JOB, [WrittenLedger(ledger_id, 7, 70)], password=b"")
+    found = await ManifestManager(client.store, LAYOUT).read("daily")
+    assert found is not None
+    assert found.value.ledgers == (WrittenLedger(ledger_id, 7, 70),)
+
+
+async def test_rule_66_a_job_whose_ledgers_were_swept_commits_no_more(client: Any) -> None:
+    ledger_id = await made(client, state=LedgerState.CLOSED, last_entry=6, length=70)
+    assert await sweep(client, b"", now_ms=HOUR_MS, older_than_ms=HOUR_MS) == [ledger_id]
+    with pytest.raises(JobAbandonedError):
+        await commit_job(client, JOB, [], password=b"")
+    found = await ManifestManager(client.store, LAYOUT).read("daily")
+    assert found is not None
+    assert found.value.ledgers == ()
