@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -13,9 +14,12 @@ from typing import Final
 from tests.paths import ROOT
 from tests.process.chaos.records import commit
 from tools.slo.notes import VARIABLE
-from tools.slo.page import PAGE, RECORDS, load, page
+from tools.slo.page import PAGE, RECORDS, Record, load, page
 
-TESTS: Final = ("tests/process/integration/test_slo.py", "tests/process/integration/test_matrix.py")
+TESTS: Final = {
+    "bookies": ("tests/process/integration/test_slo.py", "tests/process/integration/test_matrix.py"),
+    "brokers": ("tests/process/integration/test_slo_brokers.py",),
+}
 
 
 def main() -> int:
@@ -25,14 +29,19 @@ def main() -> int:
         "--runs", type=int, default=5, help="how often each is measured (default: %(default)s)"
     )
     parser.add_argument(
+        "--only", choices=TESTS, help="measure one of the parts, and keep the records of the other"
+    )
+    parser.add_argument(
         "--page-only", action="store_true", help="write the page from the records that are there"
     )
     options = parser.parse_args()
     if not options.page_only:
-        lines: list[str] = []
+        parts = [options.only] if options.only else list(TESTS)
+        tests = [test for part in parts for test in TESTS[part]]
+        lines = [json.dumps(record) + "\n" for record in load() if _file_of(record) not in tests]
         for run in range(1, options.runs + 1):
             print(f"run {run} of {options.runs}", flush=True)
-            code = _measure(run, lines)
+            code = _measure(run, tests, lines)
             if code:
                 return code
         RECORDS.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +51,11 @@ def main() -> int:
     return 0
 
 
-def _measure(run: int, lines: list[str]) -> int:
+def _file_of(record: Record) -> str:
+    return str(record["test"]).partition("::")[0]
+
+
+def _measure(run: int, tests: Sequence[str], lines: list[str]) -> int:
     """Run the tests once and add what they noted to `lines`."""
     about = {
         "run": run,
@@ -53,7 +66,7 @@ def _measure(run: int, lines: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="daybook-slo-") as directory:
         notes = Path(directory) / "notes.jsonl"
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
             cwd=ROOT,
             env={**os.environ, VARIABLE: str(notes)},
             check=False,

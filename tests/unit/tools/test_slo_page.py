@@ -16,13 +16,26 @@ def test_every_record_is_of_a_test_that_is_there() -> None:
 
 
 def test_every_loss_and_every_case_was_measured_in_every_run() -> None:
-    records = load(RECORDS)
+    records = [record for record in load(RECORDS) if record["kind"] != "broker"]
     runs = {record["run"] for record in records}
     for run in sorted(runs):
         mine = [record for record in records if record["run"] == run]
         found = {(r["ensemble"], r["write"], r["ack"], r["lost"]) for r in mine if r["kind"] == "matrix"}
         assert found == {(case.ensemble, case.write, case.ack, case.lost) for case in cases()}
         assert len([r for r in mine if r["kind"] == "loss"]) == 6
+
+
+def test_every_loss_of_a_broker_was_measured_in_every_run_with_all_topics() -> None:
+    brokers = [record for record in load() if record["kind"] == "broker"]
+    for run in sorted({record["run"] for record in brokers}):
+        assert sorted(each["topics"] for each in brokers if each["run"] == run) == [1, 1, 1000]
+
+
+def test_a_slow_take_over_shows_on_the_page() -> None:
+    records = load()
+    record = next(r for r in records if r["kind"] == "broker")
+    record["resumed_ms"] = 77_000
+    assert "77.0 s" in page(records)
 
 
 def test_a_loss_shows_on_the_page() -> None:
