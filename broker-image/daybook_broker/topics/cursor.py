@@ -90,6 +90,7 @@ class SubscriptionCursor:
             now_ms=monotonic_ms(),
         )
         self._tasks = Tasks(self._crashed)
+        self._deletions = Tasks(self._crashed)
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         """Who waits until a version of `acks` is durable."""
         self._opening: asyncio.Future[None] | None = None
@@ -163,10 +164,14 @@ class SubscriptionCursor:
             self._ask(request)
             await ended
         await self._tasks.finished()
+        await self._deletions.finished()
         await self._requests.abandon()
 
     async def abandon(self) -> None:
-        """Stop at once. What is open stays open, and the next owner recovers it."""
+        """Stop at once. What is open stays open, and the next owner recovers it.
+
+        The deletion of a ledger that no node names continues, since nobody else would delete it.
+        """
         self._is_leaving = self._is_stopped = True
         self._end(self._not_held())
         await self._tasks.stop()
@@ -208,9 +213,10 @@ class SubscriptionCursor:
                     | CreateCursorLedger()
                     | ReadLastRecord()
                     | CloseLedger()
-                    | DeleteLedger()
                 ):
                     self._tasks.begin(self._carry_out(effect))
+                case DeleteLedger():
+                    self._deletions.begin(self._carry_out(effect))
                 case _:
                     self._take(effect)
 

@@ -107,6 +107,7 @@ class TopicLedgers:
         self._list = Versioned(LedgerList(), -1)
         self._writing: dict[LedgerId, LedgerAppends] = {}
         self._tasks = Tasks(self._crashed)
+        self._deletions = Tasks(self._crashed)
         self._crash: DaybookError | None = None
 
     @property
@@ -185,7 +186,10 @@ class TopicLedgers:
         await self._tasks.finished()
 
     async def close(self) -> None:
-        """Stop at once. What is open stays open, and the next owner recovers it."""
+        """Stop at once. What is open stays open, and the next owner recovers it.
+
+        A ledger that nobody names any more needs no owner: its deletion continues, since nobody else would delete it.
+        """
         await self._tasks.stop()
         for ledger_id in list(self._writing):
             await self._drop(ledger_id)
@@ -229,7 +233,7 @@ class TopicLedgers:
                 case RecoverLedger():
                     self._tasks.begin(self._about_ledger(effect.request_id, self._recover(effect)))
                 case DeleteLedger():
-                    self._tasks.begin(self._about_ledger(effect.request_id, self._delete(effect)))
+                    self._deletions.begin(self._about_ledger(effect.request_id, self._delete(effect)))
                 case _:
                     assert_never(effect)
 

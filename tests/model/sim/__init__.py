@@ -8,7 +8,7 @@
     writers.py, readers.py, actors.py, auditing.py       what clients do: write, read, recover, delete, audit, repair
     swarm.py, faults.py, twins.py, atlas.py              what a seed consists of, what goes wrong in it, and which disk may be lost
     checkers.py, oracle.py, *_checks.py, transitions.py, queues.py   the promise, checked during a run
-    topics/                                              topics, and who owns them or believes so
+    topics/                                              topics as brokers drive them, and who owns them or believes so
     drills.py                                            what must not wait for what never comes
     shipped/                                             the client that ships, on simulated time and a simulated network
     cluster.py, scenario.py, run.py, campaign.py, __main__.py, trace.py   one run, many runs, `make sim`, what happened

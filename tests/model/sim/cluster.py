@@ -42,12 +42,14 @@ class Cluster:
         self.is_faulty = True
         self.checkers = Checkers(self.world)
         self.shipped = self.swarm.shipped or draw_shipped(self.world.rng("whole processes"))
-        if self.shipped.processes:  # from outside a writer nobody knows which ids are free again
-            self.swarm = replace(self.swarm, refusal=0.0)
-            self.checkers.replaced_max = self.swarm.quorum.ack_quorum - 1
         self.topics = self.swarm.topics or draw_topics(self.world.rng("owned topics"))
         if self.shipped.processes:
             self.topics = TopicSwarm()
+        self.ships = bool(self.shipped.processes or self.topics.topics)
+        """Whether some of its clients are what ships."""
+        if self.ships:  # from outside a writer nobody knows which ids are free again
+            self.swarm = replace(self.swarm, refusal=0.0)
+            self.checkers.replaced_max = self.swarm.quorum.ack_quorum - 1
         if (
             self.topics.topics
         ):  # owners let the ledger assign ids, and wait for acknowledgements of what is synced
@@ -79,10 +81,10 @@ class Cluster:
         self.twins = Twins(self)
 
     def _make_store(self) -> MetadataStore:
-        if not self.shipped.processes:
+        if not self.ships:
             return MetadataStore(self.world, self.swarm, self.checkers)
         names = [f"b{number}" for number in range(self.swarm.bookies)]
-        return TreeStore(self.world, self.swarm, self.checkers, names, self.shipped.lag)
+        return TreeStore(self.world, self.swarm, self.checkers, names, self.shipped.lag or self.topics.lag)
 
     def boot(self) -> None:
         """Start the bookies and let them register; only then may things go wrong."""

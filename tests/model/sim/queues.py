@@ -102,6 +102,14 @@ QUEUES: Final[dict[Path, int]] = {
     ("TopicExtent", "_ids"): TOPIC_LEDGERS_MAX,
     ("TopicExtent", "_counts"): TOPIC_LEDGERS_MAX,
     ("TopicExtent", "_before"): TOPIC_LEDGERS_MAX,
+    ("AckState", "_batches"): APPENDS_MAX,
+    ("AckState", "_ranges"): TOPIC_LEDGERS_MAX,
+    ("AckState", "_unknown_fields"): 1,
+    ("AckState", "properties"): 0,
+    ("EntryRanges", "_blocks"): 8,
+    ("EntryRanges", "_firsts"): 8,
+    ("CursorRecord", "properties"): 0,
+    ("CursorRecord", "unknown_fields"): 1,
     # streams
     ("StreamWindow", "_sent"): 16,
     ("StreamAnswers", "_undecided"): 16,
@@ -123,6 +131,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "_Attempt": ("copies",),
     "LedgerReader": ("_pieces", "_suspects"),
     "ManagedLedger": ("_pending", "_deletions"),
+    "Cursor": ("_acks", "_deletions"),
 }
 """The parts that a machine consists of, by class: where its other containers are."""
 

@@ -105,5 +105,19 @@ REGRESSIONS: Final = {
     6084664: Regression(
         "the simulated collector did not list a fence that came while an earlier deletion was being stored"
     ),
+    350: Regression(
+        "an owner that lost its topic cancelled the deletion of a ledger that no list names, so nobody deleted it (rule 38)",
+        in_product=True,
+    ),
+    11586: Regression(
+        "the same of a cursor's ledger, which its owner had created and could not name any more",
+        in_product=True,
+    ),
+    31537: Regression(
+        "a ledger of a topic was recovered before its creator asked again for the answer that was lost, and stayed: a limitation that is known (rule 42)"
+    ),
+    10149: Regression(
+        "an owner that could not read a cursor's newest record took an older one and persisted nothing, and the next owner could read it (rule 40)"
+    ),
 }
 """By seed, in the order in which they were found."""

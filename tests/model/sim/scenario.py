@@ -43,6 +43,8 @@ _ROUND_US: Final = 40 * MS
 _FINAL_READ_US: Final = 300 * MS
 _READ_STEP_US: Final = 5 * MS
 _ROUNDS_MAX: Final = 200
+_ROUNDS_PER_LEDGER: Final = 8
+"""A slow auditor needs as long for each, and two cycles; a topic that finds no bookies for long makes a hundred ledgers."""
 _ANSWER_ROUNDS_MAX: Final = 60
 _WIND_UP_ROUNDS_MAX: Final = 150
 
@@ -272,7 +274,7 @@ class Scenario:
                     client.close()
                 else:
                     client.crash()
-        for _ in range(_ROUNDS_MAX):
+        for _ in range(max(_ROUNDS_MAX, _ROUNDS_PER_LEDGER * len(self.cluster.store.ledgers))):
             self.world.run(self.world.now_us + _ROUND_US)
             if self._unsettled() is None:
                 self._read_everything()
@@ -381,7 +383,8 @@ class Scenario:
 
     def take_apart(self) -> None:
         """The run is over: nothing of what ships may continue by itself."""
-        for process in (*(process for process, _ in self._shipped), *self._caretakers):
+        owners = [owner for topic in self._topics for owner in topic.owners]
+        for process in (*(process for process, _ in self._shipped), *self._caretakers, *owners):
             if process.alive:
                 process.stop()
                 process.loop.detach()
@@ -397,7 +400,7 @@ def run_seed(seed: int, *, tracing: bool = False, swarm: Swarm | None = None) ->
     failure = None
     scenario = Scenario(cluster)
     try:
-        if cluster.shipped.processes:
+        if cluster.ships:
             with pretence(cluster.world.rng("chance"), tracing=tracing):
                 try:
                     scenario.run()

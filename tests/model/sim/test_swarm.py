@@ -62,14 +62,14 @@ def test_every_container_of_every_machine_has_a_limit(monkeypatch: pytest.Monkey
         found.update(unlisted(self.machine))
         check(self)
 
-    check_owner = TopicOwner.after_step
+    check_owner = TopicOwner.check_queues
 
-    def also_check_owner(self: TopicOwner) -> None:
-        found.update(unlisted(self.machine), unlisted(self.extent))
-        check_owner(self)
+    def also_check_owner(self: TopicOwner, machine: object) -> None:
+        found.update(unlisted(machine), unlisted(self.extent))
+        check_owner(self, machine)
 
     monkeypatch.setattr(Driver, "after_step", also_check_closely)
-    monkeypatch.setattr(TopicOwner, "after_step", also_check_owner)
+    monkeypatch.setattr(TopicOwner, "check_queues", also_check_owner)
     owned = drawn(lambda world: draw_topics(world.rng("owned topics")).topics, 1)
     for seed in (0, 5, 9, *owned):
         assert run_seed(seed).failure is None

@@ -58,6 +58,9 @@ STATES: Final[dict[str, str]] = {
     "bookie decommissioned": "the shipped tools drained, stopped and forgot a bookie, and its disk was discarded",
     "list conflict": "an owner's change of its topic's list met another version (rule 38)",
     "two owners": "an owner took a topic over that another one was serving",
+    "delivered again": "the next owner of a topic found less than was acknowledged, since that was not persisted yet (rule 40)",
+    "cursor rolled": "a cursor's ledger was replaced by another one (rule 40)",
+    "cursor recovered": "an owner found a subscription in the ledger of its cursor",
     "topic unloaded": "an owner gave its topic up in order",
     "followed to the close": "a shipped reader followed a ledger to a close that another client had made",
 }

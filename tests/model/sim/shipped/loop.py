@@ -179,6 +179,10 @@ class SimLoop(BaseEventLoop):
             if error and self.failed is None:
                 self.failed = error[1]
 
+    def cut_off(self) -> None:
+        """The process dies within a turn, and `detach` follows: nothing that is begun in the rest of the turn continues."""
+        self._is_detached = True
+
     def detach(self) -> None:
         """The process has died: its world continues without it, and its tasks are cancelled."""
         self._is_detached = True

@@ -11,6 +11,7 @@ import random
 import secrets
 import time
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
@@ -70,21 +71,31 @@ def pretence(chance: Random, *, tracing: bool) -> Iterator[None]:
     def uuid4() -> uuid.UUID:
         return uuid.UUID(int=chance.getrandbits(128), version=4)
 
-    logger, handler = logging.getLogger("daybook"), TraceHandler()
-    real_state, collects, level = random.getstate(), gc.isenabled(), logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO if tracing else logging.ERROR)
+    loggers, handler = [logging.getLogger(name) for name in ("daybook", "daybook_broker")], TraceHandler()
+    real_state, collects = random.getstate(), gc.isenabled()
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO if tracing else logging.ERROR)
     random.seed(chance.getrandbits(64))
     gc.disable()
     dice = mock.patch.multiple(
         secrets, token_bytes=chance.randbytes, token_hex=token_hex, randbits=chance.getrandbits
     )
     try:
-        with dice, mock.patch.object(uuid, "uuid4", uuid4), mock.patch.object(clock, "time", _Time()):
+        with (
+            warnings.catch_warnings(),
+            dice,
+            mock.patch.object(uuid, "uuid4", uuid4),
+            mock.patch.object(clock, "time", _Time()),
+        ):
+            # a process that dies leaves coroutines that were to begin in its next turn
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
             yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
         random.setstate(real_state)
         if collects:
             gc.enable()

@@ -35,6 +35,7 @@ class ShippedProcess(ClientProcess):
     """One process; `work` is what it does from its start to its end."""
 
     ledger_id: LedgerId = -1
+    client_class: type[Client] = Client
 
     def __init__(self, cluster: "Cluster", name: str) -> None:
         super().__init__(cluster.world, name)
@@ -80,7 +81,7 @@ class ShippedProcess(ClientProcess):
 
     def client(self, policy: WriterPolicy | None = None) -> Client:
         """A client of the cluster, as `daybook.client.connecting.connect` makes it."""
-        return Client(
+        return self.client_class(
             self.open_store,
             cluster=LAYOUT.cluster,
             placement=self.cluster.placement,

@@ -132,6 +132,8 @@ class TreeStore(MetadataStore):
         """Whose request made the ledger, of those that ship."""
         self.leaving: set[BookieId] = set()
         """The bookies that an operator takes out of the cluster."""
+        self.on_write: list[Callable[[Operation, Process], None]] = []
+        """Called with each change of a client that ships, once it is carried out."""
         self._lag = lag
         self._chance = world.rng("zookeeper's servers")
         self._format(bookies)
@@ -184,6 +186,8 @@ class TreeStore(MetadataStore):
         version: int = self.commit(change)
         for operation in operations:
             self._learn(operation, session.owner)
+            for judge in self.on_write:
+                judge(operation, session.owner)
         return version
 
     def create_sequence(self, path: str, data: bytes, *, ephemeral: bool, session: ClientSession) -> str:
@@ -252,7 +256,7 @@ class TreeStore(MetadataStore):
         while directory != LAYOUT.ledgers:
             above.insert(0, directory)
             directory = parent_of(directory)
-        missing = [name for name in above if not self._is_there(name)]
+        missing = [name for name in above if not self.has_node(name)]
         counter = json.dumps({"next": metadata.ledger_id + 1}).encode()
         operations: list[Operation] = [Create(name) for name in missing]
         operations += [Create(path, metadata.to_json()), Put(LAYOUT.idgen, counter, None)]
@@ -284,7 +288,7 @@ class TreeStore(MetadataStore):
         if outcome is not True:
             return outcome
         paths = [LAYOUT.registration(info.bookie, writable=writable) for writable in (True, False)]
-        operations: list[Operation] = [Delete(path, None) for path in paths if self._is_there(path)]
+        operations: list[Operation] = [Delete(path, None) for path in paths if self.has_node(path)]
         data = info_to_json(replace(info, address=place_of(info)))
         operations.append(Create(paths[not info.writable], data, ephemeral=True))
         self.commit(lambda tree: tree.apply(operations, session.number))
@@ -292,9 +296,10 @@ class TreeStore(MetadataStore):
 
     def has_cookie(self, bookie: BookieId) -> bool:
         """Whether the bookie belongs to the cluster: it was not decommissioned."""
-        return self._is_there(LAYOUT.cookie(bookie))
+        return self.has_node(LAYOUT.cookie(bookie))
 
-    def _is_there(self, path: str) -> bool:
+    def has_node(self, path: str) -> bool:
+        """Whether the leader has the node."""
         try:
             self.tree.read(path)
         except StoreError:

@@ -1,346 +1,355 @@
-"""A broker that owns a topic, or believes so, and those who publish to it.
+"""A broker that owns a topic, or believes so, with those who publish to it and those who consume it.
 
-The machine is the one that ships; this is its driver. It creates ledgers once for each request however many answers get lost, unless
-it gives the request up, and dies between any two effects.
+It runs the drivers that ship, over the client that ships, and puts them together as daybook_broker/topics/topic.py does. It holds no
+lease: nobody stops it but the list of the topic.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from daybook.core.errors import MetadataUnavailableError, NotEnoughBookiesError
-from daybook.core.events import CasAnswered, CasOutcome, MetadataUnreadable
-from daybook.core.ids import LedgerId
-from daybook.core.ledger.metadata import TOPIC_KEY, Fragment, LedgerMetadata
-from daybook.core.topics import events as tv
+from daybook.client.client import Client
+from daybook.core.errors import DaybookError, MetadataUnavailableError
+from daybook.core.topics.cursor_pace import CursorPolicy
+from daybook.core.topics.cursor_record import CursorRecord
+from daybook.core.topics.events import ListKnown, Published, PublishFailed, TopicEnded
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
-from daybook.core.topics.managed_ledger import ManagedLedger
+from daybook.core.topics.name import TopicName
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
+from daybook.core.topics.policy import LedgerTerms
 from daybook.core.topics.trimming import Retention
-from tests.model.sim.client_process import ClientProcess
-from tests.model.sim.clients import TICK_US, Driver
-from tests.model.sim.metadata_model import Session, Steps
-from tests.model.sim.placement_checks import check_new_ledger
+from daybook.metadata.topics import TopicManager
 from tests.model.sim.queues import over_limit
-from tests.model.sim.topics.parts import KEY, TopicDeletion, TopicRecovery, TopicWriter
+from tests.model.sim.shipped.loop import SCALE
+from tests.model.sim.shipped.process import ShippedProcess
+from tests.model.sim.topics.consumers import Consumer
+from tests.model.sim.topics.drivers import WatchedCursor, WatchedLedgers
 from tests.model.sim.topics.swarm import TopicSwarm
+from tests.model.sim.topics.watched import WatchedClient
 from tests.model.sim.trace import describe
-from tests.model.sim.world import MS
 
 if TYPE_CHECKING:
     from tests.model.sim.cluster import Cluster
     from tests.model.sim.topics.life import TopicLife
 
-_TRIES_MAX: Final = 100
-_UNKNOWN: Final = MetadataUnavailableError("no answer came; perhaps it was carried out")
+_TICK_S: Final = 0.4
+_PAUSE_S: Final = 0.5
+_UNLOAD_S: Final = 10
+"""A cursor waits for ZooKeeper when it is closed; a broker gives up after as long (daybook_broker/topics/registry.py)."""
 
 
-class TopicOwner(ClientProcess):
+_DELETING_S: Final = 60
+"""A broker continues when it has lost a topic, and so do its deletions."""
+
+
+class TopicOwner(ShippedProcess):
     """One broker, for one topic, from its take-over to its end."""
 
-    ledger_id: LedgerId = -1
+    client_class = WatchedClient
 
     def __init__(self, cluster: "Cluster", name: str, life: "TopicLife", publishes: int) -> None:
-        super().__init__(cluster.world, name)
-        self.cluster = cluster
-        self.topic = life.topic
-        self.done = False
-        self.session = cluster.store.connect(self)
+        super().__init__(cluster, name)
+        self.topic: TopicName = life.topic
+        self.swarm: TopicSwarm = life.swarm
+        self.checks = life.checks
         self.extent = TopicExtent()
         """What those who read the topic here may see."""
         self.is_serving = False
+        self.unanswered: deque[bytes] = deque()
         self._life = life
-        self._checks = life.checks
         self._rng = self.world.rng(name)
         self._chance = self.world.rng(f"{name}/chance")
         self._left = publishes
         self._messages = 0
-        self.unanswered: deque[bytes] = deque()
-        self._handles: dict[LedgerId, TopicWriter] = {}
-        self._parts: list[Driver] = []
-        self._deleting: dict[int, LedgerId] = {}
-        self._numbers = 0
-        self._pace_us = self._rng.choice((4, 15, 40)) * MS
-        self._carry_out: dict[type, Callable[[Any], None]] = {
-            tv.ReadList: self._read_list,
-            tv.CasList: self._cas_list,
-            tv.CreateLedger: self._create,
-            tv.CloseLedger: self._close,
-            tv.RecoverLedger: self._recover,
-            tv.DeleteLedger: self._delete,
-            tv.Append: self._append,
-            tv.Published: self._published,
-            tv.PublishFailed: self._publish_failed,
-            tv.ListKnown: self._list_known,
-            tv.Retrying: lambda _: None,
-            tv.TopicEnded: self._ended,
-        }
-        self.machine = ManagedLedger(
-            self.topic, name, policy=life.policy, now_ms=self.world.now_ms, unix_ms=self.world.now_ms
-        )
-        cluster.add_client(self)
-        self.note(f"takes {self.topic} over")
-        self.later(TICK_US, self._tick)
-        self._publish_later()
-        self.perform(self.machine.start())
+        self._pace_s = self._rng.choice((0.004, 0.015, 0.04)) * SCALE
+        self._ledgers: WatchedLedgers | None = None
+        self._list_version = -1
+        self._cursors: dict[str, WatchedCursor] = {}
+        self._consumers: dict[str, Consumer] = {}
+        self._served = asyncio.Event()
+        self._over = asyncio.Event()
+        self._unloading = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    # The machine
-
-    def report(self, event: tv.ManagedLedgerEvent) -> None:
-        """A part of this process reports; the machine takes it in the next turn."""
-        if self.alive and not self.done:
-            self.later(0, self.feed, event)
-
-    def feed(self, event: tv.ManagedLedgerEvent) -> None:
-        """Give the machine an event and carry out what it asks for."""
-        if self.done:
-            return
-        if self.world.tracing and not isinstance(event, tv.TopicTick):
-            self.note(f"← {describe(event)}")  # type: ignore[arg-type] # a dataclass, as all events are
-        self._forget_deletion(event)
-        effects = self.machine.step(event)
-        if isinstance(event, tv.ListRead) and self.is_serving:
-            self._check_owner(event)
-        self.perform(effects)
-        if not self.done:
-            self.after_step()
-
-    def _check_owner(self, event: tv.ListRead) -> None:
-        """Who has served, and reads that the topic is another's, is at its end (rule 50)."""
-        found = event.ledger_list
-        if found is not None and found.owner_token != self.name and not self.machine.is_done:
-            what = f"{self.name} has read that {found.owner_token} has {self.topic} (rule 50)"
-            self.cluster.checkers.fail("an owner stops where another one has the topic", what)
-
-    def perform(self, effects: Iterable[tv.ManagedLedgerEffect]) -> None:
-        """Carry out effects, in order; the process may die between any two of them."""
-        for effect in effects:
-            if self.done:
+    async def work(self) -> None:
+        """Connect, own the topic, end."""
+        while True:
+            try:
+                async with self.client() as client:
+                    assert isinstance(client, WatchedClient)
+                    client.process, client.checks = self, self.checks
+                    await self._own(client)
+            except MetadataUnavailableError as error:
+                self.note(f"cannot connect: {error}")
+                await asyncio.sleep(_PAUSE_S)
+            else:
                 return
-            if self.world.tracing:
-                self.note(f"→ {describe(effect)}")  # type: ignore[arg-type] # a dataclass, as all effects are
-            self._carry_out[type(effect)](effect)
-            if self.cluster.is_faulty and self._chance.random() < self._life.swarm.crash:
-                self.world.tally.fault("client crash")
-                self.crash()
 
-    def after_step(self) -> None:
-        """Check the machine after a step, and end with it."""
-        crowded = over_limit(self.machine) or over_limit(self.extent)
-        if crowded:
-            self.cluster.checkers.fail("bounded queues", f"{self.name}: {crowded}")
-        if self.machine.is_done and not self._deleting:
-            self.finish()
+    async def _own(self, client: Client) -> None:
+        quorum = self.cluster.swarm.quorum
+        self.note(f"takes {self.topic} over")
+        self._ledgers = ledgers = WatchedLedgers(
+            self,
+            self.topic,
+            self.name,
+            client,
+            terms=lambda: LedgerTerms(quorum, go_on_without_spare=False, is_degraded=False),
+            policy=draw_policy(self.swarm),
+            on_result=self._take,
+        )
+        ledgers.start()
+        if not self.alive:
+            await asyncio.Event().wait()  # its loop ends with this turn
+        tasks = [
+            self._begin(self._tick()),
+            self._begin(self._publish()),
+            self._begin(self._open_cursors(client)),
+        ]
+        await self._first(self._over, self._unloading)
+        if not self._over.is_set():
+            await self._unload(ledgers)
+        for task in tasks:
+            task.cancel()
+        await self._stop(ledgers)
 
-    def _tick(self) -> None:
-        if self.done:
-            return
-        self.later(TICK_US, self._tick)
-        swarm = self._life.swarm
-        if self._chance.random() < swarm.trim:
-            retention = Retention(self._chance.choice((0, 0, 100)), self._chance.choice((0, 0, 20)))
-            self.feed(tv.TrimRequested(tuple(self._life.marks), retention))
-        if self.cluster.is_faulty and self._chance.random() < swarm.unload:
-            self.unload()
-        self.feed(tv.TopicTick(self.world.now_ms, self.world.now_ms))
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(self.watched(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
-    def unload(self) -> None:
-        """Ask for the topic to be given up."""
-        self.feed(tv.UnloadRequested())
+    async def _first(self, *events: asyncio.Event) -> None:
+        waits = [asyncio.create_task(event.wait()) for event in events]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     # Its end
 
-    def finish(self) -> None:
-        """Nothing is left to do."""
-        self.note("ends in order")
-        self.done = True
-        if self.unanswered:
-            self.cluster.checkers.fail("every message is answered", f"{self.name}: {list(self.unanswered)}")
-        for part in self._parts:
-            if isinstance(part, TopicWriter):
-                part.abandon()
-        self.cluster.close_session(self.session)
+    async def _unload(self, ledgers: WatchedLedgers) -> None:
+        """Persist the cursors, then give the topic up in order, as Topic.unload does."""
+        self.note(f"unloads {self.topic}")
+        self._left = 0
+        self._consumers.clear()
+        try:
+            async with asyncio.timeout(_UNLOAD_S):
+                await asyncio.gather(*(cursor.close() for cursor in self._cursors.values()))
+                ledgers.unload()
+                await self._over.wait()
+        except TimeoutError:
+            self.note("could not unload in time")
+
+    async def _stop(self, ledgers: WatchedLedgers) -> None:
+        self._consumers.clear()
+        for cursor in self._cursors.values():
+            if not cursor.has_ended:
+                self.checks.abandons(self.name)
+            await cursor.abandon()
+        await ledgers.close()
+        deletions = [ledgers.deleted(), *(cursor.deleted() for cursor in self._cursors.values())]
+        await asyncio.wait([asyncio.create_task(each) for each in deletions], timeout=_DELETING_S)
+        if not self._over.is_set():
+            self._is_over("it was not unloaded in time")
+
+    def _is_over(self, why: str) -> None:
+        self.note(f"serves {self.topic} no more: {why}")
+        self.is_serving = False
+        self._left = 0
+        self._over.set()
 
     def crash(self) -> None:
         """The process dies, with all that it had under way."""
-        if self.done:
-            return
-        self.note("crashes")
-        self.done = True
-        self._checks.died(self.name, self._deleting.values())
-        self.cluster.expire_later(self.session)
-        for part in self._parts:
-            if not part.done:
-                part.die()  # type: ignore[attr-defined] # they are all parts of this process
-        self.stop()
+        if not self.done:
+            self.checks.died(self.name)
+            super().crash()
 
-    def session_now(self) -> Session:
-        """Its present session at ZooKeeper."""
-        return self.session
+    def may_die(self) -> None:
+        """Perhaps the process dies now, between two effects: its loop ends with the turn."""
+        if self.alive and self.cluster.is_faulty and self._chance.random() < self.swarm.crash:
+            self.world.tally.fault("client crash")
+            self.stop()
+            self.loop.cut_off()
+            self.world.at(self.world.now_us, None, self.crash)
 
-    def session_expired(self) -> None:
-        """Connect again: an owner that does not know that its lease is gone continues."""
-        self.session = self.cluster.store.connect(self)
+    # What it does
+
+    @property
+    def has_topic(self) -> bool:
+        """Whether the list still is its own."""
+        return self.checks.has(str(self.topic), self.name)
+
+    def carries_out(self, effect: object) -> None:
+        """One of its machines asks for this."""
+        if self.world.tracing:
+            self.note(f"→ {describe(effect)}")  # type: ignore[arg-type] # a dataclass, as all effects are
+
+    def check_queues(self, machine: object) -> None:
+        """Those of `machine` are bounded."""
+        crowded = over_limit(machine) or over_limit(self.extent)
+        if crowded:
+            self.cluster.checkers.fail("bounded queues", f"{self.name}: {crowded}")
+
+    async def _tick(self) -> None:
+        assert self._ledgers is not None
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._ledgers.tick()
+            for cursor in self._cursors.values():
+                cursor.tick()
+            for consumer in self._consumers.values():
+                consumer.step()
+            if self._chance.random() < self.swarm.trim:
+                self._trim()
+            if self.cluster.is_faulty and self._chance.random() < self.swarm.unload:
+                self._unloading.set()
+
+    def _trim(self) -> None:
+        """As Topic.trim: cursors that are not open yet hold it back."""
+        assert self._ledgers is not None
+        if len(self._cursors) == self.swarm.subscriptions:
+            marks = {name: cursor.persisted for name, cursor in self._cursors.items()}
+            self.checks.trims(str(self.topic), self.name, marks)
+            retention = Retention(self._chance.choice((0, 0, 2_000)), self._chance.choice((0, 0, 20)))
+            self._ledgers.trim(tuple(marks.values()), retention)
+
+    # Subscriptions
+
+    async def _open_cursors(self, client: Client) -> None:
+        await self._served.wait()
+        topics = TopicManager(client.store, client.layout)
+        while True:
+            try:
+                there = await topics.cursors(self.topic)
+            except DaybookError as error:
+                self.note(f"cannot list subscriptions: {error}")
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                break
+        for number in range(self.swarm.subscriptions):
+            name = f"s{number}"
+            cursor = self._cursors[name] = self._cursor(client, name, is_there=name in there)
+            self._begin(self._consume(cursor))
+
+    def _cursor(self, client: Client, name: str, *, is_there: bool) -> WatchedCursor:
+        swarm = self.swarm
+        begins = CursorRecord(mark_delete=self.extent.before(self.extent.first))
+        return WatchedCursor(
+            self,
+            self.topic,
+            name,
+            client,
+            self.extent,
+            owner_token=self.name,
+            list_version=self._list_version,
+            quorum=self.cluster.swarm.quorum,
+            initial=None if is_there else begins,
+            policy=CursorPolicy(
+                persist_ms=swarm.persist_ms,
+                entries_max=swarm.cursor_entries_max,
+                idle_ms=swarm.cursor_idle_ms,
+                retry_ms=400,
+            ),
+            on_ended=lambda error: self.note(f"{name} ends: {error}"),
+        )
+
+    async def _consume(self, cursor: WatchedCursor) -> None:
+        try:
+            await cursor.open()
+        except DaybookError as error:
+            self.note(f"{cursor.subscription} is not opened: {error}")
+        else:
+            if not (self._over.is_set() or self._unloading.is_set()):
+                consumer = self._consumers[cursor.subscription] = Consumer(self, cursor)
+                consumer.is_eager = self._life.is_over
+
+    def begin_flush(self, cursor: WatchedCursor) -> None:
+        """Persist a cursor now."""
+        self._begin(self._flush(cursor))
+
+    async def _flush(self, cursor: WatchedCursor) -> None:
+        try:
+            await cursor.flush()
+        except DaybookError as error:
+            self.note(f"{cursor.subscription} is not persisted: {error}")
 
     # Publishers
 
-    def _publish_later(self) -> None:
-        self.later(int(self._pace_us * 2 * self._rng.random()), self._publish)
-
-    def _publish(self) -> None:
-        if self.done or not self._left:
-            return
-        self._publish_later()
-        if self.machine.refusal is None and self.machine.has_room:
-            self._left -= 1
-            self.publish(self._rng.choice((1, 1, 2, 3)))
+    async def _publish(self) -> None:
+        ledgers = self._ledgers
+        assert ledgers is not None
+        while True:
+            await asyncio.sleep(self._pace_s * 2 * self._rng.random())
+            if self._left and ledgers.refusal is None and ledgers.has_room:
+                self._left -= 1
+                self.publish(self._rng.choice((1, 1, 2, 3)))
 
     def publish(self, count: int) -> None:
         """So many messages, which are like no others."""
+        assert self._ledgers is not None
         payloads = [f"{self.name}:{self._messages + number}".encode() for number in range(count)]
         self._messages += count
         self.unanswered += payloads
-        self._checks.published(self.topic, self.name, payloads)
-        self.feed(tv.PublishRequested(payloads))
+        self.checks.published(str(self.topic), self.name, payloads)
+        self._ledgers.publish(payloads)
 
     def stop_publishing(self) -> None:
-        """Publish no more."""
+        """Publish no more; consumers take what is left."""
         self._left = 0
+        for consumer in self._consumers.values():
+            consumer.is_eager = True
 
-    def _published(self, effect: tv.Published) -> None:
-        messages = [self.unanswered.popleft() for _ in range(effect.count)]
-        self._checks.acknowledged(self.topic, self.name, effect.ledger_id, effect.first_entry, messages)
-        last = Position(effect.ledger_id, effect.first_entry + effect.count - 1)
-        self.extent.confirm(last)
-        self._checks.visible(self.topic, last)
-        self._life.move_marks(self.extent)
+    # What its ledgers report
 
-    def _publish_failed(self, effect: tv.PublishFailed) -> None:
-        for _ in range(effect.count):
-            self.unanswered.popleft()
+    def _take(self, result: ListKnown | Published | PublishFailed | TopicEnded) -> None:
+        match result:
+            case Published(ledger_id, first, count):
+                messages = [self.unanswered.popleft() for _ in range(count)]
+                self.checks.acknowledged(str(self.topic), self.name, ledger_id, first, messages)
+                last = Position(ledger_id, first + count - 1)
+                self.extent.confirm(last)
+                self.checks.visible(str(self.topic), last)
+            case PublishFailed(count=count):
+                for _ in range(count):
+                    self.unanswered.popleft()
+            case ListKnown():
+                self._list_known(result)
+            case TopicEnded(error):
+                if self.unanswered:
+                    what = f"{self.name}: {list(self.unanswered)}"
+                    self.cluster.checkers.fail("every message is answered", what)
+                if error is None:
+                    self.world.tally.state("topic unloaded")
+                self._is_over(str(error or "unloaded"))
 
-    # The list
-
-    def _read_list(self, effect: tv.ReadList) -> None:
-        def read(answer: object) -> None:
-            if isinstance(answer, tuple):
-                self.feed(tv.ListRead(effect.request_id, *answer))
-            else:
-                self.feed(MetadataUnreadable(effect.request_id))
-
-        store = self.cluster.store
-        store.request(self.session, read, self._life.lists.read, self.topic)
-
-    def _cas_list(self, effect: tv.CasList) -> None:
-        def answered(answer: object) -> None:
-            if isinstance(answer, tuple):
-                self.feed(CasAnswered(effect.request_id, *answer))
-            else:
-                self.feed(CasAnswered(effect.request_id, CasOutcome.UNKNOWN))
-
-        store, lists = self.cluster.store, self._life.lists
-        arguments = self.topic, self.name, effect.ledger_list, effect.expected_version
-        store.request(self.session, answered, lists.cas, *arguments)
-
-    def _list_known(self, effect: tv.ListKnown) -> None:
+    def _list_known(self, known: ListKnown) -> None:
         if not self.is_serving:
             self._life.served(self)
         self.is_serving = True
-        self.extent.update(effect.ledger_list)
-        self._checks.visible(self.topic, self.extent.last_confirmed)
+        self.extent.update(known.ledger_list)
+        self._list_version = known.version
+        for cursor in self._cursors.values():
+            cursor.list_changed(known.version)
+        self.checks.visible(str(self.topic), self.extent.last_confirmed)
+        self._served.set()
 
-    def _ended(self, effect: tv.TopicEnded) -> None:
-        self.note(f"serves {self.topic} no more: {effect.error or 'unloaded'}")
-        self.is_serving = False
-        if effect.error is None:
-            self.world.tally.state("topic unloaded")
+    # What its life asks of it; from outside, so in a turn of its loop
 
-    # Ledgers
+    @property
+    def is_drained(self) -> bool:
+        """Whether every subscription is at the end of the topic."""
+        return len(self._consumers) == self.swarm.subscriptions and all(
+            consumer.is_idle for consumer in self._consumers.values()
+        )
 
-    def _part_name(self, what: str) -> str:
-        self._numbers += 1
-        return f"{self.name}/{what}-{self._numbers}"
+    def unload(self) -> None:
+        """Give the topic up."""
+        self.loop.call_soon(self._unloading.set)
 
-    def _create(self, effect: tv.CreateLedger) -> None:
-        self.cluster.store.converse(self._creation(effect))
-
-    def _creation(self, effect: tv.CreateLedger) -> Steps:
-        cluster, quorum = self.cluster, self.cluster.swarm.quorum
-        bookies = cluster.store.bookies()
-        try:
-            ensemble = cluster.placement.choose(quorum, bookies, self._rng)
-        except NotEnoughBookiesError as error:
-            self.report(tv.LedgerRequestFailed(effect.request_id, error))
-            return
-
-        def make(ledger_id: LedgerId) -> LedgerMetadata:
-            metadata = LedgerMetadata(
-                ledger_id,
-                quorum,
-                (Fragment(0, 0, ensemble),),
-                password_hash=KEY,
-                writer_token=self.name,
-                custom_metadata={TOPIC_KEY: self.topic.encode()},
-            )
-            check_new_ledger(cluster.checkers, cluster.placement, metadata, bookies)
-            return metadata
-
-        lists, request = self._life.lists, (self.name, effect.request_id)
-        for _ in range(_TRIES_MAX):
-            answer = yield self.session, lists.create_ledger, request, self.topic, make
-            if isinstance(answer, LedgerMetadata):
-                self._created(effect, answer)
-                return
-            if self._chance.random() < self._life.swarm.unknown:
-                break
-        self._checks.unknown(request)
-        self.report(tv.LedgerRequestFailed(effect.request_id, _UNKNOWN))
-
-    def _created(self, effect: tv.CreateLedger, metadata: LedgerMetadata) -> None:
-        ledger_id = metadata.ledger_id
-        if self.done:
-            return
-        writer = TopicWriter(self, f"{self.name}/ledger-{ledger_id}", metadata, 0)
-        self._handles[ledger_id] = writer
-        self._parts.append(writer)
-        self.feed(tv.LedgerCreated(effect.request_id, ledger_id))
-
-    def _append(self, effect: tv.Append) -> None:
-        self._checks.written(self.topic, effect.ledger_id)
-        writer = self._handles.get(effect.ledger_id)
-        if writer is not None:
-            writer.append(effect.payloads)
-
-    def _close(self, effect: tv.CloseLedger) -> None:
-        self._handles[effect.ledger_id].close_for(effect.request_id)
-
-    def _drop(self, ledger_id: LedgerId) -> None:
-        writer = self._handles.pop(ledger_id, None)
-        if writer is not None:
-            writer.abandon()
-
-    def _recover(self, effect: tv.RecoverLedger) -> None:
-        self._drop(effect.ledger_id)
-        name = self._part_name("recovery")
-        self._parts.append(TopicRecovery(self, name, effect.ledger_id, effect.request_id))
-
-    def _delete(self, effect: tv.DeleteLedger) -> None:
-        self._drop(effect.ledger_id)
-        self._checks.deleting(effect.ledger_id)
-        self._deleting[effect.request_id] = effect.ledger_id
-        if self._chance.random() < self._life.swarm.unknown:
-            self.report(tv.LedgerRequestFailed(effect.request_id, _UNKNOWN))
-            return
-        name = self._part_name("deletion")
-        self._parts.append(TopicDeletion(self, name, effect.ledger_id, effect.request_id))
-
-    def _forget_deletion(self, event: tv.ManagedLedgerEvent) -> None:
-        """A deletion was answered; an owner that ends leaves behind what it could not delete."""
-        if isinstance(event, tv.LedgerDeleted | tv.LedgerRequestFailed):
-            ledger_id = self._deleting.pop(event.request_id, None)
-            if ledger_id is not None and isinstance(event, tv.LedgerRequestFailed):
-                self._checks.gave_up(ledger_id)
+    def publish_soon(self, count: int) -> None:
+        """Publish so many messages."""
+        self.loop.call_soon(self.publish, count)
 
 
 def draw_policy(swarm: TopicSwarm) -> ManagedLedgerPolicy:
@@ -350,5 +359,5 @@ def draw_policy(swarm: TopicSwarm) -> ManagedLedgerPolicy:
         age_ms_min=0,
         age_ms_max=swarm.age_ms_max,
         idle_ms_max=swarm.idle_ms_max,
-        retry_ms=20,
+        retry_ms=400,
     )

@@ -11,6 +11,7 @@ from daybook_broker.topics.cursor import SubscriptionCursor
 
 import daybook
 from daybook.core.errors import DaybookError, NoSuchLedgerError, NoSuchTopicError, NotOwnerError
+from daybook.core.ids import LedgerId
 from daybook.core.quorum import Quorum
 from daybook.core.topics.cursor_pace import CursorPolicy
 from daybook.core.topics.cursor_record import LEDGER_RANGES_MAX, NO_LEDGER, CursorRecord
@@ -211,6 +212,32 @@ async def test_a_tick_persists_what_moved_and_an_idle_cursor_costs_nothing(owner
         await flush(cursor)
         assert cursor.persisted == at(0)
         await flush(cursor)
+
+
+async def test_the_deletion_of_a_ledger_that_was_replaced_outlives_the_owner(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = owner.client
+    may_delete, deleted, delete = asyncio.Event(), asyncio.Event(), client.delete_ledger
+
+    async def delete_later(ledger_id: LedgerId) -> None:
+        await may_delete.wait()
+        await delete(ledger_id)
+        deleted.set()
+
+    monkeypatch.setattr(client, "delete_ledger", delete_later)
+    async with owner.holding(BEGIN, CursorPolicy(persist_ms=0, entries_max=1)) as cursor:
+        cursor.acks.ack(at(0))
+        await flush(cursor)
+        replaced = (await owner.node()).cursor_ledger
+        cursor.acks.ack(at(1))
+        await flush(cursor)
+        assert (await owner.node()).cursor_ledger not in (replaced, NO_LEDGER)
+    may_delete.set()
+    async with asyncio.timeout(30):
+        await deleted.wait()
+    with pytest.raises(NoSuchLedgerError):
+        await client.ledgers.read(replaced, sync=True)
 
 
 async def test_a_seek_is_durable_once_it_is_flushed(owner: Owner) -> None:

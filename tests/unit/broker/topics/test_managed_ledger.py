@@ -10,8 +10,14 @@ import pytest
 from daybook_broker.topics.managed_ledger import TopicLedgers
 
 import daybook
-from daybook.core.errors import DaybookError, EntryTooLargeError, NoSuchTopicError, NotOwnerError
-from daybook.core.ids import ENTRY_BYTES_MAX
+from daybook.core.errors import (
+    DaybookError,
+    EntryTooLargeError,
+    NoSuchLedgerError,
+    NoSuchTopicError,
+    NotOwnerError,
+)
+from daybook.core.ids import ENTRY_BYTES_MAX, LedgerId
 from daybook.core.quorum import Quorum
 from daybook.core.topics.events import ListKnown, Published, PublishFailed, TopicEnded
 from daybook.core.topics.ledger_list import LedgerList, ListState, Position
@@ -182,6 +188,31 @@ async def test_rule_51_full_ledgers_are_rolled_trimmed_and_deleted(
         await one.until(lambda: one.ended)
         kept = {position: data for position, data in one.published.items() if position.ledger_id != ids[0]}
         assert await contents(client, name) == kept
+
+
+async def test_the_deletion_of_what_was_trimmed_outlives_the_owner(
+    client: daybook.Client, name: TopicName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_delete, deleted, delete = asyncio.Event(), asyncio.Event(), client.delete_ledger
+
+    async def delete_later(ledger_id: LedgerId) -> None:
+        await may_delete.wait()
+        await delete(ledger_id)
+        deleted.set()
+
+    monkeypatch.setattr(client, "delete_ledger", delete_later)
+    async with publisher(name, client, ROLLS) as one:
+        for number in range(3):
+            one.publish(b"%d" % number)
+            await one.answered()
+        first, second = [ledger.ledger_id for ledger in one.lists[-1].ledgers]
+        one.topic.trim((Position(first, 1),), Retention())
+        await one.until(lambda: one.lists[-1].ledgers[0].ledger_id == second)
+    may_delete.set()
+    async with asyncio.timeout(30):
+        await deleted.wait()
+    with pytest.raises(NoSuchLedgerError):
+        await client.ledgers.read(first, sync=True)
 
 
 async def test_an_entry_that_no_ledger_takes_is_refused_before_it_is_sent(
