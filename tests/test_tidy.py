@@ -54,6 +54,7 @@ SLEEPS: dict[str, str] = {
     "tests/unit/broker/test_upkeep.py": "what cycles do shows only in what the topic has",
     "tests/unit/metadata/test_claim.py": "that a process still waits takes time to show",
     "tests/unit/metadata/test_bookies.py": "that a registration, or the news of one, still waits takes time to show",
+    "tests/model/sim/topics/owner.py": "its time is simulated: nobody waits",
     "tests/model/sim/shipped/caretaking.py": "the pace of simulated operators, in simulated time",
     "tests/model/sim/shipped/reading.py": "the pace of simulated users, in simulated time",
     "tests/model/sim/shipped/test_parts.py": "that simulated time passes is what is tested",
