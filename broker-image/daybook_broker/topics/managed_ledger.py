@@ -184,6 +184,7 @@ class TopicLedgers:
     async def finished(self) -> None:
         """Wait until what is under way is done: after an unload, the deletions of ledgers that a trim has just dropped."""
         await self._tasks.finished()
+        await self._deletions.finished()
 
     async def close(self) -> None:
         """Stop at once. What is open stays open, and the next owner recovers it.
