@@ -4,7 +4,6 @@ A simulator that never reached a state proves nothing about it, so the states th
 counts them, and a default run that misses one fails.
 """
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
@@ -146,19 +145,19 @@ def describe(step: Event | Effect) -> str:
     if isinstance(step, PublishLac):
         return f"PublishLac to {' '.join(step.bookies)}: LAC {decode_lac_row(step.row).last_add_confirmed}"
     fields = []
-    for field in dataclasses.fields(step):
-        value = getattr(step, field.name)
+    for name in type(step).__match_args__:
+        value = getattr(step, name)
         if isinstance(value, LedgerMetadata):
             text = describe_metadata(value)
         elif isinstance(value, DaybookError):
             text = f"{type(value).__name__}: {value}"
-        elif field.name in ("entries", "payloads") and not isinstance(value, int):
+        elif name in ("entries", "payloads") and not isinstance(value, int):
             text = f"{[item.entry_id if isinstance(item, Entry) else len(item) for item in value]}"
-        elif field.name == "bookies" and isinstance(value, Mapping):
-            text = " ".join(name if info.writable else f"{name}(ro)" for name, info in value.items())
+        elif name == "bookies" and isinstance(value, Mapping):
+            text = " ".join(each if info.writable else f"{each}(ro)" for each, info in value.items())
         else:
             text = value.name if isinstance(value, Enum) else f"{value}"
-        fields.append(f"{field.name}={text}")
+        fields.append(f"{name}={text}")
     return f"{type(step).__name__}({', '.join(fields)})"
 
 
