@@ -96,7 +96,7 @@ class Load:
         self.receipts = Receipts(self._histories)
 
     def _client(self) -> pulsar.Client:
-        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/stderr")
         return pulsar.Client(self._service_url, operation_timeout_seconds=OPERATION_S, logger=logger)
 
     def judge(self) -> dict[str, Any]:
