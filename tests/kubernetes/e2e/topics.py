@@ -2,7 +2,7 @@
 
 A process of its own in the cluster's network. `publish` waits until each topic has acknowledged something that was sent after the
 command and says how long that took; `gap` says for how long a topic was without receipts at most since it was asked last; `owner` names
-the pod that serves a topic; `judge` ends everything. Each answer is one line of JSON.
+the pod that serves the first topic; `judge` ends everything. The names of the topics are of this process alone. Each answer is one line of JSON.
 """
 
 import json
@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
+import uuid
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -18,12 +19,15 @@ import pulsar
 from tests.process.chaos.topics.judge import Received, TopicHistory
 from tests.process.chaos.topics.load import OPERATION_S, Consuming, Producing, Worker, read_back
 
+RUN: Final = uuid.uuid4().hex[:8]
+ORDERED: Final = f"persistent://public/default/ordered-{RUN}"
+SPREAD: Final = f"persistent://public/default/spread-{RUN}"
 TOPICS: Final = {
-    "persistent://public/default/ordered": (
+    ORDERED: (
         ("exclusive", pulsar.ConsumerType.Exclusive, 1),
         ("failover", pulsar.ConsumerType.Failover, 2),
     ),
-    "persistent://public/default/spread": (("shared", pulsar.ConsumerType.Shared, 2),),
+    SPREAD: (("shared", pulsar.ConsumerType.Shared, 2),),
 }
 PAUSE_S: Final = 0.05
 """Between the messages of a producer: the machine has a cluster to run."""
@@ -143,8 +147,8 @@ def answer(load: Load, service_url: str, command: list[str]) -> Any:
             return load.receipts.wait()
         case ["gap"]:
             return load.receipts.take_gap_s()
-        case ["owner", topic]:
-            return owner(service_url, topic)
+        case ["owner"]:
+            return owner(service_url, ORDERED)
         case ["judge"]:
             return load.judge()
     raise ValueError(f"no such command: {command}")

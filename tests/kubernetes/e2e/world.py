@@ -189,12 +189,19 @@ class World:
 
     def freeze(self, pod: str) -> None:
         """Stop the pod's processes where they are: until they are killed, they write nothing more."""
+        self._signal(pod, signal.SIGSTOP)
+
+    def kill(self, pod: str) -> None:
+        """End the pod's processes with SIGKILL, which leaves them no time for anything; the kubelet starts them again."""
+        self._signal(pod, signal.SIGKILL)
+
+    def _signal(self, pod: str, number: signal.Signals) -> None:
         node = self.cluster.nodes[self.node_of(pod)]
-        frozen = cgroups.processes_of_pod(node.cgroup, self.get(f"pod/{pod}")["metadata"]["uid"])
-        if not frozen:
+        found = cgroups.processes_of_pod(node.cgroup, self.get(f"pod/{pod}")["metadata"]["uid"])
+        if not found:
             raise StepError(f"{pod} has no process on {node.name}")
-        for pid in frozen:
-            os.kill(pid, signal.SIGSTOP)
+        for pid in found:
+            os.kill(pid, number)
 
     def note_jobs(self) -> None:
         """Remember recovery Jobs: they are deleted some time after they end."""

@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := sorted(set(options.cases) - set(CASES)):
         parser.error(f"no such case: {', '.join(unknown)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the cluster is stopped
     wanted = [case for case in CASES if not options.cases or case in options.cases]
     makers: dict[str, Make] = {f"Java {java_version()}": java, f"Go {go_version()}": go}
     chosen = {name: make for name, make in makers.items() if (options.only or "") in name.lower()}
