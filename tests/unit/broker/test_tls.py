@@ -149,6 +149,7 @@ async def secure_brokers(cluster: LocalCluster, number: int, **changes: Any) -> 
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("no_brokers")
 async def test_the_admin_http_and_the_command_line_use_tls_and_certificates_are_roles(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
