@@ -193,7 +193,6 @@ async def test_without_a_token_no_command_but_connect_is_carried_out(
             assert answer.error.error == ServerError.AuthorizationError
 
 
-@pytest.mark.usefixtures("no_brokers")
 async def test_the_command_line_shows_its_token(
     cluster: LocalCluster, settings: dict[str, Any], tmp_path: Path
 ) -> None:
