@@ -12,14 +12,14 @@ from daybook.metadata.brokers import BrokerDirectory
 from daybook_spark.options import OptionError, Where
 
 
-async def service_url(client: daybook.Client, where: Where) -> str:
-    """Where the registered brokers serve clients. Raises OptionError without any."""
+async def service_url(client: daybook.Client, where: Where, hint: str) -> str:
+    """Where the registered brokers serve clients. Raises OptionError without any; `hint` ends its text, which says what to do."""
     brokers = (await BrokerDirectory(client.store, client.layout).view()).brokers.values()
     plain = [info.urls.plain for info in brokers if info.urls.plain]
     secure = [info.urls.tls for info in brokers if info.urls.tls]
     urls = secure if secure and (where.tls_ca or not plain) else plain
     if not urls:
-        msg = f"no broker is registered in cluster {where.cluster}, and only a topic's owner moves its subscriptions: start one"
+        msg = f"no broker is registered in cluster {where.cluster}{hint}"
         raise OptionError(msg)
     scheme = urls[0].partition("://")[0]
     return f"{scheme}://" + ",".join(url.partition("://")[2] for url in urls)

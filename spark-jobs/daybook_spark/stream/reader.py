@@ -132,6 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _durable_cursor(self) -> DurableCursor:
         if self._cursor is None:
             where = self._options.read.where
-            url = self._topics.ask(lambda client: service_url(client, where))
+            hint = ", and only a topic's owner moves its subscriptions: start one"
+            url = self._topics.ask(lambda client: service_url(client, where, hint))
             self._cursor = DurableCursor(where, url, self._options.subscription)
         return self._cursor

@@ -5,13 +5,11 @@ each message numbered by batch and row, so that a repeated task sends the same n
 keeps one of each.
 """
 
-import os
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from daybook.core.errors import DaybookError
+from daybook_spark.brokers import client_options
 from daybook_spark.options import OptionError, Where
 from daybook_spark.write.entries import VALUE, check_value
 from daybook_spark.write.task import TaskId
@@ -58,7 +57,7 @@ class TopicTarget:
         """Send the rows of a task, and wait for every receipt. Raises WriteFailedError."""
         import pulsar
 
-        client = pulsar.Client(self.service_url, **self._security())
+        client = pulsar.Client(self.service_url, **client_options(self.where))
         try:
             producer = client.create_producer(
                 self.topic,
@@ -86,20 +85,6 @@ class TopicTarget:
         finally:
             client.close()
         return Sent(sent)
-
-    def _security(self) -> dict[str, Any]:
-        """What a broker may ask for, from files and the environment."""
-        import pulsar
-
-        options: dict[str, Any] = {}
-        if token := _token():
-            options["authentication"] = pulsar.AuthenticationToken(token)
-        if self.where.tls_ca is not None:
-            options["tls_trust_certs_file_path"] = str(self.where.tls_ca)
-        if self.where.tls_certificate is not None and self.where.tls_key is not None:
-            options["tls_certificate_file_path"] = str(self.where.tls_certificate)
-            options["tls_private_key_file_path"] = str(self.where.tls_key)
-        return options
 
 
 class _Receipts:
@@ -188,9 +173,3 @@ def _optional(row: Mapping[str, Any]) -> dict[str, Any]:
 def _unix_ms(moment: datetime) -> int:
     at = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(at.timestamp() * 1000)
-
-
-def _token() -> str:
-    """The token that shows brokers who this is, of DAYBOOK_TOKEN_FILE or DAYBOOK_TOKEN. Raises OSError."""
-    file = os.environ.get("DAYBOOK_TOKEN_FILE", "")
-    return (Path(file).read_text("utf-8") if file else os.environ.get("DAYBOOK_TOKEN", "")).strip()

@@ -8,8 +8,8 @@ from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from daybook.core.quorum import check_quorum
-from daybook.metadata.brokers import BrokerDirectory
 from daybook_spark.access import open_client
+from daybook_spark.brokers import service_url
 from daybook_spark.options import OptionError, Where, parse_all, where_of
 from daybook_spark.write.entries import check_only_value
 from daybook_spark.write.ledgers import LedgersStreamWriter, LedgersWriter, Replication, Writing
@@ -70,14 +70,5 @@ def _target(values: Mapping[str, Any], schema: StructType) -> TopicTarget:
 
 
 async def _service_url(where: Where) -> str:
-    """Where the registered brokers serve clients. Raises OptionError without any."""
     async with open_client(where) as client:
-        brokers = (await BrokerDirectory(client.store, client.layout).view()).brokers.values()
-    plain = [info.urls.plain for info in brokers if info.urls.plain]
-    secure = [info.urls.tls for info in brokers if info.urls.tls]
-    urls = secure if secure and (where.tls_ca or not plain) else plain
-    if not urls:
-        msg = f"no broker is registered in cluster {where.cluster}: start one, or give the option serviceUrl"
-        raise OptionError(msg)
-    scheme = urls[0].partition("://")[0]
-    return f"{scheme}://" + ",".join(url.partition("://")[2] for url in urls)
+        return await service_url(client, where, ": start one, or give the option serviceUrl")
