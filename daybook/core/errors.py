@@ -164,8 +164,24 @@ class TopicExistsError(DaybookError):
     """The topic, or the subscription of it, exists already, and another call created it."""
 
 
+class ManagedTopicError(DaybookError):
+    """A resource of Kubernetes manages the topic: change that resource instead."""
+
+
 class NotOwnerError(DaybookError):
     """Another broker owns the topic by now: stop all that is done for it, and let clients look it up again (rule 38)."""
+
+
+class PlanOutdatedError(DaybookError):
+    """What a job planned for a topic is about a ledger that is another by now: plan again."""
+
+
+class LedgersNeededError(DaybookError):
+    """A ledger that was to leave a topic stays: somebody needs it, or the retention keeps it."""
+
+
+class CompactionError(DaybookError):
+    """A topic cannot be compacted, or what a compaction wrote cannot be read. The topic itself is as it was."""
 
 
 class PolicyError(DaybookError, ValueError):

@@ -20,6 +20,7 @@ MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 ENSEMBLE_SIZE_MAX: Final = 64
 CUSTOM_METADATA_BYTES_MAX: Final = 64 * 1024
 
+_POOL_OF = re.compile(r"(?P<pool>.+)-(?:0|[1-9][0-9]*)")
 _BOOKIE_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
@@ -35,6 +36,26 @@ def check_bookie_id(bookie: str) -> BookieId:
         )
         raise ValueError(msg)
     return bookie
+
+
+def pool_of(bookie: BookieId) -> str:
+    """The pool that the bookie belongs to for life: its id without the ordinal, `<namespace>.<pool>`; "" if the id has none.
+
+    Ordinals are those of a StatefulSet: `bk-00` and `bk-٣` have none.
+    """
+    found = _POOL_OF.fullmatch(bookie)
+    return found["pool"] if found else ""
+
+
+def check_pool(pool: str) -> str:
+    """Return `pool` if bookies can belong to it; raise ValueError otherwise."""
+    if not _BOOKIE_ID.fullmatch(pool):
+        msg = (
+            f"{pool!r} cannot name a pool: use the ids of its bookies without their ordinals, "
+            "which is NAMESPACE.POOL on Kubernetes"
+        )
+        raise ValueError(msg)
+    return pool
 
 
 def check_ledger_id(ledger_id: int) -> LedgerId:

@@ -24,8 +24,7 @@ from daybook.core.audit.examination import LedgerExamination
 from daybook.core.audit.lost_bookies import LostBookies
 from daybook.core.audit.pace import PacedReads
 from daybook.core.ids import BookieId, LedgerId
-from daybook.core.placement.policy import BookieInfo, RandomSource
-from daybook.core.repair.judgement import RatingPolicy
+from daybook.core.placement.policy import BookieInfo, RandomSource, RatingPolicy
 
 
 @dataclass(frozen=True, slots=True)

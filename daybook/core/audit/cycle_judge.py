@@ -10,8 +10,8 @@ from daybook.core.audit.cycle import CycleFindings, CycleScope
 from daybook.core.audit.lost_bookies import GracePeriods, LostBookies
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.core.placement.policy import BookieInfo, RandomSource
-from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge, OpenAction, RatingPolicy
+from daybook.core.placement.policy import BookieInfo, RandomSource, RatingPolicy
+from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge, OpenAction
 
 
 class CycleJudge:

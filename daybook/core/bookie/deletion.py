@@ -28,15 +28,14 @@ class DeletionCycle:
         """May be deleted; see `take_certain`."""
 
     def metadata_read(self, ledger_id: LedgerId, metadata: LedgerMetadata | None) -> bool:
-        """A direct read of a missing ledger's metadata, or None if it is not there; whether the ledger may be deleted."""
-        gone = self._is_certainly_gone(metadata)
+        """A direct read of a missing ledger's metadata, or None if it is not there; whether the ledger may be deleted.
+
+        A listing alone proves nothing: one that misses a directory deleted live ledgers elsewhere (rule 28).
+        """
+        gone = metadata is None
         if gone:
             self.certain.append(ledger_id)
         return gone
-
-    def _is_certainly_gone(self, metadata: LedgerMetadata | None) -> bool:
-        """A listing alone proves nothing: one that misses a directory deleted live ledgers elsewhere (rule 28)."""
-        return metadata is None
 
     def take_certain(self, at_least: int = 1) -> Iterator[list[LedgerId]]:
         """The ledgers to delete now, as one batch, if there are so many."""

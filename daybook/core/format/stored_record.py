@@ -10,16 +10,24 @@ T = TypeVar("T")
 
 
 def read_record(
-    data: bytes, name: str, format_version: int, make: Callable[[dict[str, Any]], T], *, article: str = "a "
+    data: bytes,
+    name: str,
+    format_version: int,
+    make: Callable[[dict[str, Any]], T],
+    *,
+    article: str = "a ",
+    oldest_version: int | None = None,
 ) -> T:
     """What `make` makes of the fields of the record `data`, which its texts call `article` and `name`.
 
-    Raises MetadataError for another format and for whatever `make` raises because a field is missing or is not what it should be.
+    `oldest_version` is the first format that `make` reads as well. Raises MetadataError for another format, and for whatever `make`
+    raises because a field is missing or is not what it should be.
     """
     try:
         record = json.loads(data)
         version = record.pop("formatVersion")
-        if version != format_version:
+        oldest = format_version if oldest_version is None else oldest_version
+        if version not in range(oldest, format_version + 1):
             msg = (
                 f"{article}{name} has format {version}, this release reads {format_version}: upgrade it first"
             )

@@ -32,6 +32,8 @@ DIGEST_TYPE: Final = "CRC32C"
 
 TOPIC_KEY: Final = "daybook/topic"
 """The key of a ledger's custom metadata under which a topic that has the ledger in its list puts its name."""
+POOL_KEY: Final = "daybook/pool"
+"""The key of a ledger's custom metadata that names the pool whose bookies alone hold the ledger (rule 69)."""
 
 
 class LedgerState(Enum):
@@ -72,6 +74,8 @@ class LedgerMetadata:
     writer_token: str | None = None
     custom_metadata: Mapping[str, bytes] = field(default_factory=dict)
     created_at_ms: int = 0
+    restored_among: tuple[BookieId, ...] = ()
+    """Until the close of a ledger that came back from an export unclosed: the bookies that the cluster had in it (rule 68)."""
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,6 +106,11 @@ class LedgerMetadata:
     def is_closed(self) -> bool:
         """Whether `last_entry` and `length` are final."""
         return self.state is LedgerState.CLOSED
+
+    @property
+    def pool(self) -> str:
+        """The pool that the ledger stays in (rule 69); "" if it may lie anywhere."""
+        return pool_in(self.custom_metadata)
 
     @property
     def last_fragment(self) -> Fragment:
@@ -172,7 +181,9 @@ class LedgerMetadata:
 
     def closed(self, last_entry: EntryId, length: int) -> Self:
         """The ledger closed for good at `last_entry` with `length` payload bytes."""
-        return replace(self, state=LedgerState.CLOSED, last_entry=last_entry, length=length)
+        return replace(
+            self, state=LedgerState.CLOSED, last_entry=last_entry, length=length, restored_among=()
+        )
 
     # JSON
 
@@ -204,6 +215,8 @@ class LedgerMetadata:
             },
             "createdAtMs": self.created_at_ms,
         }
+        if self.restored_among:
+            record["restoredAmong"] = list(self.restored_among)
         return json.dumps(record, separators=(",", ":")).encode()
 
     @classmethod
@@ -243,8 +256,14 @@ class LedgerMetadata:
             writer_token=None if token is None else str(token),
             custom_metadata=check_custom_metadata(custom),
             created_at_ms=check_integer(record.pop("createdAtMs")),
+            restored_among=tuple(check_bookie_id(bookie) for bookie in record.pop("restoredAmong", ())),
             unknown_fields=record,
         )
+
+
+def pool_in(custom: Mapping[str, bytes]) -> str:
+    """The pool that custom metadata names, "" without one. What is no text names a pool that has no bookies."""
+    return custom.get(POOL_KEY, b"").decode(errors="replace")
 
 
 def check_custom_metadata(custom: Mapping[str, bytes]) -> Mapping[str, bytes]:

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
+from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.ids import BookieId
 from daybook.core.quorum import Quorum
 
@@ -90,3 +91,30 @@ class PlacementPolicy(Protocol):
         bookies: Mapping[BookieId, BookieInfo],
     ) -> Iterable[str]:
         """Why the ensemble does not keep the policy, in words; nothing if it does."""
+
+
+def can_place(
+    policy: PlacementPolicy,
+    quorum: Quorum,
+    bookies: Mapping[BookieId, BookieInfo],
+    rng: RandomSource,
+    avoid: AbstractSet[BookieId] = frozenset(),
+) -> bool:
+    """Whether `policy` finds bookies for a new ensemble."""
+    try:
+        policy.choose(quorum, bookies, rng, avoid=avoid)
+    except NotEnoughBookiesError:
+        return False
+    return True
+
+
+class RatingPolicy(PlacementPolicy, Protocol):
+    """A placement policy that can also compare ensembles."""
+
+    def misplacement(
+        self, quorum: Quorum, ensemble: Sequence[BookieId], bookies: Mapping[BookieId, BookieInfo]
+    ) -> tuple[int, ...]:
+        """How far from the policy the ensemble is; smaller is better, all zeros is good."""
+
+    def least_misplacement(self, quorum: Quorum, bookies: Mapping[BookieId, BookieInfo]) -> tuple[int, ...]:
+        """No ensemble of `bookies` is nearer to the policy."""

@@ -8,7 +8,10 @@ The steps, each with the rule of docs/protocol.md that it keeps:
 3. Start from the highest LAC that metadata or a bookie that can vouch for it knows (rule 5, rule 29).
 4. Read on from there with reads that fence (rule 2) until an entry is proved absent (replay.py, evidence.py: rule 6),
    and write what was found back (write_back.py: rule 10, rule 12).
-5. Close by compare-and-set, with recovery's own ensemble changes (rule 9).
+   A bookie that fails is replaced within the ledger's pool (rule 69).
+5. Of a ledger whose metadata was restored: ask every bookie of the cluster whether the next entry lies elsewhere (elsewhere.py:
+   rule 68).
+6. Close by compare-and-set, with recovery's own ensemble changes (rule 9).
 
 Whatever proves nothing ends in RecoveryFailed: the ledger stays IN_RECOVERY and a later recovery begins anew. Recovery may
 run many times and at the same time as others: one close wins, and every recovery returns that one (rule 11). This is
@@ -46,7 +49,9 @@ from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.core.ledger.update import MetadataUpdate
 from daybook.core.machine import RequestIds
+from daybook.core.placement.among import in_pool
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
+from daybook.core.recovery.elsewhere import Elsewhere
 from daybook.core.recovery.fencing import Fencing, describe_codes
 from daybook.core.recovery.policy import RecoveryPolicy
 from daybook.core.recovery.replay import Replay, ReplayEvent
@@ -60,6 +65,7 @@ class Phase(Enum):
     MARKING = "marking the ledger IN_RECOVERY"
     FENCING = "fencing"
     REPLAYING = "reading what may have been written, and writing it back"
+    SEARCHING = "asking every bookie for the next entry, because the metadata was restored"
     CLOSING = "closing"
     FAILING = "checking whether somebody else has closed the ledger, before giving up"
     DONE = "done"
@@ -79,6 +85,12 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.FENCING, Phase.FAILING): "too few bookies can be fenced (rule 8)",
     (Phase.REPLAYING, Phase.CLOSING): "the end is proved, and Qa bookies hold all before it",
     (Phase.REPLAYING, Phase.FAILING): "an entry cannot be decided, or not be written back (rule 6)",
+    (Phase.REPLAYING, Phase.SEARCHING): "the same, of a ledger whose metadata was restored",
+    (Phase.SEARCHING, Phase.CLOSING): "no next entry was acknowledged anywhere (rule 68)",
+    (
+        Phase.SEARCHING,
+        Phase.FAILING,
+    ): "the next entry is, or may be, where the metadata does not say (rule 68)",
     (Phase.CLOSING, Phase.CLOSING): "a repair of an older fragment came first (rule 19)",
     (Phase.CLOSING, Phase.FAILING): "the fragment that was recovered has changed",
     (Phase.CLOSING, Phase.DONE): "it is closed, here or by somebody else (rule 11), or deleted",
@@ -112,6 +124,7 @@ class LedgerRecovery:
         """The metadata whose last ensemble is fenced and read (rule 9)."""
         self.version = -1
         self.start_lac: EntryId = NO_ENTRY
+        self._placement = placement
         self._spares = Spares(placement, rng, bookies)
         self._expected_version = expected_version
         self._may_be_marked = False
@@ -123,6 +136,8 @@ class LedgerRecovery:
         self._fences: Fencing | None = None
         """While it is fencing. Once that is decided, nobody waits for the rest (rule 7)."""
         self._replay: Replay | None = None
+        self._elsewhere: Elsewhere | None = None
+        """While it is searching."""
         self._failure: DaybookError | None = None
 
     @property
@@ -148,11 +163,15 @@ class LedgerRecovery:
                 self._cas_answered(event)
             case FenceAnswered():
                 self._fencing(event)
-            case ReadAnswered() | FrameAcked() | FrameFailed():
+            case ReadAnswered():
+                self._replaying(event)
+                self._searching(event)
+            case FrameAcked() | FrameFailed():
                 self._replaying(event)
             case BookieFailed():
                 self._fencing(event)
                 self._replaying(event)
+                self._searching(event)
             case BookiesChanged(bookies):
                 self._spares.bookies = bookies
             case Tick(now_ms):
@@ -239,6 +258,7 @@ class LedgerRecovery:
     def _fence(self, marked: LedgerMetadata) -> None:
         self._go_to(Phase.FENCING)
         self.started_with = marked
+        self._spares.placement = in_pool(marked.pool, self._placement)
         self._fences = Fencing(marked, self._ids)
         self._out += self._fences.start()
 
@@ -282,6 +302,31 @@ class LedgerRecovery:
             self._fail(replay.failure, replay.refusals)
         elif replay.is_complete:
             assert self.started_with is not None
+            if self.started_with.restored_among:
+                self._search(self.started_with, replay.write_back.recovered_to)
+            else:
+                self._close(self.started_with)
+
+    # Searching
+
+    def _search(self, marked: LedgerMetadata, end: EntryId) -> None:
+        self._go_to(Phase.SEARCHING)
+        self._elsewhere = Elsewhere(marked, end, self._ids)
+        self._out += self._elsewhere.start()
+
+    def _searching(self, event: ReadAnswered | BookieFailed) -> None:
+        elsewhere = self._elsewhere
+        if self.phase is not Phase.SEARCHING or elsewhere is None:
+            return
+        elsewhere.step(event)
+        if not elsewhere.is_decided:
+            return
+        assert self.started_with is not None
+        self._elsewhere = None
+        refusal = elsewhere.refusal()
+        if refusal:
+            self._fail(refusal, elsewhere.silent)
+        else:
             self._close(self.started_with)
 
     # The end

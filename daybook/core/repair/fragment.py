@@ -228,7 +228,7 @@ class FragmentWork:
     def _copied(self) -> list[RepairRequest]:
         """Everything of this fragment has been acknowledged."""
         copies = self._under_way.copies
-        if any(job.replaces and _restarted(copy.boot_ids) for job, copy in copies):
+        if any(job.replaces and has_restarted(copy.boot_ids) for job, copy in copies):
             return self.start()
         if any(job.replaces for job, _ in copies):
             return self._cas()
@@ -313,7 +313,7 @@ class FragmentWork:
 
     def _verified(self, event: LimboRead) -> list[RepairRequest]:
         _, copy = self._under_way.unverified.pop(0)
-        return self.start() if _restarted(copy.boot_ids | {event.boot_id}) else self._verify()
+        return self.start() if has_restarted(copy.boot_ids | {event.boot_id}) else self._verify()
 
     def _finish(self) -> list[RepairRequest]:
         self._phase = _Phase.DONE
@@ -327,6 +327,6 @@ class FragmentWork:
         )
 
 
-def _restarted(boot_ids: AbstractSet[str]) -> bool:
+def has_restarted(boot_ids: AbstractSet[str]) -> bool:
     """Whether a bookie whose answers carried these boot ids restarted between them."""
     return len(boot_ids) > 1

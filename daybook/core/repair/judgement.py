@@ -8,17 +8,17 @@ otherwise a live writer would be stopped for nothing (rule 45). A bookie in limb
 that begins later, and gets back what it owes of this one in its own place, once the ledger is closed (rule 29).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol
 
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
-from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
+from daybook.core.placement.among import rated_in_pool
+from daybook.core.placement.policy import BookieInfo, RandomSource, RatingPolicy
 from daybook.core.quorum import Quorum, covers_every_write_set, mask_of, stripe_of, write_set_masks
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan, limbo_plan, owed_by
 
@@ -48,18 +48,6 @@ class OpenAction(Enum):
     WAIT = "the grace period is not over"
     LEAVE = "a recovery would stop its writer for nothing (rule 45)"
     RECOVER = "fence and recover it"
-
-
-class RatingPolicy(PlacementPolicy, Protocol):
-    """A placement policy that can also compare ensembles."""
-
-    def misplacement(
-        self, quorum: Quorum, ensemble: Sequence[BookieId], bookies: Mapping[BookieId, BookieInfo]
-    ) -> tuple[int, ...]:
-        """How far from the policy the ensemble is; smaller is better, all zeros is good."""
-
-    def least_misplacement(self, quorum: Quorum, bookies: Mapping[BookieId, BookieInfo]) -> tuple[int, ...]:
-        """No ensemble of `bookies` is nearer to the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +164,7 @@ class LedgerJudge:
         jobs: list[CopyJob] = []
         for position, bookie in enumerate(fragment.bookies):
             gap = self._gap(metadata, index, position, findings)
-            reasons = _reasons(bookie, findings, gap)
+            reasons = reasons_of(bookie, findings, gap)
             if not reasons:
                 continue
             draft.problems += [Problem(fragment.first_entry, bookie, reason) for reason in reasons]
@@ -216,13 +204,13 @@ class LedgerJudge:
         fragment = metadata.fragments[index]
         ensemble = fragment.bookies
         try:
-            changed = self._replace(metadata.quorum, ensemble, leaves, findings)
+            changed = self._replace(metadata, ensemble, leaves, findings)
         except NotEnoughBookiesError as error:
             draft.blocked.append(f"ledger {metadata.ledger_id}, entry {fragment.first_entry}: {error}")
             changed = ensemble
             for position in sorted(leaves, key=lambda p: (ensemble[p] not in findings.lost, p)):
                 try:
-                    changed = self._replace(metadata.quorum, changed, {position}, findings)
+                    changed = self._replace(metadata, changed, {position}, findings)
                 except NotEnoughBookiesError:
                     break
         for position in sorted(leaves):
@@ -234,16 +222,17 @@ class LedgerJudge:
     ) -> Iterator[CopyJob]:
         """The one move that brings the fragment nearest to the policy, if any does (rule 36)."""
         quorum, fragment = metadata.quorum, metadata.fragments[index]
-        best = self._policy.misplacement(quorum, fragment.bookies, findings.registered)
-        if not any(best) or best <= self._policy.least_misplacement(quorum, findings.registered):
+        policy = rated_in_pool(metadata.pool, self._policy)
+        best = policy.misplacement(quorum, fragment.bookies, findings.registered)
+        if not any(best) or best <= policy.least_misplacement(quorum, findings.registered):
             return
         move: CopyJob | None = None
         for position, bookie in enumerate(fragment.bookies):
             try:
-                changed = self._replace(quorum, fragment.bookies, {position}, findings)
+                changed = self._replace(metadata, fragment.bookies, {position}, findings)
             except NotEnoughBookiesError:
                 continue
-            reached = self._policy.misplacement(quorum, changed, findings.registered)
+            reached = policy.misplacement(quorum, changed, findings.registered)
             if reached < best:
                 best, move = reached, CopyJob(position, bookie, changed[position])
         if move is not None:
@@ -251,11 +240,15 @@ class LedgerJudge:
             yield move
 
     def _replace(
-        self, quorum: Quorum, ensemble: tuple[BookieId, ...], positions: set[int], findings: Findings
+        self,
+        metadata: LedgerMetadata,
+        ensemble: tuple[BookieId, ...],
+        positions: set[int],
+        findings: Findings,
     ) -> tuple[BookieId, ...]:
-        """Successors that are registered, stay, and are in no limbo for this ledger."""
-        return self._policy.replace(
-            quorum,
+        """Successors of the ledger's pool that are registered, stay, and are in no limbo for this ledger (rule 69)."""
+        return rated_in_pool(metadata.pool, self._policy).replace(
+            metadata.quorum,
             ensemble,
             positions,
             findings.registered,
@@ -271,7 +264,7 @@ class LedgerJudge:
         fragment = metadata.last_fragment
         leaves: set[int] = set()
         for position, bookie in enumerate(fragment.bookies):
-            for found in _reasons(bookie, findings, self._open_gap(metadata, position, findings)):
+            for found in reasons_of(bookie, findings, self._open_gap(metadata, position, findings)):
                 reason = Reason.OPEN_GAP if found is Reason.GAP else found
                 draft.problems.append(Problem(fragment.first_entry, bookie, reason))
                 if reason in {Reason.LOST, Reason.LEAVING, Reason.LIMBO}:
@@ -282,35 +275,44 @@ class LedgerJudge:
         if not leaves:
             return OpenAction.NONE
         if not (
-            self._has_replacement(metadata.quorum, fragment.bookies, leaves, findings)
-            or self._stays_in_place(metadata.quorum, fragment.bookies, leaves, findings)
+            self._has_replacement(metadata, fragment.bookies, leaves, findings)
+            or self._stays_in_place(metadata, fragment.bookies, leaves, findings)
         ):
             draft.blocked.append(
                 f"ledger {metadata.ledger_id}, entry {fragment.first_entry}: open, and no bookie could take the place of "
                 f"{', '.join(sorted(fragment.bookies[position] for position in leaves))}: start more bookies"
+                + (f" in pool {metadata.pool}" if metadata.pool else "")
             )
             return OpenAction.LEAVE
         return OpenAction.RECOVER if grace_is_over else OpenAction.WAIT
 
     def _has_replacement(
-        self, quorum: Quorum, ensemble: tuple[BookieId, ...], leaves: set[int], findings: Findings
+        self,
+        metadata: LedgerMetadata,
+        ensemble: tuple[BookieId, ...],
+        leaves: set[int],
+        findings: Findings,
     ) -> bool:
         """Whether the writer could go on after a recovery (rule 45)."""
         try:
-            self._replace(quorum, ensemble, leaves, findings)
+            self._replace(metadata, ensemble, leaves, findings)
         except NotEnoughBookiesError:
             return False
         return True
 
     def _stays_in_place(
-        self, quorum: Quorum, ensemble: tuple[BookieId, ...], leaves: set[int], findings: Findings
+        self,
+        metadata: LedgerMetadata,
+        ensemble: tuple[BookieId, ...],
+        leaves: set[int],
+        findings: Findings,
     ) -> bool:
         """Whether those in limbo can keep their places: the next ledger may name them, and this one can be closed."""
         gone = {position for position in leaves if not _serves_others(ensemble[position], findings)}
         return (
             gone != leaves
-            and self._can_be_closed(quorum, ensemble, findings)
-            and (not gone or self._has_replacement(quorum, ensemble, gone, findings))
+            and self._can_be_closed(metadata.quorum, ensemble, findings)
+            and (not gone or self._has_replacement(metadata, ensemble, gone, findings))
         )
 
     def _can_be_closed(self, quorum: Quorum, ensemble: tuple[BookieId, ...], findings: Findings) -> bool:
@@ -331,7 +333,7 @@ class LedgerJudge:
         )
 
 
-def _reasons(bookie: BookieId, findings: Findings, gap: IntervalSet | None) -> tuple[Reason, ...]:
+def reasons_of(bookie: BookieId, findings: Findings, gap: IntervalSet | None) -> tuple[Reason, ...]:
     """What is wrong with `bookie`: the worst, but that one leaves, which is harmless, hides no gap (rule 47).
 
     `gap` None: it did not list what it holds.

@@ -93,6 +93,21 @@ def index_of(metadata: LedgerMetadata, first_entry: EntryId) -> int | None:
     return starts.index(first_entry) if first_entry in starts else None
 
 
+def why_refused(metadata: LedgerMetadata, plan: RepairPlan) -> str | None:
+    """Why the plan must not be carried out on the metadata that it was made from; None if it may be."""
+    if (bookie := plan.clear_limbo) is not None and not metadata.is_closed:
+        return "limbo ends only for a CLOSED ledger: recover it first (rule 29)"
+    assert bookie is None or plan == limbo_plan(metadata, bookie)
+    for repair in plan.fragments:
+        index = index_of(metadata, repair.first_entry)
+        if index is not None and metadata.fragment_end(index) is None:
+            return (
+                f"its last fragment, at entry {repair.first_entry}, is open: fence and recover the ledger "
+                "before it is repaired (rule 31)"
+            )
+    return None
+
+
 def why_obsolete(metadata: LedgerMetadata, repair: FragmentRepair) -> str | None:
     """Why the fragment is no longer as the plan found it; None if it is."""
     index = index_of(metadata, repair.first_entry)

@@ -43,7 +43,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.machine import RequestIds
 from daybook.core.repair.copy import RepairPolicy
 from daybook.core.repair.fragment import FragmentEvent, FragmentWork, Question, RepairState
-from daybook.core.repair.plan import RepairPlan, index_of, limbo_plan, why_obsolete
+from daybook.core.repair.plan import RepairPlan, why_obsolete, why_refused
 
 
 class LedgerRepair:
@@ -147,26 +147,12 @@ class LedgerRepair:
                 assert_never(event)
 
     def _begin(self) -> list[RepairRequest]:
-        if refusal := self._why_not():
+        if refusal := why_refused(self.metadata, self.plan):
             return self._state.fail(refusal)
         bookie = self.plan.clear_limbo
         if bookie is None:
             return self._next_fragment()
         return self._read_nonce(bookie)
-
-    def _why_not(self) -> str | None:
-        """Why this plan must not be carried out on the metadata it was made from."""
-        if (bookie := self.plan.clear_limbo) is not None and not self.metadata.is_closed:
-            return "limbo ends only for a CLOSED ledger: recover it first (rule 29)"
-        assert bookie is None or self.plan == limbo_plan(self.metadata, bookie)
-        for repair in self.plan.fragments:
-            index = index_of(self.metadata, repair.first_entry)
-            if index is not None and self.metadata.fragment_end(index) is None:
-                return (
-                    f"its last fragment, at entry {repair.first_entry}, is open: fence and recover the ledger "
-                    "before it is repaired (rule 31)"
-                )
-        return None
 
     # Fragments
 

@@ -3,12 +3,15 @@
 The mark-delete position moves as soon as nothing before it is missing, over the ends of ledgers as well. In memory the rest is ranges,
 as in the record that survives the broker (cursor_record.py): a subscription may have a hundred thousand holes. What is acknowledged and
 does not exist, or would take more memory than is allowed, is ignored; the message is delivered again.
+
+A subscription that reads what is compacted may also receive entries of ledgers that were trimmed: early ones. The mark-delete position
+follows them one by one, and what is acknowledged behind them counts, and is stored, only once none of them is left.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from daybook.core.ids import LedgerId
+from daybook.core.ids import MAX_ID, LedgerId
 from daybook.core.topics.cursor_record import NO_LEDGER, AckedRange, CursorRecord
 from daybook.core.topics.entry_ranges import EntryRanges
 from daybook.core.topics.extent import TopicExtent
@@ -32,6 +35,8 @@ class AckState:
     __slots__ = (
         "_acked",
         "_batches",
+        "_deferred",
+        "_early",
         "_extent",
         "_passed",
         "_range_count",
@@ -60,6 +65,10 @@ class AckState:
         """The messages of a batch that are not acknowledged, as bits; some batches may be passed already."""
         self._passed = 0
         """How often the mark-delete position moved since those were removed."""
+        self._early: dict[Position, int] = {}
+        """Entries that were delivered and do not exist any more, in order, and which of their messages are not acknowledged, as bits."""
+        self._deferred: list[tuple[Position, Position]] = []
+        """What was acknowledged behind them: from a position up to, and without, another."""
         self.ignored = 0
         """Acknowledgements beyond a limit."""
         self.version = 0
@@ -80,7 +89,7 @@ class AckState:
                 self._acked += run[2] - run[1] + 1
         self._range_count = sum(map(len, self._ranges.values()))
         for position, words in record.batches:
-            if self._is_open(position) and (bits := _bits(words)):
+            if self._is_open(position) and (bits := bits_of(words)):
                 self._batches[position] = bits
         self._move_on()
 
@@ -89,6 +98,8 @@ class AckState:
     def ack(self, position: Position) -> bool:
         """Acknowledge an entry. False if it was acknowledged before, if it does not exist, and beyond `RANGES_MAX`."""
         mark = self.mark_delete
+        if self._early:
+            return self._ack_behind_early(position)
         if position <= mark or not self._extent.contains(position):
             return False
         ledger_id, entry_id = position
@@ -118,18 +129,89 @@ class AckState:
         self._acked += 1
         return True
 
+    def ack_absent(self, first: Position, end: Position) -> None:
+        """Acknowledge the entries from `first` on that are before `end`: nobody receives them, because a compaction removed them."""
+        extent = self._extent
+        start = extent.at_or_after(first)
+        if start >= end or not extent.contains(start):
+            return
+        if self._early:
+            self._defer(start, end)
+            return
+        if extent.after(self.mark_delete) >= start:
+            self.ack_through(extent.before(end))
+            return
+        while (run := extent.run(start, MAX_ID)) is not None and start < end:
+            ledger_id, first_entry, last_entry = run
+            if ledger_id == end.ledger_id:
+                last_entry = min(last_entry, end.entry_id - 1)
+            self._add_range(ledger_id, first_entry, last_entry)
+            start = extent.after(Position(ledger_id, last_entry))
+        self.version += 1
+
+    def delivers(self, position: Position, words: Sequence[int], batch_size: int) -> None:
+        """An entry is delivered that a compaction left, or so much of its batch as `words` say."""
+        if self.mark_delete < position < self._extent.first:
+            self._early.setdefault(position, bits_of(words) if words else -1)
+        elif words:
+            self.ack_batch(position, words, batch_size)
+
+    def _ack_behind_early(self, position: Position) -> bool:
+        if position in self._early:
+            return self._ack_early(position, 0)
+        if position <= self.mark_delete or not self._extent.contains(position):
+            return False
+        return self._defer(position, position.behind)
+
+    def _ack_early(self, position: Position, left: int) -> bool:
+        before = self._early[position]
+        self._early[position] = before & left
+        self.version += 1
+        self._pass_early()
+        return bool(before) and not before & left
+
+    def _pass_early(self) -> None:
+        """Move the mark-delete position over the early entries that are acknowledged; behind the last one, take what was deferred."""
+        while self._early:
+            first = next(iter(self._early))
+            if self._early[first] and first > self.mark_delete:
+                return
+            self.mark_delete = max(self.mark_delete, first)
+            del self._early[first]
+        deferred, self._deferred = self._deferred, []
+        for start, end in deferred:
+            self.ack_absent(start, end)
+
+    def _defer(self, start: Position, end: Position) -> bool:
+        if len(self._deferred) >= RANGES_MAX:
+            self.ignored += 1
+            return False
+        self._deferred.append((start, end))
+        return True
+
+    def _add_range(self, ledger_id: LedgerId, first: int, last: int) -> None:
+        if self._range_count >= RANGES_MAX:
+            self.ignored += 1
+            return
+        ranges = self._ranges.setdefault(ledger_id, EntryRanges())
+        before = len(ranges)
+        self._acked += ranges.add_range(first, last)
+        self._range_count += len(ranges) - before
+
     def ack_batch(self, position: Position, words: Sequence[int], batch_size: int) -> bool:
         """Acknowledge a part of an entry: a set bit of `words` is a message that is not acknowledged. True once the whole entry is.
 
         Words that are missing at the end have no set bit. `batch_size` 0: nobody knows how many messages there are.
         """
+        if position in self._early:
+            return self._ack_early(position, bits_of(words))
         if not self._is_open(position):
             return False
         if len(words) > BATCH_WORDS_MAX or batch_size > BATCH_WORDS_MAX * _WORD:
             self.ignored += 1
             return False
         every = (1 << batch_size) - 1 if batch_size > 0 else -1
-        left = _bits(words) & self._batches.get(position, every)
+        left = bits_of(words) & self._batches.get(position, every)
         if not left:
             return self.ack(position)
         if left == every:
@@ -150,11 +232,13 @@ class AckState:
             self.ack_through(self._extent.before(position))
             self.ack_batch(position, words, batch_size)
             return
-        if not self._extent.contains(position):
-            position = self._extent.before(position)
+        if not self._extent.contains(position):  # a reader of what is compacted may be before all that exists
+            position = min(position, self._extent.before(position))
         if position <= self.mark_delete:
             return
         self.mark_delete = position
+        if self._early:
+            self._pass_early()
         if self._ranges:
             self._drop_passed(position)
             self._move_on()
@@ -164,12 +248,18 @@ class AckState:
                 self._forget_passed()
         self.version += 1
 
-    def reset(self, mark_delete: Position) -> None:
-        """Begin again behind `mark_delete`, or as near to it as the topic reaches: a seek."""
+    def reset(self, mark_delete: Position, *, reaches_back: bool = False) -> None:
+        """Begin again behind `mark_delete`, or as near to it as the topic reaches: a seek.
+
+        With `reaches_back` a position before all that exists is taken as it is: what is compacted begins earlier.
+        """
         exists = self._extent.contains(mark_delete)
-        self.mark_delete = mark_delete if exists else self._extent.before(mark_delete)
+        before = mark_delete if exists else self._extent.before(mark_delete)
+        self.mark_delete = min(mark_delete, before) if reaches_back else before
         self._ranges.clear()
         self._batches.clear()
+        self._early.clear()
+        self._deferred.clear()
         self._acked = self._range_count = self._passed = 0
         self.resets += 1
         self.version += 1
@@ -235,7 +325,7 @@ class AckState:
     def ack_set(self, position: Position) -> tuple[int, ...]:
         """The words of a batch of which a part is acknowledged; () if nothing of it is, or all."""
         bits = self._batches.get(position, 0)
-        return _words(bits) if bits and position > self.mark_delete else ()
+        return words_of(bits) if bits and position > self.mark_delete else ()
 
     def next_unacked(self, position: Position) -> Position:
         """The first position from `position` on that is not acknowledged; it may be that of an entry that is yet to come."""
@@ -289,7 +379,7 @@ class AckState:
         words_left = RECORD_WORDS_MAX * ranges_max
         batches: list[tuple[Position, tuple[int, ...]]] = []
         for position in sorted(self._batches)[:ranges_max]:
-            words = _words(self._batches[position])
+            words = words_of(self._batches[position])
             words_left -= len(words)
             if words_left < 0:
                 break
@@ -309,12 +399,12 @@ class AckState:
         return self._extent.contains(position) and not self.is_acked(position)
 
 
-def _bits(words: Sequence[int]) -> int:
+def bits_of(words: Sequence[int]) -> int:
     """The words as one number; they are signed, as they travel."""
     return sum((word & _WORD_MASK) << (_WORD * index) for index, word in enumerate(words))
 
 
-def _words(bits: int) -> tuple[int, ...]:
-    """The inverse of `_bits`."""
+def words_of(bits: int) -> tuple[int, ...]:
+    """The inverse of `bits_of`."""
     raw = bits.to_bytes((bits.bit_length() + _WORD - 1) // _WORD * 8, "little")
     return tuple(int.from_bytes(raw[at : at + 8], "little", signed=True) for at in range(0, len(raw), 8))

@@ -95,6 +95,22 @@ class EntryRanges:
             self._grown(at)
         return True
 
+    def add_range(self, first: EntryId, last: EntryId) -> int:
+        """Add the entries from `first` to `last`; how many of them were not there. The cost grows with the holes, not with the entries."""
+        added = 0
+        while (hole := self.end_from(first)) <= last:
+            following = self.next_from(hole)
+            end = last + 1 if following is None else min(last + 1, following)
+            self.add(hole)
+            if end - hole > 2:
+                block = self._blocks[bisect_right(self._firsts, hole) - 1]
+                block[bisect_right(block, hole)] = end - 1
+            if end - hole > 1:
+                self.add(end - 1)
+            added += end - hole
+            first = end
+        return added
+
     def _add_between(self, at: int, index: int, entry: EntryId, *, follows: bool) -> None:
         """`entry` comes before the range that begins at `index` of the block; `follows`: it touches the range before."""
         block = self._blocks[at]

@@ -13,7 +13,8 @@ from daybook.core.errors import DaybookError
 from daybook.core.events import CasAnswered, MetadataUnreadable
 from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId, LedgerId
-from daybook.core.topics.ledger_list import LedgerList, Position
+from daybook.core.topics.ledger_list import Compaction, LedgerList, Position
+from daybook.core.topics.offload.changes import OffloadBegun, OffloadsWritten, ReplicasUnneeded
 from daybook.core.topics.trimming import Retention
 
 # Events.
@@ -34,6 +35,16 @@ class TrimRequested:
 
     marks: tuple[Position, ...]
     retention: Retention
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionWritten:
+    """The ledgers of a compaction are closed: name them in place of the former ones, which go after that (rule 41). None: have none.
+
+    The driver asks for one at a time, and only for one that was planned on the compaction that the list names.
+    """
+
+    compaction: Compaction | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +126,21 @@ class HandleFailed:
     error: DaybookError
 
 
-ManagedLedgerEvent: TypeAlias = (
-    PublishRequested
-    | TrimRequested
+OwnerOrder: TypeAlias = (
+    TrimRequested
+    | CompactionWritten
+    | OffloadBegun
+    | OffloadsWritten
+    | ReplicasUnneeded
     | RollRequested
     | TerminateRequested
     | UnloadRequested
+)
+"""What an owner is to do when the phase allows it."""
+
+ManagedLedgerEvent: TypeAlias = (
+    PublishRequested
+    | OwnerOrder
     | TopicTick
     | ListRead
     | MetadataUnreadable

@@ -85,7 +85,7 @@ class TopicExtent:
         """Where the next entry will be, as far as that is known: a ledger that is yet to be created has a larger position."""
         if self._is_open:
             return Position(self._ids[-1], self._counts[-1])
-        return Position(self.last_confirmed.ledger_id, self.last_confirmed.entry_id + 1)
+        return self.last_confirmed.behind
 
     def contains(self, position: Position) -> bool:
         """Whether the entry exists."""
@@ -113,15 +113,15 @@ class TopicExtent:
 
     def after(self, position: Position) -> Position:
         """Where the entry after `position` is, or will be."""
-        return self.at_or_after(Position(position.ledger_id, position.entry_id + 1))
+        return self.at_or_after(position.behind)
 
     def before(self, position: Position) -> Position:
         """The last entry that exists before `position`; if there is none, the position just before `first`."""
-        rank = self._rank(Position(position.ledger_id, position.entry_id - 1))
+        rank = self._rank(position.before)
         if rank:
             return self._at_rank(rank)
         first = self.first
-        return Position(first.ledger_id, first.entry_id - 1)
+        return first.before
 
     def nth_after(self, position: Position, n: int) -> Position:
         """The `n`-th entry after `position`, or the last one that there is; `position` itself if nothing is after it."""

@@ -7,6 +7,10 @@ nor a person competes with the owner for it.
 
 Ledgers are written one after the other. Only the last one may be open, and its entries and bytes count once it is closed. Trimming
 takes ledgers from the front. `last_confirmed` outlives them: positions of a topic only rise, also when it is empty.
+
+Beside them the list names what a compaction wrote, and the horizon up to which that stands for the topic (rule 41), and the files of
+ledgers that were offloaded (rule 70). Releases before offload would take a ledger without replicas for one that was trimmed, and skip it. So a
+list that has one is stored in a later format, which they refuse.
 """
 
 import json
@@ -19,8 +23,11 @@ from typing import Any, Final, NamedTuple, Self
 from daybook.core.errors import MetadataError
 from daybook.core.format.stored_record import read_record
 from daybook.core.ids import MAX_ID, EntryId, LedgerId, check_integer, check_ledger_id
+from daybook.core.topics.offload.record import Offload, offload_of, why_illegal
 
 FORMAT_VERSION: Final = 1
+FORMAT_WITHOUT_REPLICAS: Final = 2
+"""Of a list with a ledger whose file is the only copy."""
 
 
 class Position(NamedTuple):
@@ -32,6 +39,16 @@ class Position(NamedTuple):
     def __str__(self) -> str:
         """`<ledger>:<entry>`, as Pulsar writes it."""
         return f"{self.ledger_id}:{self.entry_id}"
+
+    @property
+    def behind(self) -> "Position":
+        """The next one of the same ledger, whether there is such an entry or not."""
+        return Position(self.ledger_id, self.entry_id + 1)
+
+    @property
+    def before(self) -> "Position":
+        """The one before it in the same ledger; −1 is before the first entry."""
+        return Position(self.ledger_id, self.entry_id - 1)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -80,9 +97,17 @@ class ListedLedger:
     closed_at_ms: int | None = None
     first_published_at_ms: int | None = None
     last_published_at_ms: int | None = None
-    offloaded: bool = False
+    offload: Offload | None = None
     under_replicated: bool = False
+    follows: Position | None = None
+    """The topic's last entry before the ledger, NO_POSITION before its first one: what was trimmed in front of the ledger ended
+    there. None where an earlier release named the ledger."""
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the order. Raises MetadataError."""
+        if self.follows is not None and self.follows.ledger_id >= self.ledger_id:
+            _refuse(f"ledger {self.ledger_id} follows {self.follows}, which is not before it")
 
     @property
     def is_open(self) -> bool:
@@ -90,9 +115,46 @@ class ListedLedger:
         return self.closed_at_ms is None
 
     @property
+    def has_replicas(self) -> bool:
+        """Whether the bookies have it; otherwise its file is the only copy (rule 70)."""
+        return self.offload is None or not self.offload.replicas_gone
+
+    @property
     def last_position(self) -> Position:
         """Of its last entry, with the entry −1 if it has none."""
         return Position(self.ledger_id, self.entries - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedLedger:
+    """A closed ledger of what a compaction kept, in order: entries up to `through`, behind those of the ledger before."""
+
+    ledger_id: LedgerId
+    entries: int
+    size_bytes: int
+    through: Position
+    unknown_fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A topic up to its horizon, as it is once it is compacted. Raises MetadataError for ledgers that do not rise up to the horizon."""
+
+    horizon: Position
+    """The last entry that was looked at; readers continue behind it in the topic's own ledgers."""
+    ledgers: tuple[CompactedLedger, ...] = ()
+    """None if nothing is left."""
+    unknown_fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the order."""
+        ends = [NO_POSITION, *(ledger.through for ledger in self.ledgers)]
+        if any(before >= after for before, after in pairwise(ends)) or ends[-1] > self.horizon:
+            _refuse(f"its compacted ledgers end at {ends[1:]}, which is to rise up to {self.horizon}")
+        if any(ledger.entries < 1 or ledger.size_bytes < 1 for ledger in self.ledgers):
+            _refuse("a compacted ledger without entries is left out")
+        if len({ledger.ledger_id for ledger in self.ledgers}) < len(self.ledgers):
+            _refuse("a compacted ledger is named twice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +168,10 @@ class LedgerList:
     last_ledger_created_at_ms: int = 0
     owner_token: str = ""
     """Drawn by each owner when it takes the topic over; empty before the first one."""
+    compaction: Compaction | None = None
+    """None while the topic was never compacted."""
+    offload_job: str = ""
+    """The last run of an offload job that has begun on the topic: only its files are named from then on (rule 70)."""
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,6 +192,39 @@ class LedgerList:
                 _refuse(f"ledger {ledger.ledger_id} is open, and its entries count once it is closed")
             if ledger.entries and self.last_confirmed < ledger.last_position:
                 _refuse(f"it ends at {self.last_confirmed}, before {ledger.last_position}")
+            if ledger.offload is not None and ledger.offload.entries != ledger.entries:
+                _refuse(
+                    f"ledger {ledger.ledger_id} has {ledger.entries} entries, and its file {ledger.offload.entries}"
+                )
+        if self.compaction is not None:
+            self._check_compaction(self.compaction)
+
+    def _check_compaction(self, compaction: Compaction) -> None:
+        """The open ledger may have more entries than the list knows, and any of them may be the horizon."""
+        end = self.last_confirmed
+        if self.state is ListState.OPEN:
+            end = max(end, Position(self.ledgers[-1].ledger_id, MAX_ID))
+        if compaction.horizon > end:
+            _refuse(f"it ends at {end}, before the horizon {compaction.horizon}")
+        if not self.ids.isdisjoint(ledger.ledger_id for ledger in compaction.ledgers):
+            _refuse("a compacted ledger is one of the topic's own")
+
+    @property
+    def ids(self) -> frozenset[LedgerId]:
+        """Of the ledgers that messages were written to."""
+        return frozenset(ledger.ledger_id for ledger in self.ledgers)
+
+    @property
+    def compacted_ids(self) -> frozenset[LedgerId]:
+        """Of the compacted ledgers."""
+        compacted = () if self.compaction is None else self.compaction.ledgers
+        return frozenset(ledger.ledger_id for ledger in compacted)
+
+    @property
+    def named_ids(self) -> frozenset[LedgerId]:
+        """Of all ledgers that bookies have for the topic: none of them is deleted. One whose file is the only copy is not among them."""
+        replicated = frozenset(ledger.ledger_id for ledger in self.ledgers if ledger.has_replicas)
+        return replicated | self.compacted_ids
 
     @property
     def newest(self) -> LedgerId:
@@ -136,19 +235,27 @@ class LedgerList:
         """The record as it is stored; unknown fields that were read are written back."""
         record: dict[str, Any] = {
             **self.unknown_fields,
-            "formatVersion": FORMAT_VERSION,
+            "formatVersion": FORMAT_VERSION
+            if all(ledger.has_replicas for ledger in self.ledgers)
+            else FORMAT_WITHOUT_REPLICAS,
             "state": self.state.value,
             "lastConfirmedEntry": str(self.last_confirmed),
             "ledgers": [_ledger_record(ledger) for ledger in self.ledgers],
             "lastLedgerCreatedTimestamp": self.last_ledger_created_at_ms,
             "ownerToken": self.owner_token,
         }
+        if self.compaction is not None:
+            record["compaction"] = compaction_record(self.compaction)
+        if self.offload_job:
+            record["offloadJob"] = self.offload_job
         return json.dumps(record, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Read a stored record. Raises MetadataError for anything that `to_json` of a known version cannot make."""
-        return read_record(data, "topic's list", FORMAT_VERSION, cls._from_record)
+        return read_record(
+            data, "topic's list", FORMAT_WITHOUT_REPLICAS, cls._from_record, oldest_version=FORMAT_VERSION
+        )
 
     @classmethod
     def _from_record(cls, record: dict[str, Any]) -> Self:
@@ -158,6 +265,8 @@ class LedgerList:
             ledgers=tuple(_ledger_of(item) for item in record.pop("ledgers")),
             last_ledger_created_at_ms=check_integer(record.pop("lastLedgerCreatedTimestamp")),
             owner_token=str(record.pop("ownerToken")),
+            compaction=compaction_of(record.pop("compaction", None)),
+            offload_job=str(record.pop("offloadJob", "")),
             unknown_fields=record,
         )
 
@@ -192,6 +301,12 @@ def _why_illegal(old: LedgerList, new: LedgerList) -> str | None:
             was.closed_at_ms,
         ):
             return f"ledger {ledger.ledger_id} is closed, and a close is final (rule 11)"
+        if why := why_illegal(was.offload, ledger.offload):
+            return f"ledger {ledger.ledger_id}: {why}"
+    if any(ledger.offload is not None for ledger in added):
+        return "a ledger that is added was never offloaded"
+    if old.compaction and new.compaction and new.compaction.horizon < old.compaction.horizon:
+        return f"its horizon falls from {old.compaction.horizon} to {new.compaction.horizon}"
     return None
 
 
@@ -201,12 +316,16 @@ def _refuse(why: str) -> None:
 
 
 def _ledger_record(ledger: ListedLedger) -> dict[str, Any]:
+    offload = {} if ledger.offload is None else {"offload": ledger.offload.to_record()}
+    follows = {} if ledger.follows is None else {"follows": str(ledger.follows)}
     return {
         **ledger.unknown_fields,
+        **offload,
+        **follows,
         "ledgerId": ledger.ledger_id,
         "entries": ledger.entries,
         "size": ledger.size_bytes,
-        "offloaded": ledger.offloaded,
+        "offloaded": ledger.offload is not None,
         "underReplicated": ledger.under_replicated,
         "createdAtMs": ledger.created_at_ms,
         "closedAtMs": ledger.closed_at_ms,
@@ -216,16 +335,60 @@ def _ledger_record(ledger: ListedLedger) -> dict[str, Any]:
 
 
 def _ledger_of(item: dict[str, Any]) -> ListedLedger:
+    ledger_id = check_ledger_id(check_integer(item.pop("ledgerId")))
+    offload = offload_of(item.pop("offload", None))
+    if bool(item.pop("offloaded")) != (offload is not None):
+        _refuse(f"ledger {ledger_id} is offloaded if it has a record of that, and only then")
+    follows = item.pop("follows", None)
     return ListedLedger(
-        ledger_id=check_ledger_id(check_integer(item.pop("ledgerId"))),
+        ledger_id=ledger_id,
         entries=check_integer(item.pop("entries")),
         size_bytes=check_integer(item.pop("size")),
-        offloaded=bool(item.pop("offloaded")),
+        offload=offload,
         under_replicated=bool(item.pop("underReplicated")),
         created_at_ms=check_integer(item.pop("createdAtMs")),
         closed_at_ms=_time(item.pop("closedAtMs")),
         first_published_at_ms=_time(item.pop("firstPublishedAtMs")),
         last_published_at_ms=_time(item.pop("lastPublishedAtMs")),
+        follows=None if follows is None else Position.parse(follows),
+        unknown_fields=item,
+    )
+
+
+def compaction_record(compaction: Compaction) -> dict[str, Any]:
+    """For JSON, as the list has it."""
+    return {
+        **compaction.unknown_fields,
+        "horizon": str(compaction.horizon),
+        "ledgers": [
+            {
+                **ledger.unknown_fields,
+                "ledgerId": ledger.ledger_id,
+                "entries": ledger.entries,
+                "size": ledger.size_bytes,
+                "through": str(ledger.through),
+            }
+            for ledger in compaction.ledgers
+        ],
+    }
+
+
+def compaction_of(item: dict[str, Any] | None) -> Compaction | None:
+    """The inverse of `compaction_record`; takes the fields out. Raises MetadataError, KeyError, TypeError, ValueError, AttributeError."""
+    if item is None:
+        return None
+    return Compaction(
+        horizon=Position.parse(item.pop("horizon")),
+        ledgers=tuple(
+            CompactedLedger(
+                ledger_id=check_ledger_id(check_integer(each.pop("ledgerId"))),
+                entries=check_integer(each.pop("entries")),
+                size_bytes=check_integer(each.pop("size")),
+                through=Position.parse(each.pop("through")),
+                unknown_fields=each,
+            )
+            for each in item.pop("ledgers")
+        ),
         unknown_fields=item,
     )
 

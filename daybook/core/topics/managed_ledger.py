@@ -18,6 +18,7 @@ from daybook.core.topics.events import (
     Append,
     Appended,
     CloseLedger,
+    CompactionWritten,
     CreateLedger,
     HandleFailed,
     LedgerCreated,
@@ -28,6 +29,7 @@ from daybook.core.topics.events import (
     ListRead,
     ManagedLedgerEffect,
     ManagedLedgerEvent,
+    OwnerOrder,
     Published,
     PublishFailed,
     PublishRequested,
@@ -43,11 +45,12 @@ from daybook.core.topics.events import (
 )
 from daybook.core.topics.judged_change import Outcome
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState
+from daybook.core.topics.list_orders import ListOrders
 from daybook.core.topics.list_update import ListUpdate
+from daybook.core.topics.offload.changes import OffloadBegun, OffloadsWritten, ReplicasUnneeded
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy, OpenLedger
 from daybook.core.topics.pending import PendingPublishes
-from daybook.core.topics.phases import TRANSITIONS, Phase
-from daybook.core.topics.trimming import trimmed
+from daybook.core.topics.phases import CHANGING, TRANSITIONS, Phase
 
 _OPEN: Final = Phase.OPEN
 """Every entry asks for it, and a global name costs less than an enum's member."""
@@ -70,7 +73,8 @@ class ManagedLedger:
         self._policy = policy or ManagedLedgerPolicy()
         self._now_ms = now_ms
         self._unix_ms = unix_ms
-        self._phase = Phase.READING
+        self.phase = Phase.READING
+        """What it does; only it changes this."""
         self._ids = RequestIds()
         self._request_id = 0
         self._retry = RetryTimer(self._policy.retry_ms)
@@ -81,15 +85,13 @@ class ManagedLedger:
         self._unnamed: LedgerId | None = None
         """A ledger that was created, and that no list names yet."""
         self._unloading = self._terminating = False
-        self._trim: TrimRequested | None = None
-        self._leaving: tuple[LedgerId, ...] = ()
-        """The ledgers that the list is to lose."""
+        self._orders = ListOrders()
         self._deletions = Deletions(self._ids, self._policy.retry_ms)
 
     @property
     def is_done(self) -> bool:
         """Whether the topic is not served by this machine any more; `TopicEnded` says why."""
-        return self._phase is Phase.ENDED
+        return self.phase is Phase.ENDED
 
     @property
     def has_room(self) -> bool:
@@ -99,7 +101,7 @@ class ManagedLedger:
     @property
     def refusal(self) -> DaybookError | None:
         """Why nothing may be published now; a driver asks before each `PublishRequested`."""
-        if self._unloading or self._phase is Phase.ENDED:
+        if self._unloading or self.phase is Phase.ENDED:
             return self._not_owner()
         if self._terminating or self._is(ListState.TERMINATED):
             msg = f"topic {self._topic} was terminated: it takes no more messages; publish to another topic"
@@ -122,7 +124,15 @@ class ManagedLedger:
                 return self.appended(ledger_id, through)
             case TopicTick():
                 self._tick(event, out)
-            case TrimRequested() | RollRequested() | TerminateRequested() | UnloadRequested():
+            case (
+                TrimRequested()
+                | CompactionWritten()
+                | RollRequested()
+                | TerminateRequested()
+                | UnloadRequested()
+            ):
+                self._ordered(event, out)
+            case OffloadBegun() | OffloadsWritten() | ReplicasUnneeded():
                 self._ordered(event, out)
             case ListRead():
                 self._list_read(event, out)
@@ -138,17 +148,13 @@ class ManagedLedger:
                 assert_never(event)
         return out
 
-    def _ordered(
-        self,
-        event: TrimRequested | RollRequested | TerminateRequested | UnloadRequested,
-        out: list[ManagedLedgerEffect],
-    ) -> None:
-        if isinstance(event, TrimRequested):
-            self._trim = event
-        elif isinstance(event, TerminateRequested):
+    def _ordered(self, event: OwnerOrder, out: list[ManagedLedgerEffect]) -> None:
+        if isinstance(event, TerminateRequested):
             self._terminating = True
         elif isinstance(event, UnloadRequested):
             self._unloading = True
+        elif not isinstance(event, RollRequested):
+            self._orders.take(event)
         elif self._ledger is not None:
             self._ledger.is_superseded = True
         self._go_on(out)
@@ -186,7 +192,7 @@ class ManagedLedger:
     def _handle_failed(self, event: HandleFailed, out: list[ManagedLedgerEffect]) -> None:
         if self._ledger is not None and self._is_current(event.ledger_id):
             self._ledger.failed = True
-            if self._phase is Phase.CLOSING:
+            if self.phase is Phase.CLOSING:
                 self._enter(Phase.ASKING, out)
             self._go_on(out)
 
@@ -202,37 +208,37 @@ class ManagedLedger:
         self._ask(out)
 
     def _go_to(self, phase: Phase) -> None:
-        assert (self._phase, phase) in TRANSITIONS, f"{self._topic}: {phase} while {self._phase}"
-        self._phase = phase
+        assert (self.phase, phase) in TRANSITIONS, f"{self._topic}: {phase} while {self.phase}"
+        self.phase = phase
         self._request_id = 0
 
     def _ask(self, out: list[ManagedLedgerEffect]) -> None:
         """The request of the phase; again, after one that failed."""
         self._request_id = self._ids.next()
-        if self._phase in (Phase.READING, Phase.ASKING):
+        if self.phase in (Phase.READING, Phase.ASKING):
             out.append(ReadList(self._request_id))
-        elif self._phase is Phase.CREATING:
+        elif self.phase is Phase.CREATING:
             assert self._update is not None
             out.append(CreateLedger(self._request_id, self._update.current.newest))
         else:
             assert self._ledger is not None
-            request = CloseLedger if self._phase is Phase.CLOSING else RecoverLedger
+            request = CloseLedger if self.phase is Phase.CLOSING else RecoverLedger
             out.append(request(self._request_id, self._ledger.id))
 
     def _go_on(self, out: list[ManagedLedgerEffect]) -> None:
         """Do what the phase allows."""
-        if self._phase is _OPEN:
+        if self.phase is _OPEN:
             self._use_ledger(out)
-        elif self._phase is Phase.IDLE:
+        elif self.phase is Phase.IDLE:
             self._go_on_idle(out)
-        elif self._phase is Phase.TRIMMING and self._is_open:
+        elif self.phase in CHANGING and self._is_open:
             self._send(out)
-        if self._phase is Phase.CLOSING and not self._pending.is_sent and not self._request_id:
+        if self.phase is Phase.CLOSING and not self._pending.is_sent and not self._request_id:
             self._ask(out)
 
     def _go_on_idle(self, out: list[ManagedLedgerEffect]) -> None:
-        self._begin_trimming(out)
-        if self._phase is Phase.IDLE:
+        self._begin_change(out)
+        if self.phase is Phase.IDLE:
             if self._pending.is_waiting:
                 self._enter(Phase.CREATING, out)
             elif self._terminating and self._is(ListState.CLOSED):
@@ -256,8 +262,8 @@ class ManagedLedger:
                 or ledger.is_idle(self._policy, self._pending, self._now_ms)
             ):
                 self._go_to(Phase.CLOSING)
-            elif self._trim is not None:
-                self._begin_trimming(out)
+            elif self._orders.are_waiting:
+                self._begin_change(out)
 
     @property
     def _is_open(self) -> bool:
@@ -302,7 +308,7 @@ class ManagedLedger:
         elif event.request_id != self._request_id:
             return
         elif update is not None:
-            assert self._phase is Phase.ASKING
+            assert self.phase is Phase.ASKING
             if event.ledger_list == update.current:
                 self._enter(Phase.RESCUING, out)
             else:
@@ -337,36 +343,31 @@ class ManagedLedger:
         assert self._update is not None
         if outcome is Outcome.DONE:
             out.append(ListKnown(self._update.current, self._update.version))
-            if self._phase is Phase.NAMING:
+            if self.phase is Phase.NAMING:
                 self._begin_ledger()
             else:
                 self._go_to(Phase.OPEN if self._is_open else Phase.IDLE)
-            gone, self._leaving = self._leaving, ()
-            self._deletions.begin(gone, out)
+            self._deletions.begin(self._orders.done(), out)
             self._go_on(out)
 
     def _superseded(self, found: LedgerList | None, out: list[ManagedLedgerEffect]) -> None:
         """Another owner has the topic, and every attempt of ours is settled by its list: what that lacks, none will name again.
 
-        That is our last ledger, unless an attempt to name it came through before the take-over, and what was trimmed by a change
+        That is our last ledger, unless an attempt to name it came through before the take-over, and what left the list by a change
         whose answer was lost.
         """
-        named = () if found is None else [ledger.ledger_id for ledger in found.ledgers]
-        ours = self._leaving if self._unnamed is None else (*self._leaving, self._unnamed)
+        named = frozenset() if found is None else found.named_ids
+        leaving = self._orders.done()
+        ours = leaving if self._unnamed is None else (*leaving, self._unnamed)
         self._end(self._not_owner(), out)
         self._deletions.begin([ledger_id for ledger_id in ours if ledger_id not in named], out)
 
-    def _begin_trimming(self, out: list[ManagedLedgerEffect]) -> None:
-        """Drop from the list what nobody needs; the ledgers themselves go after that (rule 51)."""
+    def _begin_change(self, out: list[ManagedLedgerEffect]) -> None:
+        """Carry out an order; ledgers that the list gives up by it go after that (rule 41, rule 51, rule 70)."""
         assert self._update is not None
-        trim, self._trim = self._trim, None
-        if trim is None:
-            return
-        current = self._update.current
-        count = trimmed(current, trim.marks, trim.retention, self._unix_ms)
-        if count:
-            self._leaving = tuple(ledger.ledger_id for ledger in current.ledgers[:count])
-            self._propose(Phase.TRIMMING, replace(current, ledgers=current.ledgers[count:]), out)
+        change = self._orders.begin(self._update.current, self._unix_ms)
+        if change is not None:
+            self._propose(*change, out)
 
     # Ledgers
 
@@ -389,7 +390,7 @@ class ManagedLedger:
             self._ended(event, out)
         else:
             out.append(Retrying(event.error))
-            if self._phase is Phase.CLOSING:
+            if self.phase is Phase.CLOSING:
                 self._enter(Phase.ASKING, out)
             else:
                 self._read_again()
@@ -397,17 +398,17 @@ class ManagedLedger:
 
     def _read_again(self) -> None:
         """What was to be recovered may be gone, because another owner has trimmed it: after the pause the list says so."""
-        if self._phase is Phase.RECOVERING:
+        if self.phase is Phase.RECOVERING:
             self._go_to(Phase.READING)
             self._update = self._ledger = None
-        elif self._phase is Phase.RESCUING:
+        elif self.phase is Phase.RESCUING:
             self._go_to(Phase.ASKING)
 
     def _created(self, ledger_id: LedgerId, out: list[ManagedLedgerEffect]) -> None:
         """Name the ledger, and in the same change the end of the one before it, if the list lacks it."""
         before = self._with_end()
         self._unnamed = ledger_id
-        self._ledger = OpenLedger(ListedLedger(ledger_id, created_at_ms=self._unix_ms))
+        self._ledger = OpenLedger(ListedLedger(ledger_id, self._unix_ms, follows=before.last_confirmed))
         target = replace(
             before,
             state=ListState.OPEN,
@@ -426,7 +427,7 @@ class ManagedLedger:
     def _ended(self, event: LedgerEnded, out: list[ManagedLedgerEffect]) -> None:
         assert self._ledger is not None
         self._ledger.ended(event.entries, event.size_bytes, self._unix_ms)
-        if self._phase is Phase.RECOVERING:
+        if self.phase is Phase.RECOVERING:
             self._take_over(out)
             return
         self._acknowledge(self._ledger.id, event.entries - 1, out)

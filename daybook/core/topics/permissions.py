@@ -1,8 +1,8 @@
 """Who may do what with the topics of a namespace: the permissions of roles, and the decision.
 
 A role is who a client has shown to be. A namespace's policy gives roles *actions*; a broker's settings name *superusers*, who may do
-everything. What is not given is refused: a namespace that gives nothing is closed to all but superusers. An action implies no other
-one: a role with `admin` creates and deletes topics, and reads no message.
+everything, and *jobs*, who may see all topics and ask their owners for upkeep. What is not given is refused: a namespace that gives nothing
+is closed to all but these. An action implies no other one: a role with `admin` creates and deletes topics, and reads no message.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,23 +31,37 @@ Permissions: TypeAlias = Mapping[str, frozenset[Action]]
 
 
 class Operation(Enum):
-    """What a client wants, with the actions of which one is enough; without any, only superusers may."""
+    """What a client wants: the actions of which one is enough, and whether jobs may do it everywhere; superusers always may."""
 
-    LOOK = frozenset(Action)
+    LOOK = (frozenset(Action), True)
     """Find a topic, and see what is known about it."""
-    PRODUCE = frozenset({Action.PRODUCE})
-    CONSUME = frozenset({Action.CONSUME})
-    MANAGE = frozenset({Action.ADMIN})
+    PRODUCE = (frozenset({Action.PRODUCE}), False)
+    CONSUME = (frozenset({Action.CONSUME}), False)
+    MANAGE = (frozenset({Action.ADMIN}), False)
     """Change the topics of the namespace."""
-    GOVERN = frozenset[Action]()
+    MAINTAIN = (frozenset({Action.ADMIN}), True)
+    """Ask the owner of a topic to do what its policy allows anyway."""
+    OBSERVE = (frozenset[Action](), True)
+    """See the topics of all namespaces."""
+    GOVERN = (frozenset[Action](), False)
     """Change tenants, namespaces, policies and permissions, or look at the whole cluster."""
+
+    def __init__(self, actions: frozenset[Action], is_for_jobs: bool) -> None:
+        self.actions: Final = actions
+        self.is_for_jobs: Final = is_for_jobs
 
 
 def is_allowed(
-    role: str, operation: Operation, permissions: Permissions, superusers: Collection[str]
+    role: str,
+    operation: Operation,
+    permissions: Permissions,
+    superusers: Collection[str],
+    jobs: Collection[str] = (),
 ) -> bool:
     """Whether a role may do something in a namespace with these permissions."""
-    return role in superusers or bool(operation.value & permissions.get(role, frozenset()))
+    if role in superusers or (operation.is_for_jobs and role in jobs):
+        return True
+    return bool(operation.actions & permissions.get(role, frozenset()))
 
 
 def check_role(role: str) -> str:

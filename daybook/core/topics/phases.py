@@ -30,6 +30,8 @@ class Phase(Enum):
     NAMING = "the list is to name the new ledger"
     OPEN = "messages go to the ledger"
     TRIMMING = "the list is to lose its first ledgers"
+    COMPACTING = "the list is to name what a compaction wrote"
+    OFFLOADING = "the list is to name files of ledgers, or to give up their replicas"
     CLOSING = "the ledger takes no more; it is closed once all is acknowledged"
     ASKING = "the ledger failed; the list says who owns the topic"
     RESCUING = "the failed ledger is being recovered"
@@ -47,18 +49,30 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.TAKING_OVER, Phase.ENDED): "another owner was first",
     (Phase.IDLE, Phase.CREATING): "a message came",
     (Phase.IDLE, Phase.TRIMMING): "ledgers can go (rule 51)",
+    (Phase.IDLE, Phase.COMPACTING): "a compaction has written (rule 41)",
+    (Phase.IDLE, Phase.OFFLOADING): "a job has written files, or replicas can go (rule 70)",
     (Phase.IDLE, Phase.RECORDING): "terminated",
     (Phase.IDLE, Phase.ENDED): "unloaded",
     (Phase.CREATING, Phase.NAMING): "the ledger exists",
     (Phase.NAMING, Phase.OPEN): "it is named",
     (Phase.NAMING, Phase.ENDED): "another owner was first",
     (Phase.OPEN, Phase.TRIMMING): "ledgers can go (rule 51)",
+    (Phase.OPEN, Phase.COMPACTING): "a compaction has written (rule 41)",
+    (Phase.OPEN, Phase.OFFLOADING): "a job has written files, or replicas can go (rule 70)",
     (Phase.OPEN, Phase.CLOSING): "full, old, idle, or to be unloaded",
     (Phase.OPEN, Phase.ASKING): "it takes no more (rule 50)",
     (Phase.TRIMMING, Phase.IDLE): "they are gone",
     (Phase.TRIMMING, Phase.OPEN): "they are gone, and messages go on",
     (Phase.TRIMMING, Phase.ASKING): "they are gone, and the ledger failed meanwhile",
     (Phase.TRIMMING, Phase.ENDED): "another owner was first",
+    (Phase.COMPACTING, Phase.IDLE): "it is named",
+    (Phase.COMPACTING, Phase.OPEN): "it is named, and messages go on",
+    (Phase.COMPACTING, Phase.ASKING): "it is named, and the ledger failed meanwhile",
+    (Phase.COMPACTING, Phase.ENDED): "another owner was first",
+    (Phase.OFFLOADING, Phase.IDLE): "it is stored",
+    (Phase.OFFLOADING, Phase.OPEN): "it is stored, and messages go on",
+    (Phase.OFFLOADING, Phase.ASKING): "it is stored, and the ledger failed meanwhile",
+    (Phase.OFFLOADING, Phase.ENDED): "another owner was first",
     (Phase.CLOSING, Phase.CREATING): "it is closed, and messages wait",
     (Phase.CLOSING, Phase.RECORDING): "it is closed",
     (Phase.CLOSING, Phase.ASKING): "it could not be closed",
@@ -70,3 +84,6 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.RECORDING, Phase.IDLE): "it is recorded",
     (Phase.RECORDING, Phase.ENDED): "another owner was first",
 }
+
+CHANGING: Final = frozenset({Phase.TRIMMING, Phase.COMPACTING, Phase.OFFLOADING})
+"""The list changes, and the open ledger is written as before."""

@@ -6,17 +6,20 @@ is None.
 *Durability* says how many copies an entry has when it is acknowledged: Qa is all of Qw (`sync`), all but one (`semi-sync`) or one
 (`async`). *Degrade* says what happens while bookies are missing: `never` refuses writes, `to-ack-quorum` continues with fewer copies,
 never with fewer than Qa (rule 45). `sync` acknowledges with all copies, so it cannot continue with fewer; and `semi-sync` of one copy
-would acknowledge with none. An ack quorum that is less than half of Qw causes a warning (rule 8).
+would acknowledge with none. A *pool* names the bookies that alone hold the topic's new ledgers and those of its cursors (rule 69). What jobs do for a topic and when is
+its own alone: no namespace says it (`job_terms`). An ack quorum that is less than half of Qw causes a warning (rule 8).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Final, NamedTuple, Self
 
 from daybook.core.errors import PolicyError, QuorumError
-from daybook.core.ids import check_integer
+from daybook.core.ids import BookieId, check_integer, check_pool, pool_of
 from daybook.core.quorum import Quorum, check_quorum
+from daybook.core.topics.job_terms import CompactionTerms, OffloadTerms
+from daybook.core.topics.manager import Manager
 from daybook.core.topics.permissions import Permissions, check_permissions, permissions_of, permissions_record
 from daybook.core.topics.trimming import Retention
 from daybook.core.writer.policy import quorum_warning
@@ -74,8 +77,16 @@ class PolicyLayer:
     backlog_action: BacklogAction | None = None
     inactive_ms: int | None = None
     """A topic without clients and backlog is deleted after this time; 0: never."""
+    pool: str | None = None
+    """The pool whose bookies alone hold what is written from now on; "": any bookies, whatever the namespace says."""
     permissions: Permissions = field(default_factory=dict)
     """Of a namespace: what roles may do with its topics."""
+    managed_by: Manager | None = None
+    """Of a topic: the resource that alone changes what is set here."""
+    compaction: CompactionTerms | None = None
+    """Of a topic: when jobs compact it; None: only by request."""
+    offload: OffloadTerms | None = None
+    """Of a topic: when and to where jobs offload its closed ledgers; None: never."""
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a later release, which are written back."""
 
@@ -89,6 +100,7 @@ class PolicyLayer:
                     minimum, ""
                 )
                 raise PolicyError(msg)
+        _check_pool(self.pool)
 
     @property
     def known(self) -> dict[str, Any]:
@@ -104,6 +116,12 @@ class PolicyLayer:
         }
         if self.permissions:
             known[_PERMISSIONS] = permissions_record(self.permissions)
+        if self.managed_by is not None:
+            known[_MANAGED_BY] = self.managed_by.to_record()
+        if self.compaction is not None:
+            known[_COMPACTION] = self.compaction.to_record()
+        if self.offload is not None:
+            known[_OFFLOAD] = self.offload.to_record()
         return {**self.unknown_fields, "formatVersion": FORMAT_VERSION, **known}
 
     @classmethod
@@ -120,7 +138,16 @@ class PolicyLayer:
             if value is not None:
                 values[name] = _checked(name, value)
         permissions = permissions_of(rest.pop(_PERMISSIONS, {}))
-        return cls(**values, permissions=permissions, unknown_fields=rest)
+        manager = rest.pop(_MANAGED_BY, None)
+        compaction, offload = rest.pop(_COMPACTION, None), rest.pop(_OFFLOAD, None)
+        return cls(
+            **values,
+            permissions=permissions,
+            managed_by=None if manager is None else Manager.from_record(manager),
+            compaction=None if compaction is None else CompactionTerms.from_record(compaction),
+            offload=None if offload is None else OffloadTerms.from_record(offload),
+            unknown_fields=rest,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +165,11 @@ class Policy:
     backlog_ms: int = UNLIMITED
     backlog_action: BacklogAction = BacklogAction.HOLD
     inactive_ms: int = 0
+    pool: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what cannot hold together. Raises PolicyError."""
+        _check_pool(self.pool)
         try:
             check_quorum(self.ensemble_size, self.write_quorum, 1)
         except QuorumError as error:
@@ -192,23 +221,43 @@ class LedgerTerms(NamedTuple):
     """As `WriterPolicy.go_on_without_spare` (rule 45)."""
     is_degraded: bool
     """Whether it has fewer copies than the policy says: the topic begins another ledger once more bookies are there."""
+    pool: str = ""
+    """The pool that the ledger stays in (rule 69); "": any bookies."""
 
 
-def ledger_terms(policy: Policy, available: int) -> LedgerTerms:
-    """How the topic's next ledger is created while `available` bookies take writes.
+def ledger_terms(policy: Policy, writable: Iterable[BookieId]) -> LedgerTerms:
+    """How the topic's next ledger is created while the bookies `writable` take writes, of which only the pool's count.
 
     Where the policy allows, E and Qw shrink to the bookies that are there, never below Qa: with fewer, the creation fails.
     """
-    whole = policy.quorum
+    whole, pool = policy.quorum, policy.pool
     if policy.degrade is Degrade.NEVER:
-        return LedgerTerms(whole, go_on_without_spare=False, is_degraded=False)
+        return LedgerTerms(whole, go_on_without_spare=False, is_degraded=False, pool=pool)
+    available = sum(1 for bookie in writable if not pool or pool_of(bookie) == pool)
     ensemble_size = min(whole.ensemble_size, max(available, whole.ack_quorum))
     write_quorum = min(whole.write_quorum, ensemble_size)
     quorum = check_quorum(ensemble_size, write_quorum, whole.ack_quorum)
-    return LedgerTerms(quorum, go_on_without_spare=True, is_degraded=quorum != whole)
+    return LedgerTerms(quorum, go_on_without_spare=True, is_degraded=quorum != whole, pool=pool)
+
+
+def placeable(terms: LedgerTerms, can_place: Callable[[Quorum], bool]) -> LedgerTerms:
+    """These terms with as many bookies as can be placed: of bookies that share a node, an entry has a replica on one alone (rule 45).
+
+    E and Qw shrink where the policy allows, never below Qa: if even that cannot be placed, the creation fails and says what is missing.
+    """
+    while terms.go_on_without_spare and not can_place(terms.quorum):
+        ensemble_size, write_quorum, ack_quorum = terms.quorum
+        if ensemble_size == ack_quorum:
+            break
+        quorum = check_quorum(ensemble_size - 1, min(write_quorum, ensemble_size - 1), ack_quorum)
+        terms = terms._replace(quorum=quorum, is_degraded=True)
+    return terms
 
 
 _PERMISSIONS: Final = "permissions"
+_MANAGED_BY: Final = "managedBy"
+_COMPACTION: Final = "compaction"
+_OFFLOAD: Final = "offload"
 _NAMES: Final = tuple(each.name for each in fields(Policy))
 _ENUMS: Final[Mapping[str, type[Enum]]] = {
     "durability": Durability,
@@ -237,9 +286,32 @@ def _stored(name: str) -> str:
 def _checked(name: str, value: object) -> object:
     """A value of a stored record. Raises PolicyError."""
     enum = _ENUMS.get(name)
+    allowed = "a whole number"
     try:
-        return check_integer(value) if enum is None else enum(value)
+        if name == "pool":
+            allowed = "the name of a pool"
+            return _text(value)
+        if enum is not None:
+            allowed = " or ".join(str(each.value) for each in enum)
+            return enum(value)
+        return check_integer(value)
     except (TypeError, ValueError) as error:
-        allowed = "a whole number" if enum is None else " or ".join(str(each.value) for each in enum)
         msg = f"{_stored(name)}={str(value)[:100]!r} is not possible: use {allowed}"
         raise PolicyError(msg) from error
+
+
+def _check_pool(pool: str | None) -> None:
+    """Raise PolicyError for what cannot name a pool."""
+    if pool:
+        try:
+            check_pool(pool)
+        except ValueError as error:
+            msg = f"pool={error}"
+            raise PolicyError(msg) from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        msg = f"{value!r} is no text"
+        raise TypeError(msg)
+    return value

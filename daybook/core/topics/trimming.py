@@ -1,8 +1,8 @@
 """Which ledgers of a topic nobody needs any more (rule 51).
 
 Whole ledgers go, from the front, and only closed ones. A ledger is needed while a mark is before its last entry: the persisted
-mark-delete position of a subscription, a replication's, or the horizon of a compaction that is under way. The retention keeps it
-for longer.
+mark-delete position of a subscription, a replication's, the horizon of the topic's compaction or of one that is under way: whoever
+reads what is compacted continues behind the horizon. The retention keeps it for longer.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,8 @@ class Retention:
 
 def trimmed(ledger_list: LedgerList, marks: Sequence[Position], retention: Retention, unix_ms: int) -> int:
     """How many ledgers at the front of the list can go."""
+    if ledger_list.compaction is not None:
+        marks = (*marks, ledger_list.compaction.horizon)
     size_bytes = sum(ledger.size_bytes for ledger in ledger_list.ledgers)
     count = 0
     for ledger in ledger_list.ledgers:

@@ -1,16 +1,19 @@
 """Ledgers that a crash left behind: made for a topic, and named by nothing (rule 28, rule 38, rule 56).
 
 An owner makes a ledger first and names it afterwards, in the topic's list or in a cursor's node; it takes the name away first and deletes
-the ledger afterwards. An owner that ends in between leaves a ledger that nobody names. A ledger that is not named now may be named a
-moment later, so its age proves nothing. Two things prove that it never will be:
+the ledger afterwards. An owner that ends in between leaves a ledger that nobody names. So does one that gives the topic up while it does not
+know whether the list names its newest ledger, since it may not delete that. A ledger that is not named now may be named a moment later, so
+its age proves nothing. Two things prove that it never will be:
 
 - Another owner made it. Each owner puts the token of its take-over into what it makes, and every change of the list or of a cursor
   requires the version of the list as that owner wrote it. Once the list has another token, the maker's changes fail.
 - It is a ledger of messages whose id is below the list's newest one: a list takes ledgers in the order of their ids.
 
 So the owner of the topic decides, with a list and cursors that it read after a `sync`; where the topic is gone, nothing can name the ledger.
-A ledger with any other key in its custom metadata serves a purpose that this module does not know, and stays. The grace is for what nobody
-thought of.
+A compacted ledger is named by the list as well, but its id proves nothing: it may be named after newer ones were.
+A ledger with any other key in its custom metadata serves a purpose that this module does not know, and stays; so does one that a job wrote
+(JOB_KEY), which its owner may be asked to name at any time (compaction/commit.py): its age decides, see COMMIT_AGE_MS_MAX. The grace is for what
+nobody thought of.
 """
 
 from collections.abc import Mapping
@@ -19,7 +22,7 @@ from typing import Final, Self
 
 from daybook.core.errors import TopicNameError
 from daybook.core.ids import LedgerId
-from daybook.core.ledger.metadata import TOPIC_KEY, LedgerMetadata
+from daybook.core.ledger.metadata import POOL_KEY, TOPIC_KEY, LedgerMetadata
 from daybook.core.topics.cursor_record import CursorRecord
 from daybook.core.topics.ledger_list import LedgerList
 from daybook.core.topics.name import TopicName
@@ -28,15 +31,42 @@ SUBSCRIPTION_KEY: Final = "daybook/subscription"
 """In the custom metadata of a cursor's ledger, beside the topic."""
 OWNER_KEY: Final = "daybook/owner"
 """The token of the owner that made a ledger for a topic."""
+COMPACTION_KEY: Final = "daybook/compaction"
+"""In the custom metadata of a compacted ledger, beside the topic; its value has no meaning."""
 
-_KEYS: Final = frozenset({TOPIC_KEY, SUBSCRIPTION_KEY, OWNER_KEY})
+JOB_KEY: Final = "spark-job"
+"""In the custom metadata of a ledger that a job wrote: the id of that run."""
+TASK_KEY: Final = "spark-task"
+"""Beside it: which part of the job wrote it."""
+COMMIT_AGE_MS_MAX: Final = 12 * 3600 * 1000
+"""An owner names no ledger of a job that is older. So whoever finds one that is twice as old, and that no list names, may delete it: both clocks
+would have to differ by hours for the owner to name it later."""
+
+_KEYS: Final = frozenset({TOPIC_KEY, SUBSCRIPTION_KEY, OWNER_KEY, POOL_KEY, COMPACTION_KEY})
 
 
-def made_by(topic: str, owner_token: str, subscription: str | None = None) -> dict[str, bytes]:
-    """The custom metadata of a ledger of messages, or of the cursor of `subscription`."""
+def made_by_compaction(topic: str, owner_token: str, *, pool: str = "") -> dict[str, bytes]:
+    """The custom metadata of a compacted ledger; it stays in `pool`, if one is given."""
+    return {**made_by(topic, owner_token, pool=pool), COMPACTION_KEY: b""}
+
+
+def made_by_compaction_job(topic: str, job: str, task: str, *, pool: str = "") -> dict[str, bytes]:
+    """The custom metadata of a compacted ledger that a task of a job writes; it stays in `pool`, if one is given."""
+    marks = {TOPIC_KEY: topic.encode(), COMPACTION_KEY: b"", JOB_KEY: job.encode(), TASK_KEY: task.encode()}
+    if pool:
+        marks[POOL_KEY] = pool.encode()
+    return marks
+
+
+def made_by(
+    topic: str, owner_token: str, subscription: str | None = None, *, pool: str = ""
+) -> dict[str, bytes]:
+    """The custom metadata of a ledger of messages, or of the cursor of `subscription`; it stays in `pool`, if one is given."""
     marks = {TOPIC_KEY: topic.encode(), OWNER_KEY: owner_token.encode()}
     if subscription is not None:
         marks[SUBSCRIPTION_KEY] = subscription.encode()
+    if pool:
+        marks[POOL_KEY] = pool.encode()
     return marks
 
 
@@ -48,7 +78,8 @@ class TopicLedger:
     topic: TopicName
     owner_token: str
     """Of the owner that made it; empty for an owner of an earlier release."""
-    is_of_cursor: bool
+    holds_messages: bool
+    """Whether producers' messages were written to it: no cursor's ledger, and no compacted one."""
     created_at_ms: int
 
     @classmethod
@@ -62,9 +93,8 @@ class TopicLedger:
             token = marks.get(OWNER_KEY, b"").decode()
         except (TopicNameError, UnicodeDecodeError):
             return None
-        return cls(
-            metadata.ledger_id, topic, token, SUBSCRIPTION_KEY in marks, created_at_ms=metadata.created_at_ms
-        )
+        holds_messages = SUBSCRIPTION_KEY not in marks and COMPACTION_KEY not in marks
+        return cls(metadata.ledger_id, topic, token, holds_messages, created_at_ms=metadata.created_at_ms)
 
     def is_older(self, grace_ms: int, unix_ms: int) -> bool:
         """Whether it is old enough to be judged."""
@@ -80,10 +110,8 @@ class NamedLedgers:
 
     def names(self, ledger_id: LedgerId) -> bool:
         """Whether the list or a cursor names the ledger."""
-        listed = () if self.ledger_list is None else self.ledger_list.ledgers
-        return any(each.ledger_id == ledger_id for each in listed) or any(
-            each.cursor_ledger == ledger_id for each in self.cursors
-        )
+        is_listed = self.ledger_list is not None and ledger_id in self.ledger_list.named_ids
+        return is_listed or any(each.cursor_ledger == ledger_id for each in self.cursors)
 
     def never_names(self, ledger: TopicLedger, owner_token: str) -> bool:
         """Whether nothing names the ledger, and nothing ever will. `owner_token`: of the topic's owner, who asks."""
@@ -93,4 +121,4 @@ class NamedLedgers:
             return True
         if self.ledger_list.owner_token == owner_token != ledger.owner_token:
             return True
-        return not ledger.is_of_cursor and ledger.ledger_id < self.ledger_list.newest
+        return ledger.holds_messages and ledger.ledger_id < self.ledger_list.newest

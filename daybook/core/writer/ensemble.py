@@ -6,6 +6,10 @@ rule 16); then the new bookie gets all that is not acknowledged. Without a spare
 answers again, a new fragment with the same bookies begins (rule 45). While ZooKeeper is unavailable there is never a spare
 (rule 46). The first change that is possible and exceeds the limit ends the handle (rule 21).
 
+Where no quorum is left without those in quarantine, they are taken again, one change after the other until something is
+acknowledged, and each after a longer pause than the last: bookies that restart at once would otherwise use up the limit of rule 21
+while they are away.
+
 A bookie that falls too far behind the others has failed as well: this circuit breaker keeps one slow disk from holding the memory
 of every writer. `member` has the states of a member; here are the decisions that lead from one to the next.
 """
@@ -24,7 +28,7 @@ from daybook.core.writer.errors import frame_refused, no_spare, too_many_changes
 from daybook.core.writer.member import MemberState
 from daybook.core.writer.policy import PROBE_DOUBLINGS_MAX
 from daybook.core.writer.queue import EntryQueue
-from daybook.core.writer.replacement import Quarantine, Replacer
+from daybook.core.writer.replacement import Quarantine, Replacer, RetakePause
 from daybook.core.writer.state import WriterState
 from daybook.core.writer.window import Batch, BatchWindow, Member
 
@@ -43,6 +47,7 @@ class Ensemble:
     __slots__ = (
         "_queue",
         "_replacer",
+        "_retake_pause",
         "_state",
         "_stuck_since_ms",
         "_window",
@@ -59,6 +64,7 @@ class Ensemble:
         self._window = window
         self._replacer = replacer
         self.quarantine = Quarantine()
+        self._retake_pause = RetakePause(state.policy.probe_ms)
         self.changes = 0
         """How often the ensemble changed."""
         self.reported_missing: tuple[BookieId, ...] = ()
@@ -183,9 +189,22 @@ class Ensemble:
         if not positions:
             return bookies
         found = self._replacer.replace(bookies, positions, state.bookies, self.quarantine.bookies)
-        if found == bookies and not can_still_ack(state.quorum, self._window.live):
+        if found == bookies and self._may_retake():
             found = self._replacer.replace(bookies, positions, state.bookies, frozenset())
+            self._retake_pause.tried(state.now_ms, state.last_add_confirmed)
         return found
+
+    def _may_retake(self) -> bool:
+        """Whether those in quarantine may be taken: no quorum is left without them, and the pause since the last time is over."""
+        state = self._state
+        return not can_still_ack(state.quorum, self._window.live) and self._retake_pause.is_over(
+            state.now_ms, state.last_add_confirmed
+        )
+
+    @property
+    def is_retake_due(self) -> bool:
+        """Whether time alone has made another change possible: the ensemble waits for a quorum, and somebody may be taken again."""
+        return bool(self.reported_missing and self.quarantine) and self._may_retake()
 
     def _propose(self, bookies: tuple[BookieId, ...]) -> None:
         state = self._state

@@ -10,10 +10,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from daybook.core.errors import DaybookError, LedgerFencedError, NoSuchLedgerError, NotEnoughBookiesError
-from daybook.core.ids import BookieId, LedgerId
+from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.core.placement.among import in_pool
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
-from daybook.core.quorum import Quorum
+from daybook.core.writer.policy import PROBE_DOUBLINGS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,43 @@ class Quarantine:
         return frozenset(self._terms)
 
 
+class RetakePause:
+    """How long to wait before bookies are taken out of their quarantine again, for want of a quorum without them.
+
+    The first time costs no wait. After it the pause is `pause_ms`, and twice as long each time that nothing was acknowledged in
+    between, at most `PROBE_DOUBLINGS_MAX` times.
+    """
+
+    __slots__ = ("_confirmed", "_pause_ms", "_times", "_until_ms")
+
+    def __init__(self, pause_ms: int) -> None:
+        self._pause_ms = pause_ms
+        self._times = 0
+        self._until_ms = 0
+        self._confirmed: EntryId = NO_ENTRY
+
+    def is_over(self, now_ms: int, last_add_confirmed: EntryId) -> bool:
+        """Whether they may be taken now."""
+        return now_ms >= self._until_ms or last_add_confirmed > self._confirmed
+
+    def tried(self, now_ms: int, last_add_confirmed: EntryId) -> None:
+        """They were asked for at `now_ms`."""
+        if last_add_confirmed > self._confirmed:
+            self._times = 0
+        self._confirmed = last_add_confirmed
+        self._until_ms = now_ms + (self._pause_ms << min(self._times, PROBE_DOUBLINGS_MAX))
+        self._times += 1
+
+
 class Replacer:
     """Asks placement for replacements."""
 
     __slots__ = ("_placement", "_quorum", "_rng")
 
-    def __init__(self, quorum: Quorum, placement: PlacementPolicy, rng: RandomSource) -> None:
-        self._quorum = quorum
-        self._placement = placement
+    def __init__(self, metadata: LedgerMetadata, placement: PlacementPolicy, rng: RandomSource) -> None:
+        """`placement` chooses for the ledger, within its pool (rule 69)."""
+        self._quorum = metadata.quorum
+        self._placement = in_pool(metadata.pool, placement)
         self._rng = rng
 
     def replace(

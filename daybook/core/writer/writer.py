@@ -80,7 +80,7 @@ class LedgerWriter(WriterView):
         queue_of = ExplicitQueue if explicit_ids else AppendQueue
         self._queue = queue_of(policy.frame_bytes_target)
         self._window = BatchWindow(metadata.last_fragment.bookies)
-        self._ensemble = Ensemble(state, self._queue, self._window, Replacer(metadata.quorum, placement, rng))
+        self._ensemble = Ensemble(state, self._queue, self._window, Replacer(metadata, placement, rng))
         self._forcing = Forcing(state, self._window)
         self._closing = Closing(state, self._queue, self._window, self._forcing)
         self._reactions = Reactions(state, self._queue, self._window, self._ensemble, self._closing)
@@ -360,7 +360,9 @@ class LedgerWriter(WriterView):
         for member in ensemble.too_slow():
             ensemble.failed(member)
             self._advance()
-        if ensemble.quarantine.release(state.bookies, state.now_ms) and self.is_degraded:
+        if (
+            ensemble.quarantine.release(state.bookies, state.now_ms) and self.is_degraded
+        ) or ensemble.is_retake_due:
             self._advance()
         if self.has_ended:
             return

@@ -4,6 +4,7 @@ The explorer, the scripts and the tests of recovery, reading and repair use it.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from daybook.core.bookie.ledger import BookieLedger
@@ -24,12 +25,17 @@ from daybook.core.events import (
     MetadataRead,
 )
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import POOL_KEY, LedgerMetadata
 from daybook.core.ledger.transitions import check_transition
 from tests.fixtures.memory_bookie import RECOVERER, MemoryBookie, Request
 
 LEDGER = 7
 KEY = "00$key"
+
+
+def kept_in(pool: str, metadata: LedgerMetadata) -> LedgerMetadata:
+    """The ledger, which stays in `pool`; "": which lies anywhere."""
+    return replace(metadata, custom_metadata={POOL_KEY: pool.encode()}) if pool else metadata
 
 
 class LedgerBookie(MemoryBookie):

@@ -17,7 +17,7 @@ from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import check_quorum, stripe_of
 from tests.fixtures.memory_bookie import RECOVERER, Request, failed
-from tests.unit.core.one_ledger import KEY, LEDGER, LedgerBookie, OneLedger
+from tests.unit.core.one_ledger import KEY, LEDGER, LedgerBookie, OneLedger, kept_in
 
 WRITER = 1
 ENTRY_BYTES = 3
@@ -34,13 +34,19 @@ class Cluster(OneLedger[LedgerBookie]):
         *,
         spares: int = 0,
         start: tuple[EntryId, int] | None = None,
+        called: str = "",
+        pool: str = "",
     ) -> None:
-        names = [f"b{i + 1}" for i in range(ensemble + spares)]
+        """`called`: the names of all bookies, separated by spaces. The ledger stays in `pool`."""
+        names = called.split() or [f"b{i + 1}" for i in range(ensemble + spares)]
         self.quorum = check_quorum(ensemble, write, ack)
         fragments = [Fragment(0, 0, tuple(names[:ensemble]))]
         if start is not None:
             fragments.append(Fragment(start[0], start[1], tuple(names[:ensemble])))
-        metadata = LedgerMetadata(LEDGER, self.quorum, tuple(fragments), password_hash=KEY, writer_token="w")
+        metadata = kept_in(
+            pool,
+            LedgerMetadata(LEDGER, self.quorum, tuple(fragments), password_hash=KEY, writer_token="w"),
+        )
         super().__init__(metadata, {name: LedgerBookie(name) for name in names})
         for name in self.meta.last_fragment.bookies:
             self.bookies[name].attach(WRITER, LEDGER, KEY, Purpose.WRITE, self.meta)

@@ -3,7 +3,7 @@
 One event stands for a whole command, and one effect for a list of entries: nothing is made for each entry but the entry.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -90,11 +90,23 @@ class RedeliveryRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactedPart:
+    """What a part of the compacted ledgers says beside its entries."""
+
+    through: Position
+    """The part reaches up to here: an entry that is not in it was removed."""
+    left: Mapping[Position, Sequence[int]]
+    """The words of batches of which a part was removed: a set bit is a message that is left."""
+
+
+@dataclass(frozen=True, slots=True)
 class EntriesRead:
     """The answer to `ReadEntries`: entries in order, perhaps fewer than requested, and to `ReadAgain`: all that still exist."""
 
     request_id: int
     entries: Sequence[TopicEntry]
+    compacted: CompactedPart | None = None
+    """Of entries that come from compacted ledgers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,28 @@
 
 One read is under way at a time. It asks for about as many messages as there are permits for, by the size of the batches that came
 before, so that little waits in memory for a consumer that takes no more.
+
+A subscription that reads what is compacted asks for entries up to the horizon whether they exist or not: the compacted ledgers reach
+further back than the topic's own. What they lack counts as acknowledged, so that the mark-delete position passes it.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from daybook.core.ids import LedgerId
 from daybook.core.topics.acks import AckState
 from daybook.core.topics.dispatch.entries import TopicEntry
-from daybook.core.topics.dispatch.events import EntriesRead, ReadEntries
+from daybook.core.topics.dispatch.events import CompactedPart, EntriesRead, ReadEntries
 from daybook.core.topics.dispatch.policy import DispatchPolicy
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
 
 _FIRST_ENTRY_BYTES: Final = 64 * 1024
 """What an entry is taken for before one was read."""
+
+
+Horizon: TypeAlias = Callable[[], Position]
+"""Up to where a topic is compacted now."""
 
 
 class Pace:
@@ -49,9 +56,15 @@ class Pace:
 class NewEntries:
     """What a subscription has not delivered yet."""
 
-    __slots__ = ("_acks", "_extent", "_next", "_policy", "pace", "waiting")
+    __slots__ = ("_acks", "_extent", "_horizon", "_next", "_policy", "left", "pace", "waiting")
 
-    def __init__(self, extent: TopicExtent, acks: AckState, policy: DispatchPolicy) -> None:
+    def __init__(
+        self, extent: TopicExtent, acks: AckState, policy: DispatchPolicy, horizon: Horizon | None = None
+    ) -> None:
+        """With `horizon` what is compacted is read up to it."""
+        self._horizon = horizon
+        self.left: dict[Position, Sequence[int]] = {}
+        """The words of batches that wait and lost a part to a compaction."""
         self._extent = extent
         self._acks = acks
         self._policy = policy
@@ -64,12 +77,19 @@ class NewEntries:
     def rewind(self) -> None:
         """Begin again behind the mark-delete position: what is acknowledged beyond it is left out, and the holes between are delivered."""
         self.waiting.clear()
+        self.left.clear()
         self._next = self._acks.mark_delete
 
     def request(self, request_id: int, permits: int) -> ReadEntries | None:
         """What to read for so many permits; None if nothing that is to be delivered exists yet."""
         if self._next > self._extent.last_confirmed:
             return None
+        if self._horizon is not None:
+            start = max(self._next, self._acks.mark_delete.behind)
+            if start <= self._horizon():
+                self._next = start
+                entries_max = self.pace.entries_for(permits)
+                return ReadEntries(request_id, start, entries_max, self._policy.read_bytes_max)
         run = self._acks.run(self._next, self.pace.entries_for(permits))
         if run is None:
             return None
@@ -79,12 +99,24 @@ class NewEntries:
 
     def read(self, event: EntriesRead) -> None:
         """Take what was read."""
-        entries = event.entries
-        assert entries[0].position >= self._next, f"{entries[0].position} was read before {self._next}"
-        last = entries[-1].position
-        self._next = Position(last.ledger_id, last.entry_id + 1)
-        self.pace.saw(entries)
-        self.waiting.extend(entries)
+        entries, compacted = event.entries, event.compacted
+        if compacted is not None:
+            self._drop_removed(entries, compacted)
+        if entries:
+            assert entries[0].position >= self._next, f"{entries[0].position} was read before {self._next}"
+            self.pace.saw(entries)
+            self.waiting.extend(entries)
+        self._next = (entries[-1].position if compacted is None else compacted.through).behind
+
+    def _drop_removed(self, entries: Sequence[TopicEntry], compacted: CompactedPart) -> None:
+        """Take as acknowledged what a compaction has removed, whole entries and parts of batches."""
+        first = self._next
+        for entry in entries:
+            self._acks.ack_absent(first, entry.position)
+            self._acks.delivers(entry.position, compacted.left.get(entry.position, ()), entry.messages)
+            first = entry.position.behind
+        self._acks.ack_absent(first, compacted.through.behind)
+        self.left.update(compacted.left)
 
     def skip_ledger(self, ledger_id: LedgerId) -> None:
         """Nothing of this ledger can be read: continue behind it."""
@@ -97,4 +129,10 @@ class NewEntries:
             entry = self.waiting.pop(0)
             if not acks.is_acked(entry.position):
                 return entry
+            self.left.pop(entry.position, None)
         return None
+
+    def words(self, position: Position) -> Sequence[int]:
+        """The words of what `take` returned: of a batch, the messages that are neither acknowledged nor removed; () for all of them."""
+        left = self.left.pop(position, ())
+        return self._acks.ack_set(position) or left

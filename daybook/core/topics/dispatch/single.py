@@ -7,6 +7,7 @@ delivery begins again behind the mark-delete position: whatever is not acknowled
 Redelivery begins again at the same position, whichever messages the consumer names, because delivery keeps the order (rule 65).
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from daybook.core.machine import RequestIds
@@ -36,7 +37,7 @@ from daybook.core.topics.dispatch.events import (
     StartTimer,
     TimerFired,
 )
-from daybook.core.topics.dispatch.new_entries import NewEntries
+from daybook.core.topics.dispatch.new_entries import Horizon, NewEntries
 from daybook.core.topics.dispatch.policy import DispatchPolicy
 from daybook.core.topics.dispatch.read_pause import ReadPause
 from daybook.core.topics.extent import TopicExtent
@@ -54,7 +55,9 @@ class SingleDispatch:
         is_failover: bool = False,
         partition: int = NO_PARTITION,
         policy: DispatchPolicy | None = None,
+        horizon: Horizon | None = None,
     ) -> None:
+        """With `horizon` the consumers read what is compacted up to it, then the topic's own ledgers."""
         self._topic = topic
         self._extent = extent
         self._acks = acks
@@ -65,7 +68,7 @@ class SingleDispatch:
         self._request_id = 0
         """Of the read that is under way."""
         self._pause = ReadPause(self._ids, self._policy.retry_ms)
-        self._new = NewEntries(extent, acks, self._policy)
+        self._new = NewEntries(extent, acks, self._policy, horizon)
         self.consumers: dict[ConsumerKey, Consumer] = {}
         self.active: Consumer | None = None
         """The one that receives; none while a switch waits for the former one."""
@@ -196,7 +199,7 @@ class SingleDispatch:
         if event.request_id != self._request_id:
             return
         self._request_id = 0
-        if event.entries:
+        if event.entries or event.compacted is not None:
             self._new.read(event)
         else:
             self._pause.begin(out)
@@ -226,9 +229,9 @@ class SingleDispatch:
 
     def _deliver(self, consumer: Consumer, out: list[DispatchEffect]) -> None:
         entries: list[TopicEntry] = []
-        ack_sets: list[tuple[int, ...]] = []
+        ack_sets: list[Sequence[int]] = []
         waiting = self._new.waiting
-        if self._acks.is_untouched_from(waiting[0].position):
+        if not self._new.left and self._acks.is_untouched_from(waiting[0].position):
             for each in waiting:
                 if consumer.permits <= 0:
                     break
@@ -238,7 +241,7 @@ class SingleDispatch:
             out.append(Deliver(consumer.key, entries, epoch=consumer.epoch))
             return
         while consumer.is_ready and (entry := self._new.take()) is not None:
-            words = self._acks.ack_set(entry.position)
+            words = self._new.words(entry.position)
             consumer.permits -= messages_left(words) if words else entry.messages
             entries.append(entry)
             ack_sets.append(words)

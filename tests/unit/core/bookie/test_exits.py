@@ -3,7 +3,7 @@
 from daybook.core.bookie import exits
 
 TAKEN = {0, 2, 130, 141}
-"""Success, wrong usage, Ctrl-C, a broken pipe: what every command means by them (docs/operations.md)."""
+"""Success, wrong usage, Ctrl-C, a broken pipe: what every command means by them (docs/operations/command.md)."""
 
 
 def test_every_end_of_a_bookie_has_an_exit_code_of_its_own() -> None:

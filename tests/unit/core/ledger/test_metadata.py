@@ -48,6 +48,7 @@ def ledgers(draw: st.DrawFn) -> LedgerMetadata:
         writer_token=draw(st.none() | st.text(max_size=8)),
         custom_metadata=draw(st.dictionaries(st.text(max_size=8), st.binary(max_size=8), max_size=3)),
         created_at_ms=draw(st.integers(0, 10**13)),
+        restored_among=() if closed else draw(st.sampled_from([(), ("a", "z")])),
     )
 
 
@@ -156,6 +157,7 @@ CLOSED = OPEN.with_ensemble(5, 50, ("a", "b", "d")).closed(9, 90)
         (OPEN, replace(OPEN, ledger_id=8), "ledger_id never changes"),
         (OPEN.attached("one"), replace(OPEN, writer_token="two"), "set once"),
         (OPEN.attached("one"), OPEN, "set once"),
+        (replace(OPEN.in_recovery(), restored_among=("a",)), OPEN.in_recovery(), "stays until the close"),
     ],
 )
 def test_illegal_steps_are_refused(old: LedgerMetadata, new: LedgerMetadata, what: str) -> None:

@@ -13,7 +13,7 @@ from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.ids import BookieId
 from daybook.core.placement import search as placement_search
 from daybook.core.placement.policies import PlacementSettings, make_policy
-from daybook.core.placement.policy import BookieInfo, PlacementPolicy
+from daybook.core.placement.policy import BookieInfo, PlacementPolicy, can_place
 from daybook.core.placement.search import certain_domains, path_of, write_sets
 from daybook.core.quorum import Quorum, check_quorum
 
@@ -43,6 +43,12 @@ def test_default_policy_works_where_topology_is_unknown() -> None:
     chosen = make_policy().choose(E3, bookies, rng())
     assert len(set(chosen)) == 3
     assert not list(make_policy().problems(E3, chosen, bookies))
+
+
+def test_whether_an_ensemble_is_found_can_be_asked_without_one() -> None:
+    bookies = in_racks(a="r1", b="r1", c="r2")
+    assert can_place(make_policy(), E3, bookies, rng())
+    assert not can_place(make_policy(), E3, in_racks(a="r1", b="r2"), rng())
 
 
 def test_same_random_state_gives_the_same_choice() -> None:

@@ -203,3 +203,23 @@ def test_a_striped_replacement_gets_only_the_frames_of_its_position() -> None:
     write_back.add([Entry(0, entry(0))])
     assert write_back.bookie_failed("b4", Code.TIMEOUT) == [], "entry 0 is not its business"
     assert write_back.ensemble == ("b1", "b2", "b3", "b6", "b5")
+
+
+def test_rule_69_a_recovery_writes_back_within_the_ledgers_pool_or_not_at_all() -> None:
+    cluster = Cluster(called="q-0 q-1 q-2 a-0", pool="q")
+    cluster.write(0, ["q-1"])
+    run = run_of(cluster)
+    run.until(SendFrame)
+    cluster.down = {"q-0", "q-2"}
+    run.finish()
+    assert isinstance(run.results[-1], RecoveryFailed), (
+        "q-1 alone is no ack quorum, and a-0 is of another pool"
+    )
+    assert cluster.bookies["a-0"].entries == {}
+    cluster = Cluster(called="q-0 q-1 q-2 a-0 q-3", pool="q")
+    cluster.write(0, ["q-1"])
+    run = run_of(cluster)
+    run.until(SendFrame)
+    cluster.down = {"q-0"}
+    run.finish()
+    assert cluster.meta.bookies() == {"q-3", "q-1", "q-2"}

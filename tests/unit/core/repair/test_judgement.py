@@ -9,13 +9,14 @@ from daybook.core.audit.lost_bookies import GracePeriods
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId
-from daybook.core.ledger.metadata import Fragment
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.placement.policies import PlacementSettings, make_policy
 from daybook.core.placement.policy import BookieInfo, RandomSource
 from daybook.core.quorum import Quorum
 from daybook.core.repair.judgement import Findings, LedgerJudge, OpenAction, Problem, Reason
 from daybook.core.repair.plan import RepairPlan
 from daybook.core.repair.task import RECOVER, reasons_of
+from tests.unit.core.one_ledger import kept_in
 from tests.unit.core.repair.judgement_kit import audit, listing, successors, up
 from tests.unit.core.repair.queue_kit import heal
 from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_ledger
@@ -316,3 +317,52 @@ def test_bookies_that_cannot_be_replaced_together_are_replaced_one_by_one() -> N
         {("b", "d"), ("c", "e")},
         {("b", "e"), ("c", "d")},
     )
+
+
+# Pools
+
+POOL = {f"q-{n}": BookieInfo(f"q-{n}") for n in range(4)}
+OTHERS = {f"r-{n}": BookieInfo(f"r-{n}") for n in range(3)}
+
+
+def of_pool(bookies: str, *, closed: bool = True) -> LedgerMetadata:
+    """A ledger that stays in pool q, on bookies separated by spaces."""
+    names = tuple(bookies.split())
+    whole = closed_ledger(3, 3, 2, [(0, "abc")], 9) if closed else open_ledger(3, 3, 2, [(0, "abc")])
+    return kept_in("q", replace(whole, fragments=(Fragment(0, 0, names),)))
+
+
+def test_rule_69_who_is_lost_or_leaves_is_replaced_within_the_pool() -> None:
+    ledger = of_pool("q-0 q-1 q-2")
+    registered = {**POOL, **OTHERS}
+    going = frozenset({"q-1"})
+    for findings in (Findings(registered, lost=going), Findings(registered, leaving=going)):
+        assert successors(audit(ledger, findings).plans) == [(0, "q-1", "q-3")]
+
+
+def test_rule_69_a_ledger_whose_pool_has_too_few_bookies_stays_under_replicated_with_the_reason() -> None:
+    registered = {name: info for name, info in {**POOL, **OTHERS}.items() if name not in {"q-1", "q-3"}}
+    found = audit(of_pool("q-0 q-1 q-2"), Findings(registered, lost=frozenset({"q-1"})))
+    assert not found.plans
+    assert not found.is_fully_replicated
+    (why,) = found.blocked
+    assert (
+        "the ledger stays in pool q, which has 2 of the 5 registered bookies: raise that pool's replicas"
+        in why
+    )
+    still_written = of_pool("q-0 q-1 q-2", closed=False)
+    found = audit(still_written, Findings(registered, lost=frozenset({"q-1"})), grace_is_over=True)
+    assert found.open_action is OpenAction.LEAVE, "its writer could not go on in the pool (rule 45)"
+    (why,) = found.blocked
+    assert "start more bookies in pool q" in why
+
+
+def test_rule_69_a_copy_outside_the_pool_moves_back_when_the_pool_has_room() -> None:
+    ledger, full = of_pool("q-0 q-1 r-2"), {**POOL, **OTHERS}
+    found = audit(ledger, Findings(full))
+    assert found.problems == (Problem(0, "r-2", Reason.MISPLACED),)
+    ((first, old, new),) = successors(found.plans)
+    assert (first, old) == (0, "r-2")
+    assert new in {"q-2", "q-3"}
+    few = {name: info for name, info in full.items() if name not in {"q-2", "q-3"}}
+    assert audit(ledger, Findings(few)).plans == (), "a copy outside is better than none"

@@ -83,6 +83,7 @@ steps = st.one_of(
     st.tuples(st.just("batch"), positions, st.sets(st.integers(0, BATCH - 1))),
     st.tuples(st.just("through"), positions),
     st.tuples(st.just("through"), positions, st.sets(st.integers(0, BATCH - 1), min_size=1, max_size=2)),
+    st.tuples(st.just("absent"), positions, positions),
     st.tuples(st.just("restart")),
     st.tuples(st.just("reset"), positions),
 )
@@ -118,6 +119,11 @@ def take(acks: AckState, model: Model, step: Any) -> None:
             acks.ack_through(position, word(set(range(BATCH)) - acked), BATCH)
             model.ack_through(Position(position.ledger_id, position.entry_id - 1))
             model.ack(position, acked)
+        case ("absent", first, end):
+            acks.ack_absent(first, end)
+            for each in model.entries:
+                if first <= each < end:
+                    model.left[each] = set()
         case ("reset", position):
             acks.reset(position)
             for each in model.entries:
@@ -290,6 +296,38 @@ def test_a_seek_stays_within_the_topic() -> None:
     extent.update(open_list(open_id=9, last_confirmed=Position(6, 1)))
     acks.reset(NO_POSITION)
     assert acks.next_unacked(NO_POSITION) == Position(9, 0)
+
+
+def test_a_reader_of_what_is_compacted_may_be_before_all_that_exists() -> None:
+    acks = AckState(TopicExtent(closed_list((4, 3), (6, 2))))
+    acks.reset(Position(1, 5), reaches_back=True)
+    assert acks.mark_delete == Position(1, 5)
+    acks.ack_through(Position(2, 0))
+    assert acks.mark_delete == Position(2, 0), "what comes later and was trimmed is not received yet"
+    acks.reset(Position(5, 0), reaches_back=True)
+    assert acks.mark_delete == Position(4, 2)
+    acks.reset(Position(6, 0), reaches_back=True)
+    assert acks.mark_delete == Position(6, 0)
+
+
+def test_what_a_compaction_removed_from_several_ledgers_is_passed_once_what_is_before_it_is_acknowledged() -> (
+    None
+):
+    acks = AckState(extent_of((1, 3), (2, 2), (4, 5)))
+    acks.ack_absent(Position(1, 1), Position(4, 3))
+    assert (acks.mark_delete, acks.unacked_entries()) == (NO_POSITION, 3)
+    acks.ack(Position(1, 0))
+    assert acks.mark_delete == Position(4, 2)
+
+
+def test_what_a_compaction_removed_is_ignored_beyond_the_ranges_that_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RANGES_MAX", 1)
+    acks = AckState(extent_of((1, 9)))
+    acks.ack_absent(Position(1, 2), Position(1, 4))
+    acks.ack_absent(Position(1, 6), Position(1, 8))
+    assert (acks.ignored, acks.range_count) == (1, 1)
 
 
 def test_a_hundred_thousand_holes_in_any_order() -> None:

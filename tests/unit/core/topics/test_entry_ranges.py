@@ -30,11 +30,11 @@ def check(ranges: EntryRanges, model: set[int]) -> None:
     expected = as_ranges(model)
     assert list(ranges) == expected
     assert len(ranges) == len(expected)
-    for entry in range(45):
+    for entry in range(55):
         assert (entry in ranges) is (entry in model)
         assert ranges.touches(entry) is bool({entry - 1, entry, entry + 1} & model)
-        assert ranges.end_from(entry) == next(n for n in range(entry, 60) if n not in model)
-        assert ranges.next_from(entry) == next((n for n in range(entry, 60) if n in model), None)
+        assert ranges.end_from(entry) == next(n for n in range(entry, 70) if n not in model)
+        assert ranges.next_from(entry) == next((n for n in range(entry, 70) if n in model), None)
     if model:
         assert ranges.first == min(model)
 
@@ -54,6 +54,16 @@ def test_whatever_is_added_and_dropped_the_ranges_are_those_of_the_set(
                 assert ranges.drop_through(step[0]) == len(passed)
                 model -= passed
     check(ranges, model)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=25))
+def test_ranges_that_are_added_anywhere_are_those_of_the_set(steps: list[tuple[int, int]]) -> None:
+    ranges, model = EntryRanges(), set[int]()
+    for first, more in steps:
+        entries = set(range(first, first + more))
+        assert ranges.add_range(first, first + more - 1) == len(entries - model)
+        model |= entries
+        check(ranges, model)
 
 
 @given(st.sets(st.integers(0, 40)), st.integers(-1, 41))

@@ -15,7 +15,7 @@ from daybook.core.topics.events import (
     TerminateRequested,
     TrimRequested,
 )
-from daybook.core.topics.ledger_list import ListState, Position
+from daybook.core.topics.ledger_list import NO_POSITION, ListState, Position
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
 from daybook.core.topics.trimming import Retention
 from tests.unit.core.topics.world import TIME_OUT, Owner, World, kinds, serving, writing
@@ -207,6 +207,18 @@ def test_rule_51_what_nobody_needs_is_trimmed_while_messages_are_published() -> 
     assert kinds(owner) == [CasList, Append, DeleteLedger]
     owner.run()
     assert [data for _, data in world.topic()] == [b"a", b"b"]
+
+
+def test_rule_51_a_ledger_that_is_named_says_which_entry_was_the_last_before_it() -> None:
+    world, owner = with_ledgers(2)
+    owner.publish(b"c")
+    owner.run()
+    before = [NO_POSITION, *(ledger.last_position for ledger in world.ledger_list.ledgers)]
+    follows = [ledger.follows for ledger in world.ledger_list.ledgers]
+    assert follows == before[:-1]
+    owner.step(TrimRequested((), Retention()))
+    owner.run()
+    assert [ledger.follows for ledger in world.ledger_list.ledgers] == follows[-1:]
 
 
 def test_a_trim_waits_until_the_list_is_free() -> None:

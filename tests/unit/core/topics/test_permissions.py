@@ -22,6 +22,7 @@ NEEDED = {
     Operation.PRODUCE: Action.PRODUCE,
     Operation.CONSUME: Action.CONSUME,
     Operation.MANAGE: Action.ADMIN,
+    Operation.MAINTAIN: Action.ADMIN,
 }
 
 
@@ -38,6 +39,12 @@ def test_a_role_may_do_what_its_actions_say_and_nothing_else(
     for role in ("root", "app"):
         assert is_allowed(role, operation, permissions, {"root", "app"})
     assert not is_allowed("app", operation, {}, {"root"})
+
+
+def test_jobs_see_all_topics_and_ask_for_upkeep_and_do_nothing_else() -> None:
+    allowed = {each for each in Operation if is_allowed("spark", each, {}, {"root"}, {"spark"})}
+    assert allowed == {Operation.LOOK, Operation.OBSERVE, Operation.MAINTAIN}
+    assert not any(is_allowed("app", each, {}, {"root"}, {"spark"}) for each in Operation)
 
 
 def test_permissions_are_stored_with_the_policy_and_are_none_of_its_values() -> None:

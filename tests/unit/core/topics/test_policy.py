@@ -26,6 +26,10 @@ def layer(**values: Any) -> PolicyLayer:
     return PolicyLayer(**values)
 
 
+def bookies(count: int, pool: str = "data.bk") -> list[str]:
+    return [f"{pool}-{ordinal}" for ordinal in range(count)]
+
+
 def test_a_topics_value_counts_before_its_namespaces_and_that_before_the_brokers() -> None:
     default = Policy(ttl_ms=1, retention_ms=1, backlog_bytes=1)
     namespace = layer(ttl_ms=2, retention_ms=2)
@@ -50,6 +54,7 @@ def test_a_record_comes_back_with_the_fields_of_a_later_release() -> None:
         "backlogMs": -1,
         "backlogAction": "consumer_backlog_eviction",
         "inactiveMs": 7,
+        "pool": "data.bk",
         "later": {"a": [1]},
     }
     found = PolicyLayer.from_record(record)
@@ -73,6 +78,8 @@ def test_a_record_comes_back_with_the_fields_of_a_later_release() -> None:
         ({"retentionBytes": -2}, "at least -1 is needed, which means no limit"),
         ({"ensembleSize": 0}, "at least 1"),
         ({"backlogAction": []}, "producer_request_hold"),
+        ({"pool": 1}, "pool='1' is not possible: use the name of a pool"),
+        ({"pool": "data/bk"}, "cannot name a pool: use the ids of its bookies without their ordinals"),
         ({"formatVersion": 2}, "upgrade it first"),
     ],
 )
@@ -88,6 +95,7 @@ def test_a_value_that_cannot_be_one_is_refused_with_what_can(record: dict[str, A
         ({"write_quorum": 1, "ensemble_size": 1}, "without any copy"),
         ({"write_quorum": 4}, "ensemble size ≥ write quorum"),
         ({"ensemble_size": 65}, "64 ≥ ensemble size"),
+        ({"pool": "-"}, "cannot name a pool"),
     ],
 )
 def test_what_does_not_go_together_is_refused(values: dict[str, Any], text: str) -> None:
@@ -126,16 +134,56 @@ def test_rule_45_a_ledger_shrinks_to_the_bookies_that_are_there_never_below_qa(
     available: int, quorum: Quorum, *, is_degraded: bool
 ) -> None:
     policy = Policy(ensemble_size=5)
-    assert policies.ledger_terms(policy, available) == LedgerTerms(
+    assert policies.ledger_terms(policy, bookies(available)) == LedgerTerms(
         quorum, go_on_without_spare=True, is_degraded=is_degraded
     )
 
 
 def test_rule_45_a_topic_that_must_not_degrade_keeps_its_quorum() -> None:
     policy = Policy(Durability.SYNC, Degrade.NEVER)
-    assert policies.ledger_terms(policy, 1) == LedgerTerms(
+    assert policies.ledger_terms(policy, bookies(1)) == LedgerTerms(
         Quorum(3, 3, 3), go_on_without_spare=False, is_degraded=False
     )
+
+
+@pytest.mark.parametrize(
+    ("places", "quorum", "is_degraded"),
+    [
+        (5, Quorum(5, 3, 2), False),
+        (3, Quorum(3, 3, 2), True),
+        (2, Quorum(2, 2, 2), True),
+        (1, Quorum(2, 2, 2), True),
+    ],
+)
+def test_rule_45_a_ledger_shrinks_to_what_can_be_placed_never_below_qa(
+    places: int, quorum: Quorum, *, is_degraded: bool
+) -> None:
+    """Five bookies that stand on fewer nodes."""
+    whole = policies.ledger_terms(Policy(ensemble_size=5), bookies(5))
+    found = policies.placeable(whole, lambda asked: asked.ensemble_size <= places)
+    assert found == whole._replace(quorum=quorum, is_degraded=is_degraded)
+
+
+def test_rule_45_a_topic_that_must_not_degrade_keeps_what_cannot_be_placed() -> None:
+    whole = policies.ledger_terms(Policy(Durability.SYNC, Degrade.NEVER), bookies(3))
+    assert policies.placeable(whole, lambda _: False) == whole
+
+
+def test_rule_69_a_ledger_of_a_pool_shrinks_to_the_bookies_of_that_pool() -> None:
+    there = [*bookies(2), *bookies(5, "data.big"), *bookies(4, "data.bk-1"), "unpooled"]
+    terms = policies.ledger_terms(Policy(pool="data.bk"), there)
+    assert terms == LedgerTerms(Quorum(2, 2, 2), go_on_without_spare=True, is_degraded=True, pool="data.bk")
+    terms = policies.ledger_terms(Policy(pool="data.big"), there)
+    assert (terms.quorum, terms.is_degraded, terms.pool) == (Quorum(3, 3, 2), False, "data.big")
+    assert policies.ledger_terms(Policy(), there).pool == "", "a topic without a pool lies anywhere"
+
+
+def test_a_topic_may_leave_the_pool_of_its_namespace_and_a_policy_without_a_pool_stores_nothing() -> None:
+    namespace = layer(pool="data.bk")
+    assert merged(Policy(), namespace).pool == "data.bk"
+    assert merged(Policy(), namespace, layer(pool="")).pool == ""
+    assert layer(pool="").to_record() == {"formatVersion": 1, "pool": ""}
+    assert "pool" not in layer(ttl_ms=1).to_record()
 
 
 @given(
@@ -152,7 +200,7 @@ def test_whatever_is_allowed_acknowledges_with_the_same_copies_however_few_booki
         policy = Policy(durability, degrade, ensemble_size, write_quorum)
     except PolicyError:
         return
-    terms = policies.ledger_terms(policy, available)
+    terms = policies.ledger_terms(policy, bookies(available))
     assert terms.quorum.ack_quorum == policy.quorum.ack_quorum
     assert terms.quorum.ensemble_size <= max(policy.ensemble_size, terms.quorum.ack_quorum)
     assert terms.is_degraded == (terms.quorum != policy.quorum)

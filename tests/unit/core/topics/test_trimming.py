@@ -1,9 +1,11 @@
 """Which ledgers can go: rule 51 of docs/protocol.md, and the retention."""
 
+from dataclasses import replace
+
 import pytest
 
 from daybook.core.topics import trimming
-from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState, Position
+from daybook.core.topics.ledger_list import Compaction, LedgerList, ListedLedger, ListState, Position
 from daybook.core.topics.trimming import Retention
 
 NOW_MS = 10_000
@@ -42,6 +44,16 @@ OPEN = LedgerList(ListState.OPEN, (*LEDGERS, ListedLedger(8, 0)), Position(6, 2)
 def test_rule_51_trimming_never_passes_a_mark(marks: tuple[Position, ...], count: int) -> None:
     assert trimming.trimmed(CLOSED, marks, Retention(), NOW_MS) == count
     assert trimming.trimmed(OPEN, marks, Retention(), NOW_MS) == count, "the open ledger stays"
+
+
+@pytest.mark.parametrize(
+    ("horizon", "count"), [(Position(3, 0), 0), (Position(3, 1), 1), (Position(6, 1), 2), (Position(6, 2), 3)]
+)
+def test_rule_51_what_is_not_compacted_stays_where_compacted_messages_are_read(
+    horizon: Position, count: int
+) -> None:
+    compacted = replace(CLOSED, compaction=Compaction(horizon))
+    assert trimming.trimmed(compacted, (), Retention(), NOW_MS) == count
 
 
 @pytest.mark.parametrize(

@@ -91,20 +91,20 @@ class World:
             return False
         check_list_change(self.ledger_list, change.ledger_list)
         self.ledger_list, self.version = change.ledger_list, self.version + 1
-        self.named |= {ledger.ledger_id for ledger in change.ledger_list.ledgers}
+        self.named |= change.ledger_list.ids
         assert self.named_now() <= self.ledgers.keys(), "a ledger in the list does not exist"
         return True
 
     def named_now(self) -> set[int]:
         """The ledgers that the list names."""
-        return {ledger.ledger_id for ledger in self.ledger_list.ledgers}
+        return set(self.ledger_list.named_ids)
 
     def delete(self, ledger_id: int) -> None:
         """Delete a ledger, which no list names and none will."""
         assert ledger_id not in self.named_now(), f"ledger {ledger_id} is in the list, and was deleted"
         self.ledgers.pop(ledger_id, None)
         assert all(
-            ledger_id not in {ledger.ledger_id for ledger in change.ledger_list.ledgers}
+            ledger_id not in change.ledger_list.named_ids
             for change in self.delayed
             if change.expected_version == self.version
         ), f"ledger {ledger_id} may still be named, and was deleted"

@@ -168,6 +168,29 @@ def test_a_quarantined_bookie_is_taken_where_no_quorum_is_left_without_it() -> N
     assert "c" in world.current.last_fragment.bookies
 
 
+def test_bookies_that_fail_one_after_the_other_are_taken_again_after_longer_and_longer_pauses() -> None:
+    """All bookies restart at once: each refuses at once for a while, and the limit of changes must outlast that (rule 21)."""
+    world = WriterWorld(spares="d", policy=WriterPolicy(probe_ms=100, quarantine_ms=60_000))
+    world.write("x")
+    changed_ms: list[int] = []
+    while len(changed_ms) < 6:
+        world.down(" ".join(world.current.last_fragment.bookies))
+        while world.pending_cas is None:
+            world.tick(10)
+        changed_ms.append(world.now_ms)
+        world.cas()
+    assert changed_ms == [0, 0, 100, 300, 700, 1500]
+    world.ack(" ".join(world.current.last_fragment.bookies))
+    world.write("y")
+    for _ in range(2):
+        world.down(" ".join(world.current.last_fragment.bookies))
+        changed_ms.append(world.now_ms)
+        assert world.pending_cas is not None, "something was acknowledged in between"
+        world.cas()
+        world.ack(" ".join(world.current.last_fragment.bookies))
+        world.write("z")
+
+
 def test_a_quarantine_ends_with_time() -> None:
     world = WriterWorld(spares="d", policy=WriterPolicy(quarantine_ms=1000))
     world.write("x")
@@ -268,3 +291,26 @@ def test_a_change_that_lands_when_a_quorum_is_gone_still_waits_for_one() -> None
     world.tick(WriterPolicy().quorum_wait_ms)
     assert isinstance(world.errors[token], NotEnoughBookiesError)
     assert world.register("a b c d") == [], "an ended handle looks after no bookie"
+
+
+def test_rule_69_a_writer_without_a_spare_in_its_pool_takes_none_of_another_pool() -> None:
+    world = WriterWorld("q-0 q-1 q-2", "a-0 r-0 q-3", pool="q")
+    world.write("x")
+    world.fail("q-1", Code.CONNECTION_LOST)
+    world.cas()
+    assert world.current.last_fragment.bookies == ("q-0", "q-3", "q-2"), "and not a-0, the first by name"
+    world.ack("q-0 q-2 q-3")
+    world.write("y")
+    world.fail("q-0", Code.CONNECTION_LOST)
+    world.ack("q-2 q-3")
+    assert world.degraded == ("q-0",)
+    assert world.lac == 1, "a quorum goes on (rule 45)"
+    assert world.current.last_fragment.bookies == ("q-0", "q-3", "q-2")
+
+
+def test_rule_69_a_writer_that_must_not_degrade_ends_rather_than_leave_its_pool() -> None:
+    world = WriterWorld("q-0 q-1 q-2", "r-0", pool="q", policy=WriterPolicy(go_on_without_spare=False))
+    world.write("x")
+    world.fail("q-1", Code.CONNECTION_LOST)
+    assert isinstance(world.end, NotEnoughBookiesError)
+    assert world.current.bookies() == {"q-0", "q-1", "q-2"}

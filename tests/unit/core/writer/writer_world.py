@@ -61,7 +61,7 @@ from daybook.core.writer.writer import LedgerWriter
 from tests.fixtures.memory_bookie import MemoryBookie, Request, failed
 from tests.fixtures.sends import one_by_one, run_writer
 from tests.unit.core.in_order import InOrder
-from tests.unit.core.one_ledger import LEDGER
+from tests.unit.core.one_ledger import LEDGER, kept_in
 from tests.unit.core.small_cluster import WRITER
 
 E = TypeVar("E")
@@ -90,12 +90,12 @@ class WriterWorld:
         policy: WriterPolicy | None = None,
         explicit_ids: bool = False,
         deferred_sync: bool = False,
+        pool: str = "",
     ) -> None:
         bookies = tuple(ensemble.split())
         self.quorum = check_quorum(*(quorum or (len(bookies), len(bookies), 2)))
-        self.stored: LedgerMetadata | None = LedgerMetadata(
-            LEDGER, self.quorum, (Fragment(0, 0, bookies),), writer_token="w1"
-        )
+        metadata = LedgerMetadata(LEDGER, self.quorum, (Fragment(0, 0, bookies),), writer_token="w1")
+        self.stored: LedgerMetadata | None = kept_in(pool, metadata)
         self.version = 0
         self._ensembles = {0: bookies}
         """The ensemble of the last fragment at each version that was stored."""

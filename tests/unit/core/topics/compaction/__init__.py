@@ -1,0 +1,1 @@
+"""Which messages a compaction keeps, and how it stores them."""
