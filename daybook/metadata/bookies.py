@@ -16,6 +16,7 @@ from typing import Any, Final
 from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, check_bookie_id
 from daybook.core.placement.policy import BookieInfo
+from daybook.metadata.hold import check_not_held
 from daybook.metadata.layout import Layout
 from daybook.metadata.store.shared import SharedRequest
 from daybook.metadata.store.store import (
@@ -212,7 +213,11 @@ class BookieDirectory:
         return await list_directory(self._store, self._layout.cookies)
 
     async def delete_cookie(self, bookie: BookieId, version: int) -> None:
-        """Delete the cookie of a decommissioned bookie, and its unused replacement. Raises BadVersionError, NoNodeError."""
+        """Delete the cookie of a decommissioned bookie, and its unused replacement. Raises BadVersionError, NoNodeError.
+
+        Raises CollectionHeldError after a restore (rule 68): the bookie may have what the metadata does not name it for.
+        """
+        await check_not_held(self._store, self._layout)
         leave = await self.replacement(bookie)
         unused = [] if leave is None else [Delete(self._layout.replacement(bookie), leave.version)]
         await self._store.multi([Delete(self._layout.cookie(bookie), version), *unused])

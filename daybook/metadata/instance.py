@@ -40,8 +40,8 @@ async def format_cluster(
     if await store.exists(layout.instance) is not None:
         raise NodeExistsError(layout.instance, f"cluster {layout.cluster!r} is formatted already")
     for path in layout.directories():
-        await _make_once(store, path, b"")
-    await _make_once(store, layout.idgen, b'{"next":0}')
+        await make_once(store, path)
+    await make_once(store, layout.idgen, b'{"next":0}')
     record = {
         "formatVersion": FORMAT_VERSION,
         "instanceId": instance.instance_id,
@@ -91,7 +91,8 @@ async def ensure_cluster(store: MetadataStore, layout: Layout, *, created_at_ms:
             return await read_instance(store, layout)
 
 
-async def _make_once(store: MetadataStore, path: str, data: bytes) -> None:
+async def make_once(store: MetadataStore, path: str, data: bytes = b"") -> None:
+    """Create a node and what is above it, unless it is there."""
     try:
         await store.create(path, data, parents=True)
     except NodeExistsError:

@@ -215,6 +215,14 @@ class Layout:
         """How often a topic had another exclusive producer."""
         return f"{self.topic(name)}/epoch"
 
+    def job_results(self, name: TopicName) -> str:
+        """The directory of what jobs did for a topic; only if one ever did."""
+        return f"{self.topic(name)}/jobs"
+
+    def job_result(self, name: TopicName, job: str) -> str:
+        """What a job did for a topic the last time."""
+        return f"{self.job_results(name)}/{encode_name(job)}"
+
     def cursors(self, name: TopicName) -> str:
         """The directory of a topic's cursors."""
         return f"{self.topic(name)}/cursors"
@@ -256,7 +264,7 @@ class Layout:
 
     def bundles(self, tenant: str, namespace: str) -> str:
         """The directory of the bundles of a namespace that have an owner."""
-        return f"{self.root}/bundles/{encode_name(tenant)}/{encode_name(namespace)}"
+        return f"{self._bundles}/{encode_name(tenant)}/{encode_name(namespace)}"
 
     def bundle(self, bundle: Bundle) -> str:
         """The ephemeral node of a bundle's owner."""
@@ -264,11 +272,48 @@ class Layout:
 
     def orders(self, broker: BrokerId) -> str:
         """The directory of what the leader and other brokers ask a broker to do."""
-        return f"{self.root}/orders/{check_broker_id(broker)}"
+        return f"{self._orders}/{check_broker_id(broker)}"
+
+    @property
+    def _bundles(self) -> str:
+        return f"{self.root}/bundles"
+
+    @property
+    def _orders(self) -> str:
+        return f"{self.root}/orders"
 
     def order(self, broker: BrokerId, bundle: Bundle) -> str:
         """What a broker is to do with a bundle."""
         return f"{self.orders(broker)}/{encode_name(str(bundle))}"
+
+    @property
+    def collection_hold(self) -> str:
+        """The node that holds the collection of ledgers after a restore (rule 68)."""
+        return f"{self.root}/collection-hold"
+
+    @property
+    def passing(self) -> tuple[str, ...]:
+        """What a backup leaves out: directories whose nodes end with a session, or permit something once (rule 29), and the hold."""
+        return (
+            self.available,
+            self.read_only,
+            self.claims,
+            self.replacements,
+            self.task_locks,
+            self.auditor,
+            self.brokers,
+            self.broker_leader,
+            self._bundles,
+            self._orders,
+            self.collection_hold,
+        )
+
+    def is_leaf(self, path: str) -> bool:
+        """Whether `path` is a ledger or a repair task, which have no children: by far the most nodes."""
+        return any(
+            path.startswith(f"{directory}/") and path.count("/") - directory.count("/") == len(ID_LEVELS)
+            for directory in (self.ledgers, self.tasks)
+        )
 
     def directories(self) -> tuple[str, ...]:
         """Every directory that a formatted cluster has."""

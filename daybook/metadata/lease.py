@@ -115,7 +115,7 @@ async def create_lease(
     creating = asyncio.ensure_future(
         store.create(
             path,
-            _lease_data(holder),
+            lease_data(holder),
             ephemeral=True,
             sequence=sequence,
             parents=True,
@@ -132,7 +132,7 @@ async def create_lease(
         raise
 
 
-def _lease_data(holder: str) -> bytes:
+def lease_data(holder: str) -> bytes:
     """The data of a lease's node: the name of its holder, and a token that no other lease has (rule 42)."""
     return json.dumps({"holder": holder, "token": uuid.uuid4().hex}).encode()
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from daybook.core.errors import MetadataError, NoSuchTopicError, PolicyError, TopicExistsError
+from daybook.core.topics.manager import check_manager
 from daybook.core.topics.name import TopicName, check_entity
 from daybook.core.topics.policy import Policy, PolicyLayer, merged
 from daybook.metadata.creation import CREATION_TOKEN
@@ -113,8 +114,14 @@ class PolicyManager:
         found = await self._topics.policy(name)
         return Versioned(_layer(found.value, f"topic {name}"), found.version)
 
-    async def set_topic(self, name: TopicName, current: Versioned[PolicyLayer], layer: PolicyLayer) -> None:
-        """Replace what is set for a topic. Raises PolicyError, NoSuchTopicError, BadVersionError."""
+    async def set_topic(
+        self, name: TopicName, current: Versioned[PolicyLayer], layer: PolicyLayer, *, manager_uid: str = ""
+    ) -> None:
+        """Replace what is set for a topic. Raises PolicyError, NoSuchTopicError, BadVersionError.
+
+        Raises ManagedTopicError if a Topic resource manages the topic and `manager_uid` is not its UID.
+        """
+        check_manager(current.value.managed_by, manager_uid)
         merged(self.default, await self._namespace_of(name), layer)
         before: Versioned[Mapping[str, Any]] = Versioned(current.value.to_record(), current.version)
         await self._topics.set_policy(name, before, layer.to_record())

@@ -7,6 +7,7 @@ it still believes. The policy belongs to people: it is a node of its own, and th
     <topic>                         the list (daybook/core/topics/ledger_list.py)
     <topic>/policy                  a JSON object
     <topic>/cursors/<subscription>  a cursor (daybook/core/topics/cursor_record.py)
+    <topic>/jobs/<job>              what a job did the last time (daybook/metadata/job_results.py); only if one ever did
     <topic>/epoch                   how often the topic had another exclusive producer; only if it ever had one
 """
 
@@ -15,7 +16,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from daybook.core.errors import MetadataError, NoSuchTopicError, NotOwnerError, TopicExistsError
 from daybook.core.topics.cursor_record import NODE_RANGES_MAX, CursorRecord
@@ -31,11 +32,14 @@ from daybook.metadata.store.store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Operation,
     Put,
     Versioned,
 )
 from daybook.metadata.tree import IncompleteListingError, list_directory
+
+_DELETE_ATTEMPTS: Final = 5
 
 
 class TopicManager:
@@ -110,30 +114,46 @@ class TopicManager:
     async def delete(self, name: TopicName, version: int) -> None:
         """Delete a topic whose list has no ledgers and is still at `version`, with its cursors and its policy.
 
-        Raises NotOwnerError if the list is at another version, NoSuchTopicError, MetadataError if it names ledgers.
+        Raises NotOwnerError if the list is at another version, NoSuchTopicError, MetadataError if it names ledgers, NotEmptyError
+        if jobs leave results faster than it can be deleted.
         """
         found = await self.read(name)
         if found.version != version:
             raise _not_owner(name)
-        if found.value.ledgers:
-            msg = f"topic {name} still has {len(found.value.ledgers)} ledgers, which nobody would delete: trim it first"
+        ledgers = found.value.ids | found.value.compacted_ids
+        if ledgers:
+            msg = f"topic {name} still has {len(ledgers)} ledgers, which nobody would delete: trim it first"
             raise MetadataError(msg)
+        for attempt in range(_DELETE_ATTEMPTS):
+            try:
+                await self._store.multi(await self._deletion(name, version))
+            except BadVersionError as error:
+                raise _not_owner(name) from error
+            except NoNodeError as error:
+                raise _no_such_topic(name) from error
+            except NotEmptyError:  # a job left a result meanwhile
+                if attempt + 1 == _DELETE_ATTEMPTS:
+                    raise
+            else:
+                return
+
+    async def _deletion(self, name: TopicName, version: int) -> list[Operation]:
+        """Everything that there is of the topic."""
         operations: list[Operation] = [
             Delete(self._layout.cursor(name, subscription), None) for subscription in await self.cursors(name)
         ]
         if await self._store.exists(self._layout.topic_epoch(name)) is not None:
             operations.append(Delete(self._layout.topic_epoch(name), None))
-        operations += [
+        results = self._layout.job_results(name)
+        with suppress(NoNodeError):
+            jobs = await self._store.children(results)
+            operations += [*(Delete(f"{results}/{job}", None) for job in jobs), Delete(results, None)]
+        return [
+            *operations,
             Delete(self._layout.cursors(name), None),
             Delete(self._layout.topic_policy(name), None),
             Delete(self._layout.topic(name), version),
         ]
-        try:
-            await self._store.multi(operations)
-        except BadVersionError as error:
-            raise _not_owner(name) from error
-        except NoNodeError as error:
-            raise _no_such_topic(name) from error
 
     # Listings
 

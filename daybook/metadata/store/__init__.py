@@ -10,6 +10,7 @@ In reading order:
     zookeeper      the attempts over kazoo
     kazoo_session  kazoo's client, which also knows until when its session certainly lives
     multi_read     ZooKeeper's request for many nodes, which kazoo lacks
+    tree_watch, add_watch  which nodes below a path changed; ZooKeeper's request for that, which kazoo lacks
     acl, settings  who may change nodes; TLS and authentication
     memory_tree, memory  a server in memory, with injected network faults
     read_ahead     several reads in flight

@@ -8,15 +8,17 @@ that know them. A request can also be bound to a session: it is checked and queu
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.interfaces import IAsyncResult
 from kazoo.protocol.connection import PING_XID, ConnectionHandler
 from kazoo.protocol.serialization import Connect
+from kazoo.protocol.serialization import Watch as WatchedPath
 from kazoo.protocol.states import KeeperState
 
+from daybook.metadata.store.add_watch import AddWatch
 from daybook.metadata.store.multi_read import MultiRead
 from daybook.runtime.clock import monotonic_s
 
@@ -53,6 +55,11 @@ class SessionConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has n
         self._pings_sent.append(monotonic_s())
         super()._send_ping(connect_timeout)
 
+    def _read_watch_event(self, buffer: bytes, offset: int) -> None:
+        super()._read_watch_event(buffer, offset)
+        event, _ = WatchedPath.deserialize(buffer, offset)
+        self.client.on_tree_change(self.client.unchroot(event.path))
+
     def _read_header(self, timeout: float) -> Any:
         answer = super()._read_header(timeout)
         if (
@@ -71,6 +78,8 @@ class SessionClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
         self.granted_id = 0
         self.alive_until = 0.0
         self._granted_s = 0.0
+        self.on_tree_change: Callable[[str], None] = lambda _path: None
+        """Called in the connection's thread with the path of each event, before any later answer is passed on."""
         self._connection = SessionConnection(
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options
         )
@@ -93,6 +102,12 @@ class SessionClient(KazooClient):  # type: ignore[misc]  # kazoo has no types
         """Read the nodes in one request; the result is that of MultiRead."""
         result = self.handler.async_result()
         self._call(MultiRead([f"{self.chroot}{path}" for path in paths]), result)
+        return result
+
+    def watch_tree_async(self, path: str) -> IAsyncResult:
+        """Have every change at or below `path` reported to `on_tree_change`, until the connection ends."""
+        result = self.handler.async_result()
+        self._call(AddWatch(f"{self.chroot}{path}"), result)
         return result
 
     def _session_callback(self, state: KeeperState) -> None:

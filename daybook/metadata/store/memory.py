@@ -194,6 +194,10 @@ class MemoryTransport(Transport):
         """See Transport."""
         return await self._attempt("children", path, lambda: self._server.list(path))
 
+    async def watch_tree(self, path: str) -> None:
+        """See Transport. All changes are reported."""
+        await self._attempt("watch_tree", path, lambda: None)
+
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool, sequence: bool, pinned: int | None
     ) -> str:

@@ -39,6 +39,7 @@ from daybook.metadata.store.store import (
     Watch,
 )
 from daybook.metadata.store.transport import ConnectionLostError, Transport
+from daybook.metadata.store.tree_watch import TreeWatch
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ class ResolvingStore(MetadataStore):
         self._transport = transport
         self._operation_timeout_s = operation_timeout_s
         self._watches: _Watches = defaultdict(dict)
+        self._tree_watches: list[TreeWatch] = []
         transport.on_change = self._on_change
         self._sync = SharedRequest(lambda: self._read("/", lambda: transport.sync("/")))
 
@@ -331,7 +333,24 @@ class ResolvingStore(MetadataStore):
         """See MetadataStore."""
         return _StoreWatch(self._transport, self._read, self._watches)
 
+    async def watch_tree(self, path: str) -> TreeWatch:
+        """See MetadataStore."""
+        watch = TreeWatch(path)
+        self._tree_watches.append(watch)
+        try:
+            await self._read(path, lambda: self._transport.watch_tree(path))
+        except BaseException:
+            self.forget_tree(watch)
+            raise
+        return watch
+
+    def forget_tree(self, watch: TreeWatch) -> None:
+        """See MetadataStore."""
+        self._tree_watches.remove(watch)
+
     def _on_change(self, path: str | None) -> None:
+        for tree in self._tree_watches:
+            tree.notice(path)
         if path is None:
             for watches in self._watches.values():
                 for watch in watches:

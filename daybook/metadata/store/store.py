@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
+from daybook.metadata.store.tree_watch import TreeWatch
 from daybook.runtime.clock import monotonic_s, timeout_at
 
 T = TypeVar("T")
@@ -254,6 +255,17 @@ class MetadataStore(ABC):
     @abstractmethod
     def watch(self) -> Watch:
         """A new, empty watch."""
+
+    @abstractmethod
+    async def watch_tree(self, path: str) -> TreeWatch:
+        """Watch every node at or below `path` from now on, until the connection is lost or `forget_tree` is called.
+
+        Raises StoreError where the server has no such watch (ZooKeeper before 3.6).
+        """
+
+    @abstractmethod
+    def forget_tree(self, watch: TreeWatch) -> None:
+        """End a watch that `watch_tree` made."""
 
     @property
     @abstractmethod

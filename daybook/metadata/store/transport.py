@@ -62,6 +62,10 @@ class Transport(ABC):
     async def children(self, path: str, *, watched: bool = False) -> Versioned[tuple[str, ...]]:
         """The children's names in order, and a version that rises with each created or deleted child."""
 
+    async def watch_tree(self, path: str) -> None:
+        """From now on report each change at or below `path` through `on_change`, and None once the connection is lost."""
+        raise StoreError(path, "the server has no watch of a whole tree")
+
     @abstractmethod
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool, sequence: bool, pinned: int | None

@@ -107,6 +107,7 @@ class ZooKeeperTransport(Transport):
         self._loop = asyncio.get_running_loop()
         self._pending: set[asyncio.Future[Any]] = set()
         self._closed = ""
+        self._is_watching_tree = False
         self._seen = (0, False)
         self._event = asyncio.Event()
         self._client = SessionClient(
@@ -207,6 +208,12 @@ class ZooKeeperTransport(Transport):
                     or await self._ask(path, lambda: self._client.exists_async(path, watch=watch)) is None
                 ):
                     raise
+
+    async def watch_tree(self, path: str) -> None:
+        """See Transport."""
+        self._is_watching_tree = True
+        self._client.on_tree_change = lambda changed: self._to_loop(self._notify, changed)
+        await self._ask(path, lambda: self._client.watch_tree_async(path))
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool, sequence: bool, pinned: int | None
@@ -333,6 +340,10 @@ class ZooKeeperTransport(Transport):
             log.info("zookeeper session", session=f"{seen[0]:#x}", connected=seen[1], hosts=self._hosts)
             self._seen = seen
             self._closed = failed
+            if self._is_watching_tree and not seen[1]:
+                self._is_watching_tree = False
+                self._client.on_tree_change = lambda _path: None
+                self._notify(None)
             self._wake()
 
     def _wake(self) -> None:

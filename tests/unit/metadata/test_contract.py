@@ -326,3 +326,24 @@ async def test_the_creation_time_of_a_node_is_by_the_servers_clock(opener: Opene
         await one.put("/a", b"changed", 0)
         await two.create("/b")
         assert await two.created_at_ms("/a") == made <= await two.created_at_ms("/b")
+
+
+async def test_a_watched_tree_reports_what_changed_below_it_until_it_is_taken(opener: Opener) -> None:
+    async with stores(opener, 2) as (one, two):
+        await one.create("/a/b", b"", parents=True)
+        watch = await one.watch_tree("/a")
+        await two.create("/a/b/c", b"new")
+        await two.put("/a/b", b"changed", 0)
+        await two.create("/ab", b"beside it")
+        await one.sync()
+        assert {"/a/b", "/a/b/c"} <= set(watch.take())
+        assert watch.take() == []
+        await two.delete("/a/b/c")
+        await one.sync()
+        taken = watch.take()
+        assert "/a/b/c" in taken
+        assert "/ab" not in taken
+        one.forget_tree(watch)
+        await two.put("/a/b", b"again", 1)
+        await one.sync()
+        assert watch.take() == []
