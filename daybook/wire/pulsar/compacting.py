@@ -1,0 +1,108 @@
+"""An entry as a compaction knows it: the keys of its messages, and the entry without those that do not stay.
+
+A batch keeps its size, so that the messages that stay keep their indexes. One that does not stay has no payload any more, and its
+metadata says `compacted_out`. Not every client reads that: the broker also clears its bit in `ack_set` of MESSAGE.
+
+Nobody can look into an encrypted batch, nor into one whose bytes are not what its metadata says: it stays whole, and its keys count
+nowhere. A batch with a compression that the caller cannot undo is an error instead, because another caller could.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from daybook.core.format.frame import Buffer
+from daybook.core.topics.acks import bits_of
+from daybook.core.topics.compaction.keys import KeyedEntry, KeyedMessage
+from daybook.core.topics.compaction.record import encode_compacted
+from daybook.core.topics.ledger_list import Position
+from daybook.wire.pulsar.batches import BatchMessage, encode_batch, is_batch, unpack_batch
+from daybook.wire.pulsar.chunks import chunk_of
+from daybook.wire.pulsar.entries import Entry, decode_metadata, split_entry, without_broker_metadata
+from daybook.wire.pulsar.errors import BatchError, EntryError
+from daybook.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
+
+Uncompress: TypeAlias = Callable[[MessageMetadata, Buffer], Buffer]
+"""The payload of an entry as its producer gave it to its client. Raises EntryError for one that is damaged, CompactionError for a
+compression that it does not know."""
+
+_REMOVED = BatchMessage(SingleMessageMetadata(payload_size=0, compacted_out=True), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedEntry:
+    """An entry that a compaction has opened."""
+
+    keyed: KeyedEntry
+    data: Buffer
+    batch: tuple[MessageMetadata, tuple[BatchMessage, ...]] | None = None
+    """Its messages, if it is a batch that can be read."""
+    broker_metadata: Buffer = b""
+    """What a broker put before it, as it is stored."""
+
+    def without(self, kept: Sequence[bool]) -> Buffer:
+        """The entry with those messages of its batch that are `kept`, at least one; the others are there without payload.
+
+        It is returned as it is where nothing goes, and where the messages that stay would not fit into an entry without compression.
+        """
+        if self.batch is None or all(kept):
+            return self.data
+        metadata, messages = self.batch
+        left = [
+            message if stays else _REMOVED
+            for message, stays in zip(messages, kept, strict=True)  # indexes are part of messages' ids
+        ]
+        try:
+            made = encode_batch(metadata, left)
+        except BatchError:
+            return self.data
+        return b"".join((self.broker_metadata, made))
+
+
+def compacted_entry(entry: OpenedEntry, kept: Sequence[bool]) -> bytes | None:
+    """What a compacted ledger has of an entry of which `kept` stays, () for one that nobody can judge; None if nothing stays."""
+    if kept and not any(kept):
+        return None
+    return encode_compacted(entry.keyed.position, entry.without(kept) if kept else entry.data, kept)
+
+
+def open_entry(
+    position: Position, data: Buffer, uncompress: Uncompress, *, left: Sequence[int] = ()
+) -> OpenedEntry:
+    """Read an entry. `left`: the words of what an earlier compaction left of it. Raises CompactionError."""
+    try:
+        entry = split_entry(data)
+        metadata = decode_metadata(entry)
+        if not is_batch(metadata):
+            return OpenedEntry(_single(position, data, metadata, entry), data)
+        if metadata.encryption_keys:
+            return OpenedEntry(KeyedEntry(position, ()), data)
+        messages = tuple(unpack_batch(metadata, uncompress(metadata, entry.payload)))
+    except EntryError:
+        return OpenedEntry(KeyedEntry(position, ()), data)
+    bits = bits_of(left) if left else -1
+    keyed = KeyedEntry(
+        position,
+        tuple(
+            _message(single) if bits >> index & 1 and not single.compacted_out else None
+            for index, (single, _) in enumerate(messages)
+        ),
+    )
+    broker_metadata = memoryview(data)[: len(data) - len(without_broker_metadata(data))]
+    return OpenedEntry(keyed, data, (metadata, messages), broker_metadata)
+
+
+def _single(position: Position, data: Buffer, metadata: MessageMetadata, entry: Entry) -> KeyedEntry:
+    is_encrypted = bool(metadata.encryption_keys)
+    size_bytes = metadata.uncompressed_size if metadata.compression else len(entry.payload)
+    chunk = chunk_of(data)
+    is_empty = metadata.null_value or (not size_bytes and not is_encrypted and chunk is None)
+    return KeyedEntry(position, (KeyedMessage(_key(metadata), is_empty),), chunk)
+
+
+def _message(single: SingleMessageMetadata) -> KeyedMessage:
+    return KeyedMessage(_key(single), single.null_value or not single.payload_size)
+
+
+def _key(metadata: MessageMetadata | SingleMessageMetadata) -> str | None:
+    return metadata.partition_key if metadata.HasField("partition_key") else None
