@@ -21,8 +21,7 @@ from daybook.core.audit.examination import LedgerExamination
 from daybook.core.errors import MetadataError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policies import make_policy
-from daybook.core.placement.policy import BookieInfo
-from daybook.core.repair.judgement import RatingPolicy
+from daybook.core.placement.policy import BookieInfo, RatingPolicy
 from daybook.core.repair.requests import (
     AuditEvent,
     AuditRequest,
@@ -50,6 +49,7 @@ from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
 _PACE_MS: Final = 20
+_BLOCKED_SHOWN_MAX: Final = 3
 """How often the pace is asked again while it forbids the next read."""
 
 
@@ -270,4 +270,10 @@ class AuditCycles:
             marked=report.found.tasks_marked,
             removed=report.found.tasks_removed,
         )
+        if report.found.blocked:
+            _LOG.warning(
+                "repairs lack bookies",
+                fragments=len(report.found.blocked),
+                why=report.found.blocked[:_BLOCKED_SHOWN_MAX],
+            )
         return report

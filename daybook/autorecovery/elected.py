@@ -21,7 +21,7 @@ from daybook.autorecovery.metrics import AuditorMetrics
 from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.errors import DaybookError
-from daybook.core.repair.judgement import RatingPolicy
+from daybook.core.placement.policy import RatingPolicy
 from daybook.metadata.election import Election
 from daybook.metadata.lease import Lease
 from daybook.runtime.clock import monotonic_ms

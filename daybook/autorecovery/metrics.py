@@ -30,6 +30,9 @@ class AuditorMetrics:
         self.misplaced = self._gauge(
             "num_ledgers_not_adhering_to_placement_policy", "Ledgers with a better place."
         )
+        self.blocked = self._gauge(
+            "num_blocked_repairs", "Fragments that lack a replica which no bookie can take."
+        )
         self.unrecoverable = self._gauge(
             "num_unrecoverable_ledgers", "Ledgers with an entry that no reachable bookie has."
         )

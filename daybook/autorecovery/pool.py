@@ -15,7 +15,7 @@ from daybook.autorecovery.metrics import WorkerMetrics
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.steps import WorkSteps
 from daybook.core.ids import LedgerId
-from daybook.core.repair.judgement import RatingPolicy
+from daybook.core.placement.policy import RatingPolicy
 from daybook.core.repair.order import Order
 from daybook.core.repair.task import RepairTask
 from daybook.core.repair.work import LedgerResult, Outcome

@@ -50,6 +50,7 @@ def publish(metrics: AuditorMetrics, report: AuditReport) -> None:
     metrics.no_replica.set(len(report.found.without_replica))
     metrics.below_ack_quorum.set(len(report.found.below_ack_quorum))
     metrics.below_write_quorum.set(len(report.found.below_write_quorum))
+    metrics.blocked.set(len(report.found.blocked))
     metrics.unrecoverable.set(len(report.found.unrecoverable))
     metrics.lost_bookies.set(len(report.lost_bookies))
     metrics.audits_delayed.set(len(report.missing_bookies))

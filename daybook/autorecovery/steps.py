@@ -25,8 +25,8 @@ from daybook.core.errors import MetadataError, NoSuchLedgerError
 from daybook.core.events import LockLost
 from daybook.core.ids import LedgerId
 from daybook.core.machine import Machine
+from daybook.core.placement.policy import RatingPolicy
 from daybook.core.recovery.recovery import LedgerRecovery
-from daybook.core.repair.judgement import RatingPolicy
 from daybook.core.repair.plan import RepairPlan
 from daybook.core.repair.repair import LedgerRepair
 from daybook.core.repair.requests import (

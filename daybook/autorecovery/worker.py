@@ -18,7 +18,7 @@ from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.placement.policies import make_policy
-from daybook.core.repair.judgement import RatingPolicy
+from daybook.core.placement.policy import RatingPolicy
 from daybook.core.repair.order import Order, TaskOrder
 from daybook.core.repair.task import DueTimes, RepairTask
 from daybook.core.repair.work import LedgerResult, Outcome

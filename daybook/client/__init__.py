@@ -10,9 +10,12 @@ In reading order:
     reader       a ledger open for reading
     recovery     closes a ledger whose writer is gone
     deletion     deletes a ledger, after a recovery or on purpose without one
+    left_behind  what a topic names, and the deletion of ledgers that nothing names
     preconditions  what has to hold before a call does anything, and how long it may take
     metrics      what a client counts, without a label for a ledger
     verify       reads every copy of a ledger and compares them
+    broker_admin asks the owner of a topic over the brokers' admin HTTP
+    topic_reports, broker_topics  what brokers know of all their topics: the records, and how to ask for them
     detached     reads ledgers without the metadata store, by what somebody else found there
     blocking     the same for code without an event loop, over
     loop_thread  an event loop on a thread of its own

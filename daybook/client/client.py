@@ -28,10 +28,11 @@ from daybook.core.ledger.metadata import (
     LedgerMetadata,
     check_custom_metadata,
     hash_password,
+    pool_in,
 )
-from daybook.core.placement.among import AmongBookies
-from daybook.core.placement.policy import BookieInfo, PlacementPolicy
-from daybook.core.quorum import check_quorum
+from daybook.core.placement.among import among_named, in_pool
+from daybook.core.placement.policy import BookieInfo, PlacementPolicy, can_place
+from daybook.core.quorum import Quorum, check_quorum
 from daybook.core.reader.reader import Rank, nearness
 from daybook.core.reader.suspects import Suspects
 from daybook.core.recovery.deletion import DeletionPolicy
@@ -159,7 +160,8 @@ class Client:
         MetadataUnavailableError.
 
         `policy` (the period of LACs, whether to continue without a spare, …) and `placement` are the client's own unless
-        they are given for this ledger. `allowed_bookies` bounds its ensemble, and the replacements by this writer.
+        they are given for this ledger. `allowed_bookies` bounds its ensemble, and the replacements by this writer;
+        the pool that `custom_metadata` names under `POOL_KEY` bounds all that is ever done to the ledger (rule 69).
         """
         chooser = self._placement_of(placement, allowed_bookies)
         created = await self.create_unattached(
@@ -199,7 +201,7 @@ class Client:
         quorum = check_quorum(ensemble_size, write_quorum, ack_quorum)
         custom = check_custom_metadata(custom_metadata or {})
         stored_hash = hash_password(password, secrets.token_bytes(16))
-        chooser = self._placement_of(placement, allowed_bookies)
+        chooser = in_pool(pool_in(custom), self._placement_of(placement, allowed_bookies))
         bookies = chooser.choose(quorum, self._bookies, self.rng, avoid=self._avoided())
         created_at_ms = unix_ms()
         created = await self.ledgers.create_ledger(
@@ -343,6 +345,10 @@ class Client:
         """The bookies that are registered now, writable and read-only."""
         return self._bookies
 
+    def can_place(self, quorum: Quorum, pool: str = "") -> bool:
+        """Whether a ledger could be created now, by the client's own placement policy; among the bookies of `pool` alone if it is given."""
+        return can_place(in_pool(pool, self.placement), quorum, self._bookies, self.rng, self._avoided())
+
     def rank(self) -> Rank:
         """How near each bookie is to this process."""
         return nearness(*self._place, self._bookies)
@@ -387,7 +393,7 @@ class Client:
     ) -> PlacementPolicy:
         """Where a ledger's copies go."""
         chosen = placement or self.placement
-        return chosen if allowed is None else AmongBookies(allowed, chosen)
+        return chosen if allowed is None else among_named(allowed, chosen)
 
     def _forget(self, ledger: Ledger) -> None:
         self.metrics.ended(ledger)

@@ -72,7 +72,7 @@ async def delete_without_recovery(
     for _ in range(DELETE_ATTEMPTS):
         found = await surroundings.ledgers.read(ledger_id, sync=True)
         if not force:
-            _refuse_if_named(found.value)
+            refuse_if_named(found.value)
         machine = DeletionFence(
             ledger_id,
             policy=policy,
@@ -102,7 +102,8 @@ async def delete_without_recovery(
     raise _changes_too_often(ledger_id)
 
 
-def _refuse_if_named(metadata: LedgerMetadata) -> None:
+def refuse_if_named(metadata: LedgerMetadata) -> None:
+    """Raise DeletionRefusedError if the ledger belongs to a topic (rule 61)."""
     topic = metadata.custom_metadata.get(TOPIC_KEY)
     if topic is not None:
         msg = (

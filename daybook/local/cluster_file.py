@@ -1,6 +1,6 @@
 """`cluster.json`: the running processes, for programs and people who use, kill or restart them.
 
-The format is fixed (docs/operations.md): tests, benchmarks and users depend on it.
+The format is fixed (docs/operations/start-and-stop.md): tests, benchmarks and users depend on it.
 """
 
 import fcntl

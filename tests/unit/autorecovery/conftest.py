@@ -8,7 +8,7 @@ import pytest
 from tests.unit.autorecovery.kit import FakeCluster, small_cluster
 
 _HERE: Final = Path(__file__).parent
-_LIMIT_S: Final = 20
+_LIMIT_S: Final = 80
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

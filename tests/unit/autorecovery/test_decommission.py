@@ -7,6 +7,7 @@ import pytest
 from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.decommission import Decommission, DrainProgress, NotDrainedError
 from daybook.autorecovery.worker import RepairWorker
+from daybook.metadata.hold import CollectionHeldError, begin_hold, end_hold, read_hold
 from tests.unit.autorecovery.kit import LAYOUT, SETTINGS, FakeCluster, until
 
 
@@ -118,6 +119,22 @@ async def test_a_bookie_with_ledgers_is_not_forgotten(cluster: FakeCluster) -> N
     with pytest.raises(NotDrainedError, match="1 ledgers name"):
         await Decommission(cluster, "b1").forget()
     assert await cluster.directory.cookie("b1") is not None
+
+
+async def test_rule_68_after_a_restore_no_bookie_is_forgotten_before_a_person_confirms(
+    cluster: FakeCluster,
+) -> None:
+    """It may have entries of ledgers that the metadata does not name it for."""
+    await cluster.unregister("b1")
+    await begin_hold(cluster.store, cluster.layout, now_ms=2, exported_at_ms=1)
+    with pytest.raises(CollectionHeldError, match="daybook metadata confirm"):
+        await Decommission(cluster, "b1").forget()
+    assert await cluster.directory.cookie("b1") is not None
+    hold = await read_hold(cluster.store, cluster.layout)
+    assert hold is not None
+    await end_hold(cluster.store, cluster.layout, hold)
+    await Decommission(cluster, "b1").forget()
+    assert await cluster.directory.cookie("b1") is None
 
 
 async def test_a_bookie_that_is_dead_is_drained_from_the_other_replicas(cluster: FakeCluster) -> None:

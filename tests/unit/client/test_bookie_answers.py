@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -29,7 +29,7 @@ from tests.unit.client.scripted_bookie import (
 )
 from tests.unit.client.sink_kit import RecordingSink
 
-WAIT_S = 10.0
+WAIT_S = 40.0
 KEY = ReadKey(1, "h")
 
 
@@ -134,33 +134,44 @@ async def test_an_attachment_that_is_answered_with_an_unknown_code_is_a_failure_
         assert await sink.events.get() == (2, Code.UNAVAILABLE)
 
 
-async def test_an_attachment_is_asked_for_again_while_too_many_wait() -> None:
-    asked: list[float] = []
+async def test_an_attachment_is_asked_for_again_while_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
 
-    async def script(_: int, requests: Requests) -> AsyncIterator[bytes]:
+    async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
         async for answer in attach_all(requests):
             if answer is None:
                 yield through(1)
             else:
-                asked.append(asyncio.get_running_loop().time())
+                asked.append(number)
                 yield attached(1, Code.TOO_MANY_REQUESTS) if len(asked) < 4 else answer
 
     async with stream_to(script) as stream:
+        pauses: list[float] = []
+        loop = asyncio.get_running_loop()
+        call_later = loop.call_later
+
+        def noting(delay_s: float, callback: Any, *arguments: Any) -> asyncio.TimerHandle:
+            if getattr(callback, "__self__", None) is stream:
+                pauses.append(delay_s)
+            return call_later(delay_s, callback, *arguments)
+
+        monkeypatch.setattr(loop, "call_later", noting)
         sink = RecordingSink()
         stream.send(sink, 1, frame(0))
         assert await sink.events.get() == (1, "boot 1")
-        pauses = [later - earlier for earlier, later in pairwise(asked)]
+        assert asked == [1] * 4
         assert len(pauses) == 3
         assert pauses[2] > pauses[0] > 0, "each pause is longer"
 
 
 async def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_sender, "ATTACH_PATIENCE_S", 0.2)
     asked: list[int] = []
 
     async def script(number: int, requests: Requests) -> AsyncIterator[bytes]:
         async for _request in requests:
             asked.append(number)
+            if len(asked) == 2:  # however long the first answer took, it was no reason to give up
+                monkeypatch.setattr(frame_sender, "ATTACH_PATIENCE_S", 0.0)
             yield attached(1, Code.TOO_MANY_REQUESTS)
 
     async with stream_to(script) as stream:
@@ -170,7 +181,7 @@ async def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pyt
         assert await sink.events.get() == (1, Code.TOO_MANY_REQUESTS)
         assert await sink.events.get() == (2, Code.TOO_MANY_REQUESTS)
         assert not stream.attaching
-        assert len(asked) > 1
+        assert asked == [1, 1]
         stream.send(sink, 3, frame(0))
         assert await sink.events.get() == (3, Code.TOO_MANY_REQUESTS), (
             "and it is asked again with the next frame"
@@ -224,8 +235,8 @@ async def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(frame_sender, "_STALL_CHECK_S", 0.02)
-    monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(frame_sender, "ATTACH_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", WAIT_S)
+    monkeypatch.setattr(frame_sender, "ATTACH_TIMEOUT_S", WAIT_S)
     async with stream_to(deaf_to_attachments_of(1)) as stream:
         waits, flows = RecordingSink(1), RecordingSink(2)
         stream.send(waits, 1, frame(0))
@@ -234,8 +245,11 @@ async def test_rule_46_an_attachment_without_an_answer_fails_its_ledger_and_not_
         assert await flows.events.get() == (1, "boot 1")
         assert stream.is_idle, "the ledger that attaches makes nobody wait"
         assert stream.attaching == {1}
+        monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", 0.1)
+        monkeypatch.setattr(frame_sender, "ATTACH_TIMEOUT_S", 0.5)
         assert await waits.events.get() == (1, Code.TIMEOUT)
         assert await waits.events.get() == (2, Code.TIMEOUT)
+        monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", WAIT_S)
         stream.send(flows, 2, frame(1))
         assert await flows.events.get() == (2, "boot 1"), "it is the same stream"
 

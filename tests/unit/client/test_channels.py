@@ -140,7 +140,7 @@ async def test_who_is_told_of_a_stream_that_the_close_ended_opens_no_other_one()
             self.refused.put_nowait((bookie, code))
 
     asked = asyncio.Event()
-    async with ScriptedBookie(silent(asked)) as bookie, asyncio.timeout(10):
+    async with ScriptedBookie(silent(asked)) as bookie, asyncio.timeout(40):
         pool = ChannelPool("test")
         pool.bookies_changed({name: BookieInfo(name, bookie.address) for name in ("b0", "b1")})
         sink = Stubborn(pool)
@@ -169,7 +169,7 @@ async def test_rule_46_writers_seal_at_once_while_another_ledger_attaches() -> N
             self.flushed = True
 
     asked = asyncio.Event()
-    async with ScriptedBookie(silent(asked)) as bookie, asyncio.timeout(10):
+    async with ScriptedBookie(silent(asked)) as bookie, asyncio.timeout(40):
         pool = ChannelPool("test")
         pool.bookies_changed({"b0": BookieInfo("b0", bookie.address)})
         pool.send_frame("b0", Sink(), 1, b"frame")

@@ -46,7 +46,7 @@ def test_a_bookie_that_stands_still_is_waited_for(tmp_path: Path) -> None:
                 assert not done
             finally:
                 cluster.kill_bookie("bookie-1", signal.SIGCONT)
-            await asyncio.wait_for(waiting, 20)
+            await asyncio.wait_for(waiting, 40)
             await ledger.close()
             assert (await verify_ledger(client, ledger.id)).is_whole
 

@@ -20,7 +20,7 @@ from daybook.wire.channel import open_aio_channel
 from daybook.wire.messages import ReadHeader, encode_read
 from tests.unit.client.scripted_bookie import ScriptedBookie
 
-WAIT_S = 10.0
+WAIT_S = 40.0
 
 
 def key(ledger_id: int) -> ReadKey:

@@ -67,7 +67,7 @@ class Bookie:
 @asynccontextmanager
 async def stream_to(bookie: Bookie, *, takes_tables: bool = True) -> AsyncIterator[FrameSender]:
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(40),
         ScriptedBookie(bookie, takes_lac_tables=takes_tables) as scripted,
     ):
         stream = sender_of(scripted)

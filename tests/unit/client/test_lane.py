@@ -1,5 +1,6 @@
 """A client's append streams: over the bookie's lane where it is reached, over gRPC where it is not."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from daybook.client.transport.channels import ChannelPool
 from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.ports import HeldPort
-from tests.unit.bookie.server_kit import RunningBookie, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
 from tests.unit.bookie.stream_kit import KEY
 from tests.unit.client.sink_kit import RecordingSink
 
@@ -47,15 +48,19 @@ async def append(pool: ChannelPool, entry: int) -> tuple[object, ...]:
     return await sink.events.get()
 
 
-def threads_of_lanes() -> int:
-    """How many connections a lane has in this process."""
-    return sum(thread.name == "lane-read" for thread in threading.enumerate())
+async def has_lanes(count: int) -> bool:
+    """Whether so many connections of lanes are left in this process, once those of other tests have ended."""
+
+    def is_so() -> bool:
+        return sum(thread.name == "lane-read" for thread in threading.enumerate()) == count
+
+    return await asyncio.to_thread(eventually, is_so)
 
 
 async def test_streams_use_the_lane(bookie: RunningBookie, pool: ChannelPool) -> None:
     pool.bookies_changed(info_of(bookie))
     assert await append(pool, 0) == (0, bookie.bookie.boot_id)
-    assert threads_of_lanes() == 1
+    assert await has_lanes(1)
     assert [entry.data for entry in bookie.read(1, 0, 9)[1]] == [b"x"]
 
 
@@ -67,7 +72,7 @@ async def test_a_lane_that_is_not_reached_is_left_alone_for_a_while_and_named_on
         for entry in range(2):
             assert await append(pool, entry) == (entry, bookie.bookie.boot_id)
             await pool._streams["b0"].close()
-    assert threads_of_lanes() == 0
+    assert await has_lanes(0)
     assert sum("lane is not reached" in record.message for record in caplog.records) == 1
 
 
@@ -108,4 +113,4 @@ async def test_a_lane_that_moved_by_a_restart_is_found_in_the_registration(
         pool.bookies_changed(info_of(bookie, str(nobody.address)))
         pool.read_registration = registered
         assert await append(pool, 0) == (0, bookie.bookie.boot_id)
-    assert threads_of_lanes() == 1
+    assert await has_lanes(1)

@@ -20,7 +20,7 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.ports import HeldPort
 from daybook.runtime.tls import ClientCredentials, TlsContexts, server_credentials
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of, read_connections
 from tests.unit.bookie.stream_kit import KEY, WAIT_S, LanePipe, Stream
 from tests.unit.runtime.certificates import new_authority
 
@@ -62,13 +62,6 @@ def info_of(
     return {"b0": BookieInfo("b0", bookie.address, lane_address=lane, boot_id=boot_id)}
 
 
-def connections(bookie: RunningBookie) -> int:
-    """How many connections for reads the bookie has."""
-    lane = bookie.server._lane
-    assert lane is not None
-    return lane._reads.count
-
-
 def calls_of(pool: ChannelPool) -> BookieCalls:
     """The calls of the bookie."""
     calls = pool.calls("b0")
@@ -100,10 +93,10 @@ async def test_reads_use_a_connection_one_after_the_other_and_more_side_by_side(
     calls = calls_of(pool)
     for first in range(5):
         assert is_right(await read(calls, first), first)
-    assert connections(bookie) == 1
+    assert read_connections(bookie) == 1
     answers = await asyncio.gather(*(read(calls, n, n + 1) for n in range(4)))
     assert all(is_right(answer, n, n + 1) for n, answer in enumerate(answers))
-    assert connections(bookie) == 4
+    assert read_connections(bookie) == 4
 
 
 async def test_a_read_that_fences_and_those_beyond_the_bound_use_grpc(
@@ -113,10 +106,10 @@ async def test_a_read_that_fences_and_those_beyond_the_bound_use_grpc(
     pool.bookies_changed(info_of(bookie))
     calls = calls_of(pool)
     assert is_right(await read(calls, fence=True))
-    assert connections(bookie) == 0
+    assert read_connections(bookie) == 0
     answers = await asyncio.gather(*(read(calls) for _ in range(6)))
     assert all(map(is_right, answers))
-    assert connections(bookie) <= 2
+    assert read_connections(bookie) <= 2
 
 
 async def test_a_lane_that_is_not_reached_is_left_alone_for_a_while_and_named_once(
@@ -135,7 +128,7 @@ async def test_rule_57_another_process_is_not_read_from_over_the_lane(
 ) -> None:
     pool.bookies_changed(info_of(bookie, boot_id="another"))
     assert (await read(calls_of(pool))).code is not Code.OK
-    assert eventually(lambda: connections(bookie) == 0)
+    assert eventually(lambda: read_connections(bookie) == 0)
 
 
 async def test_a_connection_that_the_bookie_ended_while_it_was_idle_is_replaced(
@@ -159,7 +152,7 @@ async def test_what_is_idle_is_closed(
     monkeypatch.setattr(read_lane, "IDLE_S", 0.05)
     pool.bookies_changed(info_of(bookie))
     assert is_right(await read(calls_of(pool)))
-    assert await asyncio.to_thread(eventually, lambda: connections(bookie) == 0)
+    assert await asyncio.to_thread(eventually, lambda: read_connections(bookie) == 0)
     assert is_right(await read(calls_of(pool)))
 
 
@@ -195,7 +188,7 @@ async def test_a_read_that_ends_early_ends_its_connection(
             lane._reads.close()
         assert (await reading).code is Code.CONNECTION_LOST
     go_on.set()
-    assert await asyncio.to_thread(eventually, lambda: connections(bookie) == 0)
+    assert await asyncio.to_thread(eventually, lambda: read_connections(bookie) == 0)
 
 
 async def test_reads_travel_over_tls(tmp_path: Path) -> None:
@@ -213,7 +206,7 @@ async def test_reads_travel_over_tls(tmp_path: Path) -> None:
     pool.bookies_changed(info_of(running))
     try:
         assert is_right(await read(calls_of(pool)))
-        assert connections(running) == 1
+        assert read_connections(running) == 1
     finally:
         await pool.close()
         running.stop()

@@ -123,7 +123,7 @@ async def test_rule_59_the_own_handle_is_read_up_to_its_lac_and_asks_nobody_for_
 async def test_rule_59_a_tail_of_the_own_handle_follows_it_and_then_the_bookies(cluster: FakeCluster) -> None:
     """The handle is given up after entry 4; another client closes the ledger at entry 9."""
     reader, handle = await own_reader(cluster)
-    async with asyncio.timeout(10), aclosing(reader.tail()) as tail:
+    async with asyncio.timeout(40), aclosing(reader.tail()) as tail:
         for last in (1, 4):
             following = asyncio.ensure_future(anext(tail))
             await turns()

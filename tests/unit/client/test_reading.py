@@ -16,7 +16,7 @@ async def test_a_reader_without_recovery_sees_what_is_confirmed(connect: Connect
         await ledger.append_many([b"a", b"b"])
         reader = await other.open_ledger(ledger.id, recover=False)
         assert reader.last_add_confirmed in {-1, 1}
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(40):
             async for entry in reader.tail():
                 if entry.entry_id == 1:
                     break
@@ -55,7 +55,7 @@ async def test_rule_59_the_own_handle_is_read_up_to_its_lac(client: daybook.Clie
             with pytest.raises(daybook.NoSuchEntryError, match=f"up to entry {n}"):
                 [entry async for entry in reader.read(n, n + 1)]
         final = await ledger.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(40):
             assert await following == [b"%d" % n for n in range(100)]
         assert reader.metadata == final
 
@@ -105,7 +105,7 @@ async def test_rule_48_a_tail_sees_the_last_entry_of_an_idle_writer(connect: Con
         following = asyncio.create_task(follow())
         for data in (b"a", b"b", b"c"):
             await ledger.append(data)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             await three.wait()
             assert seen == [b"a", b"b", b"c"]
             await ledger.append(b"d")

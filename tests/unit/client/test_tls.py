@@ -225,7 +225,7 @@ async def test_calls_under_way_survive_a_renewal(
         await ledger.append(b"second")
         assert (await following).data == b"second"
         assert held is not None
-        answer = await held.stub.get_info(pb.GetInfoRequest(), timeout=10)
+        answer = await held.stub.get_info(pb.GetInfoRequest(), timeout=40)
         assert answer.bookie_id == "bookie-0", "who has the old calls can go on with them"
 
 
