@@ -66,12 +66,12 @@ def next_state(state: SpaceState, ratio: float, limits: SpaceLimits) -> SpaceSta
         return SpaceState.EXHAUSTED
     if ratio >= limits.full:
         return SpaceState.READ_ONLY
-    if _may_become_writable(ratio, limits):
+    if may_become_writable(ratio, limits):
         return SpaceState.WRITABLE
     return SpaceState.WRITABLE if state is SpaceState.WRITABLE else SpaceState.READ_ONLY
 
 
-def _may_become_writable(ratio: float, limits: SpaceLimits) -> bool:
+def may_become_writable(ratio: float, limits: SpaceLimits) -> bool:
     """Hysteresis: without it a bookie near the limit would change its state with every deletion."""
     return ratio < limits.low_water
 

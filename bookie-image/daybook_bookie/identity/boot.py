@@ -8,7 +8,7 @@ next one begins again.
 import os
 import secrets
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -171,7 +171,7 @@ class _Boot:
         authorisation = link.run(
             link.bookies.valid_replacement(bookie_id, at_ms=link.run(link.claim.taken_at_ms()))
         )
-        is_one = self._is_one_incarnation(found, registered)
+        is_one = is_one_incarnation(found, registered)
         ledgers = [] if is_one else link.ledgers_where(self._life.must_mark)
         start = check_cookies(
             self._identity,
@@ -187,10 +187,6 @@ class _Boot:
 
     def _where(self, role: str) -> str:
         return str(getattr(self._settings, f"{role}_dir"))
-
-    def _is_one_incarnation(self, found: dict[str, Found], registered: Cookie | None) -> bool:
-        cookies = [registered, *(each.cookie for each in found.values())]
-        return None not in cookies and len({cookie.incarnation for cookie in cookies if cookie}) == 1
 
     def _refuse_unless_replacing(self, found: dict[str, Found], *, authorised: bool) -> None:
         """Stamped directories whose cookie ZooKeeper does not have yet: a replacement that was killed at its end."""
@@ -291,3 +287,9 @@ class _Boot:
         assert link.disk_epoch is not None
         link.disk_epoch.write(link.claim.disks.epoch)
         link.run(link.claim.commit_epoch())
+
+
+def is_one_incarnation(found: Mapping[str, Found], registered: Cookie | None) -> bool:
+    """Whether ZooKeeper and every directory have a cookie, all of one incarnation: an old copy has another one (rule 29)."""
+    cookies = [registered, *(each.cookie for each in found.values())]
+    return None not in cookies and len({cookie.incarnation for cookie in cookies if cookie}) == 1

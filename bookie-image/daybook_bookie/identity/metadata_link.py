@@ -21,6 +21,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.claim import Claim, SupersededError
+from daybook.metadata.hold import CollectionHold, read_hold
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.registration import Registration
@@ -143,6 +144,10 @@ class MetadataLink:
     def next_ledger_id(self) -> LedgerId:
         """The id that the next ledger gets, after a sync (rule 62)."""
         return self.run(self.ledgers.next_id())
+
+    def collection_hold(self) -> CollectionHold | None:
+        """What holds the collection, or held it last; None if nothing ever did (rule 68). Raises DaybookError."""
+        return self.run(read_hold(self.store, self.layout))
 
     def ledger_ids(self) -> frozenset[LedgerId]:
         """All ledgers that exist. An error is raised, never a shorter answer (rule 28)."""

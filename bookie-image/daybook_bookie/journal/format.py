@@ -310,7 +310,7 @@ def unpack_records(group: GroupHeader, data: bytes) -> list[Record]:
         body = view[at : at + size]
         at += size
         if number == RecordKind.FRAME:
-            _check_frame(body, size)
+            check_frame(body, size)
         else:
             table_crc = crc32c(body, table_crc)
         records.append((number, body))
@@ -344,7 +344,8 @@ def _is_sound_table(body: Buffer) -> bool:
     return not damaged
 
 
-def _check_frame(body: memoryview, size: int) -> None:
+def check_frame(body: memoryview, size: int) -> None:
+    """Raise DamagedGroupError unless `body` is a sound frame, of the record's `size` in bytes."""
     try:
         header = decode_header(body)
         check_body(body, header)

@@ -8,7 +8,9 @@ if they had never existed (rule 25).
 What is readable need not be durable: a killed process leaves pages that no sync has covered, and a failed sync leaves
 pages that the kernel calls clean, so that no later sync writes them either. The replay therefore rewrites what it read, in
 place and with the same bytes, before anything relies on it (rule 23). That needs no room, except on file systems that copy
-on write; without room there the journal rewrites it before the next append, or a flush to the store makes it unnecessary.
+on write; without room there the journal rewrites it before the next append, or a flush to the store makes it unnecessary. Nor
+need the last file's name be durable, after a kill or a failed sync of the directory: the store would then need a file that the
+next power cut removes. The replay therefore syncs the directory as well.
 """
 
 from collections.abc import Iterator
@@ -74,6 +76,7 @@ class JournalReplay:
             finally:
                 for file in files.values():
                     file.close()
+            self._disk.sync_directory()
             self._rewrite_if_there_is_room()
         self.done = True
 

@@ -88,7 +88,7 @@ class Reads:
                 if found is None:
                     if scan.damaged != NO_ENTRY:
                         self._is_damaged(request.ledger_id, scan)
-                        _add_damaged(damaged, scan.damaged)
+                        add_damaged(damaged, scan.damaged)
                     if len(damaged) >= DAMAGED_MAX:
                         break
                     continue
@@ -156,7 +156,8 @@ class StorageSource:
         return [decode_block(frame) for frame in frames]
 
 
-def _add_damaged(ranges: list[tuple[EntryId, EntryId]], entry: EntryId) -> None:
+def add_damaged(ranges: list[tuple[EntryId, EntryId]], entry: EntryId) -> None:
+    """Name one more damaged entry in an answer; `ranges` are first and last entry of each run, rising (rule 26)."""
     if ranges and ranges[-1][1] == entry - 1:
         ranges[-1] = (ranges[-1][0], entry)
     else:

@@ -45,7 +45,8 @@ class StoredLedger:
     first_seen_ms: int = 0
 
 
-def _pair_crc(ledger_id: LedgerId, last_add_confirmed: EntryId, length_at_lac: int) -> int:
+def pair_crc(ledger_id: LedgerId, last_add_confirmed: EntryId, length_at_lac: int) -> int:
+    """The checksum that LAC and length at LAC have beside the record's own (rule 44)."""
     return crc32c(_PAIR.pack(ledger_id, last_add_confirmed, length_at_lac))
 
 
@@ -80,7 +81,7 @@ def pack_record(ledger_id: LedgerId, record: StoredLedger) -> bytes:
         record.first_seen_ms,
         record.last_add_confirmed,
         record.length_at_lac,
-        _pair_crc(ledger_id, record.last_add_confirmed, record.length_at_lac),
+        pair_crc(ledger_id, record.last_add_confirmed, record.length_at_lac),
         record.limbo or bytes(NONCE_BYTES),
     )
     data = b"".join([head, record.password_hash, record.intervals.to_bytes()])
@@ -94,8 +95,8 @@ def unpack_record(ledger_id: LedgerId, data: bytes) -> StoredLedger:
         raise CorruptStoreError(msg)
     (expected,) = _CRC.unpack_from(data, len(data) - _CRC.size)
     body = data[: -_CRC.size]
-    version, flags, hash_size, first_seen_ms, lac, length, pair_crc, nonce = _HEAD.unpack_from(body)
-    if crc32c(body, ledger_seed(ledger_id)) != expected or pair_crc != _pair_crc(ledger_id, lac, length):
+    version, flags, hash_size, first_seen_ms, lac, length, crc_of_pair, nonce = _HEAD.unpack_from(body)
+    if crc32c(body, ledger_seed(ledger_id)) != expected or crc_of_pair != pair_crc(ledger_id, lac, length):
         msg = f"the record of ledger {ledger_id} fails its checksum"
         raise CorruptStoreError(msg)
     if version != _VERSION:

@@ -5,7 +5,8 @@ ledger, is skipped (rule 28). The deletion is journalled before it is carried ou
 again, which needs metadata that is gone (rule 20).
 
 All of it trusts that the metadata never goes back. So each cycle first compares what is here with the counter of ids, and
-collects nothing once ZooKeeper was found to have gone back in time (rule 62).
+collects nothing once ZooKeeper was found to have gone back in time (rule 62). Nor does it after a restore that no person has
+confirmed (rule 68): a cycle deletes only if it found the same hold, or none, when it began and just before the deletion.
 """
 
 import threading
@@ -18,6 +19,7 @@ from daybook.core.bookie.watch import Watch
 from daybook.core.errors import Code, DaybookError
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.metadata.hold import CollectionHold
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook_bookie.identity.rollback import RollBackGuard
@@ -35,6 +37,9 @@ _DELETIONS_AT_ONCE: Final = 200
 
 class LedgerSource(Protocol):
     """What the metadata says. All raise DaybookError when the store does not answer."""
+
+    def collection_hold(self) -> CollectionHold | None:
+        """What holds the collection, or held it last, after a sync (rule 68)."""
 
     def next_ledger_id(self) -> LedgerId:
         """The id that the next ledger gets, after a sync."""
@@ -54,6 +59,10 @@ class Collected:
     over_replicated_entries: int = 0
     complete: bool = True
     detail: str = ""
+    hold: CollectionHold | None = None
+    """What the cycle found when it began."""
+    may_remove: bool = True
+    """Whether anything may be removed at all: not after a restore, nor after ZooKeeper went back in time."""
 
     def skipped(self, why: str) -> None:
         """Something could not be decided; the next cycle tries again."""
@@ -108,7 +117,7 @@ class Collector:
         """One cycle now; without `over_replicated` only deleted ledgers are collected."""
         with self._one_cycle:
             result = self._collect()
-            if over_replicated and self._over_replicated is not None and not self._guard.reason:
+            if over_replicated and self._over_replicated is not None and result.may_remove:
                 self._collect_over_replicated(self._over_replicated, result)
         self._metrics.gc_rounds.labels("complete" if result.complete else "incomplete").inc()
         return result
@@ -133,13 +142,29 @@ class Collector:
             if self._poller.is_closing:
                 return
             try:
-                result.over_replicated_entries += collector.collect(ledger_id)
+                result.over_replicated_entries += collector.collect(
+                    ledger_id, may_remove=lambda: self._is_still(result.hold)
+                )
             except DaybookError as error:
                 result.skipped(f"ledger {ledger_id} was not checked for over-replicated entries: {error}")
         if result.over_replicated_entries:
             self._table.flush_wanted.set()
 
+    def _is_still(self, hold: CollectionHold | None) -> bool:
+        """Whether no restore began since `hold` was read. Raises DaybookError."""
+        return self._source.collection_hold() == hold
+
     def _collect(self) -> Collected:
+        try:
+            hold = self._source.collection_hold()
+        except DaybookError as error:
+            why = f"it could not be read whether collection is held: {error}"
+            return Collected(complete=False, detail=why, may_remove=False)
+        if hold is not None and hold.is_held:
+            return Collected(complete=False, detail=hold.reason, may_remove=False)
+        return self._collect_unless_held(hold)
+
+    def _collect_unless_held(self, hold: CollectionHold | None) -> Collected:
         known = self._table.known()  # before the listing: what comes later is not judged
         watches = self._table.machine.watches
         with self._table.lock:
@@ -149,20 +174,21 @@ class Collector:
                 next_id = self._source.next_ledger_id()
                 self._guard.judge(known.highest_proved, next_id)
                 if self._guard.reason:
-                    return Collected(complete=False, detail=self._guard.reason)
+                    return Collected(complete=False, detail=self._guard.reason, may_remove=False)
                 existing = self._source.ledger_ids()
             except DaybookError as error:
                 _LOG.warning("garbage collection skips a cycle: no listing", reason=str(error))
-                return Collected(complete=False, detail=f"the ledgers could not be listed: {error}")
+                why = f"the ledgers could not be listed: {error}"
+                return Collected(complete=False, detail=why, hold=hold, may_remove=not self._guard.reason)
             cycle = DeletionCycle(known.ledger_ids, next_id, existing)
-            dropped = self._drop_fences(cycle, watching)
-            return self._collect_all(cycle, dropped=dropped)
+            result = Collected(hold=hold)
+            self._collect_all(cycle, result, dropped=self._drop_fences(cycle, watching))
+            return result
         finally:
             with self._table.lock:
                 watches.end(watching)
 
-    def _collect_all(self, cycle: DeletionCycle, *, dropped: int) -> Collected:
-        result = Collected()
+    def _collect_all(self, cycle: DeletionCycle, result: Collected, *, dropped: int) -> None:
         for ledger_id in cycle.missing:
             if self._poller.is_closing:
                 break
@@ -179,7 +205,6 @@ class Collector:
             self._delete(batch, result)
         if result.deleted or dropped:
             self._table.flush_wanted.set()
-        return result
 
     def _drop_fences(self, cycle: DeletionCycle, watching: Iterable[Watch]) -> int:
         """Of the ledgers that were never created; how many fences."""
@@ -197,7 +222,14 @@ class Collector:
         return dropped
 
     def _delete(self, ledger_ids: Sequence[LedgerId], result: Collected) -> None:
-        """Delete these ledgers, with one sync of the journal for all of them."""
+        """Delete these ledgers, with one sync of the journal for all of them, unless a restore began meanwhile (rule 68)."""
+        try:
+            if not self._is_still(result.hold):
+                result.skipped("the metadata was restored during the cycle")
+                return
+        except DaybookError as error:
+            result.skipped(f"it could not be read whether collection is held: {error}")
+            return
         with self._table.lock:
             barrier = Barrier(self._table.machine.delete(ledger_ids))
             self._journal.put(barrier)

@@ -5,6 +5,7 @@ raises the version of its metadata, and not if anything happened to the ledger s
 them out, one ledger at a time.
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from daybook.core.bookie.over_replicated import OverReplicatedRemoval
@@ -41,20 +42,23 @@ class OverReplicatedCollector:
         self._metrics = metrics
         self._bookie = bookie
 
-    def collect(self, ledger_id: LedgerId) -> int:
-        """Remove what is over-replicated of one ledger, with the next flush; how many entries. Raises DaybookError."""
+    def collect(self, ledger_id: LedgerId, *, may_remove: Callable[[], bool] = lambda: True) -> int:
+        """Remove what is over-replicated of one ledger, with the next flush; how many entries. Raises DaybookError.
+
+        `may_remove` is asked once the metadata has said so: not after a restore that began meanwhile (rule 68).
+        """
         watches = self._table.machine.watches
         with self._table.lock:
             (watch,) = watches.begin([ledger_id])
         try:
-            return self._collect(OverReplicatedRemoval(self._bookie, watch))
+            return self._collect(OverReplicatedRemoval(self._bookie, watch), may_remove)
         except BadVersionError:
             return 0  # somebody changed the ledger: the next cycle tries again
         finally:
             with self._table.lock:
                 watches.end([watch])
 
-    def _collect(self, removal: OverReplicatedRemoval) -> int:
+    def _collect(self, removal: OverReplicatedRemoval, may_remove: Callable[[], bool]) -> int:
         ledger_id = removal.watch.ledger_id
         current = self._source.read_version(ledger_id)
         if current is None:
@@ -66,6 +70,8 @@ class OverReplicatedCollector:
         if not removal.metadata_read(current.value, current.version, listed):
             return 0
         removal.version_raised(self._source.raise_version(current))
+        if not may_remove():
+            return 0
         with self._table.lock:
             if not removal.may_remove():
                 _LOG.info("over-replicated entries stay: the ledger was added to", ledger_id=ledger_id)

@@ -313,6 +313,29 @@ class StalledJournal:
         return self._sync()
 
 
+READ_ALL = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=99, bytes_max=1 << 30, key=KEY)
+READ_ONE = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=0, bytes_max=1, key=KEY)
+"""Of a bookie that is `filled`: everything at once, and its first entry."""
+
+
+def filled(bookie: RunningBookie) -> RunningBookie:
+    """With 12 MiB in ledger 1: more than flow control, or the kernel, takes for a client that does not read."""
+    bookie.create_ledger(1)
+    stream = bookie.open_stream()
+    assert stream.attach(1) is Code.OK
+    for first in range(30):
+        assert stream.add(frame_of(1, first, [bytes(400_000)])) == {}
+    stream.close()
+    return bookie
+
+
+def read_connections(bookie: RunningBookie) -> int:
+    """How many connections of the lane for reads the bookie has."""
+    lane = bookie.server._lane
+    assert lane is not None
+    return lane._reads.count
+
+
 OVER_BOTH = pytest.mark.parametrize("over", ["grpc", "lane"], indirect=True)
 """For tests of append streams: each runs over gRPC and over the lane."""
 

@@ -25,7 +25,7 @@ from daybook.wire.service import BookieStub
 
 KEY = hash_password(b"secret", b"salt")
 """Of the ledgers that tests write to."""
-WAIT_S = 10.0
+WAIT_S = 40.0
 
 
 class StreamEndedError(Exception):

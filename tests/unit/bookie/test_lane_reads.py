@@ -8,23 +8,17 @@ from daybook.core.errors import Code
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.lane import END_OF_READ, HELLO_BYTES_MAX, LENGTH, encode_lane
 from daybook.wire.messages import encode_client_control
-from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
-from tests.unit.bookie.stream_kit import KEY, WAIT_S, LaneReader, StreamEndedError
+from tests.unit.bookie.server_kit import (
+    READ_ALL,
+    READ_ONE,
+    RunningBookie,
+    eventually,
+    filled,
+    read_connections,
+)
+from tests.unit.bookie.stream_kit import WAIT_S, LaneReader, StreamEndedError
 
 StartBookie = Callable[..., RunningBookie]
-ALL = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=99, bytes_max=1 << 30, key=KEY)
-ONE = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=0, bytes_max=1, key=KEY)
-
-
-def filled(bookie: RunningBookie) -> RunningBookie:
-    """With 12 MiB in ledger 1: more than the kernel takes for a client that does not read."""
-    bookie.create_ledger(1)
-    stream = bookie.open_stream()
-    assert stream.attach(1) is Code.OK
-    for first in range(30):
-        assert stream.add(frame_of(1, first, [bytes(400_000)])) == {}
-    stream.close()
-    return bookie
 
 
 def reader_of(bookie: RunningBookie) -> LaneReader:
@@ -33,22 +27,15 @@ def reader_of(bookie: RunningBookie) -> LaneReader:
     return LaneReader(bookie.server.lane_address)
 
 
-def connections(bookie: RunningBookie) -> int:
-    """How many connections for reads the bookie has."""
-    lane = bookie.server._lane
-    assert lane is not None
-    return lane._reads.count
-
-
 def test_the_messages_are_those_of_grpc_byte_for_byte_one_read_after_the_other(
     start_bookie: StartBookie,
 ) -> None:
     bookie = filled(start_bookie())
     reader = reader_of(bookie)
-    for request in (ALL, ONE, ALL):
+    for request in (READ_ALL, READ_ONE, READ_ALL):
         assert list(reader.read(request)) == list(bookie.stub.read(request, timeout=WAIT_S))
     reader.close()
-    assert eventually(lambda: connections(bookie) == 0)
+    assert eventually(lambda: read_connections(bookie) == 0)
 
 
 @pytest.mark.parametrize(
@@ -71,19 +58,19 @@ def test_what_is_no_read_ends_the_connection_with_a_reason(
         reader.take()
     with pytest.raises(StreamEndedError, match="ended the connection"):
         reader.take()
-    assert connections(bookie) == 0
+    assert eventually(lambda: read_connections(bookie) == 0)
     assert bookie.failures == []
 
 
 def test_slow_readers_keep_nobody_from_reading_and_are_hung_up_on(start_bookie: StartBookie) -> None:
-    bookie = filled(start_bookie(read_workers=1, call_timeout_ms=500))
+    bookie = filled(start_bookie(read_workers=1, call_timeout_ms=1_500))
     slow = [reader_of(bookie) for _ in range(3)]
     for reader in slow:
-        reader.ask(ALL)
+        reader.ask(READ_ALL)
         reader.take()
     fast = reader_of(bookie)
-    assert len(list(fast.read(ONE))) == 1
-    assert eventually(lambda: connections(bookie) == 0), "also the one that asks nothing more"
+    assert len(list(fast.read(READ_ONE))) == 1
+    assert eventually(lambda: read_connections(bookie) == 0), "also the one that asks nothing more"
     for reader in slow:
         with pytest.raises((StreamEndedError, ConnectionError)):
             list(iter(reader.take, END_OF_READ))
@@ -97,8 +84,8 @@ def test_connections_are_bounded_apart_from_append_streams(start_bookie: StartBo
         reader_of(bookie)
     assert bookie.open_stream().attach(1) is Code.OK
     readers[0].close()
-    assert eventually(lambda: connections(bookie) == 1)
-    assert len(list(reader_of(bookie).read(ONE))) == 1
+    assert eventually(lambda: read_connections(bookie) == 1)
+    assert len(list(reader_of(bookie).read(READ_ONE))) == 1
 
 
 def test_a_read_that_fails_says_so_and_harms_no_other(
@@ -115,8 +102,8 @@ def test_a_read_that_fails_says_so_and_harms_no_other(
     with monkeypatch.context() as patch:
         patch.setattr(lane._reads, "_read", fail)
         with pytest.raises(StreamEndedError, match="failed to read"):
-            list(reader.read(ONE))
-    assert len(list(other.read(ONE))) == 1
+            list(reader.read(READ_ONE))
+    assert len(list(other.read(READ_ONE))) == 1
 
 
 def test_a_bookie_that_stops_ends_connections_for_reads(start_bookie: StartBookie) -> None:

@@ -266,6 +266,18 @@ def test_rule_25_a_new_file_that_lost_its_name_is_no_damage() -> None:
         assert records == [fence_record(n) for n in range(1, 16)]
 
 
+def test_rule_25_a_replay_makes_the_name_of_the_last_file_durable() -> None:
+    """Else a flush could move the checkpoint into a file that the next power cut removes."""
+    disk, journal = created(1)
+    disk.fail["sync_directory"] = OSError(errno.EIO, "injected")
+    with pytest.raises(BookieMustStopError):
+        append_each(journal, range(2, 40))
+    journal, _ = reopen(disk.killed())
+    assert journal.durable.file_id == 2
+    left = disk.power_cut(lambda *_: False)
+    assert list(JournalReplay(left, journal.durable)) == []
+
+
 def test_a_payload_that_looks_like_a_group_is_no_group() -> None:
     """A reader may store journal files as entries; none of their pages may be taken for groups."""
     disk, _ = created(*range(4))

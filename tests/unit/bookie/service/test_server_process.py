@@ -198,7 +198,7 @@ def test_zookeeper_away_at_the_start_is_said(make_bookie: MakeBookie) -> None:
         unused.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
         bookie = make_bookie(formatted=False, zookeeper=nobody, connect_timeout_ms=500)
-        assert bookie.spawn().wait(30) == 1
+        assert bookie.spawn().wait(PROCESS_S) == 1
     (line,) = bookie.logged("the bookie cannot start")
     assert nobody in line["reason"]
 

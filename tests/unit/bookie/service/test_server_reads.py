@@ -212,7 +212,7 @@ def test_a_long_poll_is_answered_when_the_lac_moves(bookie: RunningBookie) -> No
     stream.attach(1)
     stream.add(frame_of(1, 0, [b"a", b"b"], lac=-1))
     poll = bookie.stub.read_lac.future(
-        pb.ReadLacRequest(ledger_id=1, known_lac=-1, timeout_ms=10_000, key=KEY), timeout=WAIT_S
+        pb.ReadLacRequest(ledger_id=1, known_lac=-1, timeout_ms=60_000, key=KEY), timeout=WAIT_S
     )
     with pytest.raises(grpc.FutureTimeoutError):
         poll.result(timeout=0.2)
@@ -237,7 +237,7 @@ def test_a_long_poll_hears_of_a_fence(bookie: RunningBookie) -> None:
     stream = bookie.open_stream()
     stream.attach(1)
     stream.add(frame_of(1, 0, [b"a"]))
-    request = pb.ReadLacRequest(ledger_id=1, known_lac=-1, timeout_ms=10_000, key=KEY)
+    request = pb.ReadLacRequest(ledger_id=1, known_lac=-1, timeout_ms=60_000, key=KEY)
     poll = bookie.stub.read_lac.future(request, timeout=WAIT_S)
     with pytest.raises(grpc.FutureTimeoutError):
         poll.result(timeout=0.2)
@@ -248,7 +248,7 @@ def test_a_long_poll_hears_of_a_fence(bookie: RunningBookie) -> None:
 def test_many_long_polls_hold_no_worker(start_bookie: StartBookie) -> None:
     bookie = start_bookie(control_workers=2)
     bookie.create_ledger(1)
-    request = pb.ReadLacRequest(ledger_id=1, known_lac=-1, timeout_ms=10_000, key=KEY)
+    request = pb.ReadLacRequest(ledger_id=1, known_lac=-1, timeout_ms=60_000, key=KEY)
     polls = [bookie.stub.read_lac.future(request, timeout=2 * WAIT_S) for _ in range(50)]
     info = bookie.stub.get_info(pb.GetInfoRequest(), timeout=WAIT_S)
     assert info.bookie_id == "b0"
@@ -282,7 +282,7 @@ def test_slow_readers_do_not_hold_up_control_calls(start_bookie: StartBookie) ->
     slow = [bookie.stub.read(request) for _ in range(2)]
     next(slow[0])  # and no more: flow control holds its worker
     assert bookie.stub.get_info(pb.GetInfoRequest(), timeout=WAIT_S).bookie_id == "b0"
-    refused = [code_of(call) for call in [bookie.stub.read(request, timeout=2) for _ in range(4)]]
+    refused = [code_of(call) for call in [bookie.stub.read(request, timeout=5) for _ in range(4)]]
     assert grpc.StatusCode.RESOURCE_EXHAUSTED in refused
     for call in slow:
         call.cancel()

@@ -13,24 +13,21 @@ from daybook.core.errors import Code
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire import service
 from daybook.wire.channel import CLIENT_OPTIONS, open_channel
-from tests.unit.bookie.server_kit import MIB, OVER_BOTH, RunningBookie, StalledJournal, eventually, frame_of
+from tests.unit.bookie.server_kit import (
+    MIB,
+    OVER_BOTH,
+    READ_ALL,
+    READ_ONE,
+    RunningBookie,
+    StalledJournal,
+    eventually,
+    filled,
+    frame_of,
+)
 from tests.unit.bookie.stream_kit import KEY, WAIT_S, Stream, StreamEndedError
 
 StartBookie = Callable[..., RunningBookie]
-ALL = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=99, bytes_max=1 << 30, key=KEY)
-ONE = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=0, bytes_max=1, key=KEY)
 FENCING = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=0, bytes_max=1, key=KEY, fence=True)
-
-
-def filled(bookie: RunningBookie) -> RunningBookie:
-    """With 12 MiB in ledger 1: more than flow control lets an idle reader be sent."""
-    bookie.create_ledger(1)
-    stream = bookie.open_stream()
-    assert stream.attach(1) is Code.OK
-    for first in range(30):
-        assert stream.add(frame_of(1, first, [bytes(400_000)])) == {}
-    stream.close()
-    return bookie
 
 
 def slow_reads(bookie: RunningBookie, count: int) -> list[Any]:
@@ -38,7 +35,7 @@ def slow_reads(bookie: RunningBookie, count: int) -> list[Any]:
     reads = []
     for _ in range(count):
         options = (*CLIENT_OPTIONS, ("grpc.http2.bdp_probe", 0))  # or its window may grow beyond the answer
-        call = service.BookieStub(grpc.insecure_channel(bookie.address, options)).read(ALL)
+        call = service.BookieStub(grpc.insecure_channel(bookie.address, options)).read(READ_ALL)
         next(call)
         reads.append(call)
     return reads
@@ -53,7 +50,7 @@ def status(call: Any) -> grpc.StatusCode:
 def test_a_slow_reader_keeps_nobody_from_reading(start_bookie: StartBookie) -> None:
     bookie = filled(start_bookie(read_workers=1))
     slow = slow_reads(bookie, 3)
-    assert len(list(bookie.stub.read(ONE, timeout=WAIT_S))) == 1
+    assert len(list(bookie.stub.read(READ_ONE, timeout=WAIT_S))) == 1
     for call in slow:
         call.cancel()
 
@@ -63,7 +60,7 @@ def test_slow_readers_of_all_workers_keep_no_recovery_from_fencing_and_reading(
 ) -> None:
     bookie = filled(start_bookie(read_workers=1, call_timeout_ms=60_000))
     slow = slow_reads(bookie, 4)
-    waits = bookie.stub.read(ONE, timeout=0.5)
+    waits = bookie.stub.read(READ_ONE, timeout=0.5)
     assert status(waits) is grpc.StatusCode.DEADLINE_EXCEEDED, "all workers are held"
     assert len(list(bookie.stub.recovery_read(FENCING, timeout=WAIT_S))) == 1
     assert Code(bookie.fence(1).code) is Code.OK
@@ -72,9 +69,9 @@ def test_slow_readers_of_all_workers_keep_no_recovery_from_fencing_and_reading(
 
 
 def test_a_read_that_is_not_taken_in_time_ends(start_bookie: StartBookie) -> None:
-    bookie = filled(start_bookie(read_workers=1, call_timeout_ms=300))
+    bookie = filled(start_bookie(read_workers=1, call_timeout_ms=1_500))
     slow = slow_reads(bookie, 4)
-    assert len(list(bookie.stub.read(ONE, timeout=WAIT_S))) == 1, "a worker is free again"
+    assert len(list(bookie.stub.read(READ_ONE, timeout=WAIT_S))) == 1, "a worker is free again"
     assert eventually(lambda: bookie.server._read_pool._pending == 0)
     for call in slow:
         with pytest.raises(grpc.RpcError):
@@ -83,7 +80,7 @@ def test_a_read_that_is_not_taken_in_time_ends(start_bookie: StartBookie) -> Non
 
 
 def test_a_read_that_fences_nothing_gets_no_worker_of_recovery(bookie: RunningBookie) -> None:
-    call = bookie.stub.recovery_read(ONE, timeout=WAIT_S)
+    call = bookie.stub.recovery_read(READ_ONE, timeout=WAIT_S)
     assert status(call) is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -91,7 +88,7 @@ def test_a_read_that_fences_nothing_gets_no_worker_of_recovery(bookie: RunningBo
 def test_a_call_without_a_request_holds_a_worker_for_a_while_only(
     start_bookie: StartBookie, method: service.UnaryMethod
 ) -> None:
-    bookie = start_bookie(control_workers=2, recovery_workers=2, call_timeout_ms=300)
+    bookie = start_bookie(control_workers=2, recovery_workers=2, call_timeout_ms=1_500)
     path = f"/{service.SERVICE}/{method.name}"
     never = threading.Event()
 
@@ -176,7 +173,7 @@ def test_a_stream_that_waits_for_its_attachment_gives_no_way(start_bookie: Start
 
 
 def test_a_stream_that_takes_nothing_is_ended_all_the_same(start_bookie: StartBookie) -> None:
-    bookie = filled(start_bookie(streams_max=1, call_timeout_ms=300))
+    bookie = filled(start_bookie(streams_max=1, call_timeout_ms=1_500))
     go_on = threading.Event()
 
     def messages() -> Iterator[bytes]:

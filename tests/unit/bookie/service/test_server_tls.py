@@ -28,7 +28,7 @@ def connect(bookie: RunningBookie, files: TlsFiles) -> BookieStub:
 def is_refused(bookie: RunningBookie, files: TlsFiles) -> bool:
     """Whether a client with these certificates gets no answer."""
     try:
-        connect(bookie, files).get_info(pb.GetInfoRequest(), timeout=2)
+        connect(bookie, files).get_info(pb.GetInfoRequest(), timeout=5)
     except grpc.RpcError as error:
         return error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
     return False

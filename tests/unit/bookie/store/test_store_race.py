@@ -14,7 +14,7 @@ from daybook.core.format.frame import decode_entries, decode_header
 from tests.unit.bookie.sim_disk import SimDisk
 from tests.unit.bookie.store.kit import add, entries, flush, frame, open_storage
 
-WAIT_S = 10.0
+WAIT_S = 40.0
 MIB = 1 << 20
 
 

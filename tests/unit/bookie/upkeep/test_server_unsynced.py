@@ -102,7 +102,7 @@ def test_a_lac_that_the_journal_refused_is_not_told_before_the_store_has_it(
     stream = bookie.open_stream()
     stream.attach(1)
     assert stream.add(frame_of(1, 0, [b"a"])) == {}
-    parked = bookie.stub.read_lac.future(lac_request(10_000), timeout=2 * WAIT_S)
+    parked = bookie.stub.read_lac.future(lac_request(60_000), timeout=2 * WAIT_S)
     assert eventually(lambda: bookie.metric("read_lac_long_polls") == 1)
     with held_store(bookie, monkeypatch):
         with full_journal(bookie, monkeypatch):
