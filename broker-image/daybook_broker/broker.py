@@ -29,12 +29,14 @@ from daybook_broker.auth.access import Access
 from daybook_broker.collecting import Collection
 from daybook_broker.connection.handlers import HANDLERS
 from daybook_broker.connection.listener import Connections, Listener
+from daybook_broker.cut_off import CutOff
 from daybook_broker.errors import NotAllowedError, NotReadyError
 from daybook_broker.metrics import BrokerMetrics
 from daybook_broker.ownership.api import Elsewhere, NotReady, OwnershipOptions
 from daybook_broker.ownership.ownership import Ownership
 from daybook_broker.settings import BrokerSettings
 from daybook_broker.topics.ledger_reads import LedgerReads
+from daybook_broker.topics.offloaded_files import OffloadedFiles
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.registry import TopicRegistry, Unloaded
 from daybook_broker.topics.services import TopicServices
@@ -45,6 +47,7 @@ from daybook_broker.topics.upkeep import Upkeep
 log = get_logger(__name__)
 
 _REGISTRATION: Final = "it registers in ZooKeeper"
+_IN_DOUBT: Final = "the session of the broker may have ended: ZooKeeper does not answer it"
 
 
 class Broker:
@@ -58,10 +61,21 @@ class Broker:
         self.topics = TopicManager(client.store, client.layout)
         self.partitions = PartitionManager(client.store, client.layout)
         self.cache = TailCache(settings.cache_bytes)
-        self.reads = LedgerReads(client, self.cache, metrics.totals, bytes_max=settings.read_ahead_bytes)
+        self.reads = LedgerReads(
+            client,
+            self.cache,
+            metrics.totals,
+            bytes_max=settings.read_ahead_bytes,
+            files=OffloadedFiles(settings.offload_cache_bytes),
+        )
         metrics.show("cache_bytes", "What the tail cache holds.", lambda: self.cache.size_bytes)
         metrics.show(
             "read_ahead_bytes", "What was read from bookies and is held.", lambda: self.reads.ahead.size_bytes
+        )
+        metrics.show(
+            "offload_cache_bytes",
+            "What was read from files of offloaded ledgers and is kept.",
+            lambda: self.reads.files.size_bytes,
         )
         policies = PolicyManager(client.store, client.layout, settings.policy)
         self.access = Access(settings, policies)
@@ -76,6 +90,16 @@ class Broker:
         )
         self.registry = TopicRegistry(services, self._own, self._create)
         self.upkeep = Upkeep(self.registry, client, self.topics)
+        metrics.show(
+            "backlog_entries",
+            "Entries that durable subscriptions have not acknowledged.",
+            lambda: self.upkeep.backlog_entries,
+        )
+        metrics.show(
+            "topics_over_quota",
+            "Topics that take no producers, because their backlog is over its quota.",
+            lambda: self.upkeep.topics_over_quota,
+        )
         self.collection = Collection(self.registry, client, self.topics)
         self.topic_lists = TopicLists(client.store, client.layout, self.topics_of)
         self.connections = Connections(self)
@@ -122,7 +146,9 @@ class Broker:
         self._ticking = asyncio.create_task(self._work(), name="upkeep")
 
     async def _work(self) -> None:
+        cut_off = CutOff(self.ownership, self.connections, self.settings.session_timeout_ms / 1000)
         async with asyncio.TaskGroup() as group:
+            group.create_task(cut_off.run())
             group.create_task(self.registry.run())
             group.create_task(self.upkeep.run())
             group.create_task(self.collection.run(self.ownership))
@@ -161,10 +187,16 @@ class Broker:
         await self.reads.close()
 
     def problem(self) -> str | None:
-        """Why clients should not come; None if they may."""
+        """Why nothing can be asked of this broker; None if it serves."""
         if self._ownership is None or not self._ownership.is_registered:
             return f"the broker does not serve: {_REGISTRATION}"
         return None
+
+    def unready(self) -> str | None:
+        """Why clients should not come; None if they may. A broker in doubt of its session answers, and gives no receipt (rule 46)."""
+        if (problem := self.problem()) is not None:
+            return problem
+        return None if self.ownership.is_certain else _IN_DOUBT
 
     async def failed(self) -> DaybookError:
         """Return the error of a part that ended; never returns while all is well."""

@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from daybook.client.client import Client
-from daybook.core.errors import DaybookError, NoSuchLedgerError, NoSuchTopicError
+from daybook.client.left_behind import delete_unnamed, named_by
+from daybook.core.errors import DaybookError
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.ownership.bundles import Bundle
 from daybook.core.topics.ownership.load import BrokerId
-from daybook.core.topics.unnamed import NamedLedgers, TopicLedger
+from daybook.core.topics.unnamed import TopicLedger
+from daybook.metadata.hold import check_not_held
 from daybook.metadata.topics import TopicManager
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
@@ -65,7 +67,11 @@ class Collection:
                 log.error("a collection of ledgers failed after an error of the broker", exc_info=error)
 
     async def collect(self, owners: Owners) -> list[LedgerId]:
-        """One cycle over all ledgers; what it deleted. Raises MetadataUnavailableError, MetadataError."""
+        """One cycle over all ledgers; what it deleted.
+
+        Raises MetadataUnavailableError, MetadataError; CollectionHeldError after a restore (rule 68): what names a ledger may be younger.
+        """
+        await check_not_held(self._client.store, self._client.layout)
         deleted: list[LedgerId] = []
         bundles: dict[tuple[str, str], Mapping[Bundle, BrokerId]] = {}
         for name, ledgers in sorted((await self._candidates()).items()):
@@ -82,9 +88,7 @@ class Collection:
 
     async def _candidates(self) -> dict[TopicName, list[TopicLedger]]:
         """The ledgers that were made for topics and are old enough, without those that lists in memory name."""
-        named = {
-            ledger.ledger_id for topic in self._registry.served() for ledger in topic.ledger_list.ledgers
-        }
+        named = {ledger_id for topic in self._registry.served() for ledger_id in topic.ledger_list.named_ids}
         found: defaultdict[TopicName, list[TopicLedger]] = defaultdict(list)
         async for page in self._client.ledgers.pages():
             unknown = [ledger_id for ledger_id in page if ledger_id not in named]
@@ -105,39 +109,23 @@ class Collection:
     async def _collect_of(
         self, name: TopicName, ledgers: Sequence[TopicLedger], owners: Owners
     ) -> list[LedgerId]:
-        names = await self._named_by(name)
+        names = await named_by(self._topics, name)
         ledgers = [each for each in ledgers if not names.names(each.ledger_id)]
         if not ledgers or not (owners.owns(name) or isinstance(await owners.lookup(name), Mine)):
             return []
         token = ""
         if names.ledger_list is not None:
             token = (await self._registry.load(name, create=False)).owner_token
-            names = await self._named_by(name)
+            names = await named_by(self._topics, name)
         return [
             each.ledger_id for each in ledgers if names.never_names(each, token) and await self._delete(each)
         ]
 
-    async def _named_by(self, name: TopicName) -> NamedLedgers:
-        """What the topic names now. Raises NoSuchTopicError if it is deleted meanwhile, MetadataError, MetadataUnavailableError."""
-        try:
-            found = await self._topics.read(name, sync=True)
-        except NoSuchTopicError:
-            return NamedLedgers(None)
-        cursors = []
-        for subscription in await self._topics.cursors(name):
-            try:
-                cursors.append((await self._topics.read_cursor(name, subscription)).value)
-            except NoSuchTopicError:
-                continue  # unsubscribed meanwhile, and its ledger is its owner's to delete
-        return NamedLedgers(found.value, tuple(cursors))
-
     async def _delete(self, judged: TopicLedger) -> bool:
         """Delete a ledger unless somebody does something with it just now."""
         try:
-            found = await self._client.ledgers.read(judged.ledger_id, sync=True)
-            await self._client.delete_ledger(judged.ledger_id, version=found.version)
-        except NoSuchLedgerError:
-            return False
+            if not await delete_unnamed(self._client, judged.ledger_id):
+                return False
         except DaybookError as error:
             log.warning("a ledger that nothing names stays", ledger_id=judged.ledger_id, why=str(error))
             return False

@@ -38,6 +38,10 @@ class AuthorizationError(DaybookError):
     """The client's role may not do this."""
 
 
+class AlreadyRunningError(DaybookError):
+    """What is asked for is being done already."""
+
+
 class TooManyError(DaybookError):
     """A limit is reached (of connections, producers, consumers, requests)."""
 

@@ -103,12 +103,21 @@ class BrokerMetrics(Collector):
             "loop_delay_seconds", "How much later than due the event loop ran its heartbeat."
         )
         self.lookups = Counter(
-            f"{PREFIX}lookups", "Lookups (outcome: here, redirect, refused).", ["outcome"], registry=registry
+            f"{PREFIX}lookups",
+            "Lookups (outcome: here, redirect, not_ready, refused).",
+            ["outcome"],
+            registry=registry,
         )
         self.take_overs = Counter(
             f"{PREFIX}take_overs",
             "Topics taken over (outcome: served, failed).",
             ["outcome"],
+            registry=registry,
+        )
+        self.topics_ended = Counter(
+            f"{PREFIX}topics_ended",
+            "Topics that ended by themselves (reason: taken, deleted, failed).",
+            ["reason"],
             registry=registry,
         )
         self.bundle_moves = Counter(

@@ -162,10 +162,10 @@ class _State:
         self.broker: Broker | None = None
 
     def problem(self) -> str | None:
-        """Registered and serving, or why not."""
+        """Registered, serving and certain of its session, or why not."""
         if self.broker is None:
             return "the broker starts: it connects to ZooKeeper and registers"
-        return self.broker.problem()
+        return self.broker.unready()
 
 
 class _Heartbeat:

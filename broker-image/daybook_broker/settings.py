@@ -91,6 +91,9 @@ class BrokerSettings(ProcessSettings):
     )
     token_role_claim: str = Field("sub", min_length=1, description="the claim of a token that is the role")
     superuser_roles: tuple[str, ...] = Field((), description="JSON list of roles that may do everything")
+    jobs_roles: tuple[str, ...] = Field(
+        (), description="JSON list of roles that may see all topics and ask their owners for upkeep"
+    )
 
     bookie_tls_ca: Path | None = Field(None, description="PEM CA of the bookies' certificates; TLS if set")
     bookie_tls_certificate: Path | None = Field(None, description="PEM certificate shown to bookies")
@@ -101,6 +104,10 @@ class BrokerSettings(ProcessSettings):
     durability: Durability = Field(
         Durability.SEMI_SYNC,
         description="copies before a receipt: sync (all of Qw), semi-sync (all but one), async (one)",
+    )
+    pool: str = Field(
+        "",
+        description="the pool whose bookies alone hold a topic's ledgers, unless its policy says it; empty: any bookies",
     )
     degrade: Degrade = Field(
         Degrade.TO_ACK_QUORUM,
@@ -134,6 +141,16 @@ class BrokerSettings(ProcessSettings):
         3_600_000, ge=10, description="pause between searches for ledgers of topics that nothing names"
     )
     collect_grace_ms: int = Field(3_600_000, ge=0, description="age from which such a ledger is deleted")
+
+    compaction_bytes_max: int = Field(
+        256 * MIB, ge=0, description="a topic with more than so much to read is not compacted by its broker"
+    )
+    compaction_keys_bytes_max: int = Field(
+        256 * MIB, ge=1, description="memory for the keys of one compaction"
+    )
+    compaction_keeps_keyless: bool = Field(
+        default=True, description="messages without a key stay when a topic is compacted"
+    )
 
     auto_create: bool = Field(default=True, description="topics are created when they are first used")
     auto_create_partitions: int = Field(0, ge=0, description="with so many partitions; 0: not partitioned")
@@ -176,6 +193,9 @@ class BrokerSettings(ProcessSettings):
     cache_bytes: int = Field(128 * MIB, ge=0, description="tail cache, for all topics together; 0: none")
     read_ahead_bytes: int = Field(
         64 * MIB, ge=MIB, description="read from bookies for consumers that lag, for all topics together"
+    )
+    offload_cache_bytes: int = Field(
+        64 * MIB, ge=0, description="read from files of offloaded ledgers, for all topics together; 0: none"
     )
     recoveries_max: int = Field(32, ge=1, description="ledgers that are recovered at once")
     takeovers_max: int = Field(64, ge=1, description="topics that are taken over at once")
@@ -260,9 +280,10 @@ class BrokerSettings(ProcessSettings):
         if AuthMethod.TLS in self.authentication and self.tls_ca is None:
             msg = 'authentication with "tls" needs tls_ca, which asks clients for certificates'
             raise ValueError(msg)
-        if self.superuser_roles and not self.authentication:
-            msg = "superuser_roles needs authentication: without it nobody has a role"
-            raise ValueError(msg)
+        for setting in ("superuser_roles", "jobs_roles"):
+            if getattr(self, setting) and not self.authentication:
+                msg = f"{setting} needs authentication: without it nobody has a role"
+                raise ValueError(msg)
 
     @property
     def policy(self) -> Policy:

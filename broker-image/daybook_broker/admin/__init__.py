@@ -11,5 +11,9 @@ In reading order:
     settings       retention, TTL, quotas and durability of namespaces and topics
     topics         topics and their partitions
     owned          what only a topic's owner can do
-    stats          what it knows about a topic
+    stats          what it knows about a topic, for Pulsar's tools
+    known          Daybook's own paths: what this broker knows of all its topics, from memory alone
+    reports        the same as records
+    jobs           what jobs ask a topic's owner for
+    offloads       the same about files of ledgers
 """

@@ -10,8 +10,11 @@ from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
+from daybook.client.broker_admin import MANAGER_HEADER
+from daybook.core.errors import NoSuchTopicError
+from daybook.core.topics.manager import check_manager
 from daybook.core.topics.name import TopicName, check_entity
-from daybook.metadata.partitions import PartitionManager
+from daybook.metadata.partitions import PartitionManager, partition
 from daybook.metadata.policies import PolicyManager
 from daybook.metadata.topics import TopicManager
 from daybook_broker.broker import Broker
@@ -55,24 +58,72 @@ class Api:
             case Mine():
                 return
 
+    async def check_manager(self, request: web.Request, name: TopicName) -> None:
+        """Raise ManagedTopicError if a Topic resource manages the topic and the request does not come from it."""
+        if await self.partitions.read(name) is not None:
+            name = partition(name, 0)
+        try:
+            layer = await self.policies.topic(name)
+        except NoSuchTopicError:
+            return
+        check_manager(layer.value.managed_by, manager_uid(request))
 
-def redirect(request: web.Request, found: Elsewhere) -> web.HTTPTemporaryRedirect:
-    """The same request to another broker. Raises NotReadyError if that one has no admin address."""
+
+def manager_uid(request: web.Request) -> str:
+    """The UID of the Topic resource that the request comes from; empty: from none."""
+    return request.headers.get(MANAGER_HEADER, "")
+
+
+class OwnedElsewhere(web.HTTPConflict):
+    """Another broker is to answer; of a request that follows no redirects. The body names that broker."""
+
+
+def redirect(request: web.Request, found: Elsewhere) -> web.HTTPTemporaryRedirect | OwnedElsewhere:
+    """The same request to another broker, which the body names. With `redirect=false` it is no redirect: proxies cannot follow one.
+
+    Raises NotReadyError if that broker has no admin address, BadRequestError.
+    """
     broker = found.broker
     base = broker.admin_urls.tls if request.secure else broker.admin_urls.plain
     base = base or broker.admin_urls.plain or broker.admin_urls.tls
     if not base:
         msg = f"broker {broker.broker} is to answer this, and has no admin address: set its admin_address"
         raise NotReadyError(msg)
-    chosen = "true" if found.authoritative else "false"
-    target = request.rel_url.update_query(authoritative=chosen)
-    return web.HTTPTemporaryRedirect(location=f"{base}{target}")
+    what = "owns the topic" if found.is_owner else "is to take the topic, or knows who is"
+    body = json.dumps(
+        {
+            "reason": f"broker {broker.broker} {what}: ask it, with authoritative={_text(found.authoritative)}",
+            "broker": broker.broker,
+            "adminUrl": base,
+            "isOwner": found.is_owner,
+            "authoritative": found.authoritative,
+        }
+    )
+    if not flag(request, "redirect", default=True):
+        return OwnedElsewhere(text=body, content_type="application/json")
+    target = request.rel_url.update_query(authoritative=_text(found.authoritative))
+    return web.HTTPTemporaryRedirect(f"{base}{target}", text=body, content_type="application/json")
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def topic_of(request: web.Request) -> TopicName:
-    """The topic in the path. Raises TopicNameError."""
+    """The topic in the path, in three parts or, at Daybook's own paths, as one. Raises TopicNameError."""
     found = request.match_info
+    if "tenant" not in found:
+        return TopicName.parse(found["topic"])
     return TopicName(found["tenant"], found["namespace"], found["topic"])
+
+
+def scope_of(request: web.Request) -> tuple[str, str]:
+    """The tenant and the namespace that a request is about; empty ones are all. Raises TopicNameError."""
+    found = request.match_info
+    if "topic" in found and "tenant" not in found:
+        name = topic_of(request)
+        return name.tenant, name.namespace
+    return found.get("tenant", ""), found.get("namespace", "")
 
 
 def namespace_of(request: web.Request) -> tuple[str, str]:
@@ -81,9 +132,9 @@ def namespace_of(request: web.Request) -> tuple[str, str]:
     return check_entity(found["tenant"], "tenant"), check_entity(found["namespace"], "namespace")
 
 
-def flag(request: web.Request, name: str) -> bool:
+def flag(request: web.Request, name: str, *, default: bool = False) -> bool:
     """A parameter that is true or false. Raises BadRequestError."""
-    text = request.query.get(name, "false").lower()
+    text = request.query.get(name, _text(default)).lower()
     if text not in {"true", "false"}:
         msg = f"{name}={text[:50]!r}: use true or false"
         raise BadRequestError(msg)

@@ -17,7 +17,7 @@ ALWAYS: Final = frozenset({*_HEALTH, "/metrics"})
 
 async def health(api: Api, _: web.Request) -> web.Response:
     """`ok`, or why clients should not come."""
-    problem = api.broker.problem()
+    problem = api.broker.unready()
     if problem is not None:
         raise NotReadyError(problem)
     return web.Response(text="ok")

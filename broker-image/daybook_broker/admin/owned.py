@@ -61,6 +61,25 @@ async def terminate(api: Api, request: web.Request) -> dict[str, int]:
     return position_record(await (await _topic(api, request)).terminate())
 
 
+# Compaction
+
+
+async def compact(api: Api, request: web.Request) -> None:
+    """Begin to compact the topic."""
+    (await _topic(api, request)).compaction.begin()
+
+
+async def compaction_status(api: Api, request: web.Request) -> dict[str, str]:
+    """How the last compaction of this owner ended, or that one is under way."""
+    compaction = (await _topic(api, request)).compaction
+    return {"status": compaction.state.value, "lastError": compaction.error}
+
+
+async def give_compaction_up(api: Api, request: web.Request) -> None:
+    """Delete what was compacted. Daybook's own."""
+    await (await _topic(api, request)).compaction.give_up()
+
+
 # Subscriptions
 
 
@@ -160,6 +179,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     ("GET", f"{TOPIC}/internalStats", internals),
     ("GET", f"{TOPIC}/lastMessageId", last_message),
     ("POST", f"{TOPIC}/terminate", terminate),
+    ("PUT", f"{TOPIC}/compaction", compact),
+    ("GET", f"{TOPIC}/compaction", compaction_status),
+    ("DELETE", f"{TOPIC}/compaction", give_compaction_up),
     ("GET", f"{TOPIC}/subscriptions", subscriptions),
     ("PUT", _SUBSCRIPTION, create),
     ("DELETE", _SUBSCRIPTION, delete),

@@ -13,23 +13,49 @@ from typing import Final
 from aiohttp import web
 
 from daybook.core.errors import (
+    CompactionError,
     DaybookError,
+    LedgersNeededError,
+    ManagedTopicError,
     MetadataUnavailableError,
     NoSuchTopicError,
     NotOwnerError,
+    PlanOutdatedError,
     PolicyError,
     TopicExistsError,
     TopicNameError,
     TopicTerminatedError,
 )
 from daybook.metadata.store.store import BadVersionError, NotEmptyError
+from daybook.offload.errors import OffloadError
 from daybook.runtime.logs import get_logger
 from daybook.runtime.ports import Address, check_port_free
-from daybook_broker.admin import brokers, lookup, namespaces, owned, permissions, settings, topics
-from daybook_broker.admin.api import BODY_BYTES_MAX, Answer, Api, BadRequestError, Handle, Route
+from daybook_broker.admin import (
+    brokers,
+    jobs,
+    known,
+    lookup,
+    namespaces,
+    offloads,
+    owned,
+    permissions,
+    settings,
+    topics,
+)
+from daybook_broker.admin.api import (
+    BODY_BYTES_MAX,
+    Answer,
+    Api,
+    BadRequestError,
+    Handle,
+    OwnedElsewhere,
+    Route,
+    scope_of,
+)
 from daybook_broker.auth.http import identify, operation_of
 from daybook_broker.broker import Broker
 from daybook_broker.errors import (
+    AlreadyRunningError,
     AuthenticationError,
     AuthorizationError,
     NoSuchSubscriptionError,
@@ -54,6 +80,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     *settings.ROUTES,
     *topics.ROUTES,
     *owned.ROUTES,
+    *known.ROUTES,
+    *jobs.ROUTES,
+    *offloads.ROUTES,
 )
 
 _STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
@@ -66,9 +95,15 @@ _STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (NoSuchSubscriptionError, 404),
     (TopicTerminatedError, 405),
     (TopicExistsError, 409),
+    (ManagedTopicError, 409),
+    (PlanOutdatedError, 409),
     (BadVersionError, 409),
     (NotEmptyError, 409),
+    (AlreadyRunningError, 409),
     (NotAllowedError, 412),
+    (LedgersNeededError, 412),
+    (CompactionError, 412),
+    (OffloadError, 412),
     (NotOwnerError, 503),
     (NotReadyError, 503),
     (ReadDelayedError, 503),
@@ -119,14 +154,13 @@ class AdminServer:
         transport = request.transport
         identity = identify(
             access,
-            request.headers.get("Authorization", ""),
+            request.headers,
             lambda: None if transport is None else transport.get_extra_info("peercert"),
         )
         resource = request.match_info.route.resource
         if resource is not None:  # nothing else is carried out
-            names = request.match_info
             operation = operation_of(request.method, resource.canonical)
-            await access.check(identity.role, operation, names.get("tenant", ""), names.get("namespace", ""))
+            await access.check(identity.role, operation, *scope_of(request))
 
     @web.middleware
     async def _guard(
@@ -142,7 +176,7 @@ class AdminServer:
             if request.path not in brokers.ALWAYS:
                 await self._admit(request)
             return await handler(request)
-        except web.HTTPRedirection:
+        except (web.HTTPRedirection, OwnedElsewhere):
             raise
         except web.HTTPException as error:
             return _refused(error.status, f"{request.method} {request.path[:200]}: {error.reason}")

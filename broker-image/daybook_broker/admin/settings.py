@@ -19,6 +19,7 @@ from daybook_broker.admin.api import (
     BadRequestError,
     Route,
     integer_of,
+    manager_uid,
     namespace_of,
     object_of,
     topic_of,
@@ -51,7 +52,7 @@ async def _read_topic(api: Api, request: web.Request) -> Versioned[PolicyLayer]:
 async def _write_topic(
     api: Api, request: web.Request, current: Versioned[PolicyLayer], layer: PolicyLayer
 ) -> None:
-    await api.policies.set_topic(topic_of(request), current, layer)
+    await api.policies.set_topic(topic_of(request), current, layer, manager_uid=manager_uid(request))
 
 
 # Pulsar's bodies
@@ -166,7 +167,10 @@ async def _with_record(request: web.Request, layer: PolicyLayer) -> PolicyLayer:
         )
         msg = f"{next(iter(known.unknown_fields))!r} is no setting: use any of {names}"
         raise BadRequestError(msg)
-    return replace(known, permissions=layer.permissions, unknown_fields=layer.unknown_fields)
+    if known.managed_by not in (None, layer.managed_by):
+        raise BadRequestError("managedBy is no setting: the operator sets it for the Topic resource")
+    kept = {name: getattr(layer, name) for name in ("permissions", "managed_by", "unknown_fields")}
+    return replace(known, **kept)
 
 
 # Handlers, the same for namespaces and topics

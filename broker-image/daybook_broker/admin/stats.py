@@ -99,13 +99,13 @@ def _consumer(consumer: Consumer, subscription: Subscription) -> dict[str, Any]:
 
 def internal_stats(topic: Topic, ledger_list: LedgerList) -> dict[str, Any]:
     """The ledgers of a topic and its cursors."""
-    extent = topic.extent
+    extent, compaction = topic.extent, ledger_list.compaction
     ledgers = [
         {
             "ledgerId": ledger.ledger_id,
             "entries": ledger.entries,
             "size": ledger.size_bytes,
-            "offloaded": False,
+            "offloaded": ledger.offload is not None,
             "underReplicated": ledger.under_replicated,
             "createdAtMs": ledger.created_at_ms,
             "closedAtMs": ledger.closed_at_ms,
@@ -120,6 +120,11 @@ def internal_stats(topic: Topic, ledger_list: LedgerList) -> dict[str, Any]:
         "lastConfirmedEntry": str(extent.last_confirmed),
         "state": ledger_list.state.value,
         "ledgers": ledgers,
+        "compactionHorizon": None if compaction is None else str(compaction.horizon),
+        "compactedLedgers": [
+            {"ledgerId": each.ledger_id, "entries": each.entries, "size": each.size_bytes}
+            for each in (() if compaction is None else compaction.ledgers)
+        ],
         "cursors": {each.name: _cursor(each, topic) for each in topic.subscriptions.all()},
     }
 

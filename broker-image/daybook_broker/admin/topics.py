@@ -9,7 +9,7 @@ from aiohttp import web
 from daybook.core.errors import NoSuchTopicError, TopicExistsError
 from daybook.core.topics.name import TopicName
 from daybook.metadata.partitions import partition, partition_of
-from daybook_broker.admin.api import Api, Route, flag, integer_of, namespace_of, topic_of
+from daybook_broker.admin.api import Api, OwnedElsewhere, Route, flag, integer_of, namespace_of, topic_of
 from daybook_broker.errors import NotAllowedError
 from daybook_broker.topics.deletion import delete_topic
 from daybook_broker.topics.topic import Topic
@@ -49,6 +49,7 @@ async def delete(api: Api, request: web.Request) -> None:
     if await api.partitions.read(name) is not None:
         msg = f"{name} is a partitioned topic: delete …/partitions of it, which deletes its partitions"
         raise NotAllowedError(msg)
+    await api.check_manager(request, name)
     await api.own(request, name)
     await _delete(api, name, force=flag(request, "force"))
 
@@ -86,6 +87,7 @@ async def create_partitioned(api: Api, request: web.Request) -> None:
 async def grow(api: Api, request: web.Request) -> None:
     """Give a topic more partitions."""
     name, number = topic_of(request), await integer_of(request)
+    await api.check_manager(request, name)
     await api.partitions.grow(name, number)
     await _create_partitions(api, name, 0, number)
 
@@ -105,6 +107,7 @@ async def _create_partitions(api: Api, name: TopicName, first: int, after: int) 
 async def delete_partitioned(api: Api, request: web.Request) -> None:
     """Delete a topic with all its partitions: those of this broker, and then, after a redirect, those of the next one."""
     name, force = topic_of(request), flag(request, "force")
+    await api.check_manager(request, name)
     found = await api.partitions.read(name)
     if found is None:
         msg = f"partitioned topic {name} does not exist: it was never created, or it was deleted"
@@ -118,7 +121,7 @@ async def delete_partitioned(api: Api, request: web.Request) -> None:
             await _delete(api, part, force=force)
         except NoSuchTopicError:
             continue
-        except web.HTTPTemporaryRedirect:
+        except (web.HTTPTemporaryRedirect, OwnedElsewhere):
             others.append(part)
     for part in others:
         await api.own(request, part)

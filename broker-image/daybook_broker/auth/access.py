@@ -30,7 +30,9 @@ _WORDS: Final = {
     Operation.PRODUCE: "produce to",
     Operation.CONSUME: "consume from",
     Operation.MANAGE: "change topics of",
-    Operation.GOVERN: "change or list what belongs to the cluster, such as",
+    Operation.MAINTAIN: "ask for upkeep of topics of",
+    Operation.OBSERVE: "see the topics of",
+    Operation.GOVERN: "change or list what belongs to",
 }
 
 
@@ -43,6 +45,7 @@ class Access:
         self.is_on: Final = bool(settings.authentication)
         """Whether clients are asked who they are."""
         self._superusers = frozenset(settings.superuser_roles)
+        self._jobs = frozenset(settings.jobs_roles)
         self._policies = policies
         self._key: FollowedKey | None = None
         if settings.token_secret_file is not None:
@@ -73,17 +76,18 @@ class Access:
 
     async def check(self, role: str, operation: Operation, tenant: str = "", namespace: str = "") -> None:
         """Raise AuthorizationError unless the role may do that in the namespace, or the cluster if none is named."""
-        if not self.is_on or is_allowed(role, operation, {}, self._superusers):
+        if not self.is_on or is_allowed(role, operation, {}, self._superusers, self._jobs):
             return
-        permissions = await self._permissions(tenant, namespace) if operation.value and namespace else {}
-        if is_allowed(role, operation, permissions, self._superusers):
+        permissions = await self._permissions(tenant, namespace) if operation.actions and namespace else {}
+        if is_allowed(role, operation, permissions, ()):
             return
-        what = f"{tenant}/{namespace}" if namespace else tenant or "brokers and tenants"
-        needed = " or ".join(sorted(each.value for each in operation.value))
+        what = f"{tenant}/{namespace}" if namespace else tenant or "the cluster"
+        needed = " or ".join(sorted(each.value for each in operation.actions))
+        settings = "superuser_roles or jobs_roles" if operation.is_for_jobs else "superuser_roles"
         advice = (
             f"ask a superuser for the permission {needed} there"
             if needed
-            else "use a token of a superuser (superuser_roles)"
+            else f"use a token of a role that the broker's {settings} names"
         )
         msg = f"role {role!r} may not {_WORDS[operation]} {what}: {advice}"
         raise AuthorizationError(msg)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from daybook.core.errors import DaybookError
+from daybook.core.topics.acks import bits_of
 from daybook.core.topics.dispatch.active import NO_PARTITION
 from daybook.core.topics.dispatch.events import Acked
 from daybook.core.topics.ledger_list import NO_POSITION, Position
@@ -132,6 +133,9 @@ def _consumer_wish(connection: Connection, command: CommandSubscribe, name: Topi
     if kind is None:
         msg = "this broker has no Key_Shared subscriptions yet: use Shared, or Failover where the order of a key matters"
         raise NotAllowedError(msg)
+    if command.read_compacted and kind is SubscriptionKind.SHARED:
+        msg = "a shared subscription does not read what is compacted: use a reader, or Exclusive or Failover"
+        raise NotAllowedError(msg)
     if len(command.consumer_name.encode()) > NAME_BYTES_MAX:
         msg = f"a consumer's name may have {NAME_BYTES_MAX} bytes: choose a shorter one"
         raise NotAllowedError(msg)
@@ -146,6 +150,7 @@ def _consumer_wish(connection: Connection, command: CommandSubscribe, name: Topi
         command.priority_level,
         command.consumer_epoch if command.HasField("consumer_epoch") else None,
         NO_PARTITION if part is None else part[1],
+        command.read_compacted,
         connection.protocol_version,
     )
 
@@ -156,12 +161,13 @@ def _subscription_wish(command: CommandSubscribe) -> SubscriptionWish:
         start = _position(command.start_message_id)
         if min(start) >= 0:
             # the client may begin within a batch, and drops what it does not want
-            start = Position(start.ledger_id, start.entry_id - 1)
+            start = start.before
     return SubscriptionWish(
         command.subscription,
         is_durable=command.durable,
         begins_early=command.initialPosition == CommandSubscribe.Earliest,
         start=start,
+        reads_compacted=command.read_compacted,
         properties=tuple((each.key, each.value) for each in command.subscription_properties),
     )
 
@@ -331,13 +337,15 @@ def get_last_message_id(connection: Connection, command: BaseCommand, _: memoryv
 
 async def _get_last_message_id(connection: Connection, body: CommandGetLastMessageId) -> None:
     consumer = _consumer(connection, body.consumer_id)
-    last = await consumer.subscription.last_entry()
+    last = await consumer.subscription.last_message()
     if last is None:
         last_id = _message_id(NO_POSITION)
     else:
-        metadata = decode_metadata(split_entry(last.data))
-        last_id = _message_id(last.position)
-        if is_batch(metadata):
+        metadata = decode_metadata(split_entry(last.entry.data))
+        last_id = _message_id(last.entry.position)
+        if last.left:
+            last_id.batch_index = bits_of(last.left).bit_length() - 1
+        elif is_batch(metadata):
             last_id.batch_index = max(metadata.num_messages_in_batch, 1) - 1  # as its producer says
     last_id.partition = consumer.wish.partition
     answer = CommandGetLastMessageIdResponse(

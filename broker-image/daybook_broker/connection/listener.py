@@ -20,6 +20,7 @@ class Connections:
         self.broker = broker
         self.budget = PendingBudget(broker.settings.pending_bytes)
         self._open: set[Connection] = set()
+        self._refusal: DaybookError | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -29,6 +30,8 @@ class Connections:
 
     def add(self, connection: Connection) -> DaybookError | None:
         """Count a new connection; why it is refused, if it is."""
+        if self._refusal is not None:
+            return self._refusal
         bound = self.broker.settings.connections_max
         if len(self._open) >= bound:
             return TooManyError(
@@ -40,6 +43,12 @@ class Connections:
     def remove(self, connection: Connection) -> None:
         """A connection is lost."""
         self._open.discard(connection)
+
+    def refuse(self, why: DaybookError | None) -> None:
+        """End all connections, and refuse those that come, until this is called with None."""
+        self._refusal = why
+        if why is not None:
+            self.close()
 
     def close(self) -> None:
         """End all connections."""

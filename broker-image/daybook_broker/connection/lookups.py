@@ -34,7 +34,7 @@ async def _lookup(connection: Connection, wish: CommandLookupTopic) -> None:
     try:
         outcome, answer = await _answer(connection, wish)
     except DaybookError as error:
-        outcome = "refused"
+        outcome = "not_ready" if isinstance(error, NotReadyError) else "refused"
         answer = CommandLookupTopicResponse(
             response=CommandLookupTopicResponse.Failed, error=server_error(error), message=str(error)
         )

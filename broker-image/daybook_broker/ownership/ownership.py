@@ -112,6 +112,11 @@ class Ownership:
         return self._members.view
 
     @property
+    def session_id(self) -> int:
+        """Of the session in which this broker is registered; 0 while it is not."""
+        return self._session.session_id
+
+    @property
     def is_registered(self) -> bool:
         """Whether this broker is registered, as far as it knows."""
         return self._session.session_id != 0
@@ -120,6 +125,14 @@ class Ownership:
     def is_certain(self) -> bool:
         """Whether this broker certainly owns what it has: no receipt leaves while it does not (rule 46)."""
         return self._session.is_certain
+
+    async def out_of_touch(self, for_s: float) -> None:
+        """Return once there is no connection to ZooKeeper, and the session may have been over for `for_s` seconds."""
+        await self._session.out_of_touch(for_s)
+
+    async def in_touch(self) -> None:
+        """Return once there is a connection to ZooKeeper."""
+        await self._session.in_touch()
 
     @property
     def bundles(self) -> tuple[Bundle, ...]:

@@ -1,7 +1,7 @@
 """Until when this broker's session certainly lives: rule 46, by a clock that counts the time for which a machine is suspended."""
 
 from daybook.metadata.store.store import MetadataStore, StoreClosedError
-from daybook.runtime.clock import monotonic_s
+from daybook.runtime.clock import monotonic_s, timeout_at
 
 
 class OwnSession:
@@ -42,3 +42,21 @@ class OwnSession:
                 await self._store.session_changed(seen)
         except StoreClosedError:
             return
+
+    async def out_of_touch(self, for_s: float) -> None:
+        """Return once there is no connection to ZooKeeper, and the session may have been over for `for_s` seconds."""
+        while True:
+            seen = self._store.session
+            if seen.connected:
+                await self._store.session_changed(seen)
+                continue
+            try:
+                async with timeout_at(seen.alive_until + for_s):
+                    await self._store.session_changed(seen)
+            except TimeoutError:
+                return
+
+    async def in_touch(self) -> None:
+        """Return once there is a connection to ZooKeeper."""
+        while not (seen := self._store.session).connected:
+            await self._store.session_changed(seen)

@@ -5,12 +5,17 @@ In reading order:
     services        what all topics share
     peer            what a topic needs of a client's connection
     tasks           what a part of a topic has under way
+    creation        a ledger by the terms of a policy
     appends         entries on their way into one ledger
     managed_ledger  the driver of a topic's ledgers
     tail_cache      what was published a moment ago, in memory
     read_ahead      what was read from bookies and is not dispatched yet
+    offloaded_files files of ledgers that bookies do not have any more
     ledger_reads    reads of ledgers, for all topics
     reading         reads of one topic
+    compacted_reads reads of what a compaction left
+    compaction      the compaction of a topic by its owner
+    offloads        the owner's part in the offload of its topic
     producer        a producer: what it sends becomes entries
     publishing      entries on their way to receipts
     access          who may publish at the same time

@@ -45,6 +45,8 @@ class ConsumerWish:
     epoch: int | None = None
     partition: int = NO_PARTITION
     """Of the topic; part of each message's id."""
+    reads_compacted: bool = False
+    """Whether it receives what is compacted, up to the horizon."""
     protocol_version: int = ACTIVE_CHANGES_SINCE
 
 

@@ -14,7 +14,6 @@ from daybook.core.errors import (
     DaybookError,
     NotOwnerError,
 )
-from daybook.core.quorum import Quorum
 from daybook.core.topics.acks import AckState
 from daybook.core.topics.cursor import Cursor
 from daybook.core.topics.cursor_events import (
@@ -48,6 +47,7 @@ from daybook.core.topics.events import (
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName
+from daybook.core.topics.policy import LedgerTerms
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook_broker.topics.cursor_requests import CursorRequests, LedgerRequest, NodeRequest
@@ -68,18 +68,18 @@ class SubscriptionCursor:
         *,
         owner_token: str,
         list_version: int,
-        quorum: Quorum,
+        terms: Callable[[], LedgerTerms],
         initial: CursorRecord | None = None,
         policy: CursorPolicy | None = None,
         on_ended: Callable[[DaybookError], None] | None = None,
     ) -> None:
         """`owner_token` and `list_version` are those of the topic's list as its owner last wrote it (rule 38).
 
-        `initial`: the subscription begins there if it does not exist yet. `on_ended` is called if the cursor ends without being asked.
+        `terms` says how its next ledger is created, with the bookies that are there now. `initial`: the subscription begins there if it does not exist yet. `on_ended` is called if the cursor ends without being asked.
         """
         self.topic = topic
         self.subscription = subscription
-        self._requests = CursorRequests(topic, subscription, client, owner_token=owner_token, quorum=quorum)
+        self._requests = CursorRequests(topic, subscription, client, owner_token=owner_token, terms=terms)
         self._on_ended = on_ended
         self._machine = Cursor(
             f"topic {topic}, subscription {subscription!r}",

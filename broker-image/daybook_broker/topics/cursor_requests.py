@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias, assert_never
 
@@ -18,7 +19,6 @@ from daybook.core.errors import (
 )
 from daybook.core.events import CasAnswered, CasOutcome, MetadataUnreadable
 from daybook.core.ids import EntryId, LedgerId
-from daybook.core.quorum import Quorum
 from daybook.core.topics.cursor_events import (
     AppendRecord,
     CreateCursor,
@@ -41,19 +41,17 @@ from daybook.core.topics.events import (
     LedgerRequestFailed,
 )
 from daybook.core.topics.name import TopicName
+from daybook.core.topics.policy import LedgerTerms
 from daybook.core.topics.unnamed import made_by
-from daybook.core.writer.policy import LAC_PUBLISH_MS_MAX, WriterPolicy
 from daybook.metadata.store.store import Versioned
 from daybook.metadata.topics import TopicManager
 from daybook.runtime.logs import get_logger
+from daybook_broker.topics.creation import create_ledger
 
 log = get_logger(__name__)
 
 RECOVERY_TIMEOUT_MS: Final = 30_000
 """A recovery that takes longer ends, and the machine asks for another after its pause."""
-_WRITER: Final = WriterPolicy(lac_publish_ms=LAC_PUBLISH_MS_MAX)
-"""Nobody reads a cursor's ledger while it is written."""
-
 NodeRequest: TypeAlias = ReadCursor | CreateCursor | PutCursor | DeleteCursor
 LedgerRequest: TypeAlias = CreateCursorLedger | ReadLastRecord | CloseLedger | DeleteLedger
 
@@ -61,10 +59,16 @@ LedgerRequest: TypeAlias = CreateCursorLedger | ReadLastRecord | CloseLedger | D
 class CursorRequests:
     """Carries out what one cursor asks for, but decides nothing."""
 
-    __slots__ = ("_client", "_handles", "_quorum", "_subscription", "_token", "_topic", "_topics")
+    __slots__ = ("_client", "_handles", "_subscription", "_terms", "_token", "_topic", "_topics")
 
     def __init__(
-        self, topic: TopicName, subscription: str, client: Client, *, owner_token: str, quorum: Quorum
+        self,
+        topic: TopicName,
+        subscription: str,
+        client: Client,
+        *,
+        owner_token: str,
+        terms: Callable[[], LedgerTerms],
     ) -> None:
         """`owner_token` is that of the topic's list while the topic is this broker's (rule 38)."""
         self._topic = topic
@@ -72,7 +76,7 @@ class CursorRequests:
         self._client = client
         self._topics = TopicManager(client.store, client.layout)
         self._token = owner_token
-        self._quorum = quorum
+        self._terms = terms
         self._handles: dict[LedgerId, Ledger] = {}
 
     async def answer(self, effect: NodeRequest | LedgerRequest) -> CursorEvent:
@@ -182,13 +186,9 @@ class CursorRequests:
             return LedgerRequestFailed(request_id, error)
 
     async def _create_ledger(self, effect: CreateCursorLedger) -> LedgerCreated:
-        handle = await self._client.create_ledger(
-            ensemble_size=self._quorum.ensemble_size,
-            write_quorum=self._quorum.write_quorum,
-            ack_quorum=self._quorum.ack_quorum,
-            custom_metadata=made_by(str(self._topic), self._token, self._subscription),
-            policy=_WRITER,
-        )
+        terms = self._terms()._replace(go_on_without_spare=True)  # a cursor can be written anew at any time
+        custom_metadata = made_by(str(self._topic), self._token, self._subscription, pool=terms.pool)
+        handle = await create_ledger(self._client, terms, custom_metadata)
         self._handles[handle.id] = handle
         return LedgerCreated(effect.request_id, handle.id)
 
@@ -206,17 +206,23 @@ class CursorRequests:
         return LedgerEnded(effect.request_id, metadata.last_entry + 1, metadata.length)
 
     async def _delete_ledger(self, effect: DeleteLedger) -> LedgerDeleted:
-        """A ledger that is closed needs no recovery before it goes."""
+        """Delete a ledger, whatever state it is in: a close saves the deletion a recovery, and may fail."""
         handle = self._handles.pop(effect.ledger_id, None)
         try:
-            if handle is not None and handle.error is None:
-                await handle.close()
-            elif handle is not None:
-                await handle.abandon()
+            if handle is not None:
+                await _closed_or_abandoned(handle)
             await self._client.delete_ledger(effect.ledger_id)
         except NoSuchLedgerError:
             log.info("a cursor's ledger was deleted before", ledger_id=effect.ledger_id)
         return LedgerDeleted(effect.request_id)
+
+
+async def _closed_or_abandoned(handle: Ledger) -> None:
+    if handle.error is None:
+        with suppress(DaybookError):
+            await handle.close()
+            return
+    await handle.abandon()
 
 
 def _appended(

@@ -33,12 +33,12 @@ async def delete_topic(
             msg = f"topic {name} could not be closed, so its last ledger is not known: try again"
             raise NotOwnerError(msg)
         cursors = [await topics.read_cursor(name, each) for each in await topics.cursors(name)]
-        ledgers = [ledger.ledger_id for ledger in found.value.ledgers]
+        ledgers = sorted(found.value.named_ids)
         ledgers += [
             cursor.value.cursor_ledger for cursor in cursors if cursor.value.cursor_ledger != NO_LEDGER
         ]
-        if found.value.ledgers:
-            found = await topics.cas(name, found, replace(found.value, ledgers=()))
+        if found.value.ids | found.value.compacted_ids:
+            found = await topics.cas(name, found, replace(found.value, ledgers=(), compaction=None))
         await topics.delete(name, found.version)
         log.info("topic deleted", topic=str(name), ledgers=len(ledgers))
         await _delete_ledgers(ledgers, client)

@@ -4,6 +4,8 @@ A ledger that this broker writes is read through its handle, which knows its end
 a bookie for anything but entries. A read that nobody waits for only begins while there is room for it; one that a consumer waits
 for takes its turn (`ReadAhead` has the bound).
 
+A ledger whose replicas are gone is read from its file (rule 70).
+
 Two errors leave this module. Either the ledger is gone, because it was trimmed or its topic deleted: what follows it can be read. Or
 its entries cannot be read now: they can later, and nothing is skipped.
 """
@@ -21,8 +23,11 @@ from daybook.client.reader import Reader
 from daybook.core.errors import DaybookError, NoSuchLedgerError
 from daybook.core.format.frame import Entry
 from daybook.core.ids import EntryId, LedgerId
+from daybook.core.topics.offload.record import Offload
+from daybook.offload.errors import OffloadError
 from daybook.wire.pulsar.message_count import count_messages
 from daybook_broker.metrics import Totals
+from daybook_broker.topics.offloaded_files import OffloadedFiles, OffloadedReader
 from daybook_broker.topics.read_ahead import ReadAhead, Run
 from daybook_broker.topics.tail_cache import TailCache, as_entry, as_position
 
@@ -37,8 +42,8 @@ READ_AHEAD_BYTES: Final = 64 * 1024 * 1024
 READERS_MAX: Final = 1_000
 """Readers that are kept; each has the metadata of its ledger."""
 
-OwnHandles = Callable[[LedgerId], Ledger | None]
-"""The handle of a ledger that this broker writes; None for another's."""
+OwnHandles = Callable[[LedgerId], Ledger | Offload | None]
+"""The handle of a ledger that this broker writes, or the file of one without replicas; None for any other."""
 
 
 class LedgerGoneError(DaybookError):
@@ -71,15 +76,17 @@ class LedgerReads:
         *,
         bytes_max: int = READ_AHEAD_BYTES,
         readers_max: int = READERS_MAX,
+        files: OffloadedFiles | None = None,
     ) -> None:
-        """`cache` and `totals` are the broker's."""
+        """`cache`, `totals` and `files` are the broker's."""
         self.cache = cache
         self.totals = totals or Totals()
         self.ahead = ReadAhead(bytes_max)
         self.reads = 0
         """How many runs were read from bookies."""
+        self.files = files or OffloadedFiles()
         self._client = client
-        self._readers: OrderedDict[LedgerId, Reader] = OrderedDict()
+        self._readers: OrderedDict[LedgerId, Reader | OffloadedReader] = OrderedDict()
         self._readers_max = readers_max
         self._waiting: deque[tuple[_Wish, asyncio.Future[Run]]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,6 +128,7 @@ class LedgerReads:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.files.close()
 
     # Taking turns
 
@@ -178,11 +186,16 @@ class LedgerReads:
         last = max(run.first, min(run.last, reader.last_add_confirmed))
         return await reader.read_batch(run.first, last, entries_max=READ_ENTRIES_MAX, bytes_max=run.ask_bytes)
 
-    async def _reader(self, ledger_id: LedgerId, own: OwnHandles) -> Reader:
+    async def _reader(self, ledger_id: LedgerId, own: OwnHandles) -> Reader | OffloadedReader:
         reader = self._readers.get(ledger_id)
         if reader is None:
-            handle = own(ledger_id)
-            reader = await self._open(ledger_id) if handle is None else handle.reader()
+            found = own(ledger_id)
+            if found is None:
+                reader = await self._open(ledger_id)
+            elif isinstance(found, Offload):
+                reader = OffloadedReader(self.files, found.place, ledger_id, found.entries)
+            else:
+                reader = found.reader()
             self._readers[ledger_id] = reader
             if len(self._readers) > self._readers_max:
                 self._readers.popitem(last=False)
@@ -198,6 +211,9 @@ class LedgerReads:
         return await self._client.open_ledger(ledger_id, recover=False)
 
     async def _explained(self, ledger_id: LedgerId, error: DaybookError) -> DaybookError:
+        if isinstance(error, OffloadError):
+            msg = f"ledger {ledger_id} is offloaded, and cannot be read from its file: {error}"
+            return ReadDelayedError(msg)
         try:
             await self._client.ledgers.read(ledger_id)
         except NoSuchLedgerError:

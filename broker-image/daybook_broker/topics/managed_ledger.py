@@ -25,6 +25,7 @@ from daybook.core.topics.events import (
     Append,
     CasList,
     CloseLedger,
+    CompactionWritten,
     CreateLedger,
     DeleteLedger,
     LedgerCreated,
@@ -47,19 +48,21 @@ from daybook.core.topics.events import (
     TrimRequested,
     UnloadRequested,
 )
-from daybook.core.topics.ledger_list import LedgerList, Position
+from daybook.core.topics.ledger_list import Compaction, LedgerList, Position
 from daybook.core.topics.managed_ledger import ManagedLedger
 from daybook.core.topics.name import TopicName
+from daybook.core.topics.offload.changes import OffloadChange
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
+from daybook.core.topics.phases import Phase
 from daybook.core.topics.policy import LedgerTerms
 from daybook.core.topics.trimming import Retention
 from daybook.core.topics.unnamed import made_by
-from daybook.core.writer.policy import LAC_PUBLISH_MS_MAX, WriterPolicy
 from daybook.metadata.store.store import Versioned
 from daybook.metadata.topics import TopicManager
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_broker.topics.appends import LedgerAppends
+from daybook_broker.topics.creation import create_ledger
 from daybook_broker.topics.tasks import Tasks
 from daybook_broker.topics.turn import TurnEnd
 
@@ -67,11 +70,6 @@ log = get_logger(__name__)
 
 RECOVERY_TIMEOUT_MS: Final = 30_000
 """A recovery that takes longer ends, and the machine asks for another after its pause."""
-_WRITERS: Final = {
-    go_on: WriterPolicy(go_on_without_spare=go_on, lac_publish_ms=LAC_PUBLISH_MS_MAX)
-    for go_on in (False, True)
-}
-"""Readers of a topic ask its owner, so bookies need not know the last entry of an idle ledger at once."""
 
 
 class TopicLedgers:
@@ -116,6 +114,11 @@ class TopicLedgers:
         return self._crash or self._machine.refusal
 
     @property
+    def phase(self) -> Phase:
+        """What the machine does, for people."""
+        return self._machine.phase
+
+    @property
     def has_room(self) -> bool:
         """Whether more may be published now; until then whoever publishes should read no more from its clients.
 
@@ -150,6 +153,14 @@ class TopicLedgers:
     def trim(self, marks: tuple[Position, ...], retention: Retention) -> None:
         """Drop the ledgers that nobody needs; `marks` are what is persisted of every subscription (rule 40, rule 51)."""
         self._step(TrimRequested(marks, retention))
+
+    def name_compaction(self, compaction: Compaction | None) -> None:
+        """Name what a compaction wrote, or nothing, in place of what the list names now; `ListKnown` reports that it does (rule 41)."""
+        self._step(CompactionWritten(compaction))
+
+    def change_offload(self, change: OffloadChange) -> None:
+        """Name files of ledgers, or give replicas up; `ListKnown` reports that the list does (rule 70)."""
+        self._step(change)
 
     def terminate(self) -> None:
         """Finish what was published, and take nothing any more, for good; `ListKnown` reports the end."""
@@ -283,15 +294,8 @@ class TopicLedgers:
 
     async def _create(self, effect: CreateLedger) -> LedgerCreated:
         terms = self._terms()
-        quorum = terms.quorum
-        handle = await self._client.create_ledger(
-            ensemble_size=quorum.ensemble_size,
-            write_quorum=quorum.write_quorum,
-            ack_quorum=quorum.ack_quorum,
-            custom_metadata=made_by(str(self.name), self._owner_token),
-            above=effect.above,
-            policy=_WRITERS[terms.go_on_without_spare],
-        )
+        custom_metadata = made_by(str(self.name), self._owner_token, pool=terms.pool)
+        handle = await create_ledger(self._client, terms, custom_metadata, above=effect.above)
         self._created_with = terms
         self._writing[handle.id] = LedgerAppends(handle, self._appended, self._step, self._turn_end)
         return LedgerCreated(effect.request_id, handle.id)

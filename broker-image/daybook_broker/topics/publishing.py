@@ -124,6 +124,11 @@ class Publishing:
             self._send_receipts(*self._held.pop(0))
         return not self._held
 
+    @property
+    def held(self) -> int:
+        """Entries whose receipts are held."""
+        return sum(len(published) for _, _, published in self._held)
+
     async def answered(self) -> None:
         """Wait until all that was sent to the topic so far is answered, or never will be."""
         taken = self._taken + len(self._gathered)

@@ -83,6 +83,14 @@ class TopicRegistry:
         """All topics that are served now."""
         return [topic for topic in self._topics.values() if not topic.is_closing]
 
+    def known(self, name: TopicName) -> Topic | None:
+        """The topic, also while it is being taken over or given up; None also while the broker waits for the right to take it over."""
+        return self._topics.get(name) or self._opening.get(name)
+
+    def __contains__(self, name: TopicName) -> bool:
+        """Whether the topic is one of `names`."""
+        return name in self._topics or name in self._loading
+
     def names(self) -> list[TopicName]:
         """All topics that are served, or are being taken over."""
         return [*self._topics, *(name for name in self._loading if name not in self._topics)]
@@ -218,6 +226,7 @@ class TopicRegistry:
         """A topic has ended by itself: its list is another owner's, or something of it failed."""
         if self._topics.get(topic.name) is topic:
             assert topic.error is not None
+            self.services.metrics.topics_ended.labels(_why(topic.error)).inc()
             self._stop(topic, topic.error)
 
     def _stop(self, topic: Topic, error: DaybookError, urls: BrokerUrls | None = None) -> None:
@@ -286,6 +295,17 @@ class TopicRegistry:
 
 def _lost(name: TopicName) -> NotOwnerError:
     return NotOwnerError(f"topic {name} moves to another broker: look it up again")
+
+
+def _why(error: DaybookError) -> str:
+    """What made a topic end by itself, for the metrics."""
+    match error:
+        case NotOwnerError():
+            return "taken"
+        case NoSuchTopicError():
+            return "deleted"
+        case _:
+            return "failed"
 
 
 def _ended_badly(error: BaseException) -> None:

@@ -8,7 +8,7 @@ nothing is waited for, so that a consumer that is slow costs the broker the byte
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, Protocol, TypeAlias, assert_never
 
 from daybook.core.errors import DaybookError
 from daybook.core.topics.acks import AckState
@@ -43,11 +43,12 @@ from daybook.core.topics.dispatch.policy import DispatchPolicy
 from daybook.core.topics.dispatch.shared import SharedDispatch
 from daybook.core.topics.dispatch.single import SingleDispatch
 from daybook.core.topics.extent import TopicExtent
-from daybook.core.topics.ledger_list import Position
+from daybook.core.topics.ledger_list import NO_POSITION, Position
 from daybook.runtime.logs import get_logger
 from daybook.wire.pulsar.chunks import chunk_of
 from daybook_broker.errors import ConsumerBusyError, NotAllowedError, NotReadyError, TooManyError
 from daybook_broker.topics.by_time import last_before
+from daybook_broker.topics.compacted_reads import CompactedReads, LastMessage
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
 from daybook_broker.topics.ledger_reads import LedgerGoneError
 from daybook_broker.topics.peer import BrokerUrls
@@ -60,6 +61,10 @@ SEEK_RETURN_S: Final = 60.0
 """How long the position of a reader that seeks is kept for it."""
 TURN_BYTES_MAX: Final = 2 * 2**20
 """Bytes that a subscription delivers from memory before others have their turn of the event loop."""
+
+
+MakeCompactedReads: TypeAlias = Callable[[], CompactedReads]
+"""For a subscription whose consumers read what is compacted."""
 
 
 class Cursor(Protocol):
@@ -84,6 +89,7 @@ class Subscription:
         reads: TopicReads,
         cursor: Cursor,
         *,
+        make_compacted: MakeCompactedReads,
         is_durable: bool = True,
         policy: DispatchPolicy | None = None,
         consumers_max: int,
@@ -102,6 +108,9 @@ class Subscription:
         self._policy = policy or DispatchPolicy()
         self._consumers_max = consumers_max
         self._on_empty = on_empty
+        self._make_compacted = make_compacted
+        self._compacted: CompactedReads | None = None
+        """What the consumers read up to the horizon, if they asked for it."""
         self._machine: SingleDispatch | SharedDispatch | None = None
         self._last_key = 0
         self._events: list[SingleEvent] = []
@@ -148,6 +157,9 @@ class Subscription:
             assert self.kind is not None
             msg = f"subscription {self.name} of {self.topic} is {self.kind.value} while it has consumers: subscribe with that type"
             raise ConsumerBusyError(msg)
+        if wish.reads_compacted != (self._compacted is not None):
+            msg = f"the consumers of subscription {self.name} of {self.topic} either all read what is compacted, or none: subscribe as the others"
+            raise ConsumerBusyError(msg)
         if len(self.consumers) >= self._consumers_max:
             msg = f"subscription {self.name} of {self.topic} has {self._consumers_max} consumers: close some, or raise consumers_max"
             raise TooManyError(msg)
@@ -159,8 +171,10 @@ class Subscription:
         if wish.kind is SubscriptionKind.EXCLUSIVE and self.consumers:
             msg = f"subscription {self.name} of {self.topic} is exclusive, and another consumer was faster: try again later"
             raise ConsumerBusyError(msg)
-        if self._machine is None or wish.kind is not self.kind:
+        is_other = wish.kind is not self.kind or wish.reads_compacted != (self._compacted is not None)
+        if self._machine is None or is_other:
             self.kind = wish.kind
+            self._compacted = self._make_compacted() if wish.reads_compacted else None
             self._machine = self._new_machine(wish)
             self._perform_all(self._machine.start())
         self._last_key += 1
@@ -178,6 +192,7 @@ class Subscription:
             is_failover=wish.kind is SubscriptionKind.FAILOVER,
             partition=wish.partition,
             policy=self._policy,
+            horizon=None if self._compacted is None else self._compacted.horizon,
         )
 
     def remove(self, consumer: Consumer) -> None:
@@ -215,12 +230,15 @@ class Subscription:
 
     async def seek(self, first: Position, *, batch: Acked | None = None) -> None:
         """Begin again with `first`, in the middle of it if it is a `batch`. All consumers connect again."""
-        await self._reset(self._extent.before(first), batch)
+        mark_delete = self._extent.before(first)
+        if self._compacted is not None and first <= self._extent.first:
+            mark_delete = max(NO_POSITION, first.before)
+        await self._reset(mark_delete, batch)
 
     async def _reset(self, mark_delete: Position, batch: Acked | None = None) -> None:
         self._is_seeking = True
         self.disconnect()
-        self.acks.reset(mark_delete)
+        self.acks.reset(mark_delete, reaches_back=self._compacted is not None)
         if batch is not None:
             self.acks.ack_batch(*batch)
         self._step(AcksReset())
@@ -234,14 +252,19 @@ class Subscription:
 
     async def seek_time(self, unix_ms: int) -> None:
         """Begin again with the first entry that was published at `unix_ms` or later. All consumers connect again."""
-        await self._reset(await last_before(self._extent, self._reads, unix_ms))
+        last = await last_before(self._extent, self._reads, unix_ms)
+        if self._compacted is not None and last < self._extent.first:
+            last = NO_POSITION  # when what is compacted was published, nobody has looked
+        await self._reset(last)
 
-    async def last_entry(self) -> TopicEntry | None:
-        """The last entry of the topic; None if it has none any more."""
+    async def last_message(self) -> LastMessage | None:
+        """The last entry that a consumer can receive; None if the topic has none any more. Raises ReadDelayedError, CompactionError."""
         last = self._extent.last_confirmed
+        if self._compacted is not None and last <= self._compacted.horizon():
+            return await self._compacted.last()
         if not self._extent.contains(last):
             return None
-        return next(iter(await self._reads.read_exact([last])), None)
+        return next((LastMessage(entry) for entry in await self._reads.read_exact([last])), None)
 
     def skip_through(self, position: Position) -> None:
         """Take everything up to `position` as acknowledged: its time is over, or a person skips it."""
@@ -341,6 +364,9 @@ class Subscription:
 
     def _read_soon(self, effect: ReadEntries) -> None:
         """Answer from memory at once, while this turn has delivered little; else in another turn."""
+        if self._compacted is not None and effect.position <= self._compacted.horizon():
+            self._tasks.begin(self._read_compacted(effect, self._compacted))
+            return
         found = self._reads.cached(effect.position, effect.entries_max, effect.bytes_max)
         if not found:
             read = self._reads.read(effect.position, effect.entries_max, effect.bytes_max)
@@ -362,6 +388,15 @@ class Subscription:
                 answer = ReadFailed(effect.request_id, effect.position.ledger_id)
         except DaybookError as error:
             log.warning("entries cannot be read yet", **self._names, why=str(error))
+        self._step(answer)
+
+    async def _read_compacted(self, effect: ReadEntries, reads: CompactedReads) -> None:
+        answer: SingleEvent = ReadFailed(effect.request_id)
+        try:
+            entries, part = await reads.read(effect.position, effect.entries_max, effect.bytes_max)
+            answer = EntriesRead(effect.request_id, entries, part)
+        except DaybookError as error:
+            log.warning("compacted entries cannot be read yet", **self._names, why=str(error))
         self._step(answer)
 
     @property

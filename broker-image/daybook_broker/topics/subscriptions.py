@@ -15,14 +15,14 @@ from daybook.core.topics.acks import AckState
 from daybook.core.topics.cursor_record import CursorRecord
 from daybook.core.topics.dispatch.policy import DispatchPolicy
 from daybook.core.topics.extent import TopicExtent
-from daybook.core.topics.ledger_list import Position
+from daybook.core.topics.ledger_list import NO_POSITION, Position
 from daybook.runtime.logs import get_logger
 from daybook_broker.errors import NoSuchSubscriptionError, NotAllowedError, NotReadyError, TooManyError
 from daybook_broker.topics.consumer import Consumer
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.reader_cursor import ReaderCursor
 from daybook_broker.topics.reading import TopicReads
-from daybook_broker.topics.subscription import Subscription
+from daybook_broker.topics.subscription import MakeCompactedReads, Subscription
 
 log = get_logger(__name__)
 
@@ -74,6 +74,8 @@ class SubscriptionWish:
     """Whether a new one begins with the first message that there is; else with the next one that comes."""
     start: Position | None = None
     """Where a reader begins: behind this position."""
+    reads_compacted: bool = False
+    """Whether it may begin before the topic's own ledgers, with what is compacted."""
     properties: tuple[tuple[str, str], ...] = ()
     is_asked_for: bool = False
     """Whether a person asks for a new one: then it is created also where consumers do not create subscriptions."""
@@ -89,6 +91,7 @@ class Subscriptions:
         reads: TopicReads,
         make_cursor: MakeCursor,
         *,
+        make_compacted: MakeCompactedReads,
         policy: DispatchPolicy,
         subscriptions_max: int,
         consumers_max: int,
@@ -98,6 +101,7 @@ class Subscriptions:
         self._extent = extent
         self._reads = reads
         self._make_cursor = make_cursor
+        self._make_compacted = make_compacted
         self._policy = policy
         self._max = subscriptions_max
         self._consumers_max = consumers_max
@@ -126,9 +130,17 @@ class Subscriptions:
             raise NoSuchSubscriptionError(msg)
         return found
 
+    def unopened(self) -> list[str]:
+        """The names of stored ones that are not open, in order; they hold the trimming."""
+        return sorted(self._stored.difference(self._by_name))
+
     def marks(self) -> tuple[Position, ...]:
         """How far each stored subscription is, as it is persisted: what trimming may not pass (rule 40, rule 51)."""
-        return tuple(cursor.persisted for cursor in self._cursors.values())
+        return tuple(self.marks_by_name().values())
+
+    def marks_by_name(self) -> dict[str, Position]:
+        """The same with the names of the subscriptions."""
+        return {name: cursor.persisted for name, cursor in self._cursors.items()}
 
     # Opening
 
@@ -190,12 +202,16 @@ class Subscriptions:
     def _first_record(self, wish: SubscriptionWish) -> CursorRecord:
         extent = self._extent
         mark_delete = extent.before(extent.first) if wish.begins_early else extent.last_confirmed
+        if wish.begins_early and wish.reads_compacted:
+            mark_delete = NO_POSITION
         return CursorRecord(mark_delete, properties=dict(wish.properties))
 
     def _new_reader(self, wish: SubscriptionWish) -> Subscription:
         extent = self._extent
         start = extent.last_confirmed if wish.start is None else wish.start
-        mark_delete = min(max(start, extent.before(extent.first)), extent.last_confirmed)
+        mark_delete = min(start, extent.last_confirmed)
+        if not wish.reads_compacted:
+            mark_delete = max(mark_delete, min(extent.before(extent.first), extent.last_confirmed))
         return self._add(wish.name, ReaderCursor(extent, mark_delete))
 
     def _begin(self, name: str, initial: CursorRecord | None) -> None:
@@ -232,6 +248,7 @@ class Subscriptions:
             self._extent,
             self._reads,
             cursor,
+            make_compacted=self._make_compacted,
             is_durable=not isinstance(cursor, ReaderCursor),
             policy=self._policy,
             consumers_max=self._consumers_max,

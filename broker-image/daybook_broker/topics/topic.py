@@ -6,24 +6,34 @@ exists for readers once it is acknowledged, and not before.
 
 import asyncio
 import uuid
-from collections.abc import Callable
-from typing import assert_never
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Final, assert_never
 
 from daybook.client.ledger import Ledger
-from daybook.core.errors import DaybookError, NotOwnerError, TopicTerminatedError
+from daybook.core.errors import DaybookError, LedgersNeededError, NotOwnerError, TopicTerminatedError
 from daybook.core.ids import LedgerId
+from daybook.core.topics.confirm_times import ConfirmTimes
 from daybook.core.topics.cursor_record import CursorRecord
 from daybook.core.topics.events import ListKnown, Published, PublishFailed, TopicEnded
 from daybook.core.topics.extent import TopicExtent
-from daybook.core.topics.ledger_list import LedgerList, ListState, Position
+from daybook.core.topics.ledger_list import Compaction, LedgerList, ListState, Position
 from daybook.core.topics.name import TopicName
-from daybook.core.topics.policy import LedgerTerms, ledger_terms
+from daybook.core.topics.offload.changes import OffloadChange
+from daybook.core.topics.offload.record import Offload
+from daybook.core.topics.phases import Phase
+from daybook.core.topics.policy import LedgerTerms, ledger_terms, placeable
+from daybook.core.topics.trim_plan import PlannedLedger, check_plan
+from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_broker.errors import NotReadyError
 from daybook_broker.topics.access import Producers
+from daybook_broker.topics.compacted_reads import CompactedReads
+from daybook_broker.topics.compaction import TopicCompaction
 from daybook_broker.topics.cursor import SubscriptionCursor
 from daybook_broker.topics.managed_ledger import TopicLedgers
 from daybook_broker.topics.news import News
+from daybook_broker.topics.offloads import TopicOffloads
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.producer import Producer
 from daybook_broker.topics.publishing import Publishing
@@ -33,6 +43,9 @@ from daybook_broker.topics.services import TopicServices
 from daybook_broker.topics.subscriptions import Subscriptions
 
 log = get_logger(__name__)
+
+CHANGE_S: Final = 20.0
+"""How long a change of the list that somebody asked for may take: it waits for what is under way."""
 
 
 class Topic:
@@ -53,6 +66,8 @@ class Topic:
         self.refusal: DaybookError | None = None
         """Why it takes no producers now: its backlog is over the quota."""
         self.ledger_list = LedgerList()
+        self.taken_over_at_ms = unix_ms()
+        self.times = ConfirmTimes(self.extent.last_confirmed, self.taken_over_at_ms)
         self._measured = (0, 0)
         self._on_ended = on_ended
         self.owner_token = uuid.uuid4().hex
@@ -61,19 +76,22 @@ class Topic:
             name,
             self.owner_token,
             services.client,
-            terms=self._terms,
+            terms=self.terms,
             policy=services.settings.ledger_policy,
             on_result=self._take,
             turn_end=services.turn_end,
         )
         self.publishing = Publishing(services, self._ledgers)
         self.publish = self.publishing.publish
-        self.reads = TopicReads(services.reads, self.extent, self.handle)
+        self.offloads = TopicOffloads(str(name), self, services.reads.files)
+        self.reads = TopicReads(services.reads, self.extent, self._beside_bookies)
+        self.compaction = TopicCompaction(self)
         self.subscriptions = Subscriptions(
             str(name),
             self.extent,
             self.reads,
             self._cursor,
+            make_compacted=lambda: CompactedReads(str(name), services.reads, lambda: self.ledger_list),
             policy=services.settings.dispatch_policy,
             subscriptions_max=services.settings.subscriptions_max,
             consumers_max=services.settings.consumers_max,
@@ -90,6 +108,11 @@ class Topic:
         """The ledger's writer, if the topic writes it."""
         return self._ledgers.handle(ledger_id)
 
+    def _beside_bookies(self, ledger_id: LedgerId) -> Ledger | Offload | None:
+        """Where a ledger is read, if not from the bookies by its metadata."""
+        handle = self.handle(ledger_id)
+        return self.offloads.file_of(ledger_id) if handle is None else handle
+
     def _cursor(
         self, subscription: str, initial: CursorRecord | None, on_ended: Callable[[DaybookError], None]
     ) -> SubscriptionCursor:
@@ -101,7 +124,7 @@ class Topic:
             self.extent,
             owner_token=self.owner_token,
             list_version=self.list_version,
-            quorum=self._terms().quorum,
+            terms=self.terms,
             initial=initial,
             policy=settings.cursor_policy,
             on_ended=on_ended,
@@ -116,10 +139,12 @@ class Topic:
             self.policy = policy
         self._ledgers.check_terms()
 
-    def _terms(self) -> LedgerTerms:
-        """How its next ledger is created, with the bookies that take writes now."""
-        available = sum(1 for bookie in self.services.client.bookies().values() if bookie.writable)
-        return ledger_terms(self.policy, available)
+    def terms(self) -> LedgerTerms:
+        """How its next ledger is created, with the bookies that take writes now, and where they stand (rule 45)."""
+        client = self.services.client
+        writable = (each for each, info in client.bookies().items() if info.writable)
+        terms = ledger_terms(self.policy, writable)
+        return placeable(terms, partial(client.can_place, pool=terms.pool))
 
     @property
     def is_degraded(self) -> bool:
@@ -127,10 +152,26 @@ class Topic:
         return self._ledgers.is_degraded
 
     @property
+    def open_ledger(self) -> Ledger | None:
+        """The writer of the last ledger, if the topic writes it."""
+        ledgers = self.ledger_list.ledgers
+        return self.handle(ledgers[-1].ledger_id) if ledgers else None
+
+    @property
     def open_bytes(self) -> int:
         """The acknowledged bytes of the ledger that is written; the list has those of the others."""
-        handle = self.handle(self.ledger_list.ledgers[-1].ledger_id) if self.ledger_list.ledgers else None
+        handle = self.open_ledger
         return 0 if handle is None else handle.length
+
+    @property
+    def phase(self) -> Phase:
+        """What the topic does with its ledgers."""
+        return self._ledgers.phase
+
+    @property
+    def publish_refusal(self) -> DaybookError | None:
+        """Why nothing may be published now, whatever the quota says."""
+        return self._ledgers.refusal
 
     # Its life
 
@@ -157,7 +198,52 @@ class Topic:
 
     def trim(self) -> None:
         """Drop the ledgers that every subscription has passed, as far as the retention allows (rule 40, rule 51)."""
-        self._ledgers.trim(self.subscriptions.marks(), self.policy.retention)
+        marks = self.subscriptions.marks()
+        if self.compaction.mark is not None:
+            marks = (*marks, self.compaction.mark)
+        self._ledgers.trim(marks, self.policy.retention)
+
+    async def name_compaction(self, compaction: Compaction | None) -> None:
+        """Name what a compaction wrote in the list, or nothing. Raises why nobody knows whether it does."""
+        self.check_open()
+        self._ledgers.name_compaction(compaction)
+        while self.ledger_list.compaction != compaction:
+            self.check_open()
+            await self._news.wait()
+
+    async def trim_planned(self, planned: Collection[PlannedLedger]) -> None:
+        """Drop these ledgers from the list, and no others; they are deleted after that.
+
+        Raises PlanOutdatedError, LedgersNeededError, NotReadyError if that takes too long, and why the policy cannot be read.
+        """
+        await self.subscriptions.opened()
+        await self.read_policy()
+        self.check_open()
+        if self.compaction.mark is not None:
+            msg = f"topic {self.name} is being compacted, which reads its ledgers: wait until that has ended"
+            raise LedgersNeededError(msg)
+        marks, retention = self.subscriptions.marks_by_name(), self.policy.retention
+        end = check_plan(self.ledger_list, planned, marks, retention, unix_ms())
+        self._ledgers.trim((*marks.values(), end), retention)
+        ids = {plan.ledger_id for plan in planned}
+        await self._changed(lambda: ids.isdisjoint(self.ledger_list.ids))
+
+    async def change_list(self, change: OffloadChange, is_done: Callable[[], bool]) -> None:
+        """Make a change of the list for an offload, and return once `is_done`, which may raise. Raises NotReadyError if that takes too long."""
+        self.check_open()
+        self._ledgers.change_offload(change)
+        await self._changed(is_done)
+
+    async def _changed(self, is_done: Callable[[], bool]) -> None:
+        """Wait until the list is as somebody asked for. Raises NotReadyError."""
+        try:
+            async with asyncio.timeout(CHANGE_S):
+                while not is_done():
+                    self.check_open()
+                    await self._news.wait()
+        except TimeoutError:
+            msg = f"topic {self.name} has not changed its list as asked within {CHANGE_S:g} s: read the list, and ask again if it is as before"
+            raise NotReadyError(msg) from None
 
     async def terminate(self) -> Position:
         """End the topic for good: it can be read, and takes nothing more. Returns its last entry. Raises why it cannot be now."""
@@ -179,6 +265,7 @@ class Topic:
     async def unload(self) -> None:
         """Take nothing more, answer what came before, and close what is open, so that the next owner has nothing to recover."""
         self.is_closing = True
+        await self.compaction.stop()
         self.publishing.flush()
         for producer in self.producers.all():
             producer.is_closed = True
@@ -193,6 +280,7 @@ class Topic:
     async def stop(self, error: DaybookError) -> None:
         """End at once: somebody else may own the topic already. What is open is recovered by the next owner."""
         self._end(error)
+        await self.compaction.stop()
         await self.subscriptions.abandon()
         await self._ledgers.close()
 
@@ -208,6 +296,7 @@ class Topic:
         self._ledgers.tick()
         self.subscriptions.tick()
         self.rates.tick(self.publishing.messages_in, self.publishing.bytes_in)
+        self.times.note(self.extent.last_confirmed, unix_ms())
 
     def take_load(self) -> tuple[int, int]:
         """How many entries and bytes were published since the last call."""
@@ -280,8 +369,7 @@ class Topic:
         self.subscriptions.wake()
 
     def _forget_trimmed(self, ledger_list: LedgerList) -> None:
-        kept = {ledger.ledger_id for ledger in ledger_list.ledgers}
-        gone = [each.ledger_id for each in self.ledger_list.ledgers if each.ledger_id not in kept]
+        gone = self.ledger_list.named_ids - ledger_list.named_ids
         if gone:
             self.reads.forget(gone)
 

@@ -36,6 +36,9 @@ class Upkeep:
         self._registry = registry
         self._client = client
         self._topics = topics
+        self.backlog_entries = 0
+        """Entries that durable subscriptions have not acknowledged, of all topics, when they were last counted."""
+        self.topics_over_quota = 0
         self._unused_since_ms: dict[TopicName, int] = {}
 
     async def run(self) -> None:
@@ -43,9 +46,11 @@ class Upkeep:
         settings = self._registry.services.settings
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(settings.trim_interval_ms, self.trim))
+            group.create_task(self._repeat(settings.trim_interval_ms, self.give_replicas_up))
             group.create_task(self._repeat(settings.ttl_interval_ms, self.expire))
             group.create_task(self._repeat(settings.quota_interval_ms, self.check_quota))
             group.create_task(self._repeat(settings.quota_interval_ms, self.delete_unused))
+            group.create_task(self._count_backlogs(settings.quota_interval_ms))
 
     async def _repeat(self, pause_ms: int, work: Callable[[Topic], Awaitable[None]]) -> None:
         while True:
@@ -63,10 +68,25 @@ class Upkeep:
                 except Exception as error:
                     log.error("the upkeep of a topic failed after an error of the broker", exc_info=error)
 
+    async def _count_backlogs(self, pause_ms: int) -> None:
+        """For the metrics. A turn of the event loop for each topic: they may be many."""
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            entries = over = 0
+            for topic in self._registry.served():
+                entries += sum(each.acks.unacked_entries() for each in _stored(topic))
+                over += topic.refusal is not None
+                await asyncio.sleep(0)
+            self.backlog_entries, self.topics_over_quota = entries, over
+
     async def trim(self, topic: Topic) -> None:
         """Read what is set for the topic, and drop what nobody needs (rule 51)."""
         await topic.read_policy()
         topic.trim()
+
+    async def give_replicas_up(self, topic: Topic) -> None:
+        """Delete the replicas of ledgers whose files are the only copy from now on (rule 70)."""
+        await topic.offloads.give_replicas_up()
 
     async def expire(self, topic: Topic) -> None:
         """Take what is older than the TTL as acknowledged, in every subscription."""

@@ -2,11 +2,9 @@
 
 import asyncio
 import threading
-import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import pulsar
@@ -17,6 +15,7 @@ from daybook_broker.settings import BrokerSettings
 from prometheus_client import CollectorRegistry
 
 import daybook
+from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
@@ -41,7 +40,7 @@ from daybook.wire.pulsar.pulsar_pb2 import (
 
 T = TypeVar("T")
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 """A limit on failure, never a wait."""
 
 
@@ -174,6 +173,16 @@ async def frame_client(broker: Broker, *, connect: bool = True) -> AsyncIterator
         client.close()
 
 
+async def until_gone(read: Callable[[], Awaitable[object]], error: type[DaybookError]) -> None:
+    """Wait until what is read does not exist."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            try:
+                await read()
+            except error:
+                return
+
+
 async def with_pulsar(broker: Broker, work: Callable[[pulsar.Client], T]) -> T:
     """Do `work` with Pulsar's own client, in a thread."""
 
@@ -221,11 +230,6 @@ class Publisher(threading.Thread):
         self._stop_it = threading.Event()
         self._count = threading.Condition()
         self.acked: list[bytes] = []
-        self.times_s: list[float] = []
-        """When each was acknowledged."""
-        self.gap_s = 0.0
-        """The longest time between two receipts."""
-        self._last_s = 0.0
         self.failed: list[pulsar.Result] = []
 
     def run(self) -> None:
@@ -233,7 +237,11 @@ class Publisher(threading.Thread):
         client = pulsar.Client(self._url, operation_timeout_seconds=int(LIMIT_S))
         client.subscribe(self._topic, "keeps everything").close()
         producer = client.create_producer(
-            self._topic, block_if_queue_full=True, max_pending_messages=100, batching_max_messages=10
+            self._topic,
+            block_if_queue_full=True,
+            max_pending_messages=100,
+            batching_max_messages=10,
+            send_timeout_millis=int(1000 * LIMIT_S),
         )
         number = 0
         while not self._stop_it.is_set():
@@ -244,14 +252,9 @@ class Publisher(threading.Thread):
         client.close()
 
     def _done(self, result: pulsar.Result, data: bytes) -> None:
-        now_s = time.perf_counter()
         with self._count:
             if result == pulsar.Result.Ok:
                 self.acked.append(data)
-                self.times_s.append(now_s)
-                if self._last_s:
-                    self.gap_s = max(self.gap_s, now_s - self._last_s)
-                self._last_s = now_s
             else:
                 self.failed.append(result)
             self._count.notify_all()
@@ -265,12 +268,6 @@ class Publisher(threading.Thread):
                 assert self._count.wait_for(lambda: len(self.acked) >= wanted, LIMIT_S), self.acked[-3:]
 
         await asyncio.to_thread(wait)
-
-    def first_after(self, instant_s: float) -> float:
-        """When the first receipt after `instant_s`, and after the longest pause from then on, came."""
-        times_s = [instant_s, *(time_s for time_s in self.times_s if time_s > instant_s)]
-        gaps = [(after - before, after) for before, after in pairwise(times_s)]
-        return max(gaps)[1]
 
     async def stop(self) -> None:
         """End, after all that was sent is answered."""

@@ -13,6 +13,7 @@ from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.unnamed import made_by
 from daybook.local.cluster import LocalCluster
+from daybook.metadata.hold import CollectionHeldError, begin_hold
 from tests.unit.broker.kit import new_topic, running_broker
 
 pytestmark = pytest.mark.integration
@@ -110,3 +111,20 @@ async def test_rule_56_a_ledger_that_somebody_recovers_just_now_stays_until_the_
         assert await existing(broker, *left) == {left[0]}
         monkeypatch.setattr(broker.client, "delete_ledger", delete)
         assert left[0] in await broker.collection.collect(broker.ownership), "the next cycle deletes it"
+
+
+async def test_rule_68_nothing_is_collected_after_a_restore_that_no_person_confirmed(
+    cluster: LocalCluster,
+) -> None:
+    """The list that named the ledger may be younger than the export."""
+    async with running_broker(cluster, **AT_ONCE) as broker:
+        store, layout = broker.client.store, broker.client.layout
+        left = await left_behind(broker, made_by(new_topic(), "former"))
+        await begin_hold(store, layout, now_ms=2, exported_at_ms=1)
+        try:
+            with pytest.raises(CollectionHeldError, match="daybook metadata confirm"):
+                await broker.collection.collect(broker.ownership)
+            assert await existing(broker, left) == {left}
+        finally:
+            await store.delete(layout.collection_hold)
+        assert left in await broker.collection.collect(broker.ownership)

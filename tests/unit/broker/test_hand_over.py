@@ -10,7 +10,6 @@ from daybook_broker.broker import Broker
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
 from tests.unit.broker.kit import (
-    LIMIT_S,
     Publisher,
     contents,
     frame_client,
@@ -46,9 +45,7 @@ async def move(pair: tuple[Broker, Broker], topic: str, act: Callable[[Broker, B
     return publisher
 
 
-async def test_a_graceful_unload_loses_nothing_doubles_nothing_and_takes_less_than_a_second(
-    pair: tuple[Broker, Broker],
-) -> None:
+async def test_a_graceful_unload_loses_nothing_and_doubles_nothing(pair: tuple[Broker, Broker]) -> None:
     topic = new_topic()
     name = TopicName.parse(topic)
 
@@ -61,7 +58,6 @@ async def test_a_graceful_unload_loses_nothing_doubles_nothing_and_takes_less_th
     found = await contents(owner, topic)
     assert found == publisher.acked
     assert found == [b"%d" % number for number in range(len(found))]
-    assert publisher.gap_s < LIMIT_S / 6, "the client did not follow at once"
 
 
 async def test_a_broker_that_stops_hands_its_topics_over(cluster: LocalCluster) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 from daybook_broker.metrics import PREFIX, BrokerMetrics
+from daybook_broker.ownership.api import NotReady
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -62,3 +63,19 @@ async def test_a_scrape_shows_what_clients_do(cluster: LocalCluster) -> None:
     for name in ("publish", "take_over", "unload"):
         assert found[f"{name}_seconds_count"] == 1
         assert 0 < found[f"{name}_seconds_sum"] < 60
+
+
+@pytest.mark.integration
+async def test_a_lookup_that_finds_no_owner_in_time_is_counted(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody(*_: object, **__: object) -> NotReady:
+        return NotReady("nobody answers")
+
+    async with running_broker(cluster) as broker, frame_client(broker) as client:
+        monkeypatch.setattr(broker.ownership, "lookup", nobody)
+        lookup = CommandLookupTopic(topic=new_topic(), request_id=1)
+        await client.ask(BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=lookup))
+        value = broker.metrics.registry.get_sample_value
+        assert value(f"{PREFIX}lookups_total", {"outcome": "not_ready"}) == 1
+        assert value(f"{PREFIX}lookups_total", {"outcome": "refused"}) is None

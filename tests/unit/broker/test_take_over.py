@@ -1,7 +1,5 @@
 """A broker is killed while Pulsar's own client publishes: the other one takes its topics over, and nothing acknowledged is lost."""
 
-import time
-
 import pytest
 
 import daybook
@@ -13,32 +11,24 @@ from tests.unit.broker.kit import Publisher, in_order_once, new_topic, stored_co
 
 pytestmark = pytest.mark.integration
 
-TAKE_OVER_S = 8.0
-"""From SIGKILL to the next receipt, of one topic; a session of the tests' brokers lasts 2.5 s."""
-
 
 async def owner_of(client: daybook.Client, name: TopicName) -> str:
     owners = await BundleDirectory(client.store, client.layout).owners(name.tenant, name.namespace)
     return owners[Bundle.of(name)].broker
 
 
-async def test_a_killed_brokers_topic_is_published_to_again_within_seconds(
-    brokers: Brokers, client: daybook.Client
-) -> None:
+async def test_a_killed_brokers_topic_is_published_to_again(brokers: Brokers, client: daybook.Client) -> None:
+    """How long that takes depends on the machine: tests/process/integration/test_slo_brokers.py measures it."""
     topic = new_topic()
     name = TopicName.parse(topic)
     publisher = Publisher(brokers.service_url, topic)
     publisher.start()
     await publisher.more(200)
     owner = await owner_of(client, name)
-    killed_s = time.perf_counter()
     brokers.kill(owner)
     await publisher.more(200)
     await publisher.stop()
     assert not publisher.failed
-    taken_s = publisher.first_after(killed_s) - killed_s
-    print(f"from SIGKILL to the next receipt: {taken_s:.2f} s")
-    assert taken_s < TAKE_OVER_S
     assert await owner_of(client, name) != owner
     brokers.restart(owner)
     found = await stored_contents(client, name)

@@ -142,9 +142,11 @@ async def secure_brokers(cluster: LocalCluster, number: int, **changes: Any) -> 
             await broker.start(admin_url=plain, admin_tls_url=secure)
             stack.push_async_callback(broker.stop)
             found.append(broker)
+        started = {broker.settings.broker_id for broker in found}
         for broker in found:
-            while len(broker.ownership.view.brokers) < number or broker.ownership.view.leader is None:
-                await broker.ownership._members.changed()
+            ownership = broker.ownership
+            while not started <= ownership.view.brokers.keys() or ownership.view.leader is None:
+                await ownership._members.changed()
         yield found
 
 

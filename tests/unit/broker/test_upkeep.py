@@ -1,22 +1,24 @@
 """Trimming, expiry, quotas, deletion and the end of topics, through Pulsar's own client and the broker's policies."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pulsar
 import pytest
 from daybook_broker.broker import Broker
+from daybook_broker.metrics import PREFIX
 from daybook_broker.topics.topic import Topic
 from daybook_broker.topics.upkeep import bytes_behind
 
-from daybook.core.errors import DaybookError, NoSuchLedgerError, NoSuchTopicError, TopicTerminatedError
+from daybook.core.errors import NoSuchLedgerError, NoSuchTopicError, TopicTerminatedError
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState, Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.policy import BacklogAction, PolicyLayer
 from daybook.local.cluster import LocalCluster
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, ServerError
-from tests.unit.broker.kit import LIMIT_S, frame_client, new_topic, running_broker, with_pulsar
+from tests.unit.broker.kit import LIMIT_S, frame_client, new_topic, running_broker, until_gone, with_pulsar
 
 pytestmark = pytest.mark.integration
 
@@ -44,16 +46,6 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def until_gone(read: Callable[[], Awaitable[object]], error: type[DaybookError]) -> None:
-    """Wait until what is read does not exist."""
-    async with asyncio.timeout(LIMIT_S):
-        while True:
-            try:
-                await read()
-            except error:
-                return
-
-
 async def publish(broker: Broker, topic: str, count: int, size_bytes: int = 100) -> None:
     def work(client: pulsar.Client) -> None:
         producer = client.create_producer(topic, batching_enabled=False)
@@ -61,6 +53,10 @@ async def publish(broker: Broker, topic: str, count: int, size_bytes: int = 100)
             producer.send(bytes(size_bytes))
 
     await with_pulsar(broker, work)
+
+
+def gauge(broker: Broker, name: str, **labels: str) -> float | None:
+    return broker.metrics.registry.get_sample_value(f"{PREFIX}{name}", labels)
 
 
 async def set_policy(broker: Broker, name: TopicName, **values: Any) -> None:
@@ -142,6 +138,8 @@ async def test_producers_are_refused_while_the_backlog_is_over_its_quota(
         refused = await client.produce(topic)
         assert refused.error.error == code
         assert "raise the quota" in refused.error.message
+        await until(lambda: gauge(broker, "topics_over_quota") == 1)
+        assert gauge(broker, "backlog_entries") == 10
         (subscription,) = found.subscriptions.all()
         subscription.skip_through(subscription.acks.nth_unacked(8))
         await until(lambda: found.refusal is None)
@@ -213,3 +211,13 @@ def test_the_bytes_behind_a_position_are_counted_by_ledgers_and_within_one_by_en
         (Position(7, 3), 0),
     ):
         assert bytes_behind(ledger_list, 400, confirmed, mark) == expected
+
+
+async def test_a_topic_that_another_owner_took_is_counted(broker: Broker) -> None:
+    topic = await served(broker, new_topic())
+    found = await broker.topics.read(topic.name, sync=True)
+    await broker.topics.cas(topic.name, found, replace(found.value, owner_token="another"))
+    async with frame_client(broker) as client:
+        await client.produce(str(topic.name))
+        client.publish(b"one", 0)
+        await until(lambda: gauge(broker, "topics_ended_total", reason="taken") == 1)

@@ -89,9 +89,10 @@ async def admins(cluster: LocalCluster, number: int, **changes: Any) -> AsyncIte
             await broker.start(admin_url=f"http://{address}")
             stack.push_async_callback(broker.stop)
             found.append(Admin(broker, session))
+        started = {admin.broker.settings.broker_id for admin in found}
         for admin in found:
             ownership = admin.broker.ownership
-            while len(ownership.view.brokers) < number or ownership.view.leader is None:
+            while not started <= ownership.view.brokers.keys() or ownership.view.leader is None:
                 await ownership._members.changed()
         yield found
 

@@ -6,10 +6,15 @@ from typing import Any
 import pulsar
 import pytest
 
-from daybook.core.errors import NoSuchLedgerError
+from daybook.client.broker_admin import Admin as Http
+from daybook.client.broker_admin import AdminError
+from daybook.core.errors import NoSuchLedgerError, NoSuchTopicError
+from daybook.core.topics.manager import Manager
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.ownership.bundles import Bundle
+from daybook.core.topics.policy import PolicyLayer
 from daybook.local.cluster import LocalCluster
+from daybook.metadata.policies import PolicyManager
 from tests.unit.broker.admin.kit import NAMESPACE, TOPICS, admins, new_namespace, owner_of
 from tests.unit.broker.kit import with_pulsar
 
@@ -187,7 +192,7 @@ async def test_a_client_whose_service_url_is_http_finds_a_partitioned_topic(clus
         await brokers[0].do("PUT", f"{path}/partitions", 4)
 
         def use() -> list[bytes]:
-            client = pulsar.Client(brokers[0].broker.admin_url, operation_timeout_seconds=20)
+            client = pulsar.Client(brokers[0].broker.admin_url, operation_timeout_seconds=40)
             consumer = client.subscribe(str(name), "s")
             producer = client.create_producer(str(name))
             for number in range(8):
@@ -213,9 +218,8 @@ async def test_a_topic_and_a_bundle_are_unloaded_to_the_named_broker_whoever_is_
         await other.do("PUT", f"{topic}/unload", destinationBroker=target)
         assert (await owner_of(brokers, name))[0] is other
         bundle = f"{NAMESPACE}/{name.tenant}/{name.namespace}/{Bundle.of(name).range}/unload"
-        status, location = await owner.ask("PUT", bundle, follow=False)
-        assert status == 307
-        assert location.startswith(other.broker.admin_url)
+        status, redirect = await owner.ask("PUT", bundle, follow=False)
+        assert (status, redirect["adminUrl"]) == (307, other.broker.admin_url)
         await owner.do("PUT", bundle, destinationBroker=owner.broker.settings.broker_id)
         assert (await owner_of(brokers, name))[0] is owner
         await owner.do("PUT", f"{NAMESPACE}/{name.tenant}/{name.namespace}/unload")
@@ -242,7 +246,7 @@ async def test_a_topic_is_deleted_with_its_ledgers_and_not_while_it_is_used(clus
         def publish(client: Any) -> None:
             producer = client.create_producer(str(name))
             producer.send(b"1")
-            asyncio.run_coroutine_threadsafe(refuse(), loop).result(20)
+            asyncio.run_coroutine_threadsafe(refuse(), loop).result(40)
             producer.close()
 
         async def refuse() -> None:
@@ -286,3 +290,37 @@ async def test_what_is_too_large_or_no_json_is_refused(cluster: LocalCluster) ->
             async with session.post(admin.broker.admin_url + path, data=data) as answer:
                 assert answer.status == 400
                 assert "JSON" in (await answer.json())["reason"]
+
+
+async def test_what_a_topic_resource_manages_only_its_operator_changes(cluster: LocalCluster) -> None:
+    tenant, name = new_namespace()
+    manager = Manager("data", "orders", "uid-1")
+    async with admins(cluster, 1) as (admin,):
+        topic, parts = f"{TOPICS}/{tenant}/{name}/orders", f"{TOPICS}/{tenant}/{name}/parts"
+        await admin.do("PUT", topic)
+        await admin.do("PUT", f"{parts}/partitions", 2)
+        policies = PolicyManager(admin.broker.client.store, admin.broker.client.layout)
+        managed_name = TopicName(tenant, name, "orders")
+        for managed in (managed_name, TopicName(tenant, name, "parts-partition-0")):
+            await policies.set_topic(managed, await policies.topic(managed), PolicyLayer(managed_by=manager))
+        for method, path, body in (
+            ("DELETE", topic, None),
+            ("POST", f"{topic}/messageTTL", 60),
+            ("DELETE", f"{topic}/policy", None),
+            ("POST", f"{parts}/partitions", 3),
+            ("DELETE", f"{parts}/partitions", None),
+        ):
+            status, reason = await admin.refused(method, path, body)
+            assert (status, reason) == (
+                409,
+                "Topic data/orders manages this topic: change that resource instead",
+            )
+        operator = Http([admin.broker.admin_url], manager_uid="uid-1")
+        await asyncio.to_thread(operator.ask, "POST", managed_name, "messageTTL", 60)
+        assert (await admin.get(f"{topic}/policy"))["managedBy"] == manager.to_record()
+        changed = {"ttlMs": 1, "managedBy": {**manager.to_record(), "uid": "mine"}}
+        with pytest.raises(AdminError, match="managedBy is no setting"):
+            await asyncio.to_thread(operator.ask, "POST", managed_name, "policy", changed)
+        await asyncio.to_thread(operator.ask, "DELETE", managed_name)
+        with pytest.raises(NoSuchTopicError):
+            await policies.topic(managed_name)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pulsar
 import pytest
+from daybook_broker.errors import AlreadyRunningError
 
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
@@ -69,12 +70,35 @@ async def served(cluster: LocalCluster) -> AsyncIterator[Served]:
         yield found
 
 
+async def test_a_topic_is_compacted_by_its_owner_which_reports_how_that_ended(cluster: LocalCluster) -> None:
+    async with served(cluster) as topic:
+        path = f"{topic.path}/compaction"
+        assert await topic.other.get(path) == {"status": "NOT_RUN", "lastError": ""}
+        await topic.other.do("PUT", path)
+        found = topic.owner.broker.registry.get(topic.name)
+        assert found is not None
+        await found.compaction.finished()
+        assert await topic.other.get(path) == {"status": "SUCCESS", "lastError": ""}
+        internals = await topic.other.get(f"{topic.path}/internalStats")
+        assert internals["compactionHorizon"] == internals["lastConfirmedEntry"]
+        assert [ledger["entries"] for ledger in internals["compactedLedgers"]] == [10], (
+            "keyless messages stay"
+        )
+        found.compaction.begin()
+        with pytest.raises(AlreadyRunningError, match="wait until that has ended"):
+            found.compaction.begin()
+        await found.compaction.finished()
+        await topic.other.do("DELETE", path)
+        internals = await topic.other.get(f"{topic.path}/internalStats")
+        assert (internals["compactionHorizon"], internals["compactedLedgers"]) == (None, [])
+
+
 async def test_the_statistics_of_a_topic_show_its_clients_and_backlogs(cluster: LocalCluster) -> None:
     async with served(cluster) as topic:
         loop = asyncio.get_running_loop()
 
         def ask(work: Coroutine[Any, Any, Any]) -> Any:
-            return asyncio.run_coroutine_threadsafe(work, loop).result(20)
+            return asyncio.run_coroutine_threadsafe(work, loop).result(40)
 
         def use(client: pulsar.Client) -> Any:
             producer = client.create_producer(str(topic.name), producer_name="p")
@@ -179,7 +203,7 @@ async def test_a_subscription_with_consumers_is_deleted_by_force_alone(cluster: 
         loop = asyncio.get_running_loop()
 
         def ask(work: Coroutine[Any, Any, Any]) -> Any:
-            return asyncio.run_coroutine_threadsafe(work, loop).result(20)
+            return asyncio.run_coroutine_threadsafe(work, loop).result(40)
 
         def use(client: pulsar.Client) -> Any:
             client.subscribe(str(topic.name), "s")

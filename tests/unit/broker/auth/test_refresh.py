@@ -28,7 +28,7 @@ from tests.unit.broker.kit import LIMIT_S, FrameClient, frame_client, new_topic,
 pytestmark = pytest.mark.integration
 
 SECRET = b"a secret of the tests, 32 bytes or more"
-SHORT_S = 4
+SHORT_S = 8
 """Long enough that a client is asked for another token before the end, also on a busy machine."""
 
 

@@ -152,6 +152,34 @@ async def test_the_admin_http_asks_who_it_is(cluster: LocalCluster, settings: di
             assert b'"app": ["produce"]' in layer
 
 
+async def test_jobs_see_all_topics_and_a_token_comes_through_a_proxy(
+    cluster: LocalCluster, settings: dict[str, Any]
+) -> None:
+    tenant, name = new_namespace()
+    topic = f"/daybook/v1/topics/{tenant}%2F{name}%2Forders"
+    async with admins(cluster, 1, **settings, jobs_roles=("spark",)) as (admin,):
+        root, jobs, app = (_As(admin, token(role)) for role in ("root", "spark", "app"))
+        assert await root("PUT", f"{TOPICS}/{tenant}/{name}/orders") == 204
+        assert await root("POST", f"{NAMESPACE}/{tenant}/{name}/permissions/app", ["consume"]) == 204
+        assert [await each("GET", "/daybook/v1/topics") for each in (root, jobs, app)] == [200, 200, 403]
+        assert [await each("GET", topic) for each in (root, jobs, app)] == [200, 200, 200]
+        assert await app("GET", "/daybook/v1/topics/t%2Fother%2Forders") == 403
+        assert await jobs("DELETE", f"{TOPICS}/{tenant}/{name}/orders") == 403
+        for own, authorization, status in (
+            (token("spark"), None, 200),
+            (token("spark"), "Bearer of-the-proxy", 200),
+            (token("app"), f"Bearer {token('root')}", 403),
+            ("none", f"Bearer {token('root')}", 401),
+            ("", None, 401),
+        ):
+            headers = {"X-Daybook-Token": own} | ({"Authorization": authorization} if authorization else {})
+            url = f"{admin.broker.admin_url}/daybook/v1/topics"
+            async with admin._session.get(url, headers=headers) as answer:
+                assert answer.status == status, (own, authorization)
+                if not own:
+                    assert "X-Daybook-Token: TOKEN" in (await answer.json())["reason"]
+
+
 async def test_without_a_token_no_command_but_connect_is_carried_out(
     cluster: LocalCluster, settings: dict[str, Any]
 ) -> None:
@@ -223,7 +251,7 @@ async def test_a_connection_ends_when_its_token_expires(
     cluster: LocalCluster, settings: dict[str, Any]
 ) -> None:
     async with running_broker(cluster, **settings) as broker, frame_client(broker, connect=False) as client:
-        answer = await client.ask(_connect("root", exp=int(time.time()) + 2))
+        answer = await client.ask(_connect("root", exp=int(time.time()) + 6))
         assert answer.type == BaseCommand.CONNECTED
         answer = await client.receive()
         assert answer.error.error == ServerError.AuthenticationError
@@ -247,7 +275,7 @@ async def test_a_client_certificate_is_a_role(cluster: LocalCluster, tmp_path: P
             url,
             authentication=pulsar.AuthenticationTLS(str(client.certificate), str(client.key)),
             tls_trust_certs_file_path=str(client.ca),
-            operation_timeout_seconds=4,
+            operation_timeout_seconds=10,
         )
         try:
             found.create_producer("persistent://t/certificates/topic").send(b"message")

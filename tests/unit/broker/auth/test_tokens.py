@@ -124,6 +124,10 @@ def test_keys_that_are_weak_or_none_stop_the_start(tmp_path: Path) -> None:
         ("GET", "/admin/v2/namespaces/{tenant}", Operation.GOVERN),
         ("PUT", "/admin/v2/tenants/{tenant}", Operation.GOVERN),
         ("GET", "/admin/v2/brokers/load", Operation.GOVERN),
+        ("GET", "/daybook/v1/topics", Operation.OBSERVE),
+        ("GET", "/daybook/v1/topics/{topic}", Operation.LOOK),
+        ("POST", "/daybook/v1/topics/{topic}/trim", Operation.MAINTAIN),
+        ("POST", "/daybook/v1/topics/{topic}/offload", Operation.MAINTAIN),
     ],
 )
 def test_a_request_needs_what_its_path_says(method: str, route: str, expected: Operation) -> None:

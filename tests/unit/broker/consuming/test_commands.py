@@ -218,6 +218,7 @@ async def test_consumers_of_a_failover_subscription_learn_who_is_active(client: 
 async def test_subscriptions_that_cannot_be_are_refused(client: Speaker) -> None:
     refused: list[tuple[dict[str, Any], ServerError]] = [
         ({"kind": CommandSubscribe.Key_Shared}, ServerError.NotAllowedError),
+        ({"kind": CommandSubscribe.Shared, "read_compacted": True}, ServerError.NotAllowedError),
         ({"name": "a/b"}, ServerError.InvalidTopicName),
         ({"name": " "}, ServerError.InvalidTopicName),
         ({"topic": "no://topic"}, ServerError.InvalidTopicName),

@@ -79,13 +79,13 @@ class Broker:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until something that happened to a bundle made `condition` true."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while not condition():
                 await self._event.wait()
 
     async def sees(self, condition: Callable[[], object]) -> None:
         """Wait until its view of the brokers makes `condition` true."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while not condition():
                 await self.ownership._members.changed()
 

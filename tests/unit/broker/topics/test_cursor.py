@@ -18,6 +18,7 @@ from daybook.core.topics.cursor_record import LEDGER_RANGES_MAX, NO_LEDGER, Curs
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import LedgerList, Position
 from daybook.core.topics.name import TopicName
+from daybook.core.topics.policy import LedgerTerms
 from daybook.core.topics.unnamed import made_by
 from daybook.metadata.store.store import Versioned
 from daybook.metadata.topics import TopicManager
@@ -26,7 +27,7 @@ from tests.unit.core.topics.lists import extent_of
 
 pytestmark = pytest.mark.integration
 
-QUORUM = Quorum(3, 3, 2)
+TERMS = LedgerTerms(Quorum(3, 3, 2), go_on_without_spare=True, is_degraded=False)
 BEGIN = CursorRecord(Position(1, -1), properties={"made": "by a test"})
 AT_ONCE = CursorPolicy(persist_ms=0)
 IDLE_AT_ONCE = CursorPolicy(persist_ms=0, idle_ms=0)
@@ -73,7 +74,7 @@ class Owner:
             self.extent,
             owner_token=self.token,
             list_version=self.list.version,
-            quorum=QUORUM,
+            terms=lambda: TERMS,
             initial=initial,
             policy=policy,
             on_ended=self.ended.append,
@@ -89,7 +90,7 @@ class Owner:
         """An open cursor, which its broker drops in the end without closing it."""
         cursor = self.cursor(initial=initial, policy=policy)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(40):
                 await cursor.open()
             yield cursor
         finally:
@@ -98,7 +99,7 @@ class Owner:
 
 async def flush(cursor: SubscriptionCursor) -> None:
     """Flush while time passes for the cursor, as its topic sees to."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         waiting = asyncio.create_task(cursor.flush())
         while not waiting.done():
             cursor.tick()
@@ -234,7 +235,7 @@ async def test_the_deletion_of_a_ledger_that_was_replaced_outlives_the_owner(
         await flush(cursor)
         assert (await owner.node()).cursor_ledger not in (replaced, NO_LEDGER)
     may_delete.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         await deleted.wait()
     with pytest.raises(NoSuchLedgerError):
         await client.ledgers.read(replaced, sync=True)

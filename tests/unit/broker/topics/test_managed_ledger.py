@@ -71,7 +71,7 @@ class Publisher:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until a result made `condition` true."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(40):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
@@ -209,7 +209,7 @@ async def test_the_deletion_of_what_was_trimmed_outlives_the_owner(
         one.topic.trim((Position(first, 1),), Retention())
         await one.until(lambda: one.lists[-1].ledgers[0].ledger_id == second)
     may_delete.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         await deleted.wait()
     with pytest.raises(NoSuchLedgerError):
         await client.ledgers.read(first, sync=True)

@@ -117,7 +117,7 @@ async def test_the_next_run_is_on_its_way_while_one_is_dispatched(
     await ahead.reading
     assert topic.cached(Position(ledger_id, 10), 10, LARGE) is not None, "the rest of the first run"
     at = 10
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         while at < count:
             batch = await topic.read(Position(ledger_id, at), 100, LARGE)
             at += len(batch)

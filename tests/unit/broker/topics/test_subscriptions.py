@@ -85,7 +85,13 @@ class Bench:
         reads: Any = None
         settings = {"subscriptions_max": 3, "consumers_max": 5, **settings}
         self.subscriptions = Subscriptions(
-            "topic", self.extent, reads, self.cursor, policy=DispatchPolicy(), **settings
+            "topic",
+            self.extent,
+            reads,
+            self.cursor,
+            make_compacted=lambda: reads,
+            policy=DispatchPolicy(),
+            **settings,
         )
 
     def cursor(

@@ -1,0 +1,89 @@
+"""The check of what a compaction job wrote, before the owner names it (rule 41).
+
+Readers trust the list: a ledger that is open could still change, one of another topic would show its messages here, one with a password
+would be closed to the owner itself, and entries out of order would be skipped by the search for a position. A ledger that is too old may be
+deleted at any time by whoever collects what killed jobs left behind.
+"""
+
+from typing import Final, NoReturn, Protocol
+
+from daybook.client.preconditions import check_password
+from daybook.core.errors import CompactionError, DaybookError, UnauthorizedError
+from daybook.core.ledger.metadata import TOPIC_KEY, LedgerMetadata
+from daybook.core.topics.compaction.commit import CompactionCommit
+from daybook.core.topics.ledger_list import NO_POSITION, CompactedLedger, LedgerList
+from daybook.core.topics.name import TopicName
+from daybook.core.topics.unnamed import COMMIT_AGE_MS_MAX, COMPACTION_KEY, JOB_KEY
+from daybook.runtime.clock import unix_ms
+from daybook_broker.topics.compacted_reads import CompactedReads
+from daybook_broker.topics.ledger_reads import LedgerGoneError
+from daybook_broker.topics.services import TopicServices
+
+LEDGERS_AT_ONCE: Final = 200
+"""Ledgers whose metadata one request reads (rule 37)."""
+
+
+class CommittingTopic(Protocol):
+    """A topic, as far as the check needs it."""
+
+    name: TopicName
+    services: TopicServices
+    ledger_list: LedgerList
+
+
+async def check_written(topic: CommittingTopic, commit: CompactionCommit) -> None:
+    """Raise CompactionError unless the ledgers of a commit are closed, the topic's, the job's, and as large as the job says, in order.
+
+    Raises ReadDelayedError, MetadataUnavailableError.
+    """
+    ledgers = commit.written.ledgers
+    for at in range(0, len(ledgers), LEDGERS_AT_ONCE):
+        part = ledgers[at : at + LEDGERS_AT_ONCE]
+        each_found = await topic.services.client.ledgers.read_each(
+            [ledger.ledger_id for ledger in part], sync=True
+        )
+        for ledger, found in zip(part, each_found, strict=True):
+            if isinstance(found, DaybookError):
+                _refuse(ledger, str(found))
+            why = _why_refused(found.value, ledger, topic.name, commit.job)
+            if why:
+                _refuse(ledger, why)
+    reads = CompactedReads(str(topic.name), topic.services.reads, lambda: topic.ledger_list)
+    before = NO_POSITION
+    for ledger in ledgers:
+        try:
+            first, last = await reads.ends(ledger)
+        except LedgerGoneError as error:
+            _refuse(ledger, str(error))
+        if not before < first <= last <= ledger.through:
+            _refuse(
+                ledger,
+                f"its entries are those from {first} to {last}, and are to be behind {before} and up to {ledger.through}",
+            )
+        before = ledger.through
+
+
+def _why_refused(metadata: LedgerMetadata, ledger: CompactedLedger, topic: TopicName, job: str) -> str:
+    marks = metadata.custom_metadata
+    if not metadata.is_closed:
+        return f"it is {metadata.state.value}"
+    if (metadata.last_entry + 1, metadata.length) != (ledger.entries, ledger.size_bytes):
+        return f"it has {metadata.last_entry + 1} entries and {metadata.length} bytes, and the job says {ledger.entries} and {ledger.size_bytes}"
+    if (
+        COMPACTION_KEY not in marks
+        or marks.get(TOPIC_KEY) != str(topic).encode()
+        or marks.get(JOB_KEY) != job.encode()
+    ):
+        return f"its metadata does not say that job {job} wrote it to compact this topic"
+    if unix_ms() - metadata.created_at_ms > COMMIT_AGE_MS_MAX:
+        return f"it was begun more than {COMMIT_AGE_MS_MAX // 3_600_000} hours ago: ledgers of jobs are collected after that time; use more tasks"
+    try:
+        check_password(metadata, b"")
+    except UnauthorizedError:
+        return "it has a password, and the ledgers of a topic have none"
+    return ""
+
+
+def _refuse(ledger: CompactedLedger, why: str) -> NoReturn:
+    msg = f"ledger {ledger.ledger_id} of a compaction is not named: {why}; run the job again"
+    raise CompactionError(msg)

@@ -1,0 +1,151 @@
+"""Reads of a topic's compacted ledgers, for consumers and for the next compaction.
+
+Entries are in the order of their positions, so the first one from a position on is found by a binary search, and the next one without.
+The ledgers may be replaced at any time: a reader continues in the new ones at the same position. It misses nothing, because a key whose
+last message is before that position had it there before, too. A ledger that the list still names and that does not exist is an error, and
+not the end of anything (rule 41).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from daybook.core.ids import EntryId, LedgerId
+from daybook.core.topics.compaction.record import CompactedEntry, decode_compacted
+from daybook.core.topics.dispatch.entries import TopicEntry
+from daybook.core.topics.dispatch.events import CompactedPart
+from daybook.core.topics.ledger_list import NO_POSITION, CompactedLedger, Compaction, LedgerList, Position
+from daybook_broker.topics.ledger_reads import (
+    READ_BYTES_MAX,
+    READ_BYTES_MIN,
+    LedgerGoneError,
+    LedgerReads,
+    ReadDelayedError,
+)
+
+
+class LastMessage(NamedTuple):
+    """The last entry that a consumer can receive."""
+
+    entry: TopicEntry
+    left: tuple[int, ...] = ()
+    """The words of what is left of a batch; () for all of it."""
+
+
+class _Place(NamedTuple):
+    """Where a reader continues: the entry `next` of the ledger is the first one from `position` on."""
+
+    ledger_id: LedgerId
+    next: EntryId
+    position: Position
+
+
+class CompactedReads:
+    """One for a reader, which goes forwards most of the time."""
+
+    def __init__(self, topic: str, reads: LedgerReads, current: Callable[[], LedgerList]) -> None:
+        """`reads` are those of the broker; `current` returns the topic's list as it is now."""
+        self._topic = topic
+        self._reads = reads
+        self._current = current
+        self._place = _Place(-1, 0, NO_POSITION)
+
+    def horizon(self) -> Position:
+        """Up to where the topic is compacted."""
+        compaction = self._current().compaction
+        return NO_POSITION if compaction is None else compaction.horizon
+
+    async def read(
+        self, position: Position, entries_max: int, bytes_max: int
+    ) -> tuple[list[TopicEntry], CompactedPart]:
+        """Entries from `position` on, as the topic had them; none if the rest was removed. Raises ReadDelayedError, CompactionError."""
+        while True:
+            compaction = self._current().compaction
+            if compaction is None or compaction.horizon < position:
+                return [], CompactedPart(position.before, {})
+            try:
+                return await self._read(compaction, position, entries_max, bytes_max)
+            except LedgerGoneError as error:
+                self._check_gone(compaction, error)
+
+    def _check_gone(self, compaction: Compaction, error: LedgerGoneError) -> None:
+        """Raise unless the ledgers were replaced meanwhile."""
+        if self._current().compaction == compaction:
+            msg = f"a compacted ledger of {self._topic} is missing ({error}): compact the topic again if it still has the messages"
+            raise ReadDelayedError(msg) from error
+
+    async def _read(
+        self, compaction: Compaction, position: Position, entries_max: int, bytes_max: int
+    ) -> tuple[list[TopicEntry], CompactedPart]:
+        for ledger in compaction.ledgers:
+            if ledger.through < position:
+                continue
+            index = await self._first_from(ledger, position)
+            if index < ledger.entries:
+                last = min(index + entries_max, ledger.entries) - 1
+                found = await self._entries(ledger, index, last, bytes_max)
+                return self._part(compaction, ledger, index, found)
+        return [], CompactedPart(compaction.horizon, {})
+
+    def _part(
+        self, compaction: Compaction, ledger: CompactedLedger, index: EntryId, found: list[TopicEntry]
+    ) -> tuple[list[TopicEntry], CompactedPart]:
+        opened = [decode_compacted(entry.data) for entry in found]
+        entries = [
+            TopicEntry(each.position, each.data, entry.messages)
+            for each, entry in zip(opened, found, strict=True)
+        ]
+        through, end = opened[-1].position, index + len(found)
+        if end == ledger.entries:
+            through = compaction.horizon if ledger is compaction.ledgers[-1] else ledger.through
+        self._place = _Place(ledger.ledger_id, end, through.behind)
+        return entries, CompactedPart(through, {each.position: each.left for each in opened if each.left})
+
+    async def last(self) -> LastMessage | None:
+        """The last entry that a compaction left; None if there is none. Raises as `read`."""
+        while True:
+            compaction = self._current().compaction
+            if compaction is None or not compaction.ledgers:
+                return None
+            ledger = compaction.ledgers[-1]
+            try:
+                (found,) = await self._entries(ledger, ledger.entries - 1, ledger.entries - 1, 1)
+            except LedgerGoneError as error:
+                self._check_gone(compaction, error)
+            else:
+                opened = decode_compacted(found.data)
+                return LastMessage(TopicEntry(opened.position, opened.data, found.messages), opened.left)
+
+    async def ends(self, ledger: CompactedLedger) -> tuple[Position, Position]:
+        """The positions of the first and the last entry of a ledger. Raises ReadDelayedError, CompactionError, LedgerGoneError."""
+        return (await self._at(ledger, 0)).position, (await self._at(ledger, ledger.entries - 1)).position
+
+    async def _first_from(self, ledger: CompactedLedger, position: Position) -> EntryId:
+        """The index of the first entry from `position` on."""
+        if (ledger.ledger_id, position) == (self._place.ledger_id, self._place.position):
+            return self._place.next
+        low, high = 0, ledger.entries
+        middle = 0  # most readers begin with the first one
+        while low < high:
+            if (await self._at(ledger, middle)).position < position:
+                low = middle + 1
+            else:
+                high = middle
+            middle = (low + high) // 2
+        return low
+
+    async def _at(self, ledger: CompactedLedger, index: EntryId) -> CompactedEntry:
+        (found,) = await self._entries(ledger, index, index, 1)
+        return decode_compacted(found.data)
+
+    async def _entries(
+        self, ledger: CompactedLedger, first: EntryId, last: EntryId, bytes_max: int
+    ) -> list[TopicEntry]:
+        """Entries as they are stored, at least one and as many as fit."""
+        ask_bytes = min(max(bytes_max, READ_BYTES_MIN), READ_BYTES_MAX)
+        run = await self._reads.run(ledger.ledger_id, first, ledger.entries - 1, ask_bytes, _of_another)
+        self._reads.ahead.use(run)
+        return run.part(first, min(last, run.last), bytes_max)
+
+
+def _of_another(_: LedgerId) -> None:
+    """A compacted ledger is closed before anybody reads it."""

@@ -1,0 +1,109 @@
+"""The owner's part in the offload of its topic: it names the files that jobs wrote, and gives replicas up (rule 70).
+
+The owner reads a file itself before it names it, and again before the file becomes the only copy. So a broker that lacks PyArrow, the
+credentials or the way to the store says so while the bookies still have everything.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from daybook.core.errors import PlanOutdatedError
+from daybook.core.ids import LedgerId
+from daybook.core.topics.ledger_list import LedgerList
+from daybook.core.topics.offload.changes import (
+    OffloadBegun,
+    OffloadChange,
+    OffloadsWritten,
+    ReplicasUnneeded,
+    check_files,
+)
+from daybook.core.topics.offload.plan import replicas_due
+from daybook.core.topics.offload.record import Offload
+from daybook.offload.errors import OffloadError
+from daybook.offload.writing import WrittenEntries
+from daybook.runtime.clock import unix_ms
+from daybook.runtime.logs import get_logger
+from daybook_broker.topics.offloaded_files import OffloadedFiles
+
+log = get_logger(__name__)
+
+
+class OffloadedTopic(Protocol):
+    """The part of a topic that offload needs."""
+
+    @property
+    def ledger_list(self) -> LedgerList:
+        """The list as it is now."""
+
+    async def change_list(self, change: OffloadChange, is_done: Callable[[], bool]) -> None:
+        """Make a change of the list; return once `is_done`, which may raise. Raises NotReadyError."""
+
+
+class TopicOffloads:
+    """Of one topic on its owner."""
+
+    def __init__(self, name: str, topic: OffloadedTopic, files: OffloadedFiles) -> None:
+        """`files` are those of the broker."""
+        self._name = name
+        self._topic = topic
+        self._files = files
+
+    def file_of(self, ledger_id: LedgerId) -> Offload | None:
+        """The file of a ledger that bookies do not have any more."""
+        for ledger in self._topic.ledger_list.ledgers:
+            if ledger.ledger_id == ledger_id:
+                return None if ledger.has_replicas else ledger.offload
+        return None
+
+    async def begin(self, job: str) -> None:
+        """A run of a job begins: the list names files of no other one. Raises PlanOutdatedError if another one follows at once."""
+        before = self._topic.ledger_list.offload_job
+
+        def has_begun() -> bool:
+            now = self._topic.ledger_list.offload_job
+            if now not in (before, job):
+                msg = f"another run has begun to offload the topic since run {job!r} did: run the job again"
+                raise PlanOutdatedError(msg)
+            return now == job
+
+        await self._topic.change_list(OffloadBegun(job), has_begun)
+
+    async def name(self, written: OffloadsWritten) -> None:
+        """Name the files of a run. Raises PlanOutdatedError, LedgersNeededError, OffloadError for a file that this broker cannot read."""
+        if check_files(self._topic.ledger_list, written):
+            return
+        for file in written.files:
+            contents = WrittenEntries(file.size_bytes, file.ledger.entries, file.crc)
+            await self._files.check(file.place, file.ledger.ledger_id, contents)
+        await self._topic.change_list(written, lambda: check_files(self._topic.ledger_list, written))
+
+    async def give_replicas_up(self) -> None:
+        """Delete the replicas of ledgers whose lag is over and whose files are whole; what is not stays, and is reported.
+
+        Raises NotReadyError.
+        """
+        whole: dict[LedgerId, Offload] = {}
+        for ledger_id, offload in replicas_due(self._topic.ledger_list, unix_ms()).items():
+            contents = WrittenEntries(offload.size_bytes, offload.entries, offload.crc)
+            try:
+                await self._files.check(offload.place, ledger_id, contents)
+            except OffloadError as error:
+                log.error(
+                    "an offloaded ledger keeps its replicas, because its file cannot be read",
+                    topic=self._name,
+                    ledger_id=ledger_id,
+                    why=str(error),
+                )
+            else:
+                whole[ledger_id] = offload
+        if whole:
+            await self._topic.change_list(ReplicasUnneeded(whole), lambda: not self._has_any(whole))
+            log.info("replicas of offloaded ledgers go", topic=self._name, ledgers=sorted(whole))
+
+    def _has_any(self, offloads: Mapping[LedgerId, Offload]) -> bool:
+        """Whether the list has one of these records still."""
+        return any(
+            offloads.get(row.ledger_id) == row.offload
+            for row in self._topic.ledger_list.ledgers
+            if row.offload
+        )
