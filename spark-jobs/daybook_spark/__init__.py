@@ -10,9 +10,15 @@ In reading order:
     source       the data source: what PySpark calls
     access       how drivers and tasks reach a cluster
     brokers      how the owners of topics are reached
+    progress     how far the tasks of a job are
     session      a Spark on this machine, for commands and tests
+    java         the Java that Spark runs on where there is no JDK
+    entrypoint   what a container of the image `spark` runs
+    driver       makes a process of a Kubernetes Job Spark's driver
     plan/        in the driver: what exists, as ranges
     read/        in a task: the entries of a range
     rows/        entries as Arrow batches
     stream/      a query that follows topics
+    compact/     the two passes of a compaction
+    jobs/        what is done to topics: which ones, by whom, and what became of each
 """

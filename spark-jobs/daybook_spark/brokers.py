@@ -1,4 +1,4 @@
-"""How the owners of topics are reached: with an unmodified Pulsar client, at the addresses that brokers have registered.
+"""How the owners of topics are reached, at the addresses that brokers have registered: with an unmodified Pulsar client, and over the admin HTTP.
 
 A token comes from the file that DAYBOOK_TOKEN_FILE names, else from DAYBOOK_TOKEN.
 """
@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import daybook
+from daybook.client.broker_admin import Admin
+from daybook.client.broker_topics import admin_urls
 from daybook.metadata.brokers import BrokerDirectory
+from daybook.runtime.tls import TlsFiles, client_credentials
 from daybook_spark.options import OptionError, Where
 
 
@@ -23,6 +26,21 @@ async def service_url(client: daybook.Client, where: Where, hint: str) -> str:
         raise OptionError(msg)
     scheme = urls[0].partition("://")[0]
     return f"{scheme}://" + ",".join(url.partition("://")[2] for url in urls)
+
+
+async def admin_of(client: daybook.Client, where: Where) -> Admin:
+    """The admin HTTP of the registered brokers: any of them sends a request on to the topic's owner. Raises OptionError without any, TlsError."""
+    files = TlsFiles(where.tls_certificate, where.tls_key, where.tls_ca)
+    tls = client_credentials(files).ssl_context() if files.paths else None
+    brokers = (await BrokerDirectory(client.store, client.layout).view()).brokers.values()
+    urls = admin_urls(brokers, secure=tls is not None)
+    if not urls:
+        msg = (
+            f"no broker with an admin address is registered in cluster {where.cluster}, and only the owner of a topic may change it: "
+            "nothing was changed; start a broker, or check the cluster's name"
+        )
+        raise OptionError(msg)
+    return Admin(urls, tls, _token())
 
 
 def client_options(where: Where) -> dict[str, Any]:

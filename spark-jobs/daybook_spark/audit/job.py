@@ -5,9 +5,6 @@ could not read, so the auditor's listing, which follows the last read, has what 
 """
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -21,11 +18,10 @@ from daybook.client.client import Client
 from daybook.client.placement_settings import placement_policy
 from daybook_spark.audit.source import BYTES_PER_SECOND, NAME, PIECE_BYTES, TASKS, AuditSource
 from daybook_spark.options import Where
+from daybook_spark.progress import OnProgress, tasks_progress
 
-OnProgress = Callable[[int, int], None]
 FAULTY_ROWS_MAX: Final = 1000
 """How many rows with faults a summary has; the table has all."""
-_POLL_S: Final = 0.2
 _COUNTS: Final = ("owed", "found", "missing", "damaged", "differing", "unread")
 _IS_FAULTY: Final = "found < owed or differing > 0 or unread > 0"
 
@@ -94,7 +90,7 @@ def run_audit(
     """Read every copy once, write the table to `parquet` if that is given, and return the summary."""
     table = table.persist()
     try:
-        with _progress(table.sparkSession, on_progress):
+        with tasks_progress(table.sparkSession, on_progress):
             table.count()
         if parquet:
             table.write.mode("overwrite").parquet(parquet)
@@ -137,26 +133,3 @@ async def mark_tasks(
         marks=not dry_run,
     )
     return await cycles.once(stop, full=True)
-
-
-@contextmanager
-def _progress(spark: SparkSession, on_progress: OnProgress) -> Iterator[None]:
-    """Report the finished and all tasks of the stages that run meanwhile."""
-    tracker = spark.sparkContext.statusTracker()
-    ended = threading.Event()
-
-    def follow() -> None:
-        while not ended.wait(_POLL_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            known = [stage for stage in stages if stage is not None]
-            if known:
-                largest = max(known, key=lambda stage: stage.numTasks)
-                on_progress(largest.numCompletedTasks, largest.numTasks)
-
-    follower = threading.Thread(target=follow, name="audit-progress", daemon=True)
-    follower.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        follower.join()

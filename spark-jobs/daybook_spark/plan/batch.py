@@ -1,7 +1,7 @@
 """The plan of a query: the ledgers that it reads, how far each may be read, and the ranges of their entries."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 
 import daybook
@@ -11,6 +11,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
 from daybook.metadata.manifests import ManifestManager, NoSuchManifestError
+from daybook.offload.errors import OffloadError
 from daybook_spark.access import open_client
 from daybook_spark.options import Password, ReadOptions
 from daybook_spark.plan.bounds import Bounds
@@ -78,6 +79,7 @@ async def topic_ranges(
         for ledger_id, first, last in _ledgers_of(extent)
         if (span := bounds.of_ledger(ledger_id, first, last)) is not None
     }
+    _check_replicas(part, extent, spans)
     metadata = await metadata_of(client, list(spans))
     return [
         each
@@ -86,6 +88,18 @@ async def topic_ranges(
             client, metadata[ledger_id], *span, range_bytes, topic=part.topic, partition=part.partition
         )
     ]
+
+
+def _check_replicas(part: TopicPart, extent: TopicExtent, wanted: Iterable[LedgerId]) -> None:
+    """Raise OffloadError if the query wants a ledger whose file is the only copy: it is neither trimmed nor lost (rule 70)."""
+    gone = {ledger.ledger_id for ledger in extent.ledger_list.ledgers if not ledger.has_replicas}
+    offloaded = sorted(gone.intersection(wanted))
+    if offloaded:
+        msg = (
+            f"{part.name} has ledgers that are offloaded, like {offloaded[0]}, and queries read bookies alone: begin behind "
+            f"ledger {offloaded[-1]}, or consume the topic through its broker, which reads the files"
+        )
+        raise OffloadError(msg)
 
 
 def _ledgers_of(extent: TopicExtent) -> Iterator[tuple[int, EntryId, EntryId]]:

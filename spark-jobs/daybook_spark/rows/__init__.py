@@ -6,6 +6,8 @@ In reading order:
     ledger_rows  entries of ledgers, as they are
     topic_rows   entries of topics, one row for each message, with
     messages     what is in an entry
+    batch_columns  batches as columns, many messages at a time, by
+    spans        records of protobuf, read by NumPy
     compression  the codecs of producers
     values       the values of columns
 """

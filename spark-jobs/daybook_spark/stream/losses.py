@@ -2,7 +2,8 @@
 
 A position whose ledger is still listed has lost nothing. Neither has one beyond everything that the topic ever acknowledged. With a
 subscription the topic's owner keeps what the query has not committed, so only somebody else who moved the cursor can have lost entries.
-Otherwise nobody can say whether the rest of a trimmed ledger was read, and it counts as lost.
+Otherwise the first ledger that is left says which entry was the last before it: a query that has read it has lost nothing. A ledger that an
+earlier release named does not say so, and then the rest of a trimmed ledger counts as lost.
 """
 
 import daybook
@@ -18,7 +19,9 @@ def has_gone(extent: TopicExtent, start: Position) -> bool:
     ledger_list = extent.ledger_list
     if start >= extent.first or any(each.ledger_id == start.ledger_id for each in ledger_list.ledgers):
         return False
-    return ledger_list.last_confirmed >= start
+    first = ledger_list.ledgers[0] if ledger_list.ledgers else None
+    gone = ledger_list.last_confirmed if first is None or first.follows is None else first.follows
+    return gone >= start
 
 
 async def why_lost(

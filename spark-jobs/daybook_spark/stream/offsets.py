@@ -108,4 +108,4 @@ def _budgets(extents: Mapping[str, TopicExtent], waiting: Mapping[str, int], lim
 
 
 def _before(start: Position) -> Position:
-    return Position(start.ledger_id, start.entry_id - 1)
+    return start.before

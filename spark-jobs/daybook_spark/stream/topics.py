@@ -111,7 +111,8 @@ class FollowedTopics:
     ) -> list[EntryRange]:
         """The entries from `start` up to and without `end`, which was found before: no bookie is asked for a LAC again.
 
-        `checks(client, part, extent, start)` raises where entries are gone that it minds.
+        `checks(client, part, extent, start)` raises where entries are gone that it minds; of a topic that came after `start`
+        none can be, since nothing of it was to be read before.
         """
 
         async def of_part(client: daybook.Client, part: TopicPart) -> list[EntryRange]:
@@ -120,7 +121,8 @@ class FollowedTopics:
             if first >= beyond:
                 return []
             extent = await listed(client, part, beyond)
-            await checks(client, part, extent, first)
+            if name in start:
+                await checks(client, part, extent, first)
             bounds = Bounds(first, beyond)
             return await topic_ranges(client, part, extent, bounds, self._options.partition_bytes)
 
@@ -149,7 +151,7 @@ async def listed(client: daybook.Client, part: TopicPart, end: Position) -> Topi
     extent = TopicExtent(ledger_list)
     is_open = ledger_list.state is ListState.OPEN and ledger_list.ledgers[-1].ledger_id == end.ledger_id
     if is_open and end.entry_id > 0:
-        extent.confirm(Position(end.ledger_id, end.entry_id - 1))
+        extent.confirm(end.before)
     return extent
 
 

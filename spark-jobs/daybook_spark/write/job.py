@@ -13,13 +13,14 @@ from daybook.client.client import Client
 from daybook.core.errors import DaybookError, MetadataError, NoSuchLedgerError
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.topics.unnamed import JOB_KEY, TASK_KEY
 from daybook.metadata.manifests import ManifestManager, WrittenLedger
 from daybook.metadata.store.read_ahead import read_ahead
 from daybook.runtime.logs import get_logger
 
-JOB: Final = "spark-job"
+JOB: Final = JOB_KEY
 MANIFEST: Final = "spark-manifest"
-TASK: Final = "spark-task"
+TASK: Final = TASK_KEY
 
 _LOG: Final = get_logger(__name__)
 _DELETIONS_AT_A_TIME: Final = 16
@@ -57,7 +58,7 @@ async def commit_job(
     Raises MetadataError if one of them is not closed as its task left it (rule 66), JobAbandonedError.
     """
     for written in ledgers:
-        await _check_closed(client, written)
+        await check_closed(client, written)
     unnamed = await ManifestManager(client.store, client.layout).add(
         job.manifest, job.job_id, tuple(ledgers), overwrite=overwrite, query=query, batch=batch
     )
@@ -71,7 +72,7 @@ async def abort_job(client: Client, job: Job, password: bytes) -> None:
     await delete_ledgers(client, await ledgers_of(client, job), password)
 
 
-async def _check_closed(client: Client, written: WrittenLedger) -> None:
+async def check_closed(client: Client, written: WrittenLedger) -> None:
     """A ledger in a manifest never changes: one that is still open might (rule 66)."""
     metadata = (await client.ledgers.read(written.ledger_id, sync=True)).value
     if not metadata.is_closed or metadata.last_entry + 1 != written.entries:

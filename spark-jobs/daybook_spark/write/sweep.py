@@ -11,6 +11,7 @@ from typing import Final
 from daybook.client.client import Client
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.metadata.hold import check_not_held
 from daybook.metadata.manifests import Manifest, ManifestManager
 from daybook_spark.write.job import JOB, MANIFEST, delete_ledgers
 
@@ -20,7 +21,12 @@ DAY_MS: Final = 24 * 3600 * 1000
 async def sweep(
     client: Client, password: bytes, *, now_ms: int, older_than_ms: int = DAY_MS, dry_run: bool = False
 ) -> list[LedgerId]:
-    """Delete what is left of jobs whose ledger is older than `older_than_ms`; returns the ids, with `dry_run` of what would go."""
+    """Delete what is left of jobs whose ledger is older than `older_than_ms`; returns the ids, with `dry_run` of what would go.
+
+    Raises CollectionHeldError after a restore (rule 68): the manifest that names a job's ledgers may be younger.
+    """
+    if not dry_run:
+        await check_not_held(client.store, client.layout)
     left: defaultdict[tuple[str, str], list[LedgerId]] = defaultdict(list)
     async for metadata in _tagged(client):
         if metadata.created_at_ms + older_than_ms <= now_ms:

@@ -20,15 +20,15 @@ from typer.testing import CliRunner
 
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
-from daybook.cli import spark as commands
 from daybook.cli.main import app
+from daybook.cli.spark import commands
 from daybook.client.verify import verify_ledger
 from daybook.core.quorum import check_quorum
 from daybook.local.cluster import LocalCluster
 from daybook.metadata.tasks import RepairTasks
 from tests.fixtures.cluster import Connect, connect_to, make_cluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ENTRIES = 60
 BROKEN = 37
@@ -94,10 +94,10 @@ def test_a_corrupted_and_a_missing_copy_are_found_marked_and_repaired(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextlib.contextmanager
-    def this_session(_master: str) -> Iterator[SparkSession]:
+    def this_session(_master: str, _name: str) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(commands, "_spark", this_session)
+    monkeypatch.setattr(commands, "spark_session", this_session)
     table = str(tmp_path / "copies")
     with make_cluster(tmp_path / "cluster", bookies=3) as cluster:
         damaged, lacking = asyncio.run(plant(cluster))

@@ -1,4 +1,4 @@
-"""Reading while bookies fail, move and forget, as tasks do it: with what a driver has found, and no session in ZooKeeper."""
+"""Reading while bookies fail, move and forget, and topics change hands, as tasks do it: with what a driver has found, and no session in ZooKeeper."""
 
 import asyncio
 import pickle
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pulsar
 import pytest
 from daybook_spark.access import detached_client
 from daybook_spark.options import ReadOptions, Where
@@ -15,6 +16,8 @@ from daybook_spark.plan.bounds import Bounds
 from daybook_spark.plan.entry_range import EntryRange
 from daybook_spark.read import process
 from daybook_spark.read.entries import read_range
+from daybook_spark.read.rows import rows_of
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import daybook
 from daybook.client.loop_thread import LoopThread
@@ -22,11 +25,14 @@ from daybook.client.reader import Reader
 from daybook.core.errors import NoSuchLedgerError, NotEnoughReplicasError, UnauthorizedError
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.metadata.store.zookeeper import ZooKeeperStore
+from tests.fixtures.brokers import Brokers
 from tests.fixtures.cluster import connect_to, make_cluster
+from tests.unit.spark.kit import new_topic, readable, send
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 COUNT = 500
+VALUES = StructType([StructField("value", BinaryType())])
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +157,48 @@ async def test_lost_bookies(own_cluster: LocalCluster, monkeypatch: pytest.Monke
         monkeypatch.setattr(Reader, "refresh", leniently)
         await planned(cluster, ledger.id)  # the mutant: a LAC taken leniently is some LAC
         await ledger.abandon()
+
+
+async def messages_of(cluster: LocalCluster, topic: str, ranges: list[EntryRange]) -> list[bytes]:
+    """The payload of the messages of ranges."""
+    options = ReadOptions(where_is(cluster), topics=(topic,))
+
+    def read() -> list[bytes]:
+        batches = [batch for each in ranges for batch in rows_of(options, each, VALUES)]
+        return [value for batch in batches for value in batch.column("value").to_pylist()]
+
+    return await asyncio.to_thread(read)
+
+
+async def test_a_running_query_reads_on_when_the_owner_changes_and_names_what_retention_took(
+    client: daybook.Client, cluster: LocalCluster, brokers: Brokers, pulsar_client: pulsar.Client
+) -> None:
+    """The new owner recovers and closes the ledger that the query was planned from, and more is published behind it."""
+    topic = new_topic()
+    values = [b"%0100d" % number for number in range(100)]
+    pulsar_client.subscribe(topic, "keeps every message").close()
+    await readable(client, topic, send(pulsar_client, topic, values))
+    options = ReadOptions(where_is(cluster), topics=(topic,), partition_bytes=2_000)
+    first, *others = await asyncio.to_thread(plan, options, Bounds())
+    assert len(others) > 2
+    found = await messages_of(cluster, topic, [first])
+
+    for broker in brokers.ids:
+        brokers.kill(broker)
+    brokers.whole()
+    later = send(pulsar_client, topic, [b"of another owner"])
+    assert later.ledger_id() != first.ledger_id
+    *middle, last = others
+    found += await messages_of(cluster, topic, middle)
+    assert found == values[: len(found)]
+    assert found + await messages_of(cluster, topic, [last]) == values
+
+    await client.delete_ledger(first.ledger_id)
+    gone = tuple(
+        replace(info, address="127.0.0.1:1", lane_address="", boot_id="old") for info in last.bookies
+    )
+    with pytest.raises(NoSuchLedgerError, match=r"was deleted|does not exist"):
+        await messages_of(cluster, topic, [replace(last, bookies=gone)])
 
 
 async def test_a_process_that_never_reads_connects_to_nobody(cluster: LocalCluster) -> None:

@@ -5,7 +5,7 @@ import pytest
 import daybook
 from tests.fixtures.spark import Load
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 async def test_a_ledger_is_a_table_of_its_entries(client: daybook.Client, load: Load) -> None:

@@ -12,6 +12,7 @@ from daybook_spark.write.sweep import sweep
 from daybook.core.errors import MetadataError
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.metadata.hold import CollectionHeldError, begin_hold
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.manifests import JobAbandonedError, ManifestManager, WrittenLedger
 from tests.unit.metadata.harness import LAYOUT, formatted, ledger, memory_opener
@@ -77,3 +78,13 @@ async def test_rule_66_a_job_whose_ledgers_were_swept_commits_no_more(client: An
     found = await ManifestManager(client.store, LAYOUT).read("daily")
     assert found is not None
     assert found.value.ledgers == ()
+
+
+async def test_rule_68_nothing_is_swept_after_a_restore_that_no_person_confirmed(client: Any) -> None:
+    """The manifest that named the ledger may be younger than the export."""
+    ledger_id = await made(client, state=LedgerState.CLOSED, last_entry=6, length=70)
+    await begin_hold(client.store, LAYOUT, now_ms=2, exported_at_ms=1)
+    with pytest.raises(CollectionHeldError):
+        await sweep(client, b"", now_ms=HOUR_MS, older_than_ms=HOUR_MS)
+    assert await sweep(client, b"", now_ms=HOUR_MS, older_than_ms=HOUR_MS, dry_run=True) == [ledger_id]
+    assert (await client.ledgers.read(ledger_id)).value.is_closed

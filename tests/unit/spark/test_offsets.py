@@ -1,5 +1,7 @@
 """How far the next batch of a stream goes, against a plain list of a topic's entries."""
 
+from dataclasses import replace
+
 import pytest
 from daybook_spark.stream.losses import has_gone
 from daybook_spark.stream.offsets import Limits, Offset, advance, backlog, shares
@@ -8,11 +10,20 @@ from hypothesis import strategies as st
 
 from daybook.core.errors import MetadataError
 from daybook.core.topics.extent import TopicExtent
-from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState, Position
+from daybook.core.topics.ledger_list import NO_POSITION, LedgerList, ListedLedger, ListState, Position
 
 
-def topic(counts: list[int], *, trimmed: int = 0, open_entries: int | None = None) -> TopicExtent:
-    """Ledgers 1, 2, … with so many entries each, of which the first `trimmed` are gone; perhaps another one that is open."""
+def topic(
+    counts: list[int],
+    *,
+    trimmed: int = 0,
+    open_entries: int | None = None,
+    follows: Position | None = None,
+) -> TopicExtent:
+    """Ledgers 1, 2, … with so many entries each, of which the first `trimmed` are gone; perhaps another one that is open.
+
+    `follows` is the last entry before the first ledger that is left.
+    """
     ledgers = [
         ListedLedger(number, 0, entries=count, size_bytes=100 * count, closed_at_ms=1)
         for number, count in enumerate(counts, 1)
@@ -22,6 +33,8 @@ def topic(counts: list[int], *, trimmed: int = 0, open_entries: int | None = Non
     if open_entries is not None:
         ledgers.append(ListedLedger(len(counts) + 1, 0))
         state = ListState.OPEN
+    if follows is not None:
+        ledgers[trimmed] = replace(ledgers[trimmed], follows=follows)
     extent = TopicExtent(LedgerList(state, tuple(ledgers[trimmed:]), last))
     if open_entries:
         extent.confirm(Position(len(counts) + 1, open_entries - 1))
@@ -88,3 +101,16 @@ def test_what_was_trimmed_is_told_from_what_was_read() -> None:
     assert not has_gone(topic([3, 3, 3], trimmed=1), Position(2, 1))
     assert not has_gone(topic([3, 3], trimmed=2), Position(2, 3)), "all of it was read before it was trimmed"
     assert not has_gone(topic([3], open_entries=2), Position(2, 5)), "an older answer"
+
+
+@given(counts.filter(any), st.integers(0, 4), st.integers(0, 6), st.integers(0, 7))
+def test_a_query_has_lost_exactly_the_entries_that_were_trimmed_from_its_position_on(
+    sizes: list[int], trimmed: int, ledger: int, entry: int
+) -> None:
+    """Positions are those of a query: within a ledger, or behind its last entry."""
+    trimmed = min(trimmed, len(sizes) - 1)
+    entries = [Position(number, each) for number, count in enumerate(sizes, 1) for each in range(count)]
+    gone = [each for each in entries if each.ledger_id <= trimmed]
+    start = Position(min(ledger, len(sizes)), entry)
+    extent = topic(sizes, trimmed=trimmed, follows=max(gone, default=NO_POSITION))
+    assert has_gone(extent, start) == any(each >= start for each in gone)

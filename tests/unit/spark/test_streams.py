@@ -20,7 +20,7 @@ from tests.unit.spark.kit import new_topic, readable, send
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 STARTS_MAX = 8
 """Spark gives the Python process of a stream 10 s to start, which a busy machine may need longer for; the query begins again then."""

@@ -12,7 +12,7 @@ from daybook.metadata.partitions import PartitionManager
 from tests.fixtures.spark import Load
 from tests.unit.spark.kit import new_topic, readable, send
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 async def test_every_compression_and_every_field_is_read(

@@ -11,7 +11,7 @@ from tests.fixtures.cluster import make_cluster
 from tests.fixtures.spark import where
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 

@@ -21,7 +21,7 @@ from daybook.wire.pulsar.pulsar_pb2 import CompressionType
 from tests.unit.spark.kit import new_topic
 from tests.unit.spark.test_messages import Sent, encode_single
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 SCHEMA = StructType([StructField(name, kind) for name, kind in TOPIC.items()])
 
@@ -29,10 +29,10 @@ SCHEMA = StructType([StructField(name, kind) for name, kind in TOPIC.items()])
 class Owner:
     """Writes a topic's list as a broker does."""
 
-    def __init__(self, client: daybook.Client) -> None:
+    def __init__(self, client: daybook.Client, name: TopicName | None = None) -> None:
         self._client = client
         self._topics = TopicManager(client.store, client.layout)
-        self.name = TopicName.parse(new_topic())
+        self.name = name or TopicName.parse(new_topic())
 
     async def create(self) -> None:
         """The topic, without ledgers."""
@@ -40,11 +40,16 @@ class Owner:
 
     async def roll(self, *values: bytes) -> None:
         """A ledger more, with these messages."""
+        await self.roll_entries(
+            [encode_single(Sent(value, None, None, {}, 0), CompressionType.NONE) for value in values]
+        )
+
+    async def roll_entries(self, entries: list[bytes]) -> None:
+        """A ledger more, with these entries."""
         ledger = await self._client.create_ledger()
-        entries = [encode_single(Sent(value, None, None, {}, 0), CompressionType.NONE) for value in values]
         await ledger.append_many(entries)
         closed = await ledger.close()
-        listed = ListedLedger(ledger.id, 0, len(values), closed.length, closed_at_ms=1)
+        listed = ListedLedger(ledger.id, 0, len(entries), closed.length, closed_at_ms=1)
         current = await self._topics.read(self.name)
         new = replace(
             current.value, ledgers=(*current.value.ledgers, listed), last_confirmed=listed.last_position
@@ -63,6 +68,13 @@ class Query:
     def __init__(self, cluster: LocalCluster, name: TopicName, **options: Any) -> None:
         where = Where(cluster.zookeeper.connect_string, CLUSTER_NAME)
         self.reader = StreamReader(StreamOptions(ReadOptions(where, topics=(str(name),)), **options), SCHEMA)
+
+    @classmethod
+    def of(cls, reader: StreamReader) -> "Query":
+        """A query that has a reader already."""
+        query = cls.__new__(cls)
+        query.reader = reader
+        return query
 
     async def begin(self) -> dict[str, Any]:
         return await asyncio.to_thread(self.reader.initialOffset)

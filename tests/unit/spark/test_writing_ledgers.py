@@ -26,7 +26,7 @@ from daybook.runtime.clock import unix_ms
 from tests.fixtures.cluster import abandon
 from tests.fixtures.spark import where
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 async def manifest(client: daybook.Client, name: str) -> list[WrittenLedger]:

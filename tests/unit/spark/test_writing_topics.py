@@ -12,7 +12,7 @@ from daybook.local.cluster import LocalCluster
 from tests.fixtures.brokers import Brokers
 from tests.fixtures.spark import where
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 PATIENCE_MS = 60_000
 

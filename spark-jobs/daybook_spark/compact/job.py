@@ -1,0 +1,219 @@
+"""The compaction of one topic, from its plan to the owner's commit (rule 38, rule 41).
+
+The job may be killed at any step and be run again: until the owner names the ledgers in the topic's list nothing has changed for anybody, and
+after that all has. Ledgers that no list names stay behind only where the driver is killed, or where nobody knows what became of the commit;
+they carry the job's id, and `daybook spark retention` deletes them (rule 71).
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, TypeVar
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import daybook
+from daybook.client.broker_admin import AdminError, BrokerAdmin
+from daybook.client.broker_topics import commit_compaction, topic_path
+from daybook.core.errors import CompactionError
+from daybook.core.topics.compaction.commit import CompactionCommit
+from daybook.core.topics.ledger_list import Compaction
+from daybook.core.topics.name import TopicName
+from daybook_spark.access import open_client
+from daybook_spark.asking import NOT_NOW, ask_owner
+from daybook_spark.compact.entries import opened_entries
+from daybook_spark.compact.kept import MessagePlace
+from daybook_spark.compact.places import ROWS, places_that_stay, row_batches, rows_of
+from daybook_spark.compact.plan import JobPlan, plan_topic
+from daybook_spark.compact.writing import WRITTEN, PartWriter, Written
+from daybook_spark.options import PARTITION_BYTES, Where
+from daybook_spark.progress import OnProgress, tasks_progress
+from daybook_spark.write.job import Job, delete_ledgers, ledgers_of
+
+T = TypeVar("T")
+
+_BEFORE_ALL: Final = -1
+"""The ledger of the row that each part has, so that a part of which nothing stays has a task, too."""
+
+
+class UnknownCommitError(CompactionError):
+    """Nobody knows whether the owner has named what the job wrote; a later run finds out, and nothing is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """What a job is asked for."""
+
+    keeps_keyless: bool = True
+    """Whether messages without a key stay."""
+    part_bytes: int = PARTITION_BYTES
+    """What one task reads, and what is left of it is one ledger."""
+    dry_run: bool = False
+    """Whether it only reads, and says what would stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction read and wrote; in a dry run nothing is written."""
+
+    entries_read: int = 0
+    bytes_read: int = 0
+    keyed_read: int = 0
+    """Messages with a key, and chunks."""
+    keyed_kept: int = 0
+    """How many of them stay."""
+    ledgers: int = 0
+    entries_written: int = 0
+    bytes_written: int = 0
+
+    def figures(self) -> dict[str, int]:
+        """By the names of a job's result."""
+        return {
+            "entriesRead": self.entries_read,
+            "bytesRead": self.bytes_read,
+            "keyedRead": self.keyed_read,
+            "keyedKept": self.keyed_kept,
+            "ledgersWritten": self.ledgers,
+            "entriesWritten": self.entries_written,
+            "bytesWritten": self.bytes_written,
+        }
+
+
+def compact_topic(
+    spark: SparkSession,
+    where: Where,
+    admin: BrokerAdmin | None,
+    name: TopicName,
+    settings: CompactionSettings | None = None,
+    *,
+    on_progress: OnProgress = lambda _done, _total: None,
+) -> Compacted | None:
+    """Compact a topic up to its last message; None if nothing came since the last compaction.
+
+    `admin` reaches the topic's owner; only a dry run does without. Raises NoSuchTopicError, CompactionError, AdminError (409: what was planned on has changed, run the job
+    again), UnknownCommitError, and what reading, writing and Spark raise.
+    """
+    asked = settings or CompactionSettings()
+    if not asked.dry_run:
+        assert admin is not None, "only an owner names what is written"
+        admin.ask_any(
+            "GET", topic_path(name)
+        )  # without an owner, or without the right to ask it, all work would be for nothing
+    plan = _connected(where, lambda client: plan_topic(client, name, asked.part_bytes))
+    if plan is None:
+        return None
+    job = Job(uuid.uuid4().hex, "", plan.first_id)
+    with tasks_progress(spark, on_progress):
+        rows = _read(spark, where, plan).persist(StorageLevel.DISK_ONLY)
+        try:
+            keyed, chunks = rows.agg(f.count("*"), f.count("chunk")).collect()[0]
+            places = places_that_stay(rows, keeps_keyless=asked.keeps_keyless, has_chunks=chunks > 0)
+            if asked.dry_run or admin is None:
+                kept = places.distinct().count()
+                return Compacted(plan.entries, plan.size_bytes, keyed, kept)
+            writer = PartWriter(where, str(name), job.job_id, plan.quorum, plan.pool, asked.keeps_keyless)
+            try:
+                written = _write(spark, places, plan, writer)
+                _commit(admin, plan, job, written)
+            except UnknownCommitError:
+                raise
+            except BaseException:
+                _connected(where, lambda client: _delete_all(client, job))
+                raise
+        finally:
+            rows.unpersist()
+    named = [each.compacted for each in written if each.entries]
+    _connected(where, lambda client: _delete_all(client, job, {each.ledger_id for each in named}))
+    return Compacted(
+        plan.entries,
+        plan.size_bytes,
+        keyed,
+        sum(each.keyed_kept for each in written),
+        len(named),
+        sum(each.entries for each in named),
+        sum(each.size_bytes for each in named),
+    )
+
+
+# The passes
+
+
+def _read(spark: SparkSession, where: Where, plan: JobPlan) -> DataFrame:
+    """The first pass, a task for each part."""
+    parts = plan.parts
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                entries = opened_entries(where, parts[number])
+                yield from row_batches(row for entry in entries for row in rows_of(number, entry.keyed))
+
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, ROWS)
+
+
+def _write(spark: SparkSession, places: DataFrame, plan: JobPlan, writer: PartWriter) -> list[Written]:
+    """The second pass, a task for each part; what it wrote, in the topic's order."""
+    parts = plan.parts
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (
+            row for batch in batches for row in zip(*(column.to_pylist() for column in batch), strict=True)
+        )
+        for number, of_part in groupby(rows, key=itemgetter(0)):
+            yield writer.write(parts[number], _places(of_part)).batch()
+
+    every = spark.range(0, len(parts), 1, 1).select(
+        f.col("id").cast("int").alias("part"),
+        f.lit(_BEFORE_ALL).cast("long").alias("ledger"),
+        f.lit(0).cast("long").alias("entry"),
+        f.lit(0).alias("index"),
+    )
+    by_part = every.unionByName(places).repartitionById(len(parts), f.col("part"))
+    in_order = by_part.sortWithinPartitions("part", "ledger", "entry", "index")
+    return sorted(Written(*row) for row in in_order.mapInArrow(write, WRITTEN).collect())
+
+
+def _places(rows: Iterable[tuple[int, int, int, int]]) -> Iterator[MessagePlace]:
+    return (MessagePlace(*place) for _, *place in rows if place[0] != _BEFORE_ALL)
+
+
+# The owner
+
+
+def _commit(admin: BrokerAdmin, plan: JobPlan, job: Job, written: Iterable[Written]) -> None:
+    """Have the owner name what was written. Raises AdminError if it refuses, UnknownCommitError if nobody knows."""
+    ledgers = tuple(each.compacted for each in written if each.entries)
+    commit = CompactionCommit(job.job_id, plan.former, plan.planned, Compaction(plan.horizon, ledgers))
+    try:
+        ask_owner(plan.topic, lambda: commit_compaction(admin, plan.topic, commit))
+    except AdminError as error:
+        if error.status not in NOT_NOW:  # an owner that refuses has settled what it was asked for before
+            raise
+        raise _unknown(plan, error) from error
+
+
+def _unknown(plan: JobPlan, error: AdminError) -> UnknownCommitError:
+    return UnknownCommitError(
+        f"nobody knows whether the owner of {plan.topic} has named what the job wrote ({error}): run the job again; if it has not, "
+        "`daybook spark retention` deletes the ledgers after a day"
+    )
+
+
+async def _delete_all(client: daybook.Client, job: Job, named: Iterable[int] = ()) -> None:
+    """Delete what the job wrote and no list names, also what tasks wrote that were killed or repeated."""
+    kept = set(named)
+    await delete_ledgers(client, [each for each in await ledgers_of(client, job) if each not in kept], b"")
+
+
+def _connected(where: Where, work: Callable[[daybook.Client], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with open_client(where) as client:
+            return await work(client)
+
+    return asyncio.run(run())

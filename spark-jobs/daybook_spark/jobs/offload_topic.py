@@ -1,0 +1,223 @@
+"""One topic's part of an offload: what goes is planned and copied, its owner names the files, and those that nobody names go (rule 70).
+
+Each step can be repeated, so a job that is killed between any two is run again. A run begins with its name in the list, and from then on
+files of former runs are named no more. They are deleted last: where a ledger could not be copied again, a former copy of it stays.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from daybook.client.broker_admin import AdminError, BrokerAdmin
+from daybook.client.broker_topics import begin_offload, commit_offload
+from daybook.client.client import Client
+from daybook.core.errors import DaybookError, NoSuchTopicError
+from daybook.core.ids import LedgerId
+from daybook.core.topics.job_terms import DEFAULT_LAG_MS
+from daybook.core.topics.ledger_list import LedgerList, ListedLedger
+from daybook.core.topics.name import TopicName
+from daybook.core.topics.offload.changes import OffloadBegun, WrittenFile
+from daybook.core.topics.offload.plan import OffloadLimits, plan_offload, unnamed_files
+from daybook.core.topics.trim_plan import PlannedLedger
+from daybook.metadata.instance import read_instance
+from daybook.metadata.policies import PolicyManager
+from daybook.metadata.topics import TopicManager
+from daybook.offload.errors import OffloadError
+from daybook.offload.store import check_uri, delete_file, files_in, make_folder, topic_folder
+from daybook.runtime.clock import unix_ms
+from daybook_spark.asking import ask_owner
+from daybook_spark.jobs.copying import Copied, LedgerCopy, ledger_of
+from daybook_spark.jobs.result import Done
+from daybook_spark.plan.entry_range import EntryRange
+
+LEDGERS_AT_ONCE: Final = 64
+"""Ledgers that are copied before the owner names them: what is lost at most where the job is killed."""
+_PROBLEMS_SHOWN: Final = 3
+_GONE: Final = "the topic was deleted meanwhile"
+
+Copy: TypeAlias = Callable[[Sequence[LedgerCopy]], list[Copied]]
+"""Copies ledgers, in tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadSettings:
+    """What a run is asked for."""
+
+    job: str
+    """Names the run: 16 to 64 hexadecimal digits, and no run before it."""
+    to: str = ""
+    """The place of all topics; "": what the policy of each one says."""
+    lag_ms: int | None = None
+    """How long replicas stay; None: as the policy says."""
+    limits: OffloadLimits = field(default_factory=OffloadLimits)
+    is_dry_run: bool = False
+
+
+class OffloadIncompleteError(DaybookError):
+    """Some ledgers of a topic were not offloaded; those that were stay so."""
+
+
+async def offload_topic(
+    client: Client, admin: BrokerAdmin | None, name: TopicName, settings: OffloadSettings, copy: Copy
+) -> Done:
+    """Do a topic's part, or with a dry run say what it would be; without `admin` it is one.
+
+    Raises AdminError, OffloadError, OffloadIncompleteError, MetadataError, MetadataUnavailableError, PolicyError.
+    """
+    try:
+        terms = (await PolicyManager(client.store, client.layout).topic(name)).value.offload
+        listed = (await TopicManager(client.store, client.layout).read(name, sync=True)).value
+    except NoSuchTopicError:
+        return Done(_GONE)
+    to = settings.to or (terms.to if terms else "")
+    if not to:
+        msg = "its policy names no place for offloaded ledgers: set `offload` in the policy, or give --to"
+        raise OffloadError(msg)
+    check_uri(to)
+    cluster = await read_instance(client.store, client.layout)
+    folder = topic_folder(to, cluster.instance_id, name)
+    planned = plan_offload(listed, settings.limits, unix_ms())
+    begun = OffloadBegun(settings.job).applied(listed)
+    unnamed = unnamed_files(begun, settings.job, await asyncio.to_thread(files_in, folder))
+    if not planned and not unnamed:
+        return Done("nothing to do")
+    if admin is None or settings.is_dry_run:
+        return _would(planned, unnamed)
+    lag_ms = settings.lag_ms
+    if lag_ms is None:
+        lag_ms = terms.lag_ms if terms else DEFAULT_LAG_MS
+    return await _TopicRun(client, admin, name, settings.job, folder, lag_ms, copy).run(planned)
+
+
+def _would(planned: Sequence[ListedLedger], unnamed: Sequence[str]) -> Done:
+    size_bytes = sum(each.size_bytes for each in planned)
+    figures = {
+        "ledgersToOffload": len(planned),
+        "bytesToOffload": size_bytes,
+        "filesToDelete": len(unnamed),
+    }
+    return Done(
+        f"{len(planned)} ledgers with {size_bytes} bytes would be copied, and {len(unnamed)} files that nobody names deleted",
+        figures,
+    )
+
+
+@dataclass(slots=True)
+class _TopicRun:
+    """A run for one topic, with its owner."""
+
+    client: Client
+    admin: BrokerAdmin
+    name: TopicName
+    job: str
+    folder: str
+    lag_ms: int
+    copy: Copy
+    named: list[WrittenFile] = field(default_factory=list)
+    uncopied: set[LedgerId] = field(default_factory=set)
+    trimmed: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    async def run(self, planned: Sequence[ListedLedger]) -> Done:
+        """Copy and name, then delete what nobody names. Raises as `offload_topic`."""
+        await asyncio.to_thread(make_folder, self.folder)  # a wrong place ends here, before anything changes
+        await self._ask(lambda: begin_offload(self.admin, self.name, self.job))
+        is_refused = False
+        for at in range(0, len(planned), LEDGERS_AT_ONCE):
+            if not is_refused:
+                is_refused = await self._part(planned[at : at + LEDGERS_AT_ONCE])
+        deleted = await self._delete_unnamed()
+        return self._done(deleted)
+
+    async def _part(self, planned: Sequence[ListedLedger]) -> bool:
+        """Copy some ledgers, and have the owner name the files; whether it has refused one, so that more copies would be for nothing."""
+        copies = await self._copies(planned)
+        results = await asyncio.to_thread(self.copy, copies) if copies else []
+        is_refused = False
+        for each in results:
+            if each.file is None:
+                self.uncopied.add(each.ledger_id)
+                await self._explain(each.ledger_id, each.error)
+            else:
+                is_refused |= not await self._name(each.file)
+        return is_refused
+
+    async def _copies(self, planned: Sequence[ListedLedger]) -> list[LedgerCopy]:
+        """What tasks are asked for."""
+        found = await self.client.ledgers.read_each([each.ledger_id for each in planned], sync=True)
+        known = self.client.bookies()
+        copies = []
+        for row, each in zip(planned, found, strict=True):
+            if isinstance(each, DaybookError):
+                self.uncopied.add(row.ledger_id)
+                await self._explain(row.ledger_id, str(each))
+                continue
+            bookies = tuple(known[bookie] for bookie in sorted(each.value.bookies()) if bookie in known)
+            entries = EntryRange(row.ledger_id, 0, row.entries - 1, each.value.to_json(), bookies)
+            ledger = PlannedLedger(row.ledger_id, row.entries, row.size_bytes)
+            copies.append(LedgerCopy(ledger, entries, self.folder, self.job))
+        return copies
+
+    async def _name(self, file: WrittenFile) -> bool:
+        """Have the owner name a file; False if it refuses."""
+        try:
+            await self._ask(
+                lambda: commit_offload(self.admin, self.name, self.job, [file], lag_ms=self.lag_ms)
+            )
+        except AdminError as error:
+            return not await self._explain(file.ledger.ledger_id, str(error))
+        self.named.append(file)
+        return True
+
+    async def _explain(self, ledger_id: LedgerId, why: str) -> bool:
+        """Note why a ledger was not offloaded, and return whether that is a problem: one that was trimmed meanwhile is none."""
+        listed = await self._listed()
+        if listed is None or all(each.ledger_id != ledger_id for each in listed.ledgers):
+            self.trimmed += 1
+            return False
+        self.problems.append(f"ledger {ledger_id}: {why}")
+        return True
+
+    async def _delete_unnamed(self) -> int:
+        """Delete files of former runs that nobody names; a former copy of a ledger that could not be copied stays. Raises OffloadError."""
+        found = await asyncio.to_thread(files_in, self.folder)
+        going = unnamed_files(await self._listed(), self.job, found)
+        kept = set(map(str, self.uncopied))
+        deleted = 0
+        for place in going:
+            if ledger_of(place) not in kept:
+                await asyncio.to_thread(delete_file, place)
+                deleted += 1
+        return deleted
+
+    async def _listed(self) -> LedgerList | None:
+        """The list as it is now; None: the topic does not exist."""
+        try:
+            return (
+                await TopicManager(self.client.store, self.client.layout).read(self.name, sync=True)
+            ).value
+        except NoSuchTopicError:
+            return None
+
+    async def _ask(self, ask: Callable[[], None]) -> None:
+        await asyncio.to_thread(ask_owner, self.name, ask)
+
+    def _done(self, deleted: int) -> Done:
+        """Raises OffloadIncompleteError."""
+        figures = {
+            "ledgersOffloaded": len(self.named),
+            "bytesOffloaded": sum(file.ledger.size_bytes for file in self.named),
+            "fileBytes": sum(file.size_bytes for file in self.named),
+            "filesDeleted": deleted,
+        }
+        said = f"{len(self.named)} ledgers were offloaded, {deleted} files that nobody named were deleted"
+        if self.trimmed:
+            said += f", {self.trimmed} ledgers were trimmed meanwhile"
+        if self.problems:
+            shown = "; ".join(self.problems[:_PROBLEMS_SHOWN])
+            more = len(self.problems) - _PROBLEMS_SHOWN
+            rest = f"; and {more} more" if more > 0 else ""
+            msg = f"{said}, and {len(self.problems)} could not be: {shown}{rest}"
+            raise OffloadIncompleteError(msg)
+        return Done(said, figures)

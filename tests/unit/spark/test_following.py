@@ -1,0 +1,81 @@
+"""What a stream takes next: from where it begins, up to ends that are pinned, and of partitions that come later."""
+
+import asyncio
+import uuid
+
+import pytest
+from daybook_spark.options import ReadOptions, StreamOptions
+from daybook_spark.stream.reader import StreamReader
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+import daybook
+from daybook.core.errors import NoSuchTopicError
+from daybook.core.topics.name import TopicName
+from daybook.local.cluster import LocalCluster
+from daybook.metadata.partitions import PartitionManager, partition
+from daybook.metadata.topics import TopicManager
+from tests.unit.spark.test_failover import own_process_client, where_is
+from tests.unit.spark.test_trimming import Owner, Query
+
+__all__ = ["own_process_client"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+async def test_a_query_of_what_is_available_ends_where_it_was_pinned(
+    client: daybook.Client, cluster: LocalCluster
+) -> None:
+    owner = Owner(client)
+    await owner.create()
+    await owner.roll(b"a", b"b")
+    query = Query(cluster, owner.name)
+    start = await query.begin()
+    await asyncio.to_thread(query.reader.prepareForTriggerAvailableNow)
+    await owner.roll(b"c")
+    end = await query.end(start)
+    assert await query.values(start, end) == [b"a", b"b"]
+    assert await query.end(end) == end
+    await query.stop()
+
+
+async def test_a_query_from_the_latest_position_reads_what_comes_after_its_beginning(
+    client: daybook.Client, cluster: LocalCluster
+) -> None:
+    owner = Owner(client)
+    await owner.create()
+    await owner.roll(b"before")
+    query = Query(cluster, owner.name, is_from_latest=True)
+    start = await query.begin()
+    assert await query.end(start) == start
+    await owner.roll(b"after")
+    assert await query.values(start, await query.end(start)) == [b"after"]
+    await query.stop()
+
+
+async def test_partitions_that_are_added_are_followed_and_a_topic_that_is_deleted_is_an_error(
+    client: daybook.Client, cluster: LocalCluster
+) -> None:
+    whole = TopicName.parse(f"persistent://{uuid.uuid4().hex}/space/many")
+    partitions = PartitionManager(client.store, client.layout)
+    await partitions.create(whole, 1)
+    owners = [Owner(client, partition(whole, index)) for index in range(2)]
+    await owners[0].create()
+    await owners[0].roll(b"a")
+    schema = StructType([StructField("value", BinaryType())])
+    read = ReadOptions(where_is(cluster), namespaces=(f"{whole.tenant}/space",))
+    query = Query.of(StreamReader(StreamOptions(read), schema))
+    start = await query.begin()
+    await owners[1].create()
+    await owners[1].roll(b"b")
+    end = await query.end(start)
+    assert sorted(await query.values(start, end)) == [b"a", b"b"]
+
+    await owners[0].roll(b"c")
+    more = await query.end(end)
+    topics = TopicManager(client.store, client.layout)
+    for _ in range(2):
+        await owners[0].trim()
+    await topics.delete(owners[0].name, (await topics.read(owners[0].name)).version)
+    with pytest.raises(NoSuchTopicError, match="was deleted while a query followed it: take it out"):
+        await query.values(end, more)
+    await query.stop()

@@ -1,0 +1,122 @@
+"""The offload job on a real cluster with real Spark: a file for each closed ledger, files of a killed run, consumers, and no broker."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+import daybook
+from daybook.cli.main import app
+from daybook.cli.spark import offload as command
+from daybook.client.broker_admin import Admin
+from daybook.core.topics.ledger_list import ListedLedger
+from daybook.core.topics.name import TopicName
+from daybook.local.cluster import LocalCluster
+from daybook.metadata.job_results import JobResults
+from daybook.metadata.topics import TopicManager
+from tests.fixtures.brokers import Brokers
+from tests.unit.spark.kit import new_topic, readable, send
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+LIMIT_MS = 40_000
+VALUES = [b"%d" % number * 500 for number in range(7)]
+
+
+@pytest.fixture(autouse=True)
+def this_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands take the session of the tests."""
+
+    @contextlib.contextmanager
+    def session(_master: str, _name: str) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(command, "spark_session", session)
+
+
+def run(cluster: LocalCluster, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    """Run `daybook spark offload`: its exit code, what it prints, and its errors."""
+    ran = CliRunner().invoke(app, ["spark", "offload", "--dir", str(cluster.directory), "--json", *arguments])
+    return ran.exit_code, json.loads(ran.stdout) if ran.stdout else {}, ran.stderr
+
+
+@pytest.mark.usefixtures("no_brokers")
+def test_without_a_broker_nothing_happens(cluster: LocalCluster, tmp_path: Path) -> None:
+    log = tmp_path / "termination-log"
+    there = ("--namespace", "public/default", "--termination-log", str(log))
+    code, _, errors = run(cluster, *there, "--to", f"file://{tmp_path}/cold")
+    assert code == 1
+    assert "nothing was changed; start a broker" in errors
+    assert "start a broker" in json.loads(log.read_text())["error"]
+    code, _, errors = run(cluster, *there, "--to", "gopher://cold")
+    assert (code, "use file:///folder" in errors) == (1, True)
+    code, _, errors = run(cluster, "--to", f"file://{tmp_path}/cold")
+    assert (code, "which topics?" in errors) == (1, True)
+    assert not (tmp_path / "cold").exists()
+
+
+def close_ledger(brokers: Brokers, topic: str) -> None:
+    """The topic's owner closes its ledger."""
+    admin = Admin([brokers.entry(each).admin_url for each in brokers.ids])
+    admin.ask_any("PUT", f"/admin/v2/{topic.replace('://', '/')}/unload")
+
+
+async def rows(client: daybook.Client, topic: str) -> tuple[ListedLedger, ...]:
+    found = await TopicManager(client.store, client.layout).read(TopicName.parse(topic), sync=True)
+    return tuple(each for each in found.value.ledgers if each.entries)
+
+
+async def until_without_replicas(client: daybook.Client, topic: str) -> None:
+    """The owner deletes the ledgers that lie in files."""
+    for each in await rows(client, topic):
+        async for found in client.ledgers.watch(each.ledger_id):
+            if found is None:
+                break
+
+
+async def test_rule_70_closed_ledgers_go_into_files_and_a_consumer_reads_the_same(
+    cluster: LocalCluster,
+    brokers: Brokers,
+    pulsar_client: pulsar.Client,
+    client: daybook.Client,
+    tmp_path: Path,
+) -> None:
+    topic = new_topic()
+    pulsar_client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest).close()
+    for part in (VALUES[:4], VALUES[4:]):
+        last = await asyncio.to_thread(send, pulsar_client, topic, part)
+        await readable(client, topic, last)
+        await asyncio.to_thread(close_ledger, brokers, topic)
+    there = ("--topic", topic, "--to", f"file://{tmp_path}/cold", "--lag", "0")
+
+    code, shown, _ = await asyncio.to_thread(run, cluster, *there, "--dry-run")
+    assert code == 0, shown
+    assert (shown["figures"]["ledgersToOffload"], (tmp_path / "cold").exists()) == (2, False)
+    code, shown, _ = await asyncio.to_thread(run, cluster, *there)
+    assert code == 0, shown
+    assert shown["figures"]["ledgersOffloaded"] == 2
+    result = await JobResults(client.store, client.layout).read(TopicName.parse(topic), "offload")
+    assert result is not None
+    assert result.succeeded
+    named = {each.offload.place for each in await rows(client, topic) if each.offload}
+    assert {f"file://{path}" for path in tmp_path.joinpath("cold").rglob("*.parquet")} == named
+    assert len(named) == 2
+    code, shown, _ = await asyncio.to_thread(run, cluster, *there)
+    assert (code, shown["results"][0]["message"]) == (0, "nothing to do")
+
+    left = Path(min(named).removeprefix("file://")).with_name(f"0-{'7' * 32}-0.parquet")
+    left.write_bytes(b"PAR1 and no more: its run was killed")
+    code, shown, _ = await asyncio.to_thread(run, cluster, *there)
+    assert (code, shown["figures"]["filesDeleted"], left.exists()) == (0, 1, False)
+
+    await until_without_replicas(client, topic)
+    consumer = pulsar_client.subscribe(topic, "s")
+    assert [(await asyncio.to_thread(consumer.receive, LIMIT_MS)).data() for _ in VALUES] == VALUES
+    consumer.close()
