@@ -1,4 +1,4 @@
-# The images of Daybook: `--target bookie`, `--target broker`, `--target operator`, `--target zookeeper`.
+# The images of Daybook: `--target bookie`, `--target broker`, `--target operator`, `--target spark`, `--target zookeeper`.
 #
 #   docker build --target bookie -t daybook-bookie .
 #
@@ -36,10 +36,15 @@ FROM install AS bookie-install
 RUN $INSTALL daybook-bookie
 
 FROM install AS broker-install
-RUN $INSTALL daybook-broker
+RUN $INSTALL 'daybook-broker[offload]'
 
 FROM install AS operator-install
 RUN $INSTALL daybook-operator
+
+# PySpark is no wheel, so its package comes as it is installed; pip finds it there, and checks its version
+FROM install AS spark-install
+RUN cp -R /wheelhouse/spark/* /opt/daybook/lib/python3.11/site-packages/ && $INSTALL daybook-spark \
+ && /opt/daybook/bin/python3 -m daybook_spark.java /opt/daybook/java /opt/java/bin/java
 
 # A bookie, and `daybook` for repair Jobs and for people.
 FROM base AS bookie
@@ -69,6 +74,18 @@ COPY --from=operator-install /opt/daybook /opt/daybook
 USER 65532:65532
 EXPOSE 8080 8000
 CMD ["daybook-operator", "run"]
+
+# Spark with Daybook's data source: drivers and executors on Kubernetes, and `daybook spark`.
+FROM base AS spark
+LABEL org.opencontainers.image.title="daybook-spark" \
+      org.opencontainers.image.description="Spark with Daybook's data source, and the daybook command" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=wheels /wheelhouse/zookeeper/java /opt/java
+COPY --from=spark-install /opt/daybook /opt/daybook
+ENV JAVA_HOME=/opt/daybook/java
+USER 65532:65532
+ENTRYPOINT ["python3", "-m", "daybook_spark.entrypoint"]
+CMD ["daybook", "spark", "--help"]
 
 FROM base AS zookeeper
 LABEL org.opencontainers.image.title="daybook-zookeeper" \

@@ -9,14 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key, Reconcile
+from daybook_operator.kube.queue import BOOKIE_POOL, JOBS, LEDGER, RECOVERY, TOPIC, Key, Reconcile
 from daybook_operator.kube.watches import WatchEvent
 from daybook_operator.plan.names import POOL_LABEL
 from daybook_operator.reconcile.inventory import Inventory
+from daybook_operator.reconcile.jobs import JobsReconciler
 from daybook_operator.reconcile.ledger import LedgerReconciler
 from daybook_operator.reconcile.pool import PoolReconciler
 from daybook_operator.reconcile.recovery import RecoveryReconciler
 from daybook_operator.reconcile.services import Services
+from daybook_operator.reconcile.topic import TopicReconciler
 
 Route = Callable[[str, Inventory, WatchEvent, bool], list[Key]]
 """(the kind, the inventory, the event, whether it changes anything for others than the object) → keys to reconcile."""
@@ -45,6 +47,16 @@ def _itself(kind: str, _: Inventory, event: WatchEvent, __: bool) -> list[Key]:
     return [Key(kind, event.namespace, event.name)]
 
 
+def _itself_at_news(kind: str, _: Inventory, event: WatchEvent, is_news: bool) -> list[Key]:
+    """As `_itself`, but not for a status that changed."""
+    return [Key(kind, event.namespace, event.name)] if is_news else []
+
+
+def _pool_of_spec(kind: str, _: Inventory, event: WatchEvent, is_news: bool) -> list[Key]:
+    """The pool that stores the object."""
+    return [Key(kind, event.namespace, event.pool)] if is_news and event.pool else []
+
+
 def _pool_of_label(kind: str, _: Inventory, event: WatchEvent, __: bool) -> list[Key]:
     """The pool that an object says it belongs to."""
     pool = event.labels.get(POOL_LABEL)
@@ -61,7 +73,8 @@ def _of_pool(kind: str, inventory: Inventory, event: WatchEvent, is_news: bool) 
     return inventory.stored_in(kind, event.namespace, event.name) if is_news else []
 
 
-OWNED: Final = ("StatefulSet", "Pod", "PersistentVolumeClaim", "Job", "Service", "PodDisruptionBudget")
+_OF_BOOKIES: Final = ("StatefulSet", "Pod", "PersistentVolumeClaim", "Job", "Service", "PodDisruptionBudget")
+OWNED: Final = (*_OF_BOOKIES, "CronJob")
 """Kinds whose objects have the label of the pool that they belong to; no others of these kinds are watched."""
 
 _READ: Final = "get list watch"
@@ -72,7 +85,7 @@ KINDS: Final = (
     ReconciledKind(
         BOOKIE_POOL,
         lambda services: PoolReconciler(services).reconcile,
-        {BOOKIE_POOL: _itself, "Node": _all_pools, **dict.fromkeys(OWNED, _pool_of_label)},
+        {BOOKIE_POOL: _itself, "Node": _all_pools, **dict.fromkeys(_OF_BOOKIES, _pool_of_label)},
         {
             "daybook.dev/bookiepools": f"{_READ} patch",
             "daybook.dev/bookiepools/status": "patch",
@@ -104,6 +117,25 @@ KINDS: Final = (
         is_resource=False,
     ),
     ReconciledKind(
+        JOBS,
+        lambda services: JobsReconciler(services).reconcile,
+        {
+            BOOKIE_POOL: _itself_at_news,
+            TOPIC: _pool_of_spec,
+            "CronJob": _pool_of_label,
+            "Job": _pool_of_label,
+        },
+        {
+            "daybook.dev/bookiepools": _READ,
+            "daybook.dev/topics": _READ,
+            "batch/cronjobs": _MAKE,
+            "batch/jobs": _READ,
+            "/pods": "list",  # what a driver said last
+            **_EVENTS,
+        },
+        is_resource=False,
+    ),
+    ReconciledKind(
         LEDGER,
         lambda services: LedgerReconciler(services).reconcile,
         {LEDGER: _itself, BOOKIE_POOL: _of_pool},
@@ -112,6 +144,18 @@ KINDS: Final = (
             "daybook.dev/ledgers/status": "patch",
             "daybook.dev/bookiepools": _READ,
             "/secrets": "get",  # passwords, where the chart allows it
+            "/namespaces": "get",
+            **_EVENTS,
+        },
+    ),
+    ReconciledKind(
+        TOPIC,
+        lambda services: TopicReconciler(services).reconcile,
+        {TOPIC: _itself, BOOKIE_POOL: _of_pool},
+        {
+            "daybook.dev/topics": f"{_READ} patch",
+            "daybook.dev/topics/status": "patch",
+            "daybook.dev/bookiepools": _READ,
             "/namespaces": "get",
             **_EVENTS,
         },
@@ -127,6 +171,7 @@ WATCHED: Final = tuple(dict.fromkeys(each for kind in KINDS for each in kind.rou
 # What others depend on, of an object of these kinds: an event that leaves it as it was is news for the object alone.
 _FACTS: Final[Mapping[str, Callable[[WatchEvent], object]]] = {
     BOOKIE_POOL: lambda event: event.version,
+    TOPIC: lambda event: event.version,
     "Node": lambda event: event.labels,
 }
 
@@ -151,7 +196,7 @@ class Router:
         return [
             Key(kind.name, event.namespace, event.name)
             for kind in KINDS
-            if kind.routes.get(event.kind) is _itself
+            if kind.routes.get(event.kind) in {_itself, _itself_at_news}
         ]
 
     def _is_news(self, event: WatchEvent) -> bool:

@@ -24,6 +24,7 @@ from daybook_operator.kube.watches import Watched, Watches, WatchEvent, event_fr
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.pool.spec import cluster_of
+from daybook_operator.reconcile.brokers import BrokerAccess
 from daybook_operator.reconcile.inventory import Inventory, keys_of_pool
 from daybook_operator.reconcile.listing import Listed, list_all, missing_kinds
 from daybook_operator.reconcile.performer import Performer
@@ -82,6 +83,7 @@ class Leading:
             metrics,
             settings.lease_identity,
             namespaces=lambda: {key.namespace for key in self._inventory.pools()},
+            brokers=BrokerAccess(settings.broker_token_file, settings.broker_tls_ca),
         )
         self._services = Services(
             kube, self._clusters, performer, settings, metrics, self._inventory, self._queue.add

@@ -35,6 +35,11 @@ class OperatorSettings(Settings):
     cluster: str = Field("daybook", description="name in ZooKeeper of clusters whose spec names none")
     bookie_image: str = Field("", description="image of bookies and recovery Jobs where the spec names none")
 
+    spark_image: str = Field("", description="image of the jobs on Spark where the spec names none")
+    jobs_account: str = Field(
+        "daybook-jobs", description="ServiceAccount of the drivers of jobs, which the chart makes"
+    )
+
     identity: str = Field("", description="name of this process in the Lease; default: host name and process")
     lease_namespace: str = Field("default", description="namespace of the Lease that elects the leader")
     lease_name: str = Field("daybook-operator", description="name of that Lease")
@@ -71,6 +76,13 @@ class OperatorSettings(Settings):
     )
     tls_key: Path | None = Field(None, description="PEM key of that certificate")
     tls_ca: Path | None = Field(None, description="PEM CA that signed the bookies' certificates; TLS if set")
+
+    broker_token_file: Path | None = Field(
+        None, description="file with the token that the operator shows to brokers"
+    )
+    broker_tls_ca: Path | None = Field(
+        None, description="PEM CA that signed the certificates of brokers' admin ports"
+    )
 
     finalizers: bool = Field(
         default=True,

@@ -6,7 +6,7 @@ from typing import Final
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _PREFIX: Final = "daybook-"
-_TIMEOUT_S: Final = 15.0
+_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.05
 
 

@@ -8,6 +8,9 @@ from typing import Any, Final
 from tests.cluster import cgroups
 
 GATEWAY: Final = "10.199.0.1"
+OUTSIDE: Final = "outside"
+"""The network of a machine that is no part of the cluster."""
+OUTSIDE_ADDRESS: Final = "10.199.0.250"
 SERVICE_RANGE: Final = "10.96.0.0/16"
 POD_RANGE: Final = "10.244.0.0/16"
 DNS_ADDRESS: Final = "10.96.0.10"

@@ -26,13 +26,16 @@ from tests.cluster.control_plane import ControlPlane, KubectlError, Place
 from tests.cluster.node_files import (
     CNI_PLUGINS,
     GATEWAY,
+    OUTSIDE,
+    OUTSIDE_ADDRESS,
     PAUSE_IMAGE,
+    SERVICE_RANGE,
     Node,
     storage_class,
     volume,
     write_files,
 )
-from tests.cluster.sandbox import Sandbox, SandboxError, kill
+from tests.cluster.sandbox import NETNS, Sandbox, SandboxError, kill
 from tests.cluster.static_image import write_image
 from tests.fixtures.package_index import Say
 
@@ -158,6 +161,7 @@ class NodeCluster:
             ) in nodes:  # one by one: each takes the same socket for device plugins from the one before
                 self._start_kubelet(node)
                 self._wait_for(node)
+            self._start_proxy("beside", nodes[0])
             self.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
         except BaseException:
             self.down(keep_logs=True)
@@ -191,6 +195,10 @@ class NodeCluster:
         It sees this machine's processes and files: only the network is the cluster's.
         """
         return ["nsenter", f"--target={self._pid()}", "--net", *command]
+
+    def command_outside(self, *command: str) -> list[str]:
+        """The command as it runs on a machine beside the nodes: it reaches their addresses, and neither pods nor Services."""
+        return ["nsenter", f"--net=/proc/{self._pid()}/root{NETNS}/{OUTSIDE}", *command]
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as the administrator and return what it prints. Raises KubectlError."""
@@ -293,6 +301,13 @@ class NodeCluster:
         run("ip", "link", "add", "br0", "type", "bridge")
         run("ip", "addr", "add", f"{GATEWAY}/24", "dev", "br0")
         run("ip", "link", "set", "br0", "up")
+        # kube-proxy changes where packets go, but only of those that have a way
+        run("ip", "route", "add", SERVICE_RANGE, "dev", "br0")
+        run("ip", "netns", "add", OUTSIDE)
+        run("ip", "link", "add", "v0", "netns", OUTSIDE, "type", "veth", "peer", "name", "p0")
+        run("ip", "link", "set", "p0", "master", "br0", "up")
+        run("ip", "addr", "add", f"{OUTSIDE_ADDRESS}/24", "dev", "v0", node=OUTSIDE)
+        run("ip", "link", "set", "v0", "up", node=OUTSIDE)
 
     def _start_control_plane(self) -> ControlPlane:
         place = Place(
@@ -378,11 +393,12 @@ class NodeCluster:
             ],
             node=node.name,
         )
-        self.sandbox.start(
-            f"kube-proxy-{node.name}",
-            [str(self._programs["kube-proxy"]), f"--config={node.folder / 'proxy.yaml'}"],
-            node=node.name,
-        )
+        self._start_proxy(node.name, node, inside=node.name)
+
+    def _start_proxy(self, name: str, node: Node, *, inside: str | None = None) -> None:
+        """Let Services be reached from a node; or from what runs beside the cluster, as if it ran on one."""
+        words = [str(self._programs["kube-proxy"]), f"--config={node.folder / 'proxy.yaml'}"]
+        self.sandbox.start(f"kube-proxy-{name}", words, node=inside)
 
     def _wait_for(self, node: Node) -> None:
         deadline = time.monotonic() + _READY_TIMEOUT_S

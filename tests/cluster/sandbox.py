@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 _POLL_S: Final = 0.05
-_TIMEOUT_S: Final = 15.0
+_TIMEOUT_S: Final = 60.0
 NETNS: Final = "/run/netns"
 COVERED: Final = ("/var/lib", "/var/log")
 """Where kubelets, network plugins and containers write by fixed names: in here they write into the sandbox's directory."""

@@ -20,6 +20,11 @@
 {{ include "daybook.fullname" . }}-broker
 {{- end }}
 
+{{/* The ServiceAccount of the drivers of jobs on Spark, in each namespace of jobs.namespaces */}}
+{{- define "daybook.jobsAccount" -}}
+{{ include "daybook.fullname" . }}-jobs
+{{- end }}
+
 {{- define "daybook.zookeeper" -}}
 {{ include "daybook.fullname" . }}-zookeeper
 {{- end }}
@@ -193,4 +198,40 @@ is the way out. Helm sees what is installed only where it talks to an API server
 {{/* Files of pulsar+ssl:// */}}
 {{- define "daybook.brokerTlsSecret" -}}
 {{ default (printf "%s-tls" (include "daybook.broker" .)) .Values.tls.secrets.broker }}
+{{- end }}
+
+{{/* As many brokers as there may be at once */}}
+{{- define "daybook.brokersMax" -}}
+{{- with .Values.broker }}
+{{- ternary .autoscaling.maxReplicas .replicas .autoscaling.enabled | int }}
+{{- end }}
+{{- end }}
+
+{{/* Hosts by which clients outside reach the brokers, by ordinal, as JSON */}}
+{{- define "daybook.externalHosts" -}}
+{{- $hosts := list }}
+{{- with .Values.broker.external }}
+{{- if not .host }}
+{{- fail (printf "broker.external.type %s needs broker.external.host, by which clients outside reach the brokers: brokers cannot look it up" .type) }}
+{{- end }}
+{{- if and (eq .type "LoadBalancer") (not (contains "{ordinal}" .host)) }}
+{{- fail (printf "each broker has a load balancer of its own: broker.external.host needs {ordinal}, like broker-{ordinal}.example.org, and not %s" .host) }}
+{{- end }}
+{{- range $ordinal := until (int (include "daybook.brokersMax" $)) }}
+{{- $hosts = append $hosts ($.Values.broker.external.host | replace "{ordinal}" (toString $ordinal)) }}
+{{- end }}
+{{- end }}
+{{- $hosts | toJson }}
+{{- end }}
+
+{{/* URLs that the brokers give clients outside, by ordinal, as JSON */}}
+{{- define "daybook.externalAddresses" -}}
+{{- $external := .Values.broker.external }}
+{{- $scheme := ternary "pulsar+ssl" "pulsar" .Values.tls.enabled }}
+{{- $urls := list }}
+{{- range $ordinal, $host := include "daybook.externalHosts" . | fromJsonArray }}
+{{- $port := ternary (add (int $external.nodePort) $ordinal) (ternary 6651 6650 $.Values.tls.enabled) (eq $external.type "NodePort") }}
+{{- $urls = append $urls (printf "%s://%s:%v" $scheme $host $port) }}
+{{- end }}
+{{- $urls | toJson }}
 {{- end }}

@@ -28,7 +28,8 @@ from daybook.metadata.tasks import RepairTasks
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 
-Ensembles: TypeAlias = tuple[Quorum, frozenset[tuple[BookieId, ...]]]
+Ensembles: TypeAlias = tuple[Quorum, frozenset[tuple[BookieId, ...]], str]
+"""Of a ledger: its quorum, its ensembles, and the pool that it stays in (rule 69)."""
 _LOG: Final = get_logger(__name__)
 _PAUSE_MS: Final = 5_000
 SLICE: Final = 500
@@ -192,7 +193,8 @@ class LedgerIndex:
         ensembles = None
         self._not_closed.discard(ledger_id)
         if found is not None:
-            ensembles = (found.value.quorum, frozenset(each.bookies for each in found.value.fragments))
+            bookies = frozenset(each.bookies for each in found.value.fragments)
+            ensembles = (found.value.quorum, bookies, found.value.pool)
             if not found.value.is_closed:
                 self._not_closed.add(ledger_id)
         before = self._known.get(ledger_id)

@@ -86,6 +86,7 @@ class Kind:
 KINDS: Final[Mapping[str, Kind]] = {
     "StatefulSet": Kind("apps/v1", "statefulsets"),
     "Job": Kind("batch/v1", "jobs"),
+    "CronJob": Kind("batch/v1", "cronjobs"),
     "PodDisruptionBudget": Kind("policy/v1", "poddisruptionbudgets"),
     "Lease": Kind("coordination.k8s.io/v1", "leases"),
     "StorageClass": Kind("storage.k8s.io/v1", "storageclasses", namespaced=False),

@@ -22,7 +22,7 @@ _LOG: Final = get_logger(__name__)
 
 
 class Key(NamedTuple):
-    """What to reconcile: an object of Kubernetes, or "Recovery" with a pool's name."""
+    """What to reconcile: an object of Kubernetes, or "Recovery" or "Jobs" with a pool's name."""
 
     kind: str
     namespace: str
@@ -35,8 +35,11 @@ class Key(NamedTuple):
 
 BOOKIE_POOL: Final = "BookiePool"
 LEDGER: Final = "Ledger"
+TOPIC: Final = "Topic"
 RECOVERY: Final = "Recovery"
 """The repair of the cluster that a pool belongs to, under the pool's name."""
+JOBS: Final = "Jobs"
+"""The jobs on Spark of a pool, under its name."""
 
 
 @dataclass(frozen=True, slots=True)

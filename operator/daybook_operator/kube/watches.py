@@ -23,7 +23,7 @@ from daybook.runtime.logs import get_logger
 from daybook_operator.kube.api import Kube, KubeError, kind_of, load_configuration
 from daybook_operator.kube.queue import BOOKIE_POOL
 from daybook_operator.metrics import OperatorMetrics
-from daybook_operator.plan.names import GROUP, POOL_LABEL
+from daybook_operator.plan.names import GROUP, PAUSE, POOL_LABEL
 from daybook_operator.settings import OperatorSettings
 
 _LOG: Final = get_logger(__name__)
@@ -49,7 +49,7 @@ class WatchEvent:
     pool: str = ""
     """The pool that the spec names, of what is stored in one."""
     version: str = ""
-    """Changes with the spec, a deletion and `status.metadata`, and not with the rest of the status."""
+    """Changes with the spec, a pause, a deletion, `status.metadata` and the bookie that a drain takes out; not with the rest of the status."""
     deleted: bool = False
 
 
@@ -57,8 +57,11 @@ def event_from(kind: str, event_type: str | None, body: Mapping[str, Any]) -> Wa
     """The event, as far as keys depend on it."""
     meta = body["metadata"]
     spec = body.get("spec") or {}
-    known = (body.get("status") or {}).get("metadata")
-    facts = (meta.get("uid"), meta.get("generation"), bool(meta.get("deletionTimestamp")), known)
+    status = body.get("status") or {}
+    leaving = (status.get("drain") or {}).get("bookie")
+    terminates = bool(meta.get("deletionTimestamp"))
+    is_paused = (meta.get("annotations") or {}).get(PAUSE) == "true"
+    facts = (meta.get("uid"), meta.get("generation"), terminates, is_paused, status.get("metadata"), leaving)
     return WatchEvent(
         kind,
         meta.get("namespace") or "",

@@ -11,6 +11,8 @@ from typing import Any
 
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.topics.name import TopicName
+from daybook.core.topics.policy import PolicyLayer
 from daybook.metadata.bookies import Location
 from daybook.metadata.store.store import Versioned
 
@@ -260,6 +262,48 @@ class ForgetRequest:
     request_uid: str
 
 
+# Topics.
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Create a topic without ledgers, with its policy; refused if it exists."""
+
+    cluster: ClusterRef
+    name: TopicName
+    policy: PolicyLayer
+
+
+@dataclass(frozen=True, slots=True)
+class SetTopicPolicy:
+    """Replace the policy that was read as `current`; refused if it changed since, or another resource than `manager_uid` manages it."""
+
+    cluster: ClusterRef
+    name: TopicName
+    current: Versioned[PolicyLayer]
+    policy: PolicyLayer
+    manager_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetPartitions:
+    """Record that a topic has so many partitions, all of which exist; fewer than are recorded change nothing."""
+
+    cluster: ClusterRef
+    name: TopicName
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Have a broker delete a topic that the resource with this UID manages, with all messages. One that is gone is no error."""
+
+    cluster: ClusterRef
+    name: TopicName
+    is_partitioned: bool
+    manager_uid: str
+
+
 Effect = (
     Apply
     | Remove
@@ -279,4 +323,8 @@ Effect = (
     | SealLedger
     | DeleteLedger
     | ForgetRequest
+    | CreateTopic
+    | SetTopicPolicy
+    | SetPartitions
+    | DeleteTopic
 )

@@ -1,6 +1,6 @@
-"""What the pods of bookies and of recovery Jobs share: labels, owner, account, the restricted security profile, TLS.
+"""What the pods of bookies, of recovery Jobs and of Spark share: labels, owner, account, the restricted security profile, TLS.
 
-Both run the bookie image under an account that has no right to the API server.
+Bookies and recovery Jobs run the bookie image under an account that has no right to the API server.
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,11 @@ from typing import Any, Final, Literal
 from daybook_operator.plan.effects import Manifest
 from daybook_operator.plan.names import API_VERSION, MANAGED_BY, POOL_LABEL
 
-Component = Literal["bookie", "recovery"]
-"""What a pod of a pool is, by its label; the container's name, too."""
+Component = Literal["bookie", "recovery", "spark"]
+"""What a pod of a pool is, by its label; of bookies and of recovery Jobs the container's name, too."""
 BOOKIE: Final[Component] = "bookie"
 RECOVERY: Final[Component] = "recovery"
+SPARK: Final[Component] = "spark"
 USER_ID: Final = 65532
 TLS_MOUNT: Final = "/etc/daybook/tls"
 _TLS_VOLUME: Final = "tls"

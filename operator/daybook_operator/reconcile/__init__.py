@@ -8,5 +8,8 @@ In reading order:
     performer      carries out effects: the one place that writes
     pool           a BookiePool: pool_observer with pool_objects, cluster_pods, pool_survey
     ledger         a Ledger; lost_ledgers asks about entries that no repair found
+    topic          a Topic; topic_changes carries out what its plan asks for
+    stored         what Ledgers and Topics share
     recovery       the repair of a cluster; job_problems says why Jobs do not start
+    jobs           the CronJobs of a pool, and how their last runs ended
 """

@@ -7,17 +7,18 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from daybook.core.ids import LedgerId
-from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, Key
+from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, TOPIC, Key
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.recovery.jobs import ObservedJob
+from daybook_operator.plan.spark_jobs import JobsReport
 from daybook_operator.reconcile.listing import Listed
 
 Bound: TypeAlias = tuple[ClusterRef, Any]
-"""A cluster, and what a resource has there, under the id that its kind uses: for a Ledger, the LedgerId."""
+"""A cluster, and what a resource has there, under the id that its kind uses: for a Ledger, the LedgerId, for a Topic its TopicName."""
 
 
 def keys_of_pool(namespace: str, pool: str) -> tuple[Key, Key]:
-    """The pool itself, and the repair of its cluster."""
+    """The pool itself, and the repair of its cluster; changes of the cluster's metadata do not concern its jobs."""
     return Key(BOOKIE_POOL, namespace, pool), Key(RECOVERY, namespace, pool)
 
 
@@ -32,6 +33,7 @@ class Inventory:
         self._keys_of: dict[tuple[str, Bound], Key] = {}
         self._refusals: dict[ClusterRef, str] = {}
         self._jobs: dict[ClusterRef, dict[LedgerId, str]] = {}
+        self._reports: dict[Key, JobsReport] = {}
 
     def note(self, kind: str, namespace: str, name: str, pool: str, *, is_there: bool) -> None:
         """An object was seen, or its deletion. `pool` is the one that it is stored in; what is stored is forgotten later."""
@@ -54,6 +56,7 @@ class Inventory:
     def remove_pool(self, namespace: str, name: str) -> None:
         """The pool is gone."""
         self._pools.pop(Key(BOOKIE_POOL, namespace, name), None)
+        self._reports.pop(Key(BOOKIE_POOL, namespace, name), None)
 
     def pools(self) -> list[Key]:
         """All pools."""
@@ -127,6 +130,20 @@ class Inventory:
     def job_of(self, cluster: ClusterRef, ledger_id: LedgerId) -> str:
         """The Job that repairs the ledger now; "" if none does."""
         return self._jobs.get(cluster, {}).get(ledger_id, "")
+
+    # Jobs on Spark.
+
+    def note_jobs_report(self, namespace: str, pool: str, report: JobsReport) -> list[Key]:
+        """What is known of the pool's jobs; return whom that is news for: the pool, and the Topics that it stores."""
+        key = Key(BOOKIE_POOL, namespace, pool)
+        if self._reports.get(key) == report:
+            return []
+        self._reports[key] = report
+        return [key, *self.stored_in(TOPIC, namespace, pool)]
+
+    def jobs_report(self, namespace: str, pool: str) -> JobsReport | None:
+        """What is known of the pool's jobs; None: nothing yet."""
+        return self._reports.get(Key(BOOKIE_POOL, namespace, pool))
 
     def clusters(self) -> set[ClusterRef]:
         """The clusters that something needs."""

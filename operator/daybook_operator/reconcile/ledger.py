@@ -1,7 +1,7 @@
 """Observes a Ledger resource for its plan, and has the plan carried out."""
 
 import base64
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from daybook.core.errors import MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId
@@ -12,19 +12,15 @@ from daybook.metadata.store.store import Versioned
 from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.kube.api import ForbiddenError, NotFoundError, Object
 from daybook_operator.kube.queue import LEDGER, Key
-from daybook_operator.plan.decision import is_terminating
-from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.finalizers import FinalizerRules
-from daybook_operator.plan.ledger.observed import Failure, LedgerInCluster, ObservedLedger
+from daybook_operator.plan.ledger.observed import LedgerInCluster, ObservedLedger
 from daybook_operator.plan.ledger.plan import decide
 from daybook_operator.plan.ledger.spec import LedgerSpec
-from daybook_operator.plan.names import CLUSTER_ANNOTATION
-from daybook_operator.plan.pool.cluster_settings import is_where_it_was
-from daybook_operator.plan.pool.spec import cluster_of, spec_of
+from daybook_operator.plan.pool.spec import spec_of
 from daybook_operator.plan.spec_part import parse_spec
 from daybook_operator.reconcile.lost_ledgers import verdicts
-from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.services import Services
+from daybook_operator.reconcile.stored import carry_out, cluster_ref_of, namespace_terminates
 
 
 class LedgerReconciler:
@@ -41,19 +37,7 @@ class LedgerReconciler:
         if manifest is None:
             self._forget(key)
             return None
-        seen = await self._observe(key, manifest)
-        decision = decide(seen, services.now_ms())
-        try:
-            return await services.performer.carry_out(decision)
-        except EffectError as error:
-            await self._report(seen, error)
-            raise
-
-    async def _report(self, seen: ObservedLedger, error: EffectError) -> None:
-        """Write into the status what failed."""
-        failure = Failure(type(error.effect).__name__, str(error.cause))
-        report = decide(replace(seen, failure=failure), self._services.now_ms())
-        await self._services.performer.perform_all(report.effects)
+        return await carry_out(services, await self._observe(key, manifest), decide)
 
     def _forget(self, key: Key) -> None:
         bound = self._services.inventory.remove(key)
@@ -68,7 +52,7 @@ class LedgerReconciler:
         pool_name = spec.pool_ref.name
         services.inventory.note(LEDGER, key.namespace, key.name, pool_name, is_there=True)
         pool = await services.kube.find("BookiePool", key.namespace, pool_name)
-        ref = self._cluster_ref(manifest, pool)
+        ref = cluster_ref_of(services, manifest, pool)
         password: bytes | None = b""
         password_error = ""
         placement = (
@@ -92,7 +76,7 @@ class LedgerReconciler:
             cluster_error=cluster_error,
             password=password,
             password_error=password_error,
-            namespace_is_terminating=await self._namespace_terminates(manifest),
+            namespace_is_terminating=await namespace_terminates(services, manifest),
             finalizers=FinalizerRules(services.settings.finalizers, services.settings.finalizer_bound_ms),
         )
 
@@ -107,22 +91,6 @@ class LedgerReconciler:
             return None, str(error)
         text = (secret.get("data") or {}).get(ref.key)
         return (base64.b64decode(text), "") if text else (None, f"Secret {ref.name} has no key {ref.key!r}")
-
-    def _cluster_ref(self, manifest: Object, pool: Object | None) -> ClusterRef | None:
-        """The ledger's cluster: by the annotation, else by the pool; by the pool as well after that moved to another address."""
-        noted = (manifest["metadata"].get("annotations") or {}).get(CLUSTER_ANNOTATION, "")
-        ref = ClusterRef.from_text(noted)
-        if pool is not None:
-            now = cluster_of(pool, self._services.pool_defaults)
-            if ref is None or is_where_it_was(pool, ref, now):
-                ref = now
-        return ref if ref is not None and ref.zookeeper else None
-
-    async def _namespace_terminates(self, manifest: Object) -> bool:
-        if not is_terminating(manifest):
-            return False  # it matters for a deletion alone
-        namespace = await self._services.kube.find("Namespace", "", manifest["metadata"]["namespace"])
-        return namespace is None or is_terminating(namespace)
 
     async def _observe_cluster(
         self, key: Key, manifest: Object, spec: LedgerSpec, link: ClusterLink

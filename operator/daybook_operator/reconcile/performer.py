@@ -40,8 +40,10 @@ from daybook_operator.plan.effects import (
     Apply,
     AuthoriseReplacement,
     CreateLedger,
+    CreateTopic,
     DeleteCookie,
     DeleteLedger,
+    DeleteTopic,
     Effect,
     Evict,
     ForgetRequest,
@@ -53,13 +55,17 @@ from daybook_operator.plan.effects import (
     SealLedger,
     SetLocations,
     SetLostBookieDelay,
+    SetPartitions,
     SetReadOnly,
     SetStatus,
+    SetTopicPolicy,
     UnmarkLeaving,
 )
 from daybook_operator.plan.names import FIELD_MANAGER
 from daybook_operator.plan.pool.other_pools import ClusterNow, why_not_now
+from daybook_operator.reconcile.brokers import BrokerAccess
 from daybook_operator.reconcile.cluster_pods import pods_of
+from daybook_operator.reconcile.topic_changes import change_topic
 
 _LOG: Final = get_logger(__name__)
 _DELETE_ATTEMPTS: Final = 10
@@ -87,8 +93,10 @@ class Performer:
         identity: str,
         now_ms: Callable[[], int] = unix_ms,
         namespaces: Callable[[], Collection[str]] = tuple,
+        brokers: BrokerAccess | None = None,
     ) -> None:
         """`identity` is named in events; `now_ms` is the wall clock; `namespaces` are those that have pools."""
+        self.brokers = brokers or BrokerAccess()
         self._kube = kube
         self._clusters = clusters
         self._metrics = metrics
@@ -124,6 +132,8 @@ class Performer:
                 await self._evict(effect)
             case CreateLedger() | AdoptLedger() | SealLedger() | DeleteLedger() | ForgetRequest():
                 await self._about_a_ledger(effect)
+            case CreateTopic() | SetTopicPolicy() | SetPartitions() | DeleteTopic():
+                await change_topic(effect, await self._clusters.link(effect.cluster), self.brokers)
             case _:
                 await self._about_a_bookie(effect)
 

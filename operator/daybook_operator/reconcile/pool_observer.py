@@ -89,6 +89,7 @@ class PoolObserver:
             namespace_is_terminating=await self._namespace_is_terminating(manifest),
             others=await self._others(manifest),
             defaults=defaults,
+            jobs=self._services.inventory.jobs_report(namespace, name),
         )
         return await self._with_address(await self._with_cluster(pool))
 
@@ -220,7 +221,7 @@ class PoolObserver:
         is_fresh = await link.ledgers.fresh(age_ms=age_ms, wait_ms=wait_ms)
         survey = await self._surveys.of(
             link.ledgers,
-            Asker(frozenset(mine), frozenset(may_leave), pool.spec.placement.settings),
+            Asker(frozenset(mine), frozenset(may_leave), pool.spec.placement.settings, pool.in_cluster),
             registered=seen.bookies,
             locations=seen.locations,
             is_whole=is_fresh or (link.ledgers.is_whole and not is_urgent),

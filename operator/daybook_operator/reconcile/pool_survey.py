@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from daybook.core.ids import BookieId
+from daybook.core.ids import BookieId, LedgerId
+from daybook.core.placement.among import in_pool
 from daybook.core.placement.policies import PlacementSettings, make_policy
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
@@ -30,6 +31,8 @@ class Asker:
     mine: frozenset[BookieId]
     may_leave: frozenset[BookieId]
     placement: PlacementSettings
+    pool: str = ""
+    """As ledgers that stay in the pool name it."""
 
 
 class Surveys:
@@ -66,19 +69,18 @@ class Surveys:
             if named & asker.mine and (why := await judge.problem(ensembles)):
                 count += ledgers
                 misplaced.append((ensembles, why))
-        largest = max((ensembles[0].ensemble_size for ensembles, _ in groups), default=0)
-        largest_of = [
-            min(ids)
-            for ensembles, ids in index.groups.items()
-            if ids and ensembles[0].ensemble_size == largest
-        ]
+        largest, largest_ledger = _largest(index.groups)
+        own = {each: ids for each, ids in index.groups.items() if each[2] and each[2] == asker.pool}
+        own_largest, own_largest_ledger = _largest(own)
         return Survey(
             ledgers=len(index),
             ledgers_of={bookie: len(ids) for bookie, ids in index.of_bookie.items() if ids},
             naming={b: tuple(sorted(index.of_bookie.get(b, ()))) for b in sorted(asker.may_leave)},
             ack_quorum_of=ack_quorum_of,
             ensemble_max=largest,
-            ensemble_max_ledger=min(largest_of, default=-1),
+            ensemble_max_ledger=largest_ledger,
+            own_ensemble_max=own_largest,
+            own_ensemble_max_ledger=own_largest_ledger,
             misplaced=_samples(index, misplaced),
             misplaced_count=count,
         )
@@ -106,6 +108,13 @@ def _places(
     return places
 
 
+def _largest(groups: Mapping[Ensembles, Collection[LedgerId]]) -> tuple[int, LedgerId]:
+    """The largest ensemble of a ledger, and the first such ledger; 0 and −1 without one."""
+    size = max((ensembles[0].ensemble_size for ensembles, ids in groups.items() if ids), default=0)
+    first = [min(ids) for ensembles, ids in groups.items() if ids and ensembles[0].ensemble_size == size]
+    return size, min(first, default=-1)
+
+
 def _samples(index: LedgerIndex, misplaced: Collection[tuple[Ensembles, str]]) -> tuple[str, ...]:
     """The first ledgers of those that are misplaced, and why."""
     first = sorted((min(ids), why) for ensembles, why in misplaced if (ids := index.groups.get(ensembles)))
@@ -124,8 +133,8 @@ class _Judge:
         """What is wrong with one of them; "" if nothing is."""
         found = self.known.get(ensembles)
         if found is None:
-            policy = make_policy(self.placement)
-            quorum, all_of_them = ensembles
+            quorum, all_of_them, pool = ensembles
+            policy = in_pool(pool, make_policy(self.placement))
             problems = [
                 problem
                 for ensemble in sorted(all_of_them)

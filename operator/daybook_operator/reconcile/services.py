@@ -39,4 +39,6 @@ class Services:
             suffix,
             settings.finalizers,
             settings.finalizer_bound_ms,
+            settings.spark_image,
+            settings.jobs_account,
         )

@@ -150,6 +150,41 @@ def until(condition: Callable[[], bool], operator: OperatorProcess | None = None
         raise AssertionError(f"never: {what}\n{log}")
 
 
+def until_dead_or(operator: OperatorProcess, is_done: Callable[[], bool], what: str) -> bool:
+    """Wait until the operator was killed (False), or lives on and `is_done` (True)."""
+    until(lambda: not operator.is_running() or is_done(), operator, what)
+    if operator.is_running():
+        return True
+    assert operator.end() == KILLED, operator.tail()
+    return False
+
+
+def die_before_every_effect(
+    make_operator: Callable[[], OperatorProcess],
+    names: list[str],
+    about: Callable[[str], str],
+    begin: Callable[[str], object],
+    is_done: Callable[[str], bool],
+) -> list[str]:
+    """For each resource an operator that dies one effect later than the one before; the effects of the whole plan.
+
+    What an operator leaves half done the next ones find and finish beside their own.
+    """
+    for number, name in enumerate(names, 1):
+        begin(name)
+        operator = make_operator()
+        operator.start_dying(number, about=about(name))
+        survived = until_dead_or(operator, lambda name=name: is_done(name), f"{name} is done")  # type: ignore[misc] # bound
+        effects = [each.kind for each in operator.effects()]
+        if survived:
+            begun = names[:number]
+            until(lambda: all(map(is_done, begun)), operator, "what was left half done is finished")  # noqa: B023 - at once
+            assert operator.end() == 0
+            return effects
+        assert len(effects) == number
+    raise AssertionError(f"{len(names)} resources were not enough: {effects}")
+
+
 def bookies(
     directory: Path, zookeeper: str, cluster: str, namespace: str, number: int = 3, pool: str = "bk"
 ) -> list[BookieProcess]:
@@ -212,3 +247,14 @@ def condition(resource: dict[str, Any], type_: str) -> dict[str, Any]:
     """One condition of its status; {} while it is not said."""
     found = (resource.get("status") or {}).get("conditions", ())
     return next((each for each in found if each["type"] == type_), {})
+
+
+def topic(name: str, namespace: str, *, adopts: bool = False, **spec: Any) -> dict[str, Any]:
+    """A Topic of pool bk, in Pulsar's namespace public/`namespace`."""
+    annotations = {"daybook.dev/adopt": "true"} if adopts else {}
+    return {
+        "apiVersion": "daybook.dev/v1alpha1",
+        "kind": "Topic",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"poolRef": {"name": "bk"}, "topicNamespace": namespace, **spec},
+    }

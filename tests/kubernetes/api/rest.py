@@ -45,6 +45,15 @@ class Resources:
         """Read one."""
         return self._send("GET", self._path(kind, name))
 
+    def find(self, kind: str, name: str) -> Object:
+        """Read one; {} if it is gone."""
+        try:
+            return self.get(kind, name)
+        except RefusedError as error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+            return {}
+
     def replace(self, body: Object, *, part: str = "", dry_run: bool = False) -> Object:
         """Replace the object, or its `status` or `scale`."""
         query = {"dryRun": "All"} if dry_run else {}

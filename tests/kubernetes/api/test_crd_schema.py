@@ -128,6 +128,15 @@ def test_a_pool_of_one_size_has_all_its_defaults(resources: Resources) -> None:
         },
         "scaleDown": {"policy": "Drain", "pvcRetention": "Retain", "progressDeadlineSeconds": 3600},
         "lostDisk": {"policy": "Replace"},
+        "jobs": {
+            "suspend": False,
+            "driver": {"cpu": "500m", "memory": "2Gi"},
+            "executors": {"count": 2, "cpu": "1", "memory": "2Gi"},
+            "activeDeadlineSeconds": 21_600,
+            "backoffLimit": 1,
+            "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 3,
+        },
         "recovery": {
             "paused": False,
             "parallelism": 2,
@@ -151,12 +160,13 @@ def test_a_pool_of_one_size_has_all_its_defaults(resources: Resources) -> None:
 
 
 def test_the_defaults_of_ledgers_and_topics(resources: Resources) -> None:
-    quorum = {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2}
+    quorum = {"ensembleSize": 3, "writeQuorum": 3}
     asked = {"poolRef": {"name": "bk"}, "reclaimPolicy": "Retain"}
-    assert resources.create(ledger())["spec"] == {**asked, **quorum, "seal": False}
+    assert resources.create(ledger())["spec"] == {**asked, **quorum, "ackQuorum": 2, "seal": False}
     assert resources.create(topic())["spec"] == {
         **asked,
         **quorum,
+        "managed": True,
         "tenant": "public",
         "topicNamespace": "default",
         "partitions": 0,
@@ -167,7 +177,7 @@ def test_the_defaults_of_ledgers_and_topics(resources: Resources) -> None:
         "compaction": {
             "enabled": False,
             "timeZone": "Etc/UTC",
-            "concurrencyPolicy": "Forbid",
+            "keepKeyless": True,
             "suspend": False,
         },
     }
@@ -259,11 +269,11 @@ def test_the_columns_of_a_ledger_and_a_topic(resources: Resources) -> None:
     assert list(cells.values()) == ["orders", "bk", 7, "3/3/2", "Closed", 41, 99, False, 2, None]
 
     resources.create(topic())
-    status = {"quorum": "3/3/2", "ledgerCount": 4, "bytes": 5, "conditions": [CONDITION]}
+    status = {"quorum": "3/3/2", "ledgerCount": 4, "bytes": 5, "backlogEntries": 6, "conditions": [CONDITION]}
     resources.apply({**_named("Topic", "events"), "status": status}, manager="operator", part="status")
     cells = resources.table("Topic", "events")
     assert cells.pop("Age")
-    assert list(cells.values()) == ["events", "bk", "3/3/2", 4, 5, "True", None, None]
+    assert list(cells.values()) == ["events", "bk", "3/3/2", 4, 5, 6, "True", None, None]
 
 
 def test_the_scale_subresource(resources: Resources) -> None:

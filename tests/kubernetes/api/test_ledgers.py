@@ -2,9 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,10 @@ from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from tests.cluster.control_plane import ControlPlane
 from tests.kubernetes.api.operator_kit import (
-    KILLED,
     OperatorProcess,
     bookies,
     condition,
+    die_before_every_effect,
     ledger,
     pool,
     until,
@@ -67,12 +66,7 @@ class Site:
 
     def get(self, name: str) -> dict[str, Any]:
         """The resource; {} if it is gone."""
-        try:
-            return self.resources.get("Ledger", name)
-        except RefusedError as error:
-            if error.code != HTTPStatus.NOT_FOUND:
-                raise
-            return {}
+        return self.resources.find("Ledger", name)
 
     def status(self, name: str) -> dict[str, Any]:
         return self.get(name).get("status") or {}
@@ -223,45 +217,10 @@ def test_a_ledger_has_the_password_of_its_secret(site: Site, operator: OperatorP
     assert "hunter2" not in json.dumps(site.get("guarded"))
 
 
-def until_dead_or(operator: OperatorProcess, is_done: Callable[[], bool], what: str) -> bool:
-    """Wait until the operator was killed (False), or lives on and `is_done` (True)."""
-    until(lambda: not operator.is_running() or is_done(), operator, what)
-    if operator.is_running():
-        return True
-    assert operator.end() == KILLED, operator.tail()
-    return False
-
-
-def die_before_every_effect(
-    site: Site,
-    names: list[str],
-    about: Callable[[str], str],
-    begin: Callable[[str], object],
-    is_done: Callable[[str], bool],
-) -> list[str]:
-    """For each resource an operator that dies one effect later than the one before; the effects of the whole plan.
-
-    What an operator leaves half done the next ones find and finish beside their own.
-    """
-    for number, name in enumerate(names, 1):
-        begin(name)
-        operator = site.operator()
-        operator.start_dying(number, about=about(name))
-        survived = until_dead_or(operator, lambda name=name: is_done(name), f"{name} is done")  # type: ignore[misc] # bound
-        effects = [each.kind for each in operator.effects()]
-        if survived:
-            begun = names[:number]
-            until(lambda: all(map(is_done, begun)), operator, "what was left half done is finished")  # noqa: B023 - at once
-            assert operator.end() == 0
-            return effects
-        assert len(effects) == number
-    raise AssertionError(f"{len(names)} resources were not enough: {effects}")
-
-
 def test_an_operator_that_dies_before_any_effect_creates_each_ledger_once(site: Site) -> None:
     names = [f"born-{number}" for number in range(9)]
     effects = die_before_every_effect(
-        site,
+        site.operator,
         names,
         about=lambda name: rf"{name}\b",
         begin=lambda name: site.resources.create(ledger(name)),
@@ -295,7 +254,7 @@ def test_an_operator_that_dies_before_any_effect_seals_and_deletes_all_the_same(
     assert operator.end() == 0
 
     sealing = die_before_every_effect(
-        site,
+        site.operator,
         names,
         about=lambda name: rf"{name}\b|ledger_id={ids[name]}\b",
         begin=lambda name: seal(site, name),
@@ -307,7 +266,7 @@ def test_an_operator_that_dies_before_any_effect_seals_and_deletes_all_the_same(
 
     uids = {name: site.get(name)["metadata"]["uid"] for name in names}
     deleting = die_before_every_effect(
-        site,
+        site.operator,
         names,
         about=lambda name: rf"{name}\b|ledger_id={ids[name]}\b|{uids[name]}",
         begin=lambda name: site.resources.delete("Ledger", name),

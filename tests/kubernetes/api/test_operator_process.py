@@ -67,7 +67,7 @@ def test_of_two_operators_one_leads_and_the_other_takes_over(
     resources.create(ledger("second"))
     until(lambda: reason_of(resources, "second") == "PoolNotFound", two, "and works")
     one.process.send_signal(signal.SIGCONT)
-    assert one.process.wait(30) == 1, "one that was silent for too long ends"
+    assert one.process.wait(60) == 1, "one that was silent for too long ends"
     assert "Lease" in one.tail().splitlines()[-1]
 
     one.start()

@@ -32,17 +32,6 @@ _STOPPED = re.compile(r"^Evict\(ref=Ref\(api_version='v1', kind='Pod', namespace
 Scene: TypeAlias = Callable[[Site, PretendBookies], Coroutine[Any, Any, None]]
 
 
-@pytest.fixture
-def site(
-    control_plane: ControlPlane,
-    api: kubernetes.ApiClient,
-    namespace: str,
-    nodes: PretendNodes,
-    zookeeper: str,
-) -> Site:
-    return Site(control_plane, api, namespace, nodes, zookeeper)
-
-
 @asynccontextmanager
 async def pretended(site: Site) -> AsyncIterator[PretendBookies]:
     """Bookies with a session of their own."""

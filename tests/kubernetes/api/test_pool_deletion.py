@@ -15,24 +15,11 @@ from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.store import MetadataStore
 from daybook.metadata.store.zookeeper import ZooKeeperStore
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.pretend_nodes import PretendNodes
 from tests.kubernetes.api.pool_kit import CLUSTER, Operator, PretendBookies, Site
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 NOT_FOUND = 404
-
-
-@pytest.fixture
-def site(
-    control_plane: ControlPlane,
-    api: kubernetes.ApiClient,
-    namespace: str,
-    nodes: PretendNodes,
-    zookeeper: str,
-) -> Site:
-    return Site(control_plane, api, namespace, nodes, zookeeper)
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from kubernetes import client as kubernetes
 from tests.cluster.control_plane import ControlPlane
 from tests.kubernetes.api.operator_kit import ledger
 from tests.kubernetes.api.rest import Resources, role
+from tests.unit.bookie.server_kit import eventually
 
 pytestmark = [pytest.mark.integration]
 
@@ -108,7 +109,15 @@ def _serve_late(plane: ControlPlane, group: str, namespace: str) -> None:
         },
     }
     plane.apply([crd])
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", f"lates.{group}")
+    established = "jsonpath={.status.conditions[?(@.type=='Established')].status}"
+    asked = (
+        "get",
+        "crd",
+        f"lates.{group}",
+        "-o",
+        established,
+    )  # `kubectl wait` fails where there is no condition yet
+    assert eventually(lambda: plane.kubectl(*asked) == "True", PATIENCE_S)
     meta = {"name": "one", "namespace": namespace}
     plane.apply([{"apiVersion": f"{group}/v1", "kind": "Late", "metadata": meta}])
 

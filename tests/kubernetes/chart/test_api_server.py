@@ -1,6 +1,7 @@
 """What the chart renders, given to a real API server: accepted, under restricted pod security, with roles that suffice."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -20,6 +21,7 @@ OPTIONS: Final[dict[str, Object]] = {
     "everything": {
         "tls": {"enabled": True, "certManager": {"enabled": True}},
         "networkPolicy": {"enabled": True},
+        "jobs": {"namespaces": ["data"]},
         "monitoring": {"dashboard": {"enabled": True}},
         "broker": {"enabled": True, "autoscaling": {"enabled": True}, "tokens": {"secretName": "keys"}},
     },
@@ -74,6 +76,17 @@ def test_pods_pass_where_restricted_pod_security_is_enforced(
         take(control_plane, pods[:1])
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples" / "values").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_the_api_server_takes_what_examples_of_values_render(
+    control_plane: ControlPlane, render: Render, data: str, path: Path
+) -> None:
+    objects = render(yaml.safe_load(path.read_text(encoding="utf-8")))
+    expected = [each for each in objects if each["kind"] not in FOREIGN]
+    assert take(control_plane, objects).count("serverside-applied") == len(expected)
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.yaml")))
 def test_an_example_applies(control_plane: ControlPlane, data: str, name: str) -> None:
     documents = list(yaml.safe_load_all((ROOT / "examples" / name).read_text(encoding="utf-8")))
@@ -83,7 +96,7 @@ def test_an_example_applies(control_plane: ControlPlane, data: str, name: str) -
 def test_the_examples_of_the_chart_itself_apply(control_plane: ControlPlane, data: str) -> None:
     about = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     documents = yaml.safe_load(about["annotations"]["artifacthub.io/crdsExamples"])
-    assert take(control_plane, documents).count("serverside-applied") == 2
+    assert take(control_plane, documents).count("serverside-applied") == 3
 
 
 @pytest.fixture(scope="session")
@@ -113,6 +126,7 @@ def may(control_plane: ControlPlane, render: Render, data: str) -> Callable[...,
         ("serviceaccounts", ""),
         ("poddisruptionbudgets", "policy"),
         ("jobs", "batch"),
+        ("cronjobs", "batch"),
     ],
 )
 def test_the_operator_may_keep_its_objects(may: Callable[..., bool], resource: str, group: str) -> None:

@@ -124,11 +124,11 @@ def test_tls_serves_clients_and_calls_bookies(render: Render) -> None:
     ("kind", "setting"), [("Secret", "token_secret_file"), ("Public", "token_public_key_file")]
 )
 def test_tokens_are_checked_with_the_key_of_a_secret(render: Render, kind: str, setting: str) -> None:
-    tokens = {"secretName": "jwt", "key": "k.pem", "kind": kind, "superusers": ["admin"]}
+    tokens = {"secretName": "jwt", "key": "k.pem", "kind": kind, "superusers": ["admin"], "jobs": ["spark"]}
     pod = pod_of(render({"broker": {"enabled": True, "tokens": tokens}}))
     settings = settings_of(pod["containers"][0])
     assert settings.authentication == (AuthMethod.TOKEN,)
-    assert settings.superuser_roles == ("admin",)
+    assert (settings.superuser_roles, settings.jobs_roles) == (("admin",), ("spark",))
     assert str(getattr(settings, setting)) == "/tokens/k.pem"
     assert [each["secret"]["secretName"] for each in pod["volumes"] if each["name"] == "tokens"] == ["jwt"]
 
@@ -175,6 +175,7 @@ def test_one_broker_at_a_time_may_be_disrupted(render: Render) -> None:
     [
         ({"tls": {"clientAuth": "Required"}}, "needs TLS"),
         ({"tokens": {"superusers": ["admin"]}}, "without tokens nobody has a role"),
+        ({"tokens": {"jobs": ["spark"]}}, "without tokens nobody has a role"),
         ({"replicas": 0}, "broker/replicas"),
         ({"terminationGracePeriodSeconds": 5}, "terminationGracePeriodSeconds"),
         ({"settings": {"retention_ms": 5}}, "retention_ms"),

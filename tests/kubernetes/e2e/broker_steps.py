@@ -1,31 +1,62 @@
 """The steps of `make e2e` that brokers have of their own."""
 
+from functools import partial
 from typing import Final
 
 from tests.kubernetes.e2e.repairs import StepError
-from tests.kubernetes.e2e.world import NAMESPACE, RELEASE, Companion, World
+from tests.kubernetes.e2e.world import BROKER, NAMESPACE, POOL, RELEASE, World
 from tests.paths import ROOT
 
-BROKER: Final = f"{RELEASE}-broker"
-SERVICE_URL: Final = f"pulsar://{BROKER}-pods.{NAMESPACE}.svc:6650"
-"""The headless Service: addresses of pods are reached where the producers run, those of other Services are not."""
+LISTENER: Final = "external"
+NODE_PORT: Final = 31650
+"""Of the first broker, for clients outside the cluster."""
 TAKE_OVER_S: Final = 60.0
 """A bound for failure, not the aim: the machine also runs a cluster."""
+ONE_TOPIC_S: Final = 15.0
+"""The aim for a topic whose node is lost."""
+FIRST_MESSAGE_S: Final = 60.0
+"""The aim from `helm install` to the first message consumed."""
 BROKERS: Final = 2
 
 
 def install_brokers(world: World) -> str:
-    """`helm upgrade` adds two brokers; producers and consumers run from here on."""
-    chart = str(ROOT / "charts" / "daybook")
-    flags = ("--reuse-values", "--set", "broker.enabled=true", "--wait", "--timeout", "5m")
-    world.helm("upgrade", RELEASE, chart, "-n", NAMESPACE, *flags)
-    world.check_code(f"{BROKER}-0", "daybook", "daybook_broker")
+    """`helm upgrade` adds two brokers, which clients outside reach by node ports; producers and consumers run from here on."""
+    address = next(iter(world.cluster.nodes.values())).address
+    external = {"type": "NodePort", "listener": LISTENER, "host": address, "nodePort": NODE_PORT}
+    flags = [word for key, value in external.items() for word in ("--set", f"broker.external.{key}={value}")]
+    with world.stage("brokers"):
+        _upgrade(world, "--set", "broker.enabled=true", *flags)
     nodes = {world.node_of(f"{BROKER}-{number}") for number in range(BROKERS)}
     if len(nodes) != BROKERS:
         raise StepError(f"{BROKERS} brokers stand on {nodes}")
-    world.topics = Companion(world.cluster, "topics", SERVICE_URL)
+    with world.stage("first message consumed"):
+        world.use_topics()
+        assert world.topics is not None
+        if not world.topics.ask("consumed"):
+            raise StepError(f"a subscription receives nothing; the log is {world.topics.log}")
+    code = world.check_code(f"{BROKER}-0", "daybook", "daybook_broker")
+    total_s = sum(world.stages.values())
+    stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in world.stages.items())
     return (
-        f"{BROKERS} brokers on {' and '.join(sorted(nodes))}; first receipts after {world.published():.1f} s"
+        f"{BROKERS} brokers on {' and '.join(sorted(nodes))} ({code}); {total_s:.0f} s from `helm install` to the first message "
+        f"consumed (asked: {FIRST_MESSAGE_S:.0f}): {stages}"
+    )
+
+
+def _upgrade(world: World, *flags: str) -> None:
+    """Change the release's values, and wait until everything is as they say."""
+    chart = str(ROOT / "charts" / "daybook")
+    world.helm(
+        "upgrade",
+        RELEASE,
+        chart,
+        "-n",
+        NAMESPACE,
+        "--reset-then-reuse-values",
+        *flags,
+        "--wait",
+        "--timeout",
+        "5m",
     )
 
 
@@ -35,7 +66,7 @@ def kill_owner(world: World) -> str:
     pod = world.topics.ask("owner")
     world.topics.ask("gap")
     world.kill(pod)
-    gap_s = _longest_gap(world)
+    gap_s = longest_gap(world)
     world.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=300s")
     return f"{pod}; at most {gap_s:.1f} s without receipts"
 
@@ -46,10 +77,48 @@ def roll_brokers(world: World) -> str:
     world.topics.ask("gap")
     world.kubectl("rollout", "restart", f"statefulset/{BROKER}")
     world.kubectl("rollout", "status", f"statefulset/{BROKER}", "--timeout=300s")
-    return f"at most {_longest_gap(world):.1f} s without receipts"
+    return f"at most {longest_gap(world):.1f} s without receipts"
 
 
-def _longest_gap(world: World) -> float:
+def scale_brokers(world: World) -> str:
+    """A third broker joins; then two leave at once, and hand their topics to the one that stays."""
+    assert world.topics is not None
+    world.topics.ask("gap")
+    for number in (3, 1, BROKERS):
+        _upgrade(world, "--set", f"broker.replicas={number}")
+        world.until(f"{number} brokers run", partial(_are_there, world, number), TAKE_OVER_S)
+        world.published()
+    return f"2 → 3 → 1 → 2; at most {longest_gap(world):.1f} s without receipts"
+
+
+def _are_there(world: World, number: int) -> bool:
+    return len(world.get("pods", "-l", "app.kubernetes.io/component=broker")["items"]) == number
+
+
+def topic_resources(world: World) -> str:
+    """Two Topics are created; the one with Retain leaves its topic behind, and a broker deletes that of the one with Delete."""
+    example = (ROOT / "examples" / "topic.yaml").read_text(encoding="utf-8")
+    deleted = example.replace("name: orders", "name: parcels").replace(
+        "spec:\n", "spec:\n  reclaimPolicy: Delete\n"
+    )
+    for manifest in (example, deleted):
+        world.kubectl("apply", "-f", "-", stdin=manifest)
+    world.kubectl("wait", "--for=condition=Ready", "topic/orders", "topic/parcels", "--timeout=60s")
+    before = _topics(world)
+    world.kubectl("delete", "topic/orders", "topic/parcels", "--timeout=60s")
+    after = _topics(world)
+    if not ("orders" in before and "parcels" in before and "orders" in after and "parcels" not in after):
+        raise StepError(f"before: {before}\nafter: {after}")
+    return "8 partitions created, 4 retained, 4 deleted"
+
+
+def _topics(world: World) -> str:
+    """What `daybook topic list` prints in a bookie's pod."""
+    where = (f"DAYBOOK_ZOOKEEPER={RELEASE}-zookeeper:2181", "DAYBOOK_CLUSTER=daybook")
+    return world.kubectl("exec", f"{POOL}-0", "--", "env", *where, "daybook", "topic", "list")
+
+
+def longest_gap(world: World) -> float:
     """Seconds that a topic was without receipts at most, once all have one again."""
     assert world.topics is not None
     world.published()

@@ -14,6 +14,7 @@ from tests.paths import ROOT
 PACKAGES: Final[Mapping[str, Path]] = {
     "daybook": Path("daybook"),
     "daybook_bookie": Path("bookie-image/daybook_bookie"),
+    "daybook_broker": Path("broker-image/daybook_broker"),
     "daybook_operator": Path("operator/daybook_operator"),
 }
 IN_POD: Final = """

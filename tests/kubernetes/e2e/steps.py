@@ -7,7 +7,22 @@ from typing import Final
 
 import yaml
 
-from tests.kubernetes.e2e.broker_steps import install_brokers, kill_owner, roll_brokers
+from tests.kubernetes.e2e.broker_steps import (
+    install_brokers,
+    kill_owner,
+    roll_brokers,
+    scale_brokers,
+    topic_resources,
+)
+from tests.kubernetes.e2e.client_steps import outside_client, plugin
+from tests.kubernetes.e2e.fault_steps import (
+    cut_from_clients,
+    cut_from_zookeeper,
+    drain_node,
+    kill_zookeeper,
+    roll_zookeeper,
+    stop_leader_node,
+)
 from tests.kubernetes.e2e.repairs import StepError
 from tests.kubernetes.e2e.world import NAMESPACE, POOL, RELEASE, NotYet, Object, World, now
 from tests.kubernetes.images.build import image_name
@@ -68,28 +83,31 @@ def install(world: World) -> str:
     values = world.cluster.directory / "values.yaml"
     values.write_text(yaml.safe_dump({**VALUES, "image": {**VALUES["image"], "tag": world.tags[0]}}))
     chart = str(ROOT / "charts" / "daybook")
-    world.helm("install", RELEASE, chart, "-n", NAMESPACE, "-f", str(values), "--wait", "--timeout", "10m")
+    words = ("-n", NAMESPACE, "-f", str(values), "--wait", "--timeout", "10m")
+    with world.stage("install"):
+        world.helm("install", RELEASE, chart, *words)
     zones = {world.node_of(f"{RELEASE}-zookeeper-{n}") for n in range(3)}
     if len(zones) != 3:
         raise StepError(f"ZooKeeper's servers stand in {len(zones)} zones: {zones}")
     world.kubectl("rollout", "status", f"deployment/{RELEASE}-operator", "--timeout=300s")
-    world.check_code(f"deployment/{RELEASE}-operator", "daybook", "daybook_operator")
-    return "2 operators, ZooKeeper in 3 zones"
+    code = world.check_code(f"deployment/{RELEASE}-operator", "daybook", "daybook_operator")
+    return f"2 operators ({code}), ZooKeeper in 3 zones"
 
 
 def quickstart(world: World) -> str:
     """examples/quickstart.yaml as it is: three bookies over the zones, and a ledger."""
     text = (ROOT / "examples" / "quickstart.yaml").read_text(encoding="utf-8")
-    world.kubectl("apply", "-f", "-", stdin=text)
-    patch = f'{{"spec":{{"recovery":{{"lostBookieDelaySeconds":{LOST_AFTER_S}}}}}}}'
-    world.kubectl("patch", "bookiepool", POOL, "--type=merge", "-p", patch)
-    world.kubectl("wait", "--for=condition=Ready", f"bookiepool/{POOL}", f"--timeout={READY_S:.0f}s")
-    world.kubectl("wait", "--for=condition=Ready", "ledger/first", f"--timeout={READY_S:.0f}s")
-    world.check_code(f"{POOL}-0", "daybook", "daybook_bookie")
+    with world.stage("pool"):
+        world.kubectl("apply", "-f", "-", stdin=text)
+        patch = f'{{"spec":{{"recovery":{{"lostBookieDelaySeconds":{LOST_AFTER_S}}}}}}}'
+        world.kubectl("patch", "bookiepool", POOL, "--type=merge", "-p", patch)
+        world.kubectl("wait", "--for=condition=Ready", f"bookiepool/{POOL}", f"--timeout={READY_S:.0f}s")
+        world.kubectl("wait", "--for=condition=Ready", "ledger/first", f"--timeout={READY_S:.0f}s")
+    code = world.check_code(f"{POOL}-0", "daybook", "daybook_bookie")
     racks = world.pool()["status"]["racks"]
     if len(racks) != 3:
         raise StepError(f"three bookies stand in racks {racks}")
-    return f"racks {', '.join(racks)}"
+    return f"racks {', '.join(racks)} ({code})"
 
 
 def helm_test(world: World) -> str:
@@ -240,4 +258,14 @@ STEPS: Final = (
     Step("roll", "roll the image", roll),
     Step("owner", "kill a topic's owner", kill_owner),
     Step("brokers-roll", "roll the brokers", roll_brokers),
+    Step("brokers-scale", "scale brokers 2 → 3 → 1 → 2", scale_brokers),
+    Step("broker-zookeeper", "cut a broker from ZooKeeper", cut_from_zookeeper),
+    Step("broker-clients", "cut a broker from its clients", cut_from_clients),
+    Step("zookeeper-roll", "restart ZooKeeper's servers one by one", roll_zookeeper),
+    Step("zookeeper-kill", "kill ZooKeeper's servers at once", kill_zookeeper),
+    Step("leader", "stop the node of leader, broker, bookie", stop_leader_node),
+    Step("node-drain", "drain a node with a broker", drain_node),
+    Step("plugin", "kubectl daybook topic", plugin),
+    Step("outside", "a client outside the cluster", outside_client),
+    Step("topics", "Topics with Retain and Delete", topic_resources),
 )

@@ -1,8 +1,8 @@
 """Producers and consumers of topics that run all along, over the unmodified client of Pulsar; `judge` says in the end whether anything was lost or reordered.
 
 A process of its own in the cluster's network. `publish` waits until each topic has acknowledged something that was sent after the
-command and says how long that took; `gap` says for how long a topic was without receipts at most since it was asked last; `owner` names
-the pod that serves the first topic; `judge` ends everything. The names of the topics are of this process alone. Each answer is one line of JSON.
+command and says how long that took; `gap` says for how long a topic was without receipts at most since it was asked last; `consumed` waits until every
+subscription has received something; `topics` names the topics, and `owner` the pod that serves the first one, if a broker can say; `judge` ends everything. The names of the topics are of this process alone. Each answer is one line of JSON.
 """
 
 import json
@@ -33,6 +33,14 @@ PAUSE_S: Final = 0.05
 """Between the messages of a producer: the machine has a cluster to run."""
 SAMPLE_S: Final = 0.02
 PATIENCE_S: Final = 120.0
+LOOKUP_S: Final = 40.0
+"""A lookup is held while a topic changes its owner."""
+PRODUCERS: Final = (
+    {"batches": False, "is_keyed": False},
+    {"batches": True, "is_keyed": False},
+    {"batches": True, "is_keyed": True},
+)
+"""Of each topic."""
 
 
 class Receipts:
@@ -88,8 +96,8 @@ class Load:
         consuming: list[Consuming] = []
         for number, history in enumerate(self._histories):
             self._producing += [
-                Producing(f"producer-{number}-{n}", self._client, history, batches=bool(n), pause_s=PAUSE_S)
-                for n in range(2)
+                Producing(f"producer-{number}-{n}", self._client, history, pause_s=PAUSE_S, **how)
+                for n, how in enumerate(PRODUCERS)
             ]
             for name, kind, count in TOPICS[history.topic]:
                 received, lock = Received(name, kind != pulsar.ConsumerType.Shared), threading.Lock()
@@ -102,6 +110,15 @@ class Load:
     def _client(self) -> pulsar.Client:
         logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/stderr")
         return pulsar.Client(self._service_url, operation_timeout_seconds=OPERATION_S, logger=logger)
+
+    def wait_until_consumed(self) -> bool:
+        """Return once every subscription has received a message; False: it takes too long."""
+        began = time.monotonic()
+        while not all(each.messages for history in self._histories for each in history.received):
+            if time.monotonic() > began + PATIENCE_S:
+                return False
+            time.sleep(SAMPLE_S)
+        return True
 
     def judge(self) -> dict[str, Any]:
         """End everything; what came of it, and what is wrong with it."""
@@ -122,12 +139,16 @@ class Load:
         }
 
 
-def owner(service_url: str, topic: str) -> str:
-    """The pod that serves the topic, by the lookup that Pulsar has over HTTP."""
+def owner(service_url: str, topic: str) -> str | None:
+    """The pod that serves the topic, by the lookup that Pulsar has over HTTP; None if no broker can say it now."""
     host = urlsplit(service_url).hostname
     path = topic.replace("://", "/")
-    with urllib.request.urlopen(f"http://{host}:8080/lookup/v2/topic/{path}", timeout=PATIENCE_S) as answer:
-        found = urlsplit(json.load(answer)["brokerUrl"]).hostname
+    try:
+        with urllib.request.urlopen(f"http://{host}:8080/lookup/v2/topic/{path}", timeout=LOOKUP_S) as answer:
+            found = urlsplit(json.load(answer)["brokerUrl"]).hostname
+    except OSError as error:
+        print(f"lookup: {error}", file=sys.stderr, flush=True)
+        return None
     return str(found).partition(".")[0]
 
 
@@ -147,6 +168,10 @@ def answer(load: Load, service_url: str, command: list[str]) -> Any:
             return load.receipts.wait()
         case ["gap"]:
             return load.receipts.take_gap_s()
+        case ["consumed"]:
+            return load.wait_until_consumed()
+        case ["topics"]:
+            return list(TOPICS)
         case ["owner"]:
             return owner(service_url, ORDERED)
         case ["judge"]:

@@ -22,7 +22,11 @@ _PLACES: Final = (
     "/var/log/pods",
 )
 """Where Kubernetes puts files unless it is configured otherwise, or in any case."""
-_COMPANIONS: Final = ("tests.kubernetes.e2e.workload", "tests.kubernetes.e2e.topics")
+_COMPANIONS: Final = (
+    "tests.kubernetes.e2e.workload",
+    "tests.kubernetes.e2e.topics",
+    "tests.kubernetes.e2e.outside",
+)
 _COUNTERS: Final = re.compile(r" \[\d+:\d+\]$")
 
 

@@ -26,8 +26,11 @@ Object: TypeAlias = dict[str, Any]
 NAMESPACE: Final = "data"
 RELEASE: Final = "daybook"
 POOL: Final = "bk"
+BROKER: Final = f"{RELEASE}-broker"
+SERVICE_URL: Final = f"pulsar://{BROKER}.{NAMESPACE}.svc:6650"
 NODES: Final = ("node-a:zone-a", "node-b:zone-b", "node-c:zone-c")
 POLL_S: Final = 1.0
+DIGEST_SHOWN: Final = 8
 CODE_FILE: Final = "code.json"
 """In the cluster's directory: the digests of the code that its images were built from."""
 ZOOKEEPER: Final = ",".join(
@@ -99,11 +102,19 @@ class World:
         self.repairs = Repairs()
         self.by_jobs = ""
         """What recovery Jobs did in the step that goes on."""
+        self.stages: dict[str, float] = {}
+        """Seconds that each stage took from `helm install` to the first message consumed."""
 
     def load(self) -> None:
         """Let somebody write and check from here on."""
         if self.workload is None:
             self.workload = Companion(self.cluster, "workload", ZOOKEEPER, RELEASE)
+        if self.topics is None and self.kubectl("get", "statefulset", BROKER, "--ignore-not-found"):
+            self.use_topics()  # of an earlier run: the steps of this one are a part of all
+
+    def use_topics(self) -> None:
+        """Let somebody publish and consume from here on."""
+        self.topics = Companion(self.cluster, "topics", SERVICE_URL)
 
     def check(self) -> str:
         """Everything that was acknowledged to the writer, read back now. Raises StepError if anything is lost or changed."""
@@ -113,6 +124,13 @@ class World:
         if tally["lost"] or tally["changed"] or tally["unreadable"]:
             raise StepError(f"acknowledged entries are gone: {tally}; the log is {self.workload.log}")
         return f"{tally['acknowledged']:,} acknowledged, {tally['lost']} lost"
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """One of the stages up to the first message consumed."""
+        began = time.monotonic()
+        yield
+        self.stages[name] = time.monotonic() - began
 
     def published(self) -> float:
         """Seconds until each topic has acknowledged a message that is published from now on. Raises StepError."""
@@ -134,11 +152,12 @@ class World:
         """Run Helm in the cluster's network. Raises StepError."""
         return self._run(str(binaries(("helm",))["helm"]), *words)
 
-    def daybook(self, *words: str) -> str:
-        """Run `kubectl daybook` in the cluster's network. Raises StepError."""
-        return self._run(str(Path(sys.executable).parent / "kubectl-daybook"), *words, "-n", NAMESPACE)
+    def daybook(self, *words: str, codes: Sequence[int] = (0,)) -> str:
+        """Run `kubectl daybook` in the cluster's network. Raises StepError at an exit code that is not among `codes`."""
+        command = str(Path(sys.executable).parent / "kubectl-daybook")
+        return self._run(command, *words, "-n", NAMESPACE, codes=codes)
 
-    def _run(self, *words: str) -> str:
+    def _run(self, *words: str, codes: Sequence[int] = (0,)) -> str:
         done = subprocess.run(
             self.cluster.command(*words),
             env={**os.environ, **self.cluster.environment()},
@@ -147,7 +166,7 @@ class World:
             text=True,
             check=False,
         )
-        if done.returncode:
+        if done.returncode not in codes:
             raise StepError(f"`{' '.join(words[:6])}` failed:\n{(done.stdout + done.stderr)[-3000:]}")
         return done.stdout
 
@@ -196,12 +215,42 @@ class World:
         self._signal(pod, signal.SIGKILL)
 
     def _signal(self, pod: str, number: signal.Signals) -> None:
+        for pid in self._processes(pod):
+            os.kill(pid, number)
+
+    def _processes(self, pod: str) -> set[int]:
         node = self.cluster.nodes[self.node_of(pod)]
         found = cgroups.processes_of_pod(node.cgroup, self.get(f"pod/{pod}")["metadata"]["uid"])
         if not found:
             raise StepError(f"{pod} has no process on {node.name}")
-        for pid in found:
-            os.kill(pid, number)
+        return found
+
+    @contextmanager
+    def without_port(self, pod: str, port: int) -> Iterator[None]:
+        """Drop what the pod sends to this TCP port, or from it, and what comes from there; everything else of it goes on."""
+        network = f"--net=/proc/{min(self._processes(pod))}/ns/net"
+
+        def all_rules(act: str) -> None:
+            for chain in ("INPUT", "OUTPUT"):
+                for side in ("--sport", "--dport"):
+                    rule = (chain, "-p", "tcp", side, str(port), "-j", "DROP")
+                    self._run("nsenter", network, "iptables", act, *rule)
+
+        all_rules("-A")
+        try:
+            yield
+        finally:
+            all_rules("-D")
+
+    def restarts(self, pod: str) -> int:
+        """How often the kubelet has started the pod's containers again."""
+        found = self.get(f"pod/{pod}")
+        return sum(each["restartCount"] for each in found["status"]["containerStatuses"])
+
+    def pod_is_ready(self, pod: str) -> bool:
+        """Whether the pod is ready."""
+        found = self.get(f"pod/{pod}")["status"].get("conditions", ())
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in found)
 
     def note_jobs(self) -> None:
         """Remember recovery Jobs: they are deleted some time after they end."""
@@ -214,14 +263,17 @@ class World:
         found: list[int] = self.workload.ask(f"naming {NAMESPACE}.{pod}")
         return found
 
-    def check_code(self, pod: str, *packages: str) -> None:
-        """Raise StepError unless the pod runs the code that the images were to be built from."""
+    def check_code(self, pod: str, *packages: str) -> str:
+        """The beginning of the digest of the code that the pod runs. Raises StepError unless the images were to be built from it."""
         known = self.cluster.directory / CODE_FILE
         wanted: dict[str, str] = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
+        said: list[str] = []
         for package in packages:
             found = self.kubectl("exec", pod, "--", "python3", "-c", IN_POD, package).strip()
             if found != wanted.get(package, found):
                 raise StepError(f"{pod} runs another {package} than this tree's: build the images anew")
+            said.append(f"{package} {found[:DIGEST_SHOWN]}")
+        return ", ".join(said)
 
     # Waits.
 

@@ -14,10 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.fixtures.package_index import find_uv, user_cache
+from tests.fixtures.package_index import find_uv, locked, user_cache
 from tests.paths import ROOT
 
-TARGETS: Final = ("bookie", "broker", "operator", "zookeeper")
+OF_A_CLUSTER: Final = ("bookie", "broker", "operator", "zookeeper")
+"""What the chart and the operator start."""
+TARGETS: Final = (*OF_A_CLUSTER, "spark")
 SOURCES: Final = (
     "Dockerfile",
     "images",
@@ -182,8 +184,14 @@ def build(
             return {target: paths[-1] for target, paths in built.items()}
     key = source_key(tree)
     archives = {target: cache() / f"daybook-{target}-{tag}-{key}.tar" for target in targets}
-    if all(path.exists() for path in archives.values()):
-        return archives
+    with locked(cache() / ".lock", "Another process builds images; waiting for it.", say):
+        if not all(path.exists() for path in archives.values()):
+            build_archives(archives, tag, tree, key)
+    return archives
+
+
+def build_archives(archives: Mapping[str, Path], tag: str, tree: Path, key: str) -> None:
+    """Make the archive of each target. The base, the wheels and the storage are shared, so the caller holds the lock."""
     base = make_base()
     context = make_wheelhouse(tree, key)
     for target, archive in archives.items():
@@ -199,7 +207,6 @@ def build(
         partial.unlink(missing_ok=True)
         buildah("push", name, f"docker-archive:{partial}:{image_name(target, tag)}")
         partial.rename(archive)
-    return archives
 
 
 def say(text: str) -> None:

@@ -26,7 +26,7 @@ from tests.kubernetes.images.build import TARGETS, build
 from tests.kubernetes.images.container import Image, end, stop
 
 TAG = "dev"
-SIZES_MB = {"bookie": 250, "broker": 250, "operator": 400, "zookeeper": 300}
+SIZES_MB = {"bookie": 250, "broker": 250, "operator": 400, "spark": 1200, "zookeeper": 300}
 """What an archive may weigh, with its base; not compressed."""
 WAIT_S = 90.0
 UNWANTED = ("gcc", "cc", "make", "git", "curl", "wget", "javac")
@@ -101,6 +101,24 @@ def test_an_operators_image_has_its_command(archives: dict[str, Path]) -> None:
         assert image.config["Cmd"] == ["daybook-operator", "run"]
         status, output = image.run("daybook-operator", "--help")
         assert status == 0, output
+
+
+def test_sparks_image_runs_jobs_and_executors(archives: dict[str, Path]) -> None:
+    """A job in one container, with Java, workers in Python and the data source; an executor that lacks its driver."""
+    job = (
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        "print('rows', spark.range(1000).rdd.map(lambda row: 1).sum())\n"
+        "try: spark.read.format('daybook').option('topik', 'a').load()\n"
+        "except Exception as error: print('topic?' in str(error))\n"
+    )
+    with Image("spark", TAG) as image:
+        assert image.config["Cmd"] == ["daybook", "spark", "--help"]
+        status, output = image.run("python3", "-c", job)
+        assert status == 0, output
+        assert "rows 1000\nTrue\n" in output
+        status, output = image.run("executor")
+        assert (status, "SPARK_DRIVER_URL is not set" in output) == (2, True), output
 
 
 def until(check: Callable[[], bool]) -> None:

@@ -64,7 +64,8 @@ class Image:
     ) -> subprocess.Popen[str]:
         """Start the image's own command, or another one; `volumes` are writable there, by where they are mounted."""
         given = [f"{name}={value}" for name, value in (variables or {}).items()]
-        inner = ["env", "-i", *self.config["Env"], *given, *(command or self.config["Cmd"])]
+        entry_point = self.config.get("Entrypoint", ())
+        inner = ["env", "-i", *self.config["Env"], *given, *entry_point, *(command or self.config["Cmd"])]
         user = (f"--userspec={USER}:{USER}", "--groups=")
         outer = shlex.join(["chroot", *user, str(self.root), "setpriv", "--no-new-privs", *inner])
         for inside, outside in (volumes or {}).items():

@@ -1,5 +1,6 @@
 """What can be said of the Dockerfile without building it; the built images are checked by `make e2e`."""
 
+import json
 import re
 from collections.abc import Mapping
 from itertools import pairwise
@@ -11,7 +12,7 @@ import pytest
 from tests.paths import ROOT
 
 TEXT: Final = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
-TARGETS: Final = ("bookie", "broker", "operator", "zookeeper")
+TARGETS: Final = ("bookie", "broker", "operator", "spark", "zookeeper")
 
 
 def stages() -> Mapping[str, tuple[str, list[str]]]:
@@ -44,7 +45,7 @@ def test_an_image_is_its_base_and_what_is_copied(target: str) -> None:
     base, instructions = stages()[target]
     assert base == "base"
     kinds = {line.split()[0] for line in instructions}
-    assert kinds <= {"LABEL", "COPY", "USER", "EXPOSE", "CMD"}
+    assert kinds <= {"LABEL", "COPY", "ENV", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
     assert all("--from=" in line for line in instructions if line.startswith("COPY"))
 
 
@@ -77,6 +78,21 @@ def test_the_build_context_is_what_the_images_need() -> None:
         "spark-jobs",
         "images",
     }
+
+
+def test_spark_finds_its_entry_point_and_the_java_that_is_copied() -> None:
+    """Spark on Kubernetes gives its containers arguments and no command."""
+    _, instructions = stages()["spark"]
+    (entry_point,) = [line for line in instructions if line.startswith("ENTRYPOINT ")]
+    module = json.loads(entry_point.removeprefix("ENTRYPOINT "))[2]
+    assert (ROOT / "spark-jobs" / f"{module.replace('.', '/')}.py").exists()
+    (java,) = [line.split()[-1] for line in instructions if "/zookeeper/java " in line]
+    (home,) = [line.partition("=")[2] for line in instructions if line.startswith("ENV JAVA_HOME=")]
+    _, installing = stages()["spark-install"]
+    assert installing[-1].endswith(f"-m daybook_spark.java {home} {java}/bin/java")
+    script = (ROOT / "images" / "wheelhouse.sh").read_text(encoding="utf-8")
+    assert 'mkdir "$directory/spark"' in script
+    assert " /wheelhouse/spark/* " in installing[-1]
 
 
 def test_the_entry_point_that_is_started_is_the_one_that_is_copied() -> None:

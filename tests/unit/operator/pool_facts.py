@@ -82,6 +82,8 @@ class PoolFacts:
     replacements: set[str] = field(default_factory=set)
     locations: dict[str, Location] = field(default_factory=dict)
     ledgers: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    staying: set[int] = field(default_factory=set)
+    """The ledgers that stay in the pool (rule 69)."""
     leaving: dict[int, str] = field(default_factory=dict)
     in_need: set[int] = field(default_factory=set)
     in_limbo: set[str] = field(default_factory=set)

@@ -137,6 +137,8 @@ class PoolSim(PoolFacts):
                 naming={bookie: tuple(ledgers) for bookie, ledgers in naming.items()},
                 ack_quorum_of=dict.fromkeys(counts, self.ack_quorum),
                 ensemble_max=max((len(each) for each in self.ledgers.values()), default=0),
+                own_ensemble_max=max((len(self.ledgers[each]) for each in self.staying), default=0),
+                own_ensemble_max_ledger=min(self.staying, default=-1),
             ),
         )
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from daybook.core.errors import MetadataUnavailableError
 from daybook.core.ids import LedgerId
-from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
+from daybook.core.ledger.metadata import POOL_KEY, Fragment, LedgerMetadata, LedgerState
 from daybook.core.placement.policies import PlacementSettings
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
@@ -91,10 +91,11 @@ class Cluster:
     index: LedgerIndex
     whole: asyncio.Event
 
-    async def make(self, *bookies: str, is_closed: bool = True) -> LedgerId:
+    async def make(self, *bookies: str, is_closed: bool = True, pool: str = "") -> LedgerId:
         def first(ledger_id: LedgerId) -> LedgerMetadata:
             quorum = Quorum(len(bookies), len(bookies), max(1, len(bookies) - 1))
-            made = LedgerMetadata(ledger_id, quorum, (Fragment(0, 0, bookies),))
+            custom = {POOL_KEY: pool.encode()} if pool else {}
+            made = LedgerMetadata(ledger_id, quorum, (Fragment(0, 0, bookies),), custom_metadata=custom)
             return replace(made, state=LedgerState.CLOSED) if is_closed else made
 
         return (await self.ledgers.create_ledger(first)).value.ledger_id
@@ -274,6 +275,19 @@ async def test_a_survey_contains_what_concerns_the_pool(made: Cluster) -> None:
     locations["b"] = Location("", "", "2", "node-b")
     moved = await surveys.of(made.index, asker, registered=registered, locations=locations, is_whole=True)
     assert moved.misplaced_count == 0, "judged again once a bookie has another location"
+
+
+async def test_rule_69_a_survey_counts_the_ledgers_that_stay_in_the_pool_apart(made: Cluster) -> None:
+    await made.make("q-0", "r-0", "r-1")
+    await made.make("q-0", "q-1", pool="q")
+    await made.make("q-0", "r-0", pool="q")
+    await made.pass_()
+    asker = Asker(frozenset({"q-0", "q-1"}), frozenset(), PlacementSettings("random"), "q")
+    registered = {name: BookieInfo(name) for name in ("q-0", "q-1", "r-0", "r-1")}
+    found = await Surveys().of(made.index, asker, registered=registered, locations={}, is_whole=True)
+    assert (found.ensemble_max, found.ensemble_max_ledger) == (3, 0)
+    assert (found.own_ensemble_max, found.own_ensemble_max_ledger) == (2, 1)
+    assert found.misplaced == ("ledger 2: r-0 is not of pool q",)
 
 
 BOOKIES = st.lists(st.sampled_from("abcd"), min_size=2, max_size=3, unique=True)

@@ -20,13 +20,14 @@ from daybook_operator.plan.effects import (
     SetStatus,
 )
 from daybook_operator.plan.finalizers import FinalizerRules
-from daybook_operator.plan.ledger.observed import Failure, LedgerInCluster, ObservedLedger
+from daybook_operator.plan.ledger.observed import LedgerInCluster, ObservedLedger
 from daybook_operator.plan.ledger.plan import RESOURCE_KEY, decide
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.names import CLUSTER_ANNOTATION, FINALIZER
+from daybook_operator.plan.stored import Failure
 
 from daybook.core.ids import BookieId
-from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.metadata import POOL_KEY, Fragment, LedgerMetadata
 from daybook.core.placement.policies import PlacementSettings
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import Quorum
@@ -159,7 +160,11 @@ def test_the_ledger_says_which_resource_it_is_for() -> None:
     asked = manifest(spec={"customMetadata": {"team": "blue"}})
     create = of_kind(decide(world(seen(), manifest=asked), NOW_MS), CreateLedger)
     assert create.request_uid == "uid-1"
-    assert create.custom_metadata == {"team": b"blue", RESOURCE_KEY: b"data/orders"}
+    assert create.custom_metadata == {
+        "team": b"blue",
+        RESOURCE_KEY: b"data/orders",
+        POOL_KEY: b"data.bk",
+    }, "and it stays in its pool (rule 69)"
     assert (create.write_quorum, create.ack_quorum) == (3, 2)
 
 

@@ -14,6 +14,7 @@ from daybook_operator.plan.pool.replication import replication_of
 from daybook_operator.plan.pool.roll import roll_step
 
 from daybook.core.bookie.exits import EXIT_DISK_LOST, EXIT_FORGOTTEN, EXIT_NOT_STARTED
+from daybook.core.placement.policy import BookieInfo
 from tests.unit.operator.pool_sim import PoolSim, grown, kinds
 
 
@@ -153,6 +154,24 @@ def test_a_drain_that_would_leave_too_few_bookies_is_not_begun(sim: PoolSim) -> 
     assert (said["reason"], said["status"]) == ("TooFewBookies", "False")
     assert "set replicas to 3" in said["message"]
     assert all(info.writable for info in sim.bookies.values())
+
+
+def test_rule_69_a_drain_that_would_leave_too_few_bookies_of_the_pool_for_its_own_ledgers_is_not_begun(
+    sim: PoolSim,
+) -> None:
+    sim.ledgers = {1: ("data.bk-0", "data.bk-1", "data.bk-2")}
+    sim.staying = {1}
+    sim.bookies |= {f"data.other-{n}": BookieInfo(f"data.other-{n}") for n in range(3)}
+    sim.manifest["spec"]["replicas"] = 2
+    sim.reconcile()
+    said = sim.condition("Draining")
+    assert (said["reason"], said["status"]) == ("TooFewBookies", "False"), (
+        "the other pool has room, and may not take it"
+    )
+    assert "Ledger 1, which stays in this pool, has an ensemble of 3" in said["message"]
+    sim.staying.clear()
+    sim.reconcile()
+    assert sim.condition("Draining")["status"] == "True", "a ledger of no pool goes where there is room"
 
 
 def test_a_drain_that_is_stuck_says_why_and_holds_up_no_roll() -> None:

@@ -19,6 +19,7 @@ from daybook.runtime.clock import monotonic_ms
 from tests.paths import ROOT
 
 POOL, RECOVERY = Key("BookiePool", "data", "bk"), Key("Recovery", "data", "bk")
+JOBS = Key("Jobs", "data", "bk")
 LEDGER = Key("Ledger", "data", "orders")
 REF = ClusterRef("zk:2181", "daybook")
 
@@ -43,16 +44,34 @@ def test_an_owned_object_is_about_its_pool(kind: str) -> None:
     assert route.keys(event(kind, "bk-0")) == []
 
 
-def test_a_job_is_about_its_pool_and_the_repair() -> None:
+def test_a_job_is_about_its_pool_the_repair_and_the_jobs_on_spark() -> None:
     route, _ = router()
-    assert route.keys(event("Job", "bk-recovery-1", {"daybook.dev/pool": "bk"})) == [POOL, RECOVERY]
+    assert route.keys(event("Job", "bk-recovery-1", {"daybook.dev/pool": "bk"})) == [POOL, RECOVERY, JOBS]
+    assert route.keys(event("CronJob", "bk-audit", {"daybook.dev/pool": "bk"})) == [JOBS]
+
+
+def test_a_topic_is_about_the_jobs_of_its_pool_unless_its_status_alone_changes() -> None:
+    route, _ = router()
+    topic = Key("Topic", "data", "orders")
+
+    def seen(**more: Any) -> list[Key]:
+        meta = {"namespace": "data", "name": "orders", "uid": "u", "generation": 1} | more
+        return route.keys(
+            event_from("Topic", "MODIFIED", {"metadata": meta, "spec": {"poolRef": {"name": "bk"}}})
+        )
+
+    assert seen() == [JOBS, topic]
+    assert seen() == [topic]
+    assert seen(generation=2) == [JOBS, topic]
+    assert seen(generation=2, annotations={"daybook.dev/pause": "true"}) == [JOBS, topic]
+    assert seen(generation=2) == [JOBS, topic], "it is not paused any more"
 
 
 def test_a_pool_is_about_its_ledgers_too() -> None:
     route, _ = router()
     assert route.keys(event("Ledger", "orders", poolRef={"name": "bk"})) == [LEDGER]
-    assert route.keys(event("BookiePool", "bk")) == [POOL, RECOVERY, LEDGER]
-    assert route.keys(event("BookiePool", "other"))[2:] == []
+    assert route.keys(event("BookiePool", "bk")) == [POOL, RECOVERY, JOBS, LEDGER]
+    assert route.keys(event("BookiePool", "other"))[3:] == []
 
 
 def test_a_status_of_a_pool_is_no_news_for_its_ledgers() -> None:
@@ -66,17 +85,21 @@ def test_a_status_of_a_pool_is_no_news_for_its_ledgers() -> None:
             meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         return event_from("BookiePool", "MODIFIED", {"metadata": meta, "spec": {}, "status": status})
 
-    assert route.keys(pool(1)) == [POOL, RECOVERY, LEDGER]
+    assert route.keys(pool(1)) == [POOL, RECOVERY, JOBS, LEDGER]
     assert route.keys(pool(1, phase="Draining")) == [POOL, RECOVERY]
-    assert route.keys(pool(2, phase="Draining")) == [POOL, RECOVERY, LEDGER]
+    assert route.keys(pool(2, phase="Draining")) == [POOL, RECOVERY, JOBS, LEDGER]
     known = {"cluster": "daybook", "zookeeper": "zk:2181"}
-    assert route.keys(pool(2, metadata=known)) == [POOL, RECOVERY, LEDGER], (
+    assert route.keys(pool(2, metadata=known)) == [POOL, RECOVERY, JOBS, LEDGER], (
         "it says which cluster they are in"
     )
     assert route.keys(pool(2, metadata=known, phase="Running")) == [POOL, RECOVERY]
-    assert route.keys(pool(2, deleted=True, metadata=known)) == [POOL, RECOVERY, LEDGER]
+    draining: dict[str, Any] = {"metadata": known, "drain": {"bookie": "data.bk-3", "stage": "ReadOnly"}}
+    assert route.keys(pool(2, **draining)) == [POOL, RECOVERY, JOBS, LEDGER], "what is stored there says so"
+    draining["drain"] = {"bookie": "data.bk-3", "stage": "Replicating"}
+    assert route.keys(pool(2, **draining)) == [POOL, RECOVERY]
+    assert route.keys(pool(2, deleted=True, metadata=known)) == [POOL, RECOVERY, JOBS, LEDGER]
     gone = event_from("BookiePool", "DELETED", {"metadata": {"namespace": "data", "name": "bk"}})
-    assert route.keys(gone) == [POOL, RECOVERY, LEDGER]
+    assert route.keys(gone) == [POOL, RECOVERY, JOBS, LEDGER]
 
 
 def test_a_node_is_news_when_its_labels_change_and_not_when_it_beats() -> None:
@@ -112,7 +135,7 @@ def test_a_change_of_a_jobs_ledgers_is_news_for_their_resources() -> None:
 def test_what_is_not_ours_is_left_out_by_the_api_server() -> None:
     settings = kopf_settings(OperatorSettings(), ListingProgress(WATCHED, OWNED))
     found = {kind: settings.watching.label_selectors.collect(resource(kind)) for kind in WATCHED}
-    own = {"BookiePool", "Ledger", "Node"}
+    own = {"BookiePool", "Ledger", "Topic", "Node"}
     assert found == {kind: [] if kind in own else ["daybook.dev/pool"] for kind in WATCHED}
     assert not settings.posting.enabled
     assert settings.persistence.finalizer not in {FINALIZER, ""}, "kopf takes its own off whatever has it"
@@ -148,7 +171,7 @@ def test_each_namespace_is_watched_by_itself_and_so_are_the_nodes() -> None:
 
 def test_a_resync_has_each_object_reconciled_and_what_goes_under_its_name() -> None:
     route, inventory = router()
-    assert route.keys_at_resync(event("BookiePool", "bk")) == [POOL, RECOVERY]
+    assert route.keys_at_resync(event("BookiePool", "bk")) == [POOL, RECOVERY, JOBS]
     assert route.keys_at_resync(event("Ledger", "orders", poolRef={"name": "bk"})) == [LEDGER]
     assert inventory.stored_in("Ledger", "data", "bk") == [LEDGER]
 

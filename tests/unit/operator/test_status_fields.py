@@ -10,7 +10,6 @@ from typing import Any, Final
 import pytest
 import yaml
 from daybook_operator.plan.effects import ClusterRef, Effect, SetStatus
-from daybook_operator.plan.ledger.observed import Failure
 from daybook_operator.plan.ledger.plan import decide as decide_ledger
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.names import FINALIZER
@@ -20,12 +19,18 @@ from daybook_operator.plan.pool.decide import decide
 from daybook_operator.plan.pool.observed import ObservedAddress
 from daybook_operator.plan.recovery.jobs import ObservedJob, ObservedTask
 from daybook_operator.plan.recovery.plan import ObservedAudit, ObservedRecovery, recovery_status
+from daybook_operator.plan.stored import Failure
+from daybook_operator.plan.topic.plan import decide as decide_topic
 
 from daybook.core.repair.task import RepairTask
+from daybook.core.topics.ledger_list import ListedLedger
 from tests.paths import ROOT
 from tests.unit.operator import test_ledger_plan as ledgers
+from tests.unit.operator import test_topic_plan as topics
 from tests.unit.operator.pool_facts import pool_manifest
 from tests.unit.operator.pool_sim import PoolSim, grown
+from tests.unit.operator.test_topic_jobs import COMPACTED
+from tests.unit.operator.test_topic_status import REPORTS
 
 CRDS: Final = ROOT / "crds"
 Schema = Mapping[str, Any]
@@ -170,6 +175,29 @@ def of_ledgers() -> Iterator[Mapping[str, Any]]:
 
 def test_what_pools_say_is_what_their_schema_declares() -> None:
     assert places("bookiepools", of_pools()) == set(declared("status", status_schema("bookiepools")))
+
+
+def of_topics() -> Iterator[Mapping[str, Any]]:
+    """Topics that wait, are there, or cannot be deleted."""
+    ledgers_of = (ListedLedger(1, 0, closed_at_ms=0), ListedLedger(2, 0))
+    there = topics.created()
+    assert there.cluster is not None
+    assert there.cluster.plain is not None
+    plain = topics.node(there.cluster.plain.policy.value, *ledgers_of)
+    worlds = [
+        replace(topics.world(), cluster=None, cluster_error="no answer"),
+        replace(there, cluster=replace(there.cluster, plain=plain)),
+        topics.created(partitions=2),
+        replace(there, reports=REPORTS),
+        replace(there, cluster=replace(there.cluster, plain=replace(plain, results=(COMPACTED,)))),
+        replace(there, failure=Failure("CreateTopic", "conflict")),
+    ]
+    for world in worlds:
+        yield from statuses_in(decide_topic(world, topics.NOW_MS).effects)
+
+
+def test_what_topics_say_is_what_their_schema_declares() -> None:
+    assert places("topics", of_topics()) == set(declared("status", status_schema("topics")))
 
 
 def test_what_ledgers_say_is_what_their_schema_declares() -> None:

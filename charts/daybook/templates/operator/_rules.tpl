@@ -1,10 +1,10 @@
 {{/* What the operator may do in a namespace that it looks after; it reads no Secret but those of operator.passwordSecrets. */}}
 {{- define "daybook.rules" -}}
 - apiGroups: [daybook.dev]
-  resources: [bookiepools, ledgers]
+  resources: [bookiepools, ledgers, topics]
   verbs: [get, list, watch, patch]
 - apiGroups: [daybook.dev]
-  resources: [bookiepools/status, ledgers/status]
+  resources: [bookiepools/status, ledgers/status, topics/status]
   verbs: [patch]
 - apiGroups: [daybook.dev]
   resources: [bookiepools/finalizers] # to own objects with blockOwnerDeletion
@@ -38,7 +38,7 @@
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [batch]
-  resources: [jobs]
+  resources: [jobs, cronjobs]
   verbs: [get, list, watch, create, patch, delete]
 {{- end }}
 

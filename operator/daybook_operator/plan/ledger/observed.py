@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from daybook.core.ids import BookieId, LedgerId
+from daybook.core.ids import BookieId, LedgerId, pool_of
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policies import PlacementSettings
 from daybook.core.placement.policy import BookieInfo
@@ -15,7 +15,9 @@ from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.finalizers import FinalizerRules
 from daybook_operator.plan.ledger.spec import LedgerSpec
 from daybook_operator.plan.lost_ledgers import Verdict
+from daybook_operator.plan.names import pool_in_cluster
 from daybook_operator.plan.spec_part import parse_spec
+from daybook_operator.plan.stored import Failure
 
 _AWAY: Final = frozenset({Reason.MISSING.value, Reason.UNLISTED.value})
 """A bookie that is away, or does not report, may have all that it owes."""
@@ -51,14 +53,6 @@ class LedgerInCluster:
             return False
         words = {reason.partition(" ")[0] for reason in self.task.reasons}
         return bool(words - {reason.value for reason in HARMLESS})
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An effect of the last plan that could not be carried out, by its kind, and why."""
-
-    effect: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +102,11 @@ class ObservedLedger:
         """The pool that is to store it."""
         return self.spec.pool_ref.name
 
+    @property
+    def pool_in_cluster(self) -> str:
+        """The pool as ids of bookies name it."""
+        return pool_in_cluster(self.manifest["metadata"]["namespace"], self.pool_name)
+
     def is_of_pool(self, bookie: BookieId) -> bool:
         """Whether the bookie belongs to the ledger's pool."""
-        rest = bookie.removeprefix(f"{self.manifest['metadata']['namespace']}.{self.pool_name}-")
-        return rest != bookie and rest.isdecimal()
+        return pool_of(bookie) == self.pool_in_cluster

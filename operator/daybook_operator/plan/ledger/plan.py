@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.ids import LedgerId
-from daybook.core.ledger.metadata import password_key
+from daybook.core.ledger.metadata import POOL_KEY, password_key
 from daybook.core.placement.policies import make_policy
 from daybook.core.quorum import Quorum
-from daybook_operator.plan.conditions import Condition, unknown, wrong
-from daybook_operator.plan.decision import Decision, finish, is_paused, is_terminating, paused, sooner
+from daybook_operator.plan.conditions import Condition, wrong
+from daybook_operator.plan.decision import Decision, is_paused, is_terminating, paused, sooner
 from daybook_operator.plan.draws import Draws
 from daybook_operator.plan.effects import (
     AdoptLedger,
@@ -24,18 +24,25 @@ from daybook_operator.plan.effects import (
     Effect,
     EventType,
     ForgetRequest,
-    PatchMeta,
     Report,
     SealLedger,
 )
-from daybook_operator.plan.finalizers import has_finalizer, must_release, must_release_after_s
 from daybook_operator.plan.ledger.observed import LedgerInCluster, ObservedLedger
-from daybook_operator.plan.ledger.status import READY, conditions_of, message_of, mirror
-from daybook_operator.plan.names import CLUSTER_ANNOTATION, FINALIZER
+from daybook_operator.plan.ledger.status import MESSAGE_ORDER, conditions_of, mirror
+from daybook_operator.plan.names import FINALIZER
+from daybook_operator.plan.stored import (
+    READY,
+    SOON_S,
+    UNAVAILABLE_S,
+    WAITING_S,
+    claim,
+    effect_failed,
+    finish_stored,
+    kept,
+    release,
+    why_no_cluster,
+)
 
-SOON_S: Final = 0.0
-UNAVAILABLE_S: Final = 5.0
-WAITING_S: Final = 30.0
 AUDIT_S: Final = 5.0
 RESOURCE_KEY: Final = "daybook.dev/resource"
 """In the ledger's custom metadata: which resource it was created for."""
@@ -53,70 +60,33 @@ def decide(observed: ObservedLedger, now_ms: int) -> Decision:
     if observed.cluster_ref is None or (seen is None and observed.cluster_ref is not None):
         return _wait(observed, now_ms)
     assert seen is not None
-    claim = _claim(observed)
+    claimed = claim(observed)
     if seen.ledger_id is None:
-        return _create(observed, seen, claim, now_ms)
+        return _create(observed, seen, claimed, now_ms)
     if seen.metadata is None:
         return _gone(observed, now_ms)
-    return _mirror_and_seal(observed, seen, claim, now_ms)
-
-
-def _claim(observed: ObservedLedger) -> tuple[Effect, ...]:
-    """The finalizer, where finalizers are used, and the annotation that names the cluster; before anything is created."""
-    meta = observed.manifest["metadata"]
-    assert observed.cluster_ref is not None
-    there = observed.cluster_ref.text
-    noted = (meta.get("annotations") or {}).get(CLUSTER_ANNOTATION)
-    patch = PatchMeta(observed.ref)
-    if noted != there:
-        patch = replace(patch, annotations={CLUSTER_ANNOTATION: there})
-    if observed.finalizers.used and not has_finalizer(observed.manifest):
-        patch = replace(patch, add_finalizer=FINALIZER)
-    elif not observed.finalizers.used and has_finalizer(observed.manifest):
-        patch = replace(patch, remove_finalizer=FINALIZER)
-    return () if patch == PatchMeta(observed.ref) else (patch,)
+    return _mirror_and_seal(observed, seen, claimed, now_ms)
 
 
 # Before it is there.
 
 
 def _wait(observed: ObservedLedger, now_ms: int) -> Decision:
-    """The plan while there is no pool, or ZooKeeper does not answer. What is known stays in the status."""
-    if observed.cluster_ref is None and observed.pool is None:
-        condition = wrong(
-            READY,
-            "PoolNotFound",
-            f"There is no BookiePool {observed.pool_name} in this namespace",
-            next_step="Create it, or delete this Ledger and name another pool.",
-        )
-    elif observed.cluster_ref is None:
-        condition = wrong(
-            READY,
-            "PoolWithoutCluster",
-            f"BookiePool {observed.pool_name} does not say which ZooKeeper it uses",
-            next_step="Set its spec.metadata.zookeeper, or the operator's own default.",
-        )
-    else:
-        condition = unknown(
-            READY,
-            "MetadataUnavailable",
-            observed.cluster_error or f"ZooKeeper at {observed.cluster_ref.zookeeper} does not answer",
-            next_step="Writers that are attached continue meanwhile; check that ZooKeeper runs.",
-        )
+    condition = why_no_cluster(observed, "Writers that are attached continue meanwhile")
     return _finish(observed, (), _kept(observed), [condition], now_ms, UNAVAILABLE_S)
 
 
 def _create(
-    observed: ObservedLedger, seen: LedgerInCluster, claim: tuple[Effect, ...], now_ms: int
+    observed: ObservedLedger, seen: LedgerInCluster, claimed: tuple[Effect, ...], now_ms: int
 ) -> Decision:
     assert observed.cluster_ref is not None
     if observed.pool is None:
         return _wait(replace(observed, cluster_ref=None), now_ms)
     if observed.password is None:
-        return _wait_for_password(observed, claim, now_ms)
+        return _wait_for_password(observed, claimed, now_ms)
     spec = observed.spec
     if spec.ledger_id is not None:
-        return _adopt(observed, seen, spec.ledger_id, observed.password, claim, now_ms)
+        return _adopt(observed, seen, spec.ledger_id, observed.password, claimed, now_ms)
     quorum = Quorum(spec.ensemble_size, spec.write_quorum, spec.ack_quorum)
     candidates = {bookie: info for bookie, info in seen.bookies.items() if observed.is_of_pool(bookie)}
     candidates = {bookie: info for bookie, info in candidates.items() if bookie in seen.registered}
@@ -129,10 +99,11 @@ def _create(
             f"No ensemble can be chosen from BookiePool {observed.pool_name}: {error}",
             next_step="The ledger is created as soon as there is one.",
         )
-        return _finish(observed, claim, {"state": "Pending"}, [condition], now_ms, WAITING_S)
+        return _finish(observed, claimed, {"state": "Pending"}, [condition], now_ms, WAITING_S)
     meta = observed.manifest["metadata"]
     custom = {name: text.encode() for name, text in sorted(spec.custom_metadata.items())}
     custom[RESOURCE_KEY] = f"{meta['namespace']}/{meta['name']}".encode()
+    custom[POOL_KEY] = observed.pool_in_cluster.encode()
     create = CreateLedger(
         observed.cluster_ref,
         observed.uid,
@@ -143,7 +114,7 @@ def _create(
         observed.password,
     )
     event = Report(observed.ref, EventType.NORMAL, "Creating", f"Creating a ledger on {', '.join(ensemble)}")
-    return Decision((*claim, event, create), SOON_S)  # the next reconcile finds it and says so
+    return Decision((*claimed, event, create), SOON_S)  # the next reconcile finds it and says so
 
 
 def _adopt(
@@ -151,7 +122,7 @@ def _adopt(
     seen: LedgerInCluster,
     ledger_id: LedgerId,
     password: bytes,
-    claim: tuple[Effect, ...],
+    claimed: tuple[Effect, ...],
     now_ms: int,
 ) -> Decision:
     """Bind an existing ledger. Its password is required: this resource may have it sealed and deleted."""
@@ -164,7 +135,7 @@ def _adopt(
             f"There is no ledger {ledger_id} in cluster {observed.cluster_ref}",
             next_step="Create another Ledger with the id of an existing one (`daybook ledger list`).",
         )
-        return _finish(observed, claim, {"state": "Pending"}, [condition], now_ms, WAITING_S)
+        return _finish(observed, claimed, {"state": "Pending"}, [condition], now_ms, WAITING_S)
     if password_key(password, adoptee.value.password_hash) != adoptee.value.password_hash:
         condition = wrong(
             READY,
@@ -172,14 +143,14 @@ def _adopt(
             f"The password is not that of ledger {ledger_id}",
             next_step="Create another Ledger whose passwordSecretRef names a Secret with it.",
         )
-        return _finish(observed, claim, {"state": "Pending"}, [condition], now_ms, WAITING_S)
+        return _finish(observed, claimed, {"state": "Pending"}, [condition], now_ms, WAITING_S)
     event = Report(
         observed.ref, EventType.NORMAL, "Adopting", f"Ledger {ledger_id} is bound to this resource"
     )
-    return Decision((*claim, event, AdoptLedger(observed.cluster_ref, observed.uid, adoptee)), SOON_S)
+    return Decision((*claimed, event, AdoptLedger(observed.cluster_ref, observed.uid, adoptee)), SOON_S)
 
 
-def _wait_for_password(observed: ObservedLedger, claim: tuple[Effect, ...], now_ms: int) -> Decision:
+def _wait_for_password(observed: ObservedLedger, claimed: tuple[Effect, ...], now_ms: int) -> Decision:
     ref = observed.spec.password_secret_ref
     assert ref is not None, "without one the password is empty"
     condition = wrong(
@@ -189,14 +160,14 @@ def _wait_for_password(observed: ObservedLedger, claim: tuple[Effect, ...], now_
         next_step=f"Create Secret {ref.name} with that key, and let the operator read it (the chart's "
         "operator.passwordSecrets); the ledger is created then.",
     )
-    return _finish(observed, claim, {"state": "Pending"}, [condition], now_ms, WAITING_S)
+    return _finish(observed, claimed, {"state": "Pending"}, [condition], now_ms, WAITING_S)
 
 
 # While it is there.
 
 
 def _mirror_and_seal(
-    observed: ObservedLedger, seen: LedgerInCluster, claim: tuple[Effect, ...], now_ms: int
+    observed: ObservedLedger, seen: LedgerInCluster, claimed: tuple[Effect, ...], now_ms: int
 ) -> Decision:
     assert seen.metadata is not None
     assert observed.cluster_ref is not None
@@ -205,9 +176,9 @@ def _mirror_and_seal(
         event = Report(
             observed.ref, EventType.NORMAL, "Sealing", f"Closing ledger {metadata.ledger_id} for good"
         )
-        return Decision((*claim, event, SealLedger(observed.cluster_ref, metadata.ledger_id)), SOON_S)
+        return Decision((*claimed, event, SealLedger(observed.cluster_ref, metadata.ledger_id)), SOON_S)
     again_s = None if seen.audited else AUDIT_S
-    return _finish(observed, claim, mirror(observed, seen), conditions_of(observed, seen), now_ms, again_s)
+    return _finish(observed, claimed, mirror(observed, seen), conditions_of(observed, seen), now_ms, again_s)
 
 
 def _gone(observed: ObservedLedger, now_ms: int) -> Decision:
@@ -227,45 +198,26 @@ def _report_failure(observed: ObservedLedger, now_ms: int) -> Decision:
     assert failure is not None
     if seen is not None and seen.metadata is not None and failure.effect == "SealLedger":
         return _finish(observed, (), mirror(observed, seen), conditions_of(observed, seen), now_ms)
-    condition = wrong(
-        READY, f"{failure.effect}Failed", failure.message, next_step="The operator tries again."
-    )
-    return _finish(observed, (), _kept(observed), [condition], now_ms)
+    return _finish(observed, (), _kept(observed), [effect_failed(failure)], now_ms)
 
 
 # When the resource goes.
 
 
 def _release(observed: ObservedLedger, now_ms: int) -> Decision:
-    """Carry out the deletion in ZooKeeper, then remove the finalizer; see `finalizers` for when that cannot wait."""
-    if not has_finalizer(observed.manifest):
-        return Decision()
-    off = PatchMeta(observed.ref, remove_finalizer=FINALIZER)
-    forced = must_release(
-        observed.manifest,
-        namespace_is_terminating=observed.namespace_is_terminating,
-        rules=observed.finalizers,
-        now_ms=now_ms,
+    return release(
+        observed,
+        now_ms,
+        reclaim=lambda: _reclaim(observed),
+        pending=lambda again_s: _deletion_is_pending(observed, now_ms, again_s),
+        left_behind=lambda: _left_behind(observed),
     )
-    if forced:
-        return Decision((Report(observed.ref, EventType.WARNING, "LeftBehind", _left_behind(observed)), off))
-    again_s = (
-        must_release_after_s(observed.manifest, observed.finalizers, now_ms)
-        if observed.namespace_is_terminating
-        else None
-    )
-    if is_paused(observed.manifest):
-        return replace(paused(observed.ref, observed.manifest, now_ms), requeue_after_s=again_s)
-    if observed.cluster_ref is None:
-        return Decision((off,))  # it never had a ledger: no pool named a cluster
-    if observed.failure is not None or observed.cluster is None:
-        return _deletion_is_pending(observed, now_ms, again_s)
-    return Decision((*_reclaim(observed, observed.cluster), off))
 
 
-def _reclaim(observed: ObservedLedger, seen: LedgerInCluster) -> tuple[Effect, ...]:
+def _reclaim(observed: ObservedLedger) -> tuple[Effect, ...]:
     """What the reclaim policy asks for; then nothing binds the ledger to the resource any more."""
-    if seen.ledger_id is None or observed.cluster_ref is None:
+    seen = observed.cluster
+    if seen is None or seen.ledger_id is None or observed.cluster_ref is None:
         return ()
     forget = ForgetRequest(observed.cluster_ref, observed.uid)
     if observed.spec.reclaim_policy == "Delete":
@@ -307,12 +259,7 @@ def _left_behind(observed: ObservedLedger) -> str:
 
 
 def _kept(observed: ObservedLedger) -> dict[str, Any]:
-    """The former status, where nothing newer is known."""
-    return {
-        name: value
-        for name, value in observed.status.items()
-        if name not in {"conditions", "observedGeneration", "message"}
-    } or {"state": "Pending"}
+    return kept(observed) or {"state": "Pending"}
 
 
 def _finish(
@@ -323,13 +270,4 @@ def _finish(
     now_ms: int,
     requeue_after_s: float | None = None,
 ) -> Decision:
-    return finish(
-        observed.ref,
-        observed.manifest,
-        effects=effects,
-        status={**status, "message": message_of(conditions)},
-        conditions=conditions,
-        now_ms=now_ms,
-        requeue_after_s=requeue_after_s,
-        keep_others=True,
-    )
+    return finish_stored(observed, effects, status, conditions, now_ms, requeue_after_s, order=MESSAGE_ORDER)

@@ -6,12 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from daybook_operator.plan.spec_part import SpecPart
-
-
-class PoolRef(SpecPart):
-    """The BookiePool of the same namespace that stores the ledger."""
-
-    name: str
+from daybook_operator.plan.stored import PoolRef
 
 
 class PasswordSecretRef(SpecPart):

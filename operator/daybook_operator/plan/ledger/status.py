@@ -1,20 +1,22 @@
 """A Ledger's status: what ZooKeeper and the last audit know of it, and conditions that name the next step."""
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
+from daybook.core.placement.among import in_pool
 from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import BookieInfo
 from daybook_operator.plan.conditions import Condition, fine, iso, unknown, wrong
 from daybook_operator.plan.ledger.observed import LedgerInCluster, ObservedLedger
 from daybook_operator.plan.lost_ledgers import Verdict, deletion_of
+from daybook_operator.plan.stored import READY
 
-READY: Final = "Ready"
 FULLY_REPLICATED: Final = "FullyReplicated"
 RACK_DIVERSE: Final = "RackDiverse"
 SEALED: Final = "Sealed"
+MESSAGE_ORDER: Final = (READY, FULLY_REPLICATED, SEALED, RACK_DIVERSE)
+"""Which condition counts first for the message."""
 
 FRAGMENTS_MAX: Final = 100
 _STATES: Final = {
@@ -150,7 +152,7 @@ def _without_repair(seen: LedgerInCluster) -> Condition:
 
 
 def _rack_diverse(observed: ObservedLedger, seen: LedgerInCluster, metadata: LedgerMetadata) -> Condition:
-    policy = make_policy(observed.placement)
+    policy = in_pool(metadata.pool, make_policy(observed.placement))
     problems = [
         f"from entry {fragment.first_entry}: {problem}"
         for fragment in metadata.fragments
@@ -182,11 +184,3 @@ def _sealed(observed: ObservedLedger, metadata: LedgerMetadata) -> Condition:
     if observed.spec.seal:
         return wrong(SEALED, "Sealing", "It is being closed", next_step="No action is needed.")
     return fine(SEALED, "NotAskedFor", "Set spec.seal to true to close it for good.", status=False)
-
-
-def message_of(conditions: Iterable[Condition]) -> str:
-    """What is wrong, in the order of importance; "" if nothing is."""
-    order = (READY, FULLY_REPLICATED, SEALED, RACK_DIVERSE)
-    by_type = {condition.type: condition for condition in conditions}
-    said = (by_type[each] for each in order if each in by_type)
-    return next((condition.message for condition in said if condition.is_wrong), "")

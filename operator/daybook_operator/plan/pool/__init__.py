@@ -18,5 +18,6 @@ In reading order:
     delete              what the deletion of a pool removes
     cluster_settings    ZooKeeper's address and the delay for lost bookies, which belong to the whole cluster
     bookies, health     each bookie; the conditions that no step makes
+    jobs_health         conditions of the jobs of a whole pool
     status              what people see: one word, one sentence, counts
 """

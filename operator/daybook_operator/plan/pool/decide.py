@@ -25,6 +25,7 @@ from daybook_operator.plan.pool.health import (
     ready_condition,
     recovery_condition,
 )
+from daybook_operator.plan.pool.jobs_health import conditions_of_jobs
 from daybook_operator.plan.pool.lost_disk import lost_disk_step
 from daybook_operator.plan.pool.objects import (
     is_foreign,
@@ -85,6 +86,7 @@ def decide(pool: ObservedPool, now_ms: int) -> Decision:
         recovery_condition(pool),
         cluster_settings_condition(pool, now_ms),
         scale.condition,
+        *conditions_of_jobs(pool.name, pool.spec.jobs, pool.jobs),
     ]
     status = status_of(
         pool,
@@ -121,6 +123,7 @@ def decide(pool: ObservedPool, now_ms: int) -> Decision:
         requeue_after_s=sooner(
             *(each.requeue_after_s for each in steps), _next_reconcile_s(replication, conditions)
         ),
+        keep_others=pool.jobs is None,
     )
 
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from daybook.core.ids import BookieId
 from daybook_operator.plan.conditions import Condition, fine, unknown, wrong
 from daybook_operator.plan.decision import Step
 from daybook_operator.plan.effects import (
@@ -162,17 +163,32 @@ def _refusal(pool: ObservedPool, drain: Drain) -> Condition | None:
             f"{drain.bookie} is to leave, and the operator reads which ledgers name it; it has read {cluster.survey.ledgers} so far",
             next_step="No action is needed: the drain begins when all are read.",
         )
-    stay = [b for b, info in cluster.bookies.items() if b != drain.bookie and info.writable]
-    need = cluster.survey.ensemble_max
-    if len(stay) >= need or not cluster.survey.naming.get(drain.bookie):
+    if not cluster.survey.naming.get(drain.bookie) or not (why := _too_few(pool, cluster, drain.bookie)):
         return None
     return wrong(
         DRAINING,
         "TooFewBookies",
-        f"Ledger {cluster.survey.ensemble_max_ledger} has an ensemble of {need}, and without {drain.bookie} only "
-        f"{len(stay)} bookies would be writable",
+        why,
         next_step=f"Add bookies, set replicas to {drain.ordinal + 1} again, or delete the ledgers that need so many.",
     )
+
+
+def _too_few(pool: ObservedPool, cluster: ObservedCluster, leaving: BookieId) -> str:
+    """Why ledgers would lack bookies without `leaving`; "" if they would not. A ledger of this pool takes no others (rule 69)."""
+    stay = [b for b, info in cluster.bookies.items() if b != leaving and info.writable]
+    own = [b for b in stay if pool.ordinal_of(b) is not None]
+    survey = cluster.survey
+    if len(own) < survey.own_ensemble_max:
+        return (
+            f"Ledger {survey.own_ensemble_max_ledger}, which stays in this pool, has an ensemble of {survey.own_ensemble_max}, and "
+            f"without {leaving} only {len(own)} of the pool's bookies would be writable"
+        )
+    if len(stay) < survey.ensemble_max:
+        return (
+            f"Ledger {survey.ensemble_max_ledger} has an ensemble of {survey.ensemble_max}, and without {leaving} only "
+            f"{len(stay)} bookies would be writable"
+        )
+    return ""
 
 
 def _advance(

@@ -82,10 +82,10 @@ def _why_not(pool: ObservedPool, pod: ObservedPod) -> str | None:
         return None
     if not is_replaced:
         return f"its directories are empty, and lostDisk.policy is Manual: if the disk is really gone, run {command}"
-    return _why_too_many(pool, bookie, command) or _why_not_yet(pool, bookie)
+    return why_too_many(pool, bookie, command) or _why_not_yet(pool, bookie)
 
 
-def _why_too_many(pool: ObservedPool, bookie: BookieId, command: str) -> str:
+def why_too_many(pool: ObservedPool, bookie: BookieId, command: str) -> str:
     """Why an acknowledged entry may have been on the lost disks alone; "" if it cannot have been."""
     assert pool.cluster is not None
     lost = sorted({bookie, *disks_lost(pool), *under_repair(pool)})

@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from daybook.core.ids import BookieId, LedgerId
+from daybook.core.ids import BookieId, LedgerId, pool_of
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import Location
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.lost_ledgers import Verdict
+from daybook_operator.plan.names import pool_in_cluster
 from daybook_operator.plan.pool.parts import Part
 from daybook_operator.plan.pool.spec import PoolDefaults, PoolSpec
 from daybook_operator.plan.pool.state import Drain, Recovery, Roll
+from daybook_operator.plan.spark_jobs import JobsReport
 
 DATA_PORT: Final = 3181
 TLS_PORT: Final = 3183
@@ -90,7 +92,8 @@ class Survey:
     Not `is_whole`: it is still being read, `ledgers` of them so far; `read_error` is what keeps that from ending.
     `ledgers_of` counts the ledgers that name each bookie; `naming` has these ledgers for bookies that may have to leave.
     `ack_quorum_of` has the smallest ack quorum among the ledgers that name a bookie. `ensemble_max` is the largest ensemble
-    of a ledger, `ensemble_max_ledger` such a ledger. `misplaced` has, for some ledgers of this pool, how they violate the
+    of a ledger, `ensemble_max_ledger` such a ledger; `own_ensemble_max` and its ledger count only those that stay in this
+    pool (rule 69). `misplaced` has, for some ledgers of this pool, how they violate the
     placement policy; `misplaced_count` is how many do.
     """
 
@@ -102,6 +105,8 @@ class Survey:
     ack_quorum_of: Mapping[BookieId, int] = field(default_factory=dict)
     ensemble_max: int = 0
     ensemble_max_ledger: LedgerId = -1
+    own_ensemble_max: int = 0
+    own_ensemble_max_ledger: LedgerId = -1
     misplaced: tuple[str, ...] = ()
     misplaced_count: int = 0
 
@@ -196,6 +201,8 @@ class ObservedPool:
     not_now: str = ""
     """Why the pod that this reconcile was to evict stays for now."""
     defaults: PoolDefaults = field(default_factory=lambda: PoolDefaults("", ""))
+    jobs: JobsReport | None = None
+    """What is known of its jobs on Spark; None: nothing yet."""
 
     @property
     def ref(self) -> Ref:
@@ -224,17 +231,18 @@ class ObservedPool:
         noted = (self.status.get("metadata") or {}).get("instanceId", "")
         return noted or (self.cluster.instance_id if self.cluster else "")
 
+    @property
+    def in_cluster(self) -> str:
+        """The pool as ids of bookies, and ledgers that stay in it, name it (rule 69)."""
+        return pool_in_cluster(self.namespace, self.name)
+
     def bookie(self, ordinal: int) -> BookieId:
         """The bookie's id for life."""
-        return f"{self.namespace}.{self.name}-{ordinal}"
+        return f"{self.in_cluster}-{ordinal}"
 
     def ordinal_of(self, bookie: BookieId) -> int | None:
         """The inverse; None for a bookie of another pool."""
-        prefix = f"{self.namespace}.{self.name}-"
-        rest = bookie.removeprefix(prefix)
-        if rest == bookie or not rest.isdecimal() or str(int(rest)) != rest:
-            return None
-        return int(rest)
+        return int(bookie.rpartition("-")[2]) if pool_of(bookie) == self.in_cluster else None
 
     def claims_of(self, ordinal: int) -> list[ObservedClaim]:
         """The bookie's claims, by name."""

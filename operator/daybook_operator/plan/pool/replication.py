@@ -98,7 +98,7 @@ def _judge(pool: ObservedPool, cluster: ObservedCluster, recovery: Recovery) -> 
             next_step="Recovery copies what is missing; `kubectl daybook recover watch` shows its progress.",
         )
     if away := away_bookies(pool, cluster):
-        return _away(away, _without_place(cluster, away))
+        return _away(away, _without_place(pool, cluster, away))
     began_ms = clean_audit_began_ms(pool)
     if began_ms is None or began_ms <= recovery.changed_ms:
         found = f"; the last one says: {cluster.last_audit}" if cluster.last_audit else ""
@@ -143,16 +143,23 @@ def away_bookies(pool: ObservedPool, cluster: ObservedCluster) -> list[str]:
     return [known[ordinal] for ordinal in sorted(known) if known[ordinal] not in cluster.bookies]
 
 
-def _without_place(cluster: ObservedCluster, away: list[str]) -> str:
+def _without_place(pool: ObservedPool, cluster: ObservedCluster, away: list[str]) -> str:
     """Why no bookie can replace one that is away; "" if one can. Its entries are not copied then."""
     if cluster.blocked and not set(away).isdisjoint(cluster.lost):
         return cluster.blocked[0]
-    takers = sum(info.writable for info in cluster.bookies.values())
-    need = cluster.survey.ensemble_max
-    if takers >= need or not any(cluster.survey.ledgers_of.get(bookie) for bookie in away):
+    takers = [bookie for bookie, info in cluster.bookies.items() if info.writable]
+    own = [bookie for bookie in takers if pool.ordinal_of(bookie) is not None]
+    survey = cluster.survey
+    if not any(survey.ledgers_of.get(bookie) for bookie in away):
         return ""
-    ledger = cluster.survey.ensemble_max_ledger
-    return f"ledger {ledger} has an ensemble of {need}, and only {takers} bookies are writable"
+    if len(own) < (need := survey.own_ensemble_max):
+        return (
+            f"ledger {survey.own_ensemble_max_ledger}, which stays in this pool, has an ensemble of {need}, and only "
+            f"{len(own)} of the pool's bookies are writable"
+        )
+    if len(takers) < (need := survey.ensemble_max):
+        return f"ledger {survey.ensemble_max_ledger} has an ensemble of {need}, and only {len(takers)} bookies are writable"
+    return ""
 
 
 def _away(away: list[str], without_place: str) -> Condition:

@@ -13,6 +13,7 @@ from pydantic import Field
 from daybook.core.placement.policies import PlacementSettings, PolicyName
 from daybook_operator.plan.effects import ClusterRef, Manifest
 from daybook_operator.plan.quantities import bytes_of
+from daybook_operator.plan.spark_jobs import JobsSpec
 from daybook_operator.plan.spec_part import SpecPart, parse_spec
 from daybook_operator.plan.zookeeper_access import ZooKeeperAccess
 
@@ -22,7 +23,8 @@ class PoolDefaults:
     """The operator's own settings that a pool's spec may leave out.
 
     `dns_suffix` follows `.svc` in host names, like `.cluster.local`; it may be empty. `finalizer_bound_ms`: how long a
-    finalizer may hold a pool of a namespace that terminates.
+    finalizer may hold a pool of a namespace that terminates. `spark_image` and `jobs_account`: what the pods of jobs run, and the
+    ServiceAccount of drivers.
     """
 
     image: str
@@ -31,6 +33,8 @@ class PoolDefaults:
     dns_suffix: str = ""
     uses_finalizers: bool = True
     finalizer_bound_ms: int = 60_000
+    spark_image: str = ""
+    jobs_account: str = "daybook-jobs"
 
 
 class MetadataSpec(SpecPart):
@@ -271,6 +275,7 @@ class PoolSpec(SpecPart):
     scale_down: ScaleDownSpec = ScaleDownSpec()
     lost_disk: LostDiskSpec = LostDiskSpec()
     recovery: RecoverySpec = RecoverySpec()
+    jobs: JobsSpec = JobsSpec()
     disk: DiskSpec = DiskSpec()
     settings: Mapping[str, str] = Field(default_factory=dict)
     probes: ProbesSpec = ProbesSpec()

@@ -14,6 +14,7 @@ from daybook_operator.plan.pool.delete import READY
 from daybook_operator.plan.pool.drain import Draining
 from daybook_operator.plan.pool.growth import Growth
 from daybook_operator.plan.pool.health import DISK_PRESSURE
+from daybook_operator.plan.pool.jobs_health import AUDIT_HEALTHY, RETENTION_HEALTHY
 from daybook_operator.plan.pool.observed import RECOVERY_BLOCKED, ObservedPool
 from daybook_operator.plan.pool.pod import selector
 from daybook_operator.plan.pool.replication import Replication
@@ -103,6 +104,8 @@ def message(conditions: Sequence[Condition]) -> str:
         "Hibernated",
         DISK_PRESSURE,
         CLUSTER_SETTINGS,
+        RETENTION_HEALTHY,
+        AUDIT_HEALTHY,
     )
     found = {each.type: each for each in conditions if each.is_wrong}
     return next((found[type_].message for type_ in order if type_ in found), "")

@@ -1,0 +1,84 @@
+"""What jobs did for a topic: the last run of each in the status, and the condition JobsHealthy, which repeats an error.
+
+A job leaves a result beside each topic that it takes. One that fails before it comes to a topic leaves none there, so the end of the
+whole Job counts as well if it is later.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from daybook.core.topics.job_result import JobResult
+from daybook_operator.plan.conditions import Condition, fine, iso, wrong
+from daybook_operator.plan.spark_jobs import JobOfTopics, cron_job_of_topics
+from daybook_operator.plan.topic.observed import ObservedTopic, TopicNode
+from daybook_operator.plan.topic.spec import timings_of
+
+JOBS_HEALTHY: Final = "JobsHealthy"
+_SHOWN_MAX: Final = 16
+
+
+def last_runs(nodes: Iterable[TopicNode]) -> list[dict[str, Any]] | None:
+    """As the status has them: of partitions the one that failed, else the last one, with the figures of all together."""
+    by_job: dict[str, list[JobResult]] = {}
+    for node in nodes:
+        for result in node.results:
+            by_job.setdefault(result.job, []).append(result)
+    return [_record(job, results) for job, results in sorted(by_job.items())[:_SHOWN_MAX]] or None
+
+
+def _record(job: str, results: Sequence[JobResult]) -> dict[str, Any]:
+    shown = _worst(results)
+    names = sorted({name for result in results for name in result.figures})
+    figures = {name: sum(result.figures.get(name, 0) for result in results) for name in names}
+    return {
+        "name": job,
+        "startedAt": iso(shown.started_ms),
+        "endedAt": iso(shown.ended_ms),
+        "succeeded": shown.succeeded,
+        "message": shown.message or None,
+        "figures": figures or None,
+    }
+
+
+def _worst(results: Iterable[JobResult]) -> JobResult:
+    return max(results, key=lambda result: (not result.succeeded, result.ended_ms))
+
+
+def jobs_healthy(observed: ObservedTopic) -> Condition:
+    """Whether the jobs that the spec asks for do what they are to do."""
+    wanted = timings_of(observed.manifest)
+    if not wanted:
+        return fine(JOBS_HEALTHY, "NoJobs", "The spec asks for no job.")
+    found = (_trouble(observed, job, *times) for job, times in sorted(wanted.items()))
+    return next(filter(None, found), fine(JOBS_HEALTHY, "NothingFailed"))
+
+
+def _trouble(observed: ObservedTopic, job: JobOfTopics, schedule: str, time_zone: str) -> Condition | None:
+    """The condition if something is wrong with one job."""
+    name = cron_job_of_topics(observed.pool_name, job, schedule, time_zone)
+    problem = "" if observed.jobs is None else observed.jobs.problems.get(name, "")
+    if problem:
+        return wrong(
+            JOBS_HEALTHY,
+            "DoesNotRun",
+            f"The {job} job, CronJob {name}, does not run: {problem}",
+            next_step=f"Correct spec.{job}, the pool's spec.jobs, or the chart's jobs.namespaces.",
+        )
+    results = [result for _, node in observed.topics if node for result in node.results if result.job == job]
+    failed = [result for result in results if not result.succeeded]
+    if failed:
+        return _failed(job, _worst(failed).message or "its result says no more")
+    run = None if observed.jobs is None else observed.jobs.runs.get(name)
+    last_ms = max((result.ended_ms for result in results), default=0)
+    if run is not None and not run.succeeded and run.ended_ms > last_ms:
+        return _failed(job, f"Job {run.job}: {run.said}")
+    return None
+
+
+def _failed(job: str, why: str) -> Condition:
+    return wrong(
+        JOBS_HEALTHY,
+        "JobFailed",
+        f"The last {job} of the topic failed: {why}",
+        next_step="It is tried again at the next time of its schedule.",
+    )

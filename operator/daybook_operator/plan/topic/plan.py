@@ -1,0 +1,203 @@
+"""The plan for a Topic resource: create its topics with their policy, keep both as asked, release them when it is deleted.
+
+The policy of each topic names the resource that manages it, and is written in the transaction that creates the topic: a reconcile
+that was interrupted finds its own topics again, and two resources of one name find each other. A topic that a client made is
+left alone unless a person allows the resource to adopt it (rule 67). `changes` has what is written.
+"""
+
+from typing import Any
+
+from daybook.core.errors import PolicyError
+from daybook_operator.plan.conditions import Condition, wrong
+from daybook_operator.plan.decision import Decision, is_paused, is_terminating, paused, sooner
+from daybook_operator.plan.effects import Effect
+from daybook_operator.plan.names import FINALIZER
+from daybook_operator.plan.stored import (
+    READY,
+    SOON_S,
+    UNAVAILABLE_S,
+    WAITING_S,
+    claim,
+    effect_failed,
+    finish_stored,
+    kept,
+    pool_not_found,
+    release,
+    why_no_cluster,
+)
+from daybook_operator.plan.topic.changes import changes, reclaim
+from daybook_operator.plan.topic.jobs import jobs_healthy
+from daybook_operator.plan.topic.observed import ObservedTopic, TopicInCluster
+from daybook_operator.plan.topic.status import (
+    CONFLICT,
+    MESSAGE_ORDER,
+    backlog_healthy,
+    conflict,
+    mirror,
+    pool_draining,
+    ready,
+    unmanaged,
+    unsupported,
+)
+
+
+def decide(observed: ObservedTopic, now_ms: int) -> Decision:
+    """What to do about the resource now."""
+    if is_terminating(observed.manifest):
+        return _release(observed, now_ms)
+    if is_paused(observed.manifest):
+        return paused(observed.ref, observed.manifest, now_ms)
+    if observed.failure is not None:
+        return _finish(observed, (), kept(observed), [effect_failed(observed.failure)], now_ms)
+    if observed.cluster_ref is None or (observed.cluster is None and not observed.unreadable):
+        condition = why_no_cluster(observed, "Brokers and their clients continue meanwhile")
+        return _finish(observed, (), kept(observed), [condition], now_ms, UNAVAILABLE_S)
+    if observed.cluster is None:
+        return _wait(
+            observed,
+            now_ms,
+            "MetadataUnreadable",
+            observed.unreadable,
+            "Use an operator of the release that wrote it, or repair the node.",
+        )
+    if not observed.spec.managed:
+        return _watch(observed, now_ms)
+    if observed.pool is None and not observed.own:
+        return _finish(observed, (), kept(observed), [pool_not_found(observed)], now_ms, WAITING_S)
+    return _manage(observed, observed.cluster, now_ms)
+
+
+# A topic that the resource manages.
+
+
+def _manage(observed: ObservedTopic, seen: TopicInCluster, now_ms: int) -> Decision:
+    if found := _conflict(observed, seen):
+        why, next_step = found
+        conditions = [
+            wrong(READY, CONFLICT, why, next_step=next_step),
+            conflict(why, next_step),
+            unsupported(observed),
+        ]
+        return _finish(observed, (), kept(observed), conditions, now_ms, WAITING_S)
+    try:
+        missing = changes(observed, seen)
+    except PolicyError as error:
+        return _wait(
+            observed, now_ms, "PolicyRefused", str(error), "Correct the spec; what was set before holds."
+        )
+    if missing:
+        return Decision((*claim(observed), *missing), SOON_S)
+    return _done(observed, seen, now_ms)
+
+
+def _conflict(observed: ObservedTopic, seen: TopicInCluster) -> tuple[str, str] | None:
+    """Who else has the topic, and what to do; None: nobody."""
+    if observed.spec.partitions and seen.plain is not None:
+        return (
+            f"{observed.name} exists without partitions",
+            "Delete it, or create another Topic: a topic without partitions gets none.",
+        )
+    if not observed.spec.partitions and seen.partitions is not None:
+        return (
+            f"{observed.name} exists with {seen.partitions} partitions",
+            f"Create another Topic with spec.partitions: {seen.partitions}, or delete the partitioned topic.",
+        )
+    managers = [(name, node.policy.value.managed_by) for name, node in observed.topics if node is not None]
+    for name, manager in managers:
+        if manager is not None and manager != observed.manager:
+            return (
+                f"{manager} manages {name}",
+                "Delete one of the two resources, or give one another topicName.",
+            )
+    is_adopted = observed.may_adopt or bool(observed.own)
+    if not is_adopted and (managers or seen.partitions is not None):
+        return unmanaged(str(observed.name))
+    return None
+
+
+def _done(observed: ObservedTopic, seen: TopicInCluster, now_ms: int) -> Decision:
+    conditions = [
+        ready(observed),
+        conflict(),
+        backlog_healthy(observed),
+        jobs_healthy(observed),
+        pool_draining(observed),
+        unsupported(observed),
+    ]
+    if seen.partitions is not None and seen.partitions > observed.spec.partitions:
+        conditions[0] = wrong(
+            READY,
+            "MorePartitions",
+            f"{observed.name} has {seen.partitions} partitions, and {observed.spec.partitions} are asked for",
+            next_step=f"Partitions only grow: set spec.partitions to {seen.partitions}. Clients can use the topic.",
+        )
+    return _finish(observed, claim(observed), mirror(observed, now_ms), conditions, now_ms)
+
+
+# A topic that the resource only watches.
+
+
+def _watch(observed: ObservedTopic, now_ms: int) -> Decision:
+    if all(node is None for _, node in observed.topics):
+        return _wait(
+            observed,
+            now_ms,
+            "TopicNotFound",
+            f"There is no {observed.name}",
+            "It begins with its first client, or with spec.managed: true.",
+        )
+    return _finish(
+        observed,
+        (),
+        mirror(observed, now_ms),
+        [ready(observed), conflict(), backlog_healthy(observed), pool_draining(observed)],
+        now_ms,
+    )
+
+
+# When the resource goes.
+
+
+def _release(observed: ObservedTopic, now_ms: int) -> Decision:
+    return release(
+        observed,
+        now_ms,
+        reclaim=lambda: reclaim(observed),
+        pending=lambda again_s: _deletion_is_pending(observed, now_ms, again_s),
+        left_behind=lambda: (
+            f"{observed.name} is left behind in {observed.cluster_ref or 'its cluster'}, because the namespace terminates and it "
+            f"could not be deleted or released within {observed.finalizers.bound_ms / 1000:g} s: delete it with the brokers' admin API"
+        ),
+    )
+
+
+def _deletion_is_pending(observed: ObservedTopic, now_ms: int, again_s: float | None) -> Decision:
+    why = observed.failure.message if observed.failure is not None else observed.cluster_error
+    condition = wrong(
+        READY,
+        "DeletionWaits",
+        f"The topic cannot be deleted or released yet: {why or observed.unreadable or 'ZooKeeper does not answer'}",
+        next_step="The operator tries again: a topic is deleted by its broker, so one must run; if the cluster is gone for good, "
+        f"remove the finalizer {FINALIZER} from this Topic by hand.",
+    )
+    return _finish(observed, (), kept(observed), [condition], now_ms, sooner(again_s, UNAVAILABLE_S))
+
+
+# Together.
+
+
+def _wait(observed: ObservedTopic, now_ms: int, reason: str, why: str, next_step: str) -> Decision:
+    condition = wrong(READY, reason, why, next_step=next_step)
+    return _finish(observed, (), kept(observed), [condition], now_ms, WAITING_S)
+
+
+def _finish(
+    observed: ObservedTopic,
+    effects: tuple[Effect, ...],
+    status: dict[str, Any],
+    conditions: list[Condition],
+    now_ms: int,
+    requeue_after_s: float | None = None,
+) -> Decision:
+    named = {"topicName": str(observed.name), **status}
+    return finish_stored(observed, effects, named, conditions, now_ms, requeue_after_s, order=MESSAGE_ORDER)

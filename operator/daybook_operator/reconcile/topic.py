@@ -1,0 +1,92 @@
+"""Observes a Topic resource for its plan, and has the plan carried out."""
+
+import asyncio
+
+from daybook.core.errors import MetadataError, MetadataUnavailableError, NoSuchTopicError
+from daybook.core.topics.name import TopicName
+from daybook.metadata.job_results import JobResults
+from daybook.metadata.partitions import PartitionManager, partition
+from daybook.metadata.policies import PolicyManager
+from daybook.metadata.topics import TopicManager
+from daybook_operator.clusters.link import ClusterLink
+from daybook_operator.kube.api import Object
+from daybook_operator.kube.queue import TOPIC, Key
+from daybook_operator.plan.finalizers import FinalizerRules
+from daybook_operator.plan.spec_part import parse_spec
+from daybook_operator.plan.topic.observed import ObservedTopic, TopicInCluster, TopicNode, name_of
+from daybook_operator.plan.topic.plan import decide
+from daybook_operator.plan.topic.spec import TopicSpec
+from daybook_operator.reconcile.brokers import BrokerReports
+from daybook_operator.reconcile.services import Services
+from daybook_operator.reconcile.stored import carry_out, cluster_ref_of, namespace_terminates
+
+
+class TopicReconciler:
+    """Reconciles "Topic" keys."""
+
+    def __init__(self, services: Services) -> None:
+        """Nothing is observed yet."""
+        self._services = services
+        self._reports = BrokerReports(services.performer.brokers, services.settings.resync_ms // 2)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Observe the resource and carry out its plan; see `queue.Reconcile`."""
+        manifest = await self._services.kube.find("Topic", key.namespace, key.name)
+        if manifest is None:
+            self._services.inventory.remove(key)
+            return None
+        return await carry_out(self._services, await self._observe(key, manifest), decide)
+
+    async def _observe(self, key: Key, manifest: Object) -> ObservedTopic:
+        services = self._services
+        spec = parse_spec(TopicSpec, manifest)
+        services.inventory.note(TOPIC, key.namespace, key.name, spec.pool_ref.name, is_there=True)
+        pool = await services.kube.find("BookiePool", key.namespace, spec.pool_ref.name)
+        ref = cluster_ref_of(services, manifest, pool)
+        seen, reports, cluster_error, unreadable = None, None, "", ""
+        if ref is not None:
+            name = name_of(manifest, spec)
+            services.inventory.bind(key, ref, name)
+            try:
+                link = await services.clusters.link(ref)
+                seen = await _in_cluster(link, name, spec.partitions)
+                reports = await self._reports.of(ref, link)
+            except MetadataUnavailableError as error:
+                cluster_error = str(error)
+            except MetadataError as error:
+                unreadable = str(error)
+        return ObservedTopic(
+            manifest,
+            pool,
+            ref,
+            seen,
+            reports,
+            services.inventory.jobs_report(key.namespace, spec.pool_ref.name),
+            cluster_error=cluster_error,
+            unreadable=unreadable,
+            namespace_is_terminating=await namespace_terminates(services, manifest),
+            finalizers=FinalizerRules(services.settings.finalizers, services.settings.finalizer_bound_ms),
+        )
+
+
+async def _in_cluster(link: ClusterLink, name: TopicName, wanted: int) -> TopicInCluster:
+    """What ZooKeeper has now; a plan that relies on the past is refused by versions. Raises MetadataError."""
+    store, layout = link.client.store, link.client.layout
+    await store.sync(layout.topic(name))
+    record = await PartitionManager(store, layout).read(name)
+    recorded = None if record is None else record.value.partitions
+    names = [partition(name, index) for index in range(max(wanted, recorded or 0))]
+    plain, *parts = await asyncio.gather(*(_node(link, each) for each in (name, *names)))
+    return TopicInCluster(recorded, plain, tuple(parts))
+
+
+async def _node(link: ClusterLink, name: TopicName) -> TopicNode | None:
+    store, layout = link.client.store, link.client.layout
+    try:
+        policy = await PolicyManager(store, layout).topic(name)
+        found = await TopicManager(store, layout).read(name)
+    except NoSuchTopicError:
+        return None
+    results = JobResults(store, layout)
+    last = await asyncio.gather(*(results.read(name, job) for job in await results.jobs(name)))
+    return TopicNode(found.value, policy, tuple(each for each in last if each is not None))

@@ -1,0 +1,289 @@
+"""Topic resources against a real API server, ZooKeeper, bookies and brokers, with the operator as a process that may die."""
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from daybook.client.broker_admin import Admin, AdminError
+from daybook.client.client import Client
+from daybook.core.errors import NoSuchTopicError
+from daybook.core.topics.name import TopicName
+from daybook.core.topics.policy import PolicyLayer
+from daybook.local.cluster import CLUSTER_NAME
+from daybook.metadata.partitions import PartitionManager, partition
+from daybook.metadata.policies import PolicyManager
+from daybook.metadata.topics import TopicManager
+from tests.cluster.control_plane import ControlPlane
+from tests.fixtures.brokers import Brokers, MakeClient, write_settings
+from tests.fixtures.cluster import PooledCluster
+from tests.kubernetes.api.operator_kit import (
+    OperatorProcess,
+    condition,
+    die_before_every_effect,
+    pool,
+    topic,
+    until,
+    with_client,
+)
+from tests.kubernetes.api.rest import Resources
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+T = TypeVar("T")
+_NUMBERS = count(1)
+
+
+@dataclass
+class Site:
+    """A namespace with a pool that is left alone; it stands for the bookies of a local cluster with brokers."""
+
+    plane: ControlPlane
+    resources: Resources
+    zookeeper: str
+    directory: Path
+    number: int = 0
+
+    @property
+    def namespace(self) -> str:
+        """Of Kubernetes, and of the topics."""
+        return self.resources.namespace
+
+    def operator(self) -> OperatorProcess:
+        """Another operator process of this namespace, not started."""
+        self.number += 1
+        return OperatorProcess(
+            self.plane, self.namespace, self.directory / f"operator-{self.number}", self.zookeeper
+        )
+
+    def create(self, name: str, *, adopts: bool = False, **spec: Any) -> None:
+        self.resources.create(topic(name, self.namespace, adopts=adopts, **spec))
+
+    def patch(self, name: str, patch: str) -> None:
+        self.plane.kubectl("patch", "topic", name, "-n", self.namespace, "--type=merge", "-p", patch)
+
+    def get(self, name: str) -> dict[str, Any]:
+        """The resource; {} if it is gone."""
+        return self.resources.find("Topic", name)
+
+    def is_ready(self, name: str) -> bool:
+        return condition(self.get(name), "Ready").get("status") == "True"
+
+    def reason(self, name: str) -> str | None:
+        return condition(self.get(name), "Ready").get("reason")
+
+    def topic_name(self, name: str) -> TopicName:
+        return TopicName("public", self.namespace, name)
+
+    def ask(self, work: Callable[[Client], Awaitable[T]]) -> T:
+        return with_client(self.zookeeper, CLUSTER_NAME, work)
+
+    def policy(self, name: TopicName) -> PolicyLayer | None:
+        """What is set for a topic; None: there is no such topic."""
+
+        async def read(client: Client) -> PolicyLayer | None:
+            try:
+                return (await PolicyManager(client.store, client.layout).topic(name)).value
+            except NoSuchTopicError:
+                return None
+
+        return self.ask(read)
+
+    def partitions(self, name: TopicName) -> int | None:
+        async def read(client: Client) -> int | None:
+            found = await PartitionManager(client.store, client.layout).read(name)
+            return None if found is None else found.value.partitions
+
+        return self.ask(read)
+
+    def made_by_a_client(self, name: TopicName) -> None:
+        """A topic that no resource knows of."""
+
+        async def create(client: Client) -> None:
+            await TopicManager(client.store, client.layout).create(name)
+
+        self.ask(create)
+
+    def pools_of_ledgers(self) -> set[str]:
+        """The pools that the cluster's ledgers stay in."""
+
+        async def read(client: Client) -> set[str]:
+            return {found.value.pool async for found in client.list_ledgers()}
+
+        return self.ask(read)
+
+    def manager(self, name: TopicName) -> str | None:
+        """The name of the resource that a topic's policy names; None: it names none."""
+        policy = self.policy(name)
+        return policy.managed_by.name if policy is not None and policy.managed_by is not None else None
+
+
+@pytest.fixture(scope="module")
+def namespace() -> str:
+    return f"topics-{os.getpid()}-{next(_NUMBERS)}"  # a worker may come back to this module
+
+
+@pytest.fixture(scope="module")
+def shared_brokers(namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """Brokers of this module alone: a Topic's messages lie on bookies of its pool, which the pool's name is part of (rule 69)."""
+    with PooledCluster(tmp_path_factory.mktemp("pooled"), {f"{namespace}.bk": 3}) as cluster:
+        write_settings(cluster)
+        yield Brokers(cluster)
+
+
+@pytest.fixture(scope="module")
+def site(
+    control_plane: ControlPlane,
+    namespace: str,
+    shared_brokers: Brokers,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Site]:
+    control_plane.kubectl("create", "namespace", namespace)
+    zookeeper = shared_brokers.cluster.zookeeper.connect_string
+    resources = Resources(control_plane, namespace)
+    try:
+        resources.create(pool("bk", zookeeper, CLUSTER_NAME, is_paused=True))
+        yield Site(control_plane, resources, zookeeper, tmp_path_factory.mktemp("topics"))
+    finally:
+        control_plane.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.fixture
+def operator(site: Site) -> Iterator[OperatorProcess]:
+    """A running operator."""
+    process = site.operator()
+    process.start()
+    yield process
+    process.end()
+
+
+def test_a_topic_is_created_used_grown_and_kept(
+    site: Site, operator: OperatorProcess, brokers: Brokers, make_client: MakeClient
+) -> None:
+    site.create("life", partitions=2, durability="Sync", messageTTLSeconds=600)
+    until(lambda: site.is_ready("life"), operator, "it is created")
+    name = site.topic_name("life")
+    policy = site.policy(partition(name, 1))
+    assert policy is not None
+    assert (policy.ttl_ms, policy.managed_by and policy.managed_by.name) == (600_000, "life")
+    assert policy.pool == f"{site.namespace}.bk", "rule 69"
+
+    client = make_client()
+    client.subscribe(str(name), "slow")
+    producer = client.create_producer(str(name))
+    for number in range(10):
+        producer.send(b"%d" % number)
+    assert site.pools_of_ledgers() == {f"{site.namespace}.bk"}, "rule 69"
+    site.patch("life", '{"spec":{"partitions":3,"messageTTLSeconds":900}}')
+    until(lambda: site.partitions(name) == 3 and site.is_ready("life"), operator, "it grows")
+    until(
+        lambda: [site.policy(partition(name, each)).ttl_ms for each in range(3)] == [900_000] * 3,  # type: ignore[union-attr] # a Topic that is ready has set it
+        operator,
+        "each partition has the policy",
+    )
+    watchers: list[dict[str, Any]] = []
+
+    def is_reported() -> bool:
+        """Figures are shown at once the first time alone, and by a report of brokers that may be older than the messages."""
+        watcher = f"watcher-{len(watchers)}"
+        site.create(watcher, topicName="life", partitions=3, managed=False)
+        until(lambda: site.reason(watcher) == "Observed", operator, "it can be watched")
+        watchers.append(site.get(watcher))
+        return bool(watchers[-1]["status"]["backlogEntries"] == 10)
+
+    until(is_reported, operator, "the brokers' report has the messages")
+    shown = watchers[-1]["status"]
+    assert shown["ledgerCount"] == 2
+    assert [each["name"] for each in shown["subscriptions"]] == ["slow"]
+    assert condition(watchers[-1], "BacklogHealthy")["status"] == "True"
+
+    admin = Admin([brokers.entry(each).admin_url for each in brokers.ids])
+    with pytest.raises(AdminError, match=rf"Topic {site.namespace}/life") as refused:
+        admin.ask("POST", partition(name, 0), "messageTTL", 5)
+    assert refused.value.status == HTTPStatus.CONFLICT
+
+    site.resources.delete("Topic", "life")
+    until(lambda: site.get("life") == {}, operator, "it is released")
+    assert site.partitions(name) == 3, "reclaimPolicy is Retain"
+    assert {site.manager(partition(name, each)) for each in range(3)} == {None}
+
+
+def test_a_second_resource_and_a_topic_of_others_are_conflicts(site: Site, operator: OperatorProcess) -> None:
+    site.create("first", topicName="one")
+    until(lambda: site.is_ready("first"), operator, "it is created")
+    site.create("second", topicName="one")
+    until(lambda: site.reason("second") == "ResourceConflict", operator, "the second one says so")
+    assert f"{site.namespace}/first" in condition(site.get("second"), "ResourceConflict")["message"]
+    assert site.manager(site.topic_name("one")) == "first"
+    site.resources.delete("Topic", "second")
+    until(lambda: site.get("second") == {}, operator, "it goes, and the topic stays")
+    assert site.manager(site.topic_name("one")) == "first"
+
+    theirs = site.topic_name("theirs")
+    site.made_by_a_client(theirs)
+    site.create("theirs", messageTTLSeconds=60)
+    until(lambda: site.reason("theirs") == "ResourceConflict", operator, "it is somebody's")
+    assert "daybook.dev/adopt" in condition(site.get("theirs"), "Ready")["message"]
+    assert site.policy(theirs) == PolicyLayer()
+    site.patch("theirs", '{"metadata":{"annotations":{"daybook.dev/adopt":"true"}}}')
+    until(lambda: site.is_ready("theirs"), operator, "it is adopted")
+    assert site.manager(theirs) == "theirs"
+
+
+def test_a_deletion_waits_for_a_broker(
+    site: Site, operator: OperatorProcess, shared_brokers: Brokers, no_brokers: None
+) -> None:
+    site.create("waits", reclaimPolicy="Delete")
+    until(lambda: site.is_ready("waits"), operator, "it is created")
+    site.resources.delete("Topic", "waits")
+    until(lambda: site.reason("waits") == "DeletionWaits", operator, "it says what it waits for")
+    assert "no broker" in condition(site.get("waits"), "Ready")["message"]
+    assert site.manager(site.topic_name("waits")) == "waits"
+    shared_brokers.whole()
+    until(lambda: site.get("waits") == {}, operator, "a broker deletes it")
+    assert site.policy(site.topic_name("waits")) is None
+
+
+def test_an_operator_that_dies_before_any_effect_creates_grows_and_deletes_all_the_same(
+    site: Site, brokers: Brokers
+) -> None:
+    names = [f"born-{number}" for number in range(8)]
+    creating = die_before_every_effect(
+        site.operator,
+        names,
+        about=lambda name: rf"{name}\b",
+        begin=lambda name: site.create(name, partitions=1, reclaimPolicy="Delete"),
+        is_done=site.is_ready,
+    )
+    assert creating == ["PatchMeta", "Report", "CreateTopic", "SetPartitions", "SetStatus"]
+    born = names[: len(creating) + 1]
+    for name in born:
+        assert site.partitions(site.topic_name(name)) == 1
+
+    growing = die_before_every_effect(
+        site.operator,
+        born,
+        about=lambda name: rf"{name}\b",
+        begin=lambda name: site.patch(name, '{"spec":{"partitions":2}}'),
+        is_done=lambda name: site.get(name)["status"].get("partitions") == 2,
+    )
+    assert growing == ["Report", "CreateTopic", "SetPartitions", "SetStatus"]
+    for name in born[: len(growing) + 1]:
+        assert site.manager(partition(site.topic_name(name), 1)) == name
+
+    deleting = die_before_every_effect(
+        site.operator,
+        born,
+        about=lambda name: rf"{name}\b",
+        begin=lambda name: site.resources.delete("Topic", name),
+        is_done=lambda name: site.get(name) == {},
+    )
+    assert deleting == ["DeleteTopic", "Report", "PatchMeta"]
+    for name in born[: len(deleting) + 1]:
+        assert site.partitions(site.topic_name(name)) is None
+        assert site.policy(partition(site.topic_name(name), 0)) is None
