@@ -78,7 +78,9 @@ def info(
 ) -> None:
     """Show the state of a bookie: its process, space, caches, streams and ledgers in limbo."""
 
-    answer = with_client(find_cluster(directory, zookeeper, cluster), lambda client: _info(client, bookie))
+    answer = with_client(
+        find_cluster(directory, zookeeper, cluster), lambda client: bookie_info(client, bookie)
+    )
     record = _record(answer)
     if as_json:
         out.print_json(json.dumps(record))
@@ -89,7 +91,7 @@ def info(
     out.print(table)
 
 
-async def _info(client: "daybook.Client", bookie: BookieId) -> "pb.GetInfoResponse":
+async def bookie_info(client: "daybook.Client", bookie: BookieId) -> "pb.GetInfoResponse":
     """The state that a bookie reports."""
     from daybook.client.transport.calls import CALL_TIMEOUT_S
     from daybook.wire import bookie_pb2 as pb
@@ -236,7 +238,7 @@ def accept_rollback(
     This raises the counter of ledger ids past all ledgers of the bookie, so that no id is given out twice.
     """
     where = find_cluster(directory, zookeeper, cluster)
-    noticed = with_client(where, lambda client: _info(client, bookie))
+    noticed = with_client(where, lambda client: bookie_info(client, bookie))
     if not noticed.collection_refused:
         out.print(
             f"bookie {bookie} has not detected that ZooKeeper went back in time: there is nothing to accept"

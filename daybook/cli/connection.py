@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TypeVar
 
 import typer
 from rich.markup import escape
@@ -20,6 +20,9 @@ import daybook
 from daybook.cli.output import err
 from daybook.core.errors import DaybookError
 from daybook.local.cluster_file import ClusterError, ClusterFile
+
+if TYPE_CHECKING:
+    from daybook.metadata.store.store import MetadataStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,6 +80,12 @@ def broker_token() -> str:
     return found.strip()
 
 
+def share_token_file() -> None:
+    """Let what this process starts find the token's file by DAYBOOK_TOKEN_FILE, if an option names one."""
+    if _token_file is not None:
+        os.environ["DAYBOOK_TOKEN_FILE"] = str(_token_file.absolute())
+
+
 def tls_context() -> ssl.SSLContext | None:
     """The context of connections to brokers; None: without TLS. Raises TlsError."""
     from daybook.runtime.tls import TlsFiles, client_credentials
@@ -109,6 +118,13 @@ class Where:
             placement=placement_policy(),
             **options,
         )
+
+    async def open_store(self) -> "MetadataStore":
+        """The ZooKeeper alone, whether the cluster exists there or not; close it. Raises MetadataUnavailableError, SettingsError."""
+        from daybook.metadata.store.settings import zookeeper_options
+        from daybook.metadata.store.zookeeper import ZooKeeperStore
+
+        return await ZooKeeperStore.open(self.zookeeper, zookeeper_options())
 
 
 def find_cluster(directory: Path | None, zookeeper: str | None, cluster: str | None) -> Where:
@@ -183,3 +199,16 @@ def with_client(where: Where, work: Callable[["daybook.Client"], Awaitable[T]]) 
 
     coroutine: Coroutine[Any, Any, T] = run()
     return asyncio.run(coroutine)
+
+
+def with_store(where: Where, work: Callable[["MetadataStore"], Awaitable[T]]) -> T:
+    """Run `work` with the ZooKeeper of a cluster that need not exist."""
+
+    async def run() -> T:
+        store = await where.open_store()
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())

@@ -2,7 +2,7 @@
 
 It starts four bookies in three racks. A process writes; half-way the demo kills one bookie, later the writer itself. This
 process then recovers the ledger that the writer left open, writes the rest, restores the lost copies, reads everything back
-and compares it with the input. The second act, about topics, is in demo_topics.
+and compares it with the input. The second act, about topics, is in demo_topics, the third, about Spark, in demo_spark.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 from rich.panel import Panel
@@ -30,14 +30,15 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 import daybook
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
+from daybook.cli import demo_spark, demo_topics
 from daybook.cli.connection import explain_errors
 from daybook.cli.demo_input import input_files, lines
 from daybook.cli.demo_stage import Stage
-from daybook.cli.demo_topics import NEEDS, can_run, run_topics, topic_summary
 from daybook.cli.demo_writer import LineWriter, Written
 from daybook.cli.output import out
 from daybook.client.verify import verify_ledger
@@ -80,7 +81,7 @@ def demo(
     ] = None,
     directory: Annotated[Path | None, typer.Option("--dir", help="keep the cluster's data here")] = None,
 ) -> None:
-    """Write real text, kill a bookie, the writer and a broker on the way, and prove that nothing was lost."""
+    """Write real text, kill a bookie, the writer and a broker on the way, and prove that nothing was lost; count with Spark."""
     configure_logs("ERROR")  # the demo reports each kill; warnings about it would only hide the report
     files = input_files(source)
     total = sum(1 for _ in lines(files))
@@ -93,17 +94,34 @@ def demo(
                 cluster.start()
             try:
                 results = run_demo(cluster, source, files, total, stage)
-                topics = run_topics(cluster, source, total, stage) if can_run() else None
+                acts = further_acts(cluster, source, total, stage)
             finally:
                 with stage.step("stop"):
                     cluster.stop()
     out.print(summary(results))
-    if topics is None:
-        out.print(NEEDS)
-    else:
-        out.print(topic_summary(topics))
-    if not results.is_good or not (topics is None or topics.is_good):
+    for each in acts:
+        out.print(each.report)
+    if not results.is_good or not all(each.is_good for each in acts):
         raise typer.Exit(1)
+
+
+class Act(NamedTuple):
+    """How an act ended, or what it needs that is not here."""
+
+    report: Panel | Text
+    is_good: bool = True
+
+
+def further_acts(cluster: LocalCluster, source: Path | None, total: int, stage: Stage) -> list[Act]:
+    """Topics, and Spark over what they hold: each as far as its libraries are installed."""
+    if not demo_topics.can_run():
+        return [Act(Text(demo_topics.NEEDS))]
+    topics = demo_topics.run_topics(cluster, source, total, stage)
+    acts = [Act(demo_topics.topic_summary(topics), topics.is_good)]
+    if not demo_spark.can_run():
+        return [*acts, Act(Text(demo_spark.NEEDS))]
+    counts = demo_spark.run_spark(cluster, demo_topics.TOPIC, source, topics.total, stage)
+    return [*acts, Act(demo_spark.spark_summary(counts), counts.is_good)]
 
 
 def run_demo(

@@ -9,6 +9,8 @@ from typing import Final
 from daybook.local.cluster_file import ClusterError
 
 BATCH_LINES: Final = 200
+NUMBER_BYTES: Final = 9
+"""How long the number is with which a message begins."""
 _SKIP: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
 
 
@@ -32,6 +34,16 @@ def lines(files: list[Path]) -> Iterator[bytes]:
         with path.open("rb") as file:
             while line := file.readline(1 << 20):
                 yield line
+
+
+def messages(source: Path | None, count: int) -> Iterator[tuple[str, bytes]]:
+    """The first `count` lines as messages: the file's name as key, and the line behind its number."""
+    number = 0
+    for path in input_files(source):
+        with path.open("rb") as file:
+            while number < count and (line := file.readline(1 << 20)):
+                yield path.name, b"%0*d %s" % (NUMBER_BYTES, number, line)
+                number += 1
 
 
 def batches(source: Iterator[bytes]) -> Iterator[list[bytes]]:

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pulsar
 
-from daybook.cli.demo_input import input_files
+from daybook.cli.demo_input import NUMBER_BYTES, messages
 from daybook.cli.demo_reports import Consumed, Produced
 from daybook.runtime.clock import monotonic_s
 
@@ -27,17 +27,6 @@ REPORT_S: Final = 0.1
 QUIET_MS: Final = 20_000
 """Without a message for so long, a consumer has everything that it will get; a take-over takes less."""
 _POLL_MS: Final = 500
-_NUMBER_BYTES: Final = 9
-
-
-def messages(source: Path | None, count: int) -> Iterator[tuple[str, bytes]]:
-    """The first `count` messages with their keys."""
-    number = 0
-    for path in input_files(source):
-        with path.open("rb") as file:
-            while number < count and (line := file.readline(1 << 20)):
-                yield path.name, b"%0*d %s" % (_NUMBER_BYTES, number, line)
-                number += 1
 
 
 class _Reports:
@@ -146,7 +135,7 @@ class _Check:
 
     def arrived(self, partition: str, content: bytes) -> bool:
         """Record a message; True once all have come."""
-        number = int(content[:_NUMBER_BYTES])
+        number = int(content[:NUMBER_BYTES])
         with self._lock:
             consumed = self.consumed
             consumed.arrived += 1

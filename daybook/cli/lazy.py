@@ -47,6 +47,9 @@ class LazyGroup(TyperGroup):
         ),
         "bookie": Later("daybook.cli.bookie", "app", _CLUSTERS, "Manage bookies."),
         "broker": Later("daybook.cli.broker", "app", _CLUSTERS, "Manage brokers."),
+        "metadata": Later(
+            "daybook.cli.metadata", "app", _CLUSTERS, "Copy metadata into a file, and restore it."
+        ),
         "ledger": Later("daybook.cli.ledger", "app", _LEDGERS, "Create, write, read and manage ledgers."),
         "topic": Later(
             "daybook.cli.topic.commands", "app", _TOPICS, "Create, write, read and manage topics."
@@ -56,7 +59,12 @@ class LazyGroup(TyperGroup):
         "auditor": Later(
             "daybook.cli.audit", "auditor", _HEALING, "Find ledgers that lack replicas, continuously."
         ),
-        "spark": Later("daybook.cli.spark", "app", _JOBS, "Audit every copy, and sweep, on Spark."),
+        "spark": Later(
+            "daybook.cli.spark.commands",
+            "app",
+            _JOBS,
+            "Audit every copy, apply retention, compact, and sweep, on Spark.",
+        ),
         "autorecovery": Later(
             "daybook.cli.audit", "autorecovery", _HEALING, "Run auditor and worker in one process."
         ),

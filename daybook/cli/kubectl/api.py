@@ -1,4 +1,4 @@
-"""The API server as the plugin uses it: whole lists, single objects, a watch, a merge patch, a pod's log.
+"""The API server as the plugin uses it: whole lists, single objects, a watch, a merge patch, a pod's log, and its proxy to a pod.
 
 Answers are plain JSON, the same as `kubectl get -o json` prints, so that what is judged here can be recorded and tested
 without a server. The `kubernetes` package gives the connection and every way to log in.
@@ -19,7 +19,10 @@ Object: TypeAlias = dict[str, Any]
 TIMEOUT_S: Final = 30.0
 WATCH_S: Final = 300
 """The server ends a watch after it, and a new one begins."""
+PROXY_TIMEOUT_S: Final = 40.0
+"""A broker holds a request for up to 25 s while a topic changes its owner."""
 PAGE: Final = 500
+JSON: Final = "application/json"
 
 DAYBOOK: Final = "/apis/daybook.dev/v1alpha1"
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -131,6 +134,24 @@ class Api:
         answer = self._send("GET", f"{_path('Pod', namespace, pod)}/log", query)
         return bytes(answer.read()).decode(errors="replace")
 
+    def proxy(
+        self,
+        method: str,
+        namespace: str,
+        target: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: Any = None,
+    ) -> tuple[int, bytes]:
+        """A request to a pod's port, through the API server; `target` is `POD:PORT`. The status and the body of whoever answers.
+
+        That is the pod, or the API server with an object of kind Status. The API server keeps the header Authorization for itself.
+        """
+        headers = {"Accept": JSON, "Content-Type": JSON, **headers}
+        whole = f"{_path('Pod', namespace, target)}/proxy{path}"
+        answer = self._request(method, whole, body=body, headers=headers, timeout_s=PROXY_TIMEOUT_S)
+        return int(answer.status), bytes(answer.read())
+
     def _json(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None
     ) -> Object:
@@ -145,29 +166,41 @@ class Api:
         body: Any = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Any:
-        import urllib3
-
         headers = {"Accept": "application/json, */*"}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json"
+        answer = self._request(method, path, query, body, headers, timeout_s)
+        status = int(answer.status)
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise ApiError(_explain(status, path, answer.read()), status)
+        return answer
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Any:
+        """The answer, whatever its status is."""
+        import urllib3
+
         parameters = [(name, value) for name, value in (query or {}).items() if value]
         try:
             request = self._client.param_serialize(
                 method,
                 path,
                 query_params=parameters,
-                header_params=headers,
+                header_params=dict(headers or {}),
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            answer = self._client.call_api(*request, _request_timeout=timeout_s)
+            return self._client.call_api(*request, _request_timeout=timeout_s)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             msg = f"the API server does not answer: {error}"
             raise ApiError(msg) from error
-        status = int(answer.status)
-        if status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise ApiError(_explain(status, path, answer.read()), status)
-        return answer
 
 
 def _context(config: Any, kubeconfig: str | None, name: str) -> Any:

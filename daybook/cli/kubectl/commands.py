@@ -9,6 +9,8 @@ import typer
 
 from daybook.cli.connection import Json, explain_errors
 from daybook.cli.kubectl.api import Api, ApiError, Object
+from daybook.cli.kubectl.options import Context, Everywhere, Kubeconfig, Namespace, connect
+from daybook.cli.kubectl.topic.commands import app as topic_app
 from daybook.cli.kubectl.world import World, observe, place
 from daybook.cli.output import err, out
 
@@ -17,28 +19,16 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
-    help="Pools of bookies and ledgers: how they are, why, and what to do.",
+    help="Pools of bookies, ledgers and topics: how they are, why, and what to do.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 ledger_app = typer.Typer(no_args_is_help=True, help="Look at ledgers.")
 recover_app = typer.Typer(no_args_is_help=True, help="See what lacks replicas, and its repair.")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(recover_app, name="recover")
+app.add_typer(topic_app, name="topic")
 
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="default: the context's")]
-Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="in all namespaces")]
-Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", help="default: KUBECONFIG, or the pod's account")
-]
-Context = Annotated[str | None, typer.Option("--context", help="default: the current one")]
 PoolName = Annotated[str, typer.Argument(metavar="[POOL]", help="default: all pools")]
-
-
-def _connect(
-    namespace: str | None, kubeconfig: str | None, context: str | None, *, everywhere: bool = False
-) -> tuple[Api, str]:
-    api, default = Api.connect(kubeconfig, context)
-    return api, "" if everywhere else namespace or default
 
 
 def _pools(world: World, name: str) -> list[Object]:
@@ -74,7 +64,7 @@ def status(
     from daybook.cli.kubectl import views
     from daybook.cli.kubectl.explain import deepest, explain
 
-    api, where = _connect(namespace, kubeconfig, context, everywhere=everywhere)
+    api, where = connect(namespace, kubeconfig, context, everywhere=everywhere)
     world = observe(api.listing, where)
     findings = explain(world)
     if as_json:
@@ -105,7 +95,7 @@ def bookies(
     """Every bookie: where it stands, whether it takes writes, how full it is."""
     from daybook.cli.kubectl import views
 
-    api, where = _connect(namespace, kubeconfig, context, everywhere=everywhere)
+    api, where = connect(namespace, kubeconfig, context, everywhere=everywhere)
     pools = _pools(observe(api.listing, where), pool)
     if as_json:
         out.print_json(json.dumps(views.bookie_records(pools)))
@@ -128,7 +118,7 @@ def ledger_map(
     """Which bookies, in which racks, hold which entries; what is missing is marked."""
     from daybook.cli.kubectl import views
 
-    api, where = _connect(namespace, kubeconfig, context, everywhere=everywhere)
+    api, where = connect(namespace, kubeconfig, context, everywhere=everywhere)
     found = [each for each in api.listing("Ledger", where) if ledger in ("", place(each)[1])]
     if ledger and not found:
         msg = f"there is no Ledger {ledger!r} here: `kubectl get ledgers -A` lists all"
@@ -162,7 +152,7 @@ def drain(
     """
     from daybook.cli.kubectl.drain import drain_line, plan_drain
 
-    api, where = _connect(namespace, kubeconfig, context)
+    api, where = connect(namespace, kubeconfig, context)
     world = observe(api.listing, where)
     chosen = _the_pool(world, pool)
     if not watch:
@@ -200,7 +190,7 @@ def recover_plan(
 
     from daybook.cli.kubectl.recovery import recovery_plan
 
-    api, where = _connect(namespace, kubeconfig, context, everywhere=everywhere)
+    api, where = connect(namespace, kubeconfig, context, everywhere=everywhere)
     world = observe(api.listing, where)
     plans = [recovery_plan(world, each) for each in _pools(world, pool)]
     if as_json:
@@ -232,7 +222,7 @@ def recover_watch(
     """Follow a pool's repair until everything is fully replicated."""
     from daybook.cli.kubectl.recovery import recovery_line
 
-    api, where = _connect(namespace, kubeconfig, context)
+    api, where = connect(namespace, kubeconfig, context)
     chosen = _the_pool(observe(api.listing, where), pool)
     _follow(api.watch("BookiePool", *place(chosen)), recovery_line)
 
@@ -251,7 +241,7 @@ def explain(
     from daybook.cli.kubectl import explain as explaining
     from daybook.cli.kubectl import views
 
-    api, where = _connect(namespace, kubeconfig, context, everywhere=everywhere)
+    api, where = connect(namespace, kubeconfig, context, everywhere=everywhere)
     world = observe(api.listing, where)
     if name and not any(place(each)[1] == name for each in (*world.pools, *world.ledgers)):
         msg = f"there is no BookiePool and no Ledger {name!r} here; try another namespace with -n NAMESPACE or -A"
@@ -289,7 +279,7 @@ def report(
     from daybook.cli.kubectl.report import bundle, pack
     from daybook.runtime.clock import unix_ms
 
-    api, where = _connect(namespace, kubeconfig, context, everywhere=everywhere)
+    api, where = connect(namespace, kubeconfig, context, everywhere=everywhere)
     with err.status("reading resources and logs"):
         world = observe(api.listing, where)
         logs = dict(_logs(api, world, where, lines)) if lines else {}

@@ -6,9 +6,10 @@ client has to be installed.
 
 In reading order:
 
-    commands             create, list, stats, skip, seek, policy
+    commands             create, list, stats, explain, skip, seek, policy
+    explain              why a topic is not as it should be, for kubectl as well
     messages             produce, consume, peek
-    brokers, admin       the registered brokers, and their admin HTTP
+    brokers              the registered brokers, whose admin HTTP daybook/client/broker_admin.py asks
     client, connection   the owner of a topic; a connection to a broker
     producer, consumer   what is attached to an owner, and again to the next one
     partitions           which partition a message belongs to

@@ -2,7 +2,8 @@
 
 import daybook
 from daybook.cli.connection import broker_token, tls_context
-from daybook.cli.topic.admin import Admin
+from daybook.client.broker_admin import Admin
+from daybook.client.broker_topics import admin_urls
 from daybook.metadata.brokers import BrokerDirectory, BrokerInfo
 
 
@@ -24,6 +25,5 @@ async def broker_urls(client: "daybook.Client") -> list[str]:
 async def admin_of(client: "daybook.Client") -> Admin:
     """The admin HTTP of the brokers; over TLS if the command has TLS files."""
     tls = tls_context()
-    found = [info.admin_urls for info in await registered(client)]
-    urls = [(tls is not None and each.tls) or each.plain or each.tls for each in found]
-    return Admin([url for url in urls if url], tls, broker_token())
+    urls = admin_urls(await registered(client), secure=tls is not None)
+    return Admin(urls, tls, broker_token())

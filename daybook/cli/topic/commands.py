@@ -1,9 +1,9 @@
-"""`daybook topic create|delete|list|stats|skip|seek|unload|policy`: everything about topics but their messages."""
+"""`daybook topic create|delete|list|stats|explain|skip|seek|unload|policy`: everything about topics but their messages."""
 
 import json
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -22,13 +22,17 @@ from daybook.cli.connection import (
 )
 from daybook.cli.listing import print_json_array, print_tables
 from daybook.cli.output import err, out
-from daybook.cli.topic.admin import Admin, subscription_path
 from daybook.cli.topic.brokers import admin_of
 from daybook.cli.topic.messages import SubscriptionArgument, TopicArgument, consume, peek, produce
 from daybook.cli.topic.partitions import partitions_of
+from daybook.client.broker_admin import Admin, subscription_path
 from daybook.core.errors import DaybookError
 from daybook.core.topics.name import TopicName
+from daybook.metadata.partitions import PartitionManager
 from daybook.metadata.topics import TopicManager
+
+if TYPE_CHECKING:
+    from daybook.cli.topic.explain.facts import Snapshot
 
 app = typer.Typer(no_args_is_help=True, help="Create, write, read and manage topics.")
 app.command()(produce)
@@ -151,6 +155,31 @@ def _subscriptions(found: dict[str, Any]) -> Table:
                 f"{len(known.get('consumers', ())):,}",
             )
     return table
+
+
+@app.command()
+@explain_errors
+def explain(
+    topic: TopicArgument,
+    directory: Directory = None,
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
+    as_json: Json = False,
+) -> None:
+    """Why a topic is not as it should be, with evidence and the next command; exit code 1 if something is wrong."""
+    from daybook.cli.topic.explain.dialect import SHELL
+    from daybook.cli.topic.explain.observe import observe
+    from daybook.cli.topic.explain.printing import print_explained
+
+    name = TopicName.parse(topic)
+
+    async def work(client: "daybook.Client") -> "list[Snapshot]":
+        partitioned = await PartitionManager(client.store, client.layout).read(name)
+        parts = partitions_of(name, partitioned.value.partitions if partitioned else 0)
+        return [await observe(client, part) for part in parts]
+
+    snapshots = with_client(find_cluster(directory, zookeeper, cluster), work)
+    print_explained(snapshots, SHELL, as_json=as_json)
 
 
 @app.command()

@@ -4,7 +4,6 @@ A message that was not acknowledged when the owner of the topic changed is deliv
 """
 
 import asyncio
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,9 +15,10 @@ from daybook.core.errors import DaybookError
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName
 from daybook.wire.pulsar.batches import is_batch, unpack_batch
+from daybook.wire.pulsar.compression import uncompressed
 from daybook.wire.pulsar.entries import Entry, check_entry, decode_metadata
 from daybook.wire.pulsar.errors import EntryError
-from daybook.wire.pulsar.frames import MESSAGE_BYTES_MAX, encode_frame
+from daybook.wire.pulsar.frames import encode_frame
 from daybook.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandAck,
@@ -236,18 +236,9 @@ def _decoded(metadata: MessageMetadata, entry: Entry) -> tuple[bytes, str]:
     """The payload, and how it is still encoded."""
     if metadata.encryption_keys:
         return bytes(entry.payload), "encrypted"
-    if metadata.compression == CompressionType.NONE:
-        return bytes(entry.payload), ""
-    if metadata.compression == CompressionType.ZLIB:
-        size_bytes = metadata.uncompressed_size
-        if not 0 < size_bytes <= MESSAGE_BYTES_MAX:
-            msg = f"a payload would have {size_bytes} bytes once it is decompressed: 1 to {MESSAGE_BYTES_MAX} are allowed"
-            raise EntryError(msg)
-        payload = zlib.decompressobj().decompress(entry.payload, size_bytes)
-        if len(payload) != size_bytes:
-            msg = f"a payload has {len(payload)} bytes once it is decompressed, and its metadata says {size_bytes}"
-            raise EntryError(msg)
-        return payload, ""
+    payload = uncompressed(metadata, entry.payload)
+    if payload is not None:
+        return bytes(payload), ""
     return bytes(entry.payload), CompressionType.Name(metadata.compression)
 
 

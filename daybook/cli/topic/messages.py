@@ -27,12 +27,12 @@ from daybook.cli.connection import (
 from daybook.cli.lines import batches_of_lines
 from daybook.cli.output import err
 from daybook.cli.progress import progress
-from daybook.cli.topic.admin import Admin
 from daybook.cli.topic.brokers import admin_of, broker_urls
 from daybook.cli.topic.client import TopicClient
 from daybook.cli.topic.consumer import TYPES, Consumer, Incoming, Wanted
 from daybook.cli.topic.partitions import partition_of, partitions_of
 from daybook.cli.topic.producer import Outgoing, Producer
+from daybook.client.broker_admin import Admin
 from daybook.core.errors import DaybookError
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName

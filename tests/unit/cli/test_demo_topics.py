@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from daybook.cli.demo_pulsar import _Check, messages
+from daybook.cli.demo_input import messages
+from daybook.cli.demo_pulsar import _Check
 from daybook.cli.demo_reports import Consumed, Produced
 from daybook.cli.demo_stage import Stage
 from daybook.cli.demo_topics import TopicResults, run_topics, topic_summary

@@ -18,7 +18,7 @@ from tests.unit.cli.kit import Process, run
 
 pytestmark = pytest.mark.integration
 
-RECEIVE_MS = 20_000
+RECEIVE_MS = 60_000
 _numbers = count()
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from daybook.cli.topic.admin import Admin, AdminError, subscription_path
 from daybook.cli.topic.consumer import _all_but, _decoded, _is_set
 from daybook.cli.topic.partitions import partition_of, partitions_of
+from daybook.client.broker_admin import Admin, AdminError, subscription_path
 from daybook.core.topics.name import TopicName
 from daybook.wire.pulsar.entries import encode_entry, split_entry
 from daybook.wire.pulsar.errors import EntryError

@@ -5,10 +5,6 @@ what is stored.
 """
 
 import json
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -28,22 +24,23 @@ from daybook.cli.connection import (
 )
 from daybook.cli.output import err, out
 from daybook.cli.progress import progress
-from daybook.core.errors import DaybookError
+from daybook.cli.spark.compaction import compaction
+from daybook.cli.spark.offload import offload
+from daybook.cli.spark.retention import retention
+from daybook.cli.spark.session import Master, require_spark, spark_session
 
 if TYPE_CHECKING:
     from daybook_spark.audit.job import AuditSummary
-    from pyspark.sql import SparkSession
 
     import daybook
     from daybook.autorecovery.report import AuditReport
 
 app = typer.Typer(no_args_is_help=True, help="Jobs that run on Spark.")
+app.command()(retention)
+app.command()(compaction)
+app.command()(offload)
 
 MS_OF_AN_HOUR: Final = 3_600_000
-
-Master = Annotated[
-    str, typer.Option("--master", help="where Spark runs: local[*], local[N], spark://…, k8s://…")
-]
 
 
 @app.command()
@@ -68,7 +65,7 @@ def audit(
     Exits with 1 unless every copy is there, intact and in its place.
     """
     where = find_cluster(directory, zookeeper, cluster)
-    with _spark(master) as spark:
+    with spark_session(master, "daybook audit") as spark:
         from daybook_spark.audit.job import audit_table, mark_tasks, run_audit
         from daybook_spark.options import Where
 
@@ -102,7 +99,7 @@ def sweep(
 
     A job that still runs after so many hours fails at its end, and loses nothing that was committed.
     """
-    _require_spark()
+    require_spark()
 
     async def work(client: "daybook.Client") -> list[int]:
         from daybook_spark.options import Password
@@ -121,36 +118,6 @@ def sweep(
         return
     verb = "would be deleted" if dry_run else "deleted"
     out.print(f"{len(gone)} ledgers {verb}" + (f": {', '.join(map(str, gone))}" if gone else ""))
-
-
-@contextmanager
-def _spark(master: str) -> Iterator["SparkSession"]:
-    """A session for one job; here, it needs no JDK and leaves no files."""
-    _require_spark()
-    from daybook_spark.session import local_session
-    from pyspark.sql import SparkSession
-
-    with tempfile.TemporaryDirectory(prefix="daybook-spark-", ignore_cleanup_errors=True) as scratch:
-        with err.status("Spark starts"):
-            if master.startswith("local"):
-                session = local_session(Path(scratch), master=master, name="daybook audit")
-            else:
-                session = SparkSession.builder.master(master).appName("daybook audit").getOrCreate()
-        try:
-            yield session
-        finally:
-            session.stop()
-
-
-def _require_spark() -> None:
-    """Raise DaybookError where the extra is missing."""
-    try:
-        import daybook_spark
-        import pyspark
-    except ModuleNotFoundError as error:
-        msg = f"{error.name} is not installed: install Daybook with its extra `spark`, as in pip install 'daybook[spark]'"
-        raise DaybookError(msg) from error
-    del daybook_spark, pyspark
 
 
 def _print(summary: "AuditSummary", report: "AuditReport", *, as_json: bool) -> None:

@@ -1,0 +1,1 @@
+"""Tests of `daybook topic`, in parts that need no broker."""
