@@ -28,8 +28,7 @@ _BROKER: Final = "topics come with the broker"
 
 WAITING: Final[dict[int, str]] = {
     39: f"nothing publishes or de-duplicates yet: {_BROKER}",
-    41: f"nothing is compacted yet: {_BROKER}",
-    52: f"nothing is replicated to another cluster or compacted yet: {_BROKER}",
+    52: "nothing is replicated to another cluster yet, and a compaction moves no cursor",
 }
 """The rules whose part of the project does not exist yet, each with that part."""
 

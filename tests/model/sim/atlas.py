@@ -11,8 +11,9 @@ def may_lose(checkers: Checkers, bookie: BookieId) -> bool:
     """Whether the disk of `bookie` may be lost: fewer than Qa of any entry's bookies are then lost for good.
 
     A bookie is lost for a ledger while it is in limbo, and for an entry when it had it and has it no more. So no
-    run is given a task that cannot be done, and every failure is a bug. Where ledgers are created all the time, those
-    whose empty disk has not started yet may be named by the next one.
+    run is given a task that cannot be done, and every failure is a bug. No oracle knows a ledger whose creation is under
+    way, and it may name every bookie whose empty disk has not started yet. So where ledgers are created all the time, fewer
+    than Qa bookies are in that state (`replaced_max`); none, where Qa is 1.
     """
     replaced = {name for name, found in checkers.bookies.items() if found.replaced} | {bookie}
     if len(replaced) > checkers.replaced_max:

@@ -246,7 +246,7 @@ class BookieCalls(BookieDisk):
                     question.begin()
                     self.settle(question, lambda: answer(question.verdict.code))
             case fx.SendForce():
-                self._force(ledger_id, call, reply)
+                self.force(ledger_id, call, reply)
             case fx.SendLacRead():
                 self.polls.ask(ledger_id, call, reply)
             case fx.ReadLimbo():
@@ -369,7 +369,7 @@ class BookieCalls(BookieDisk):
                 found.clear()
         return list(found)
 
-    def _force(self, ledger_id: LedgerId, call: fx.SendForce, reply: Callable[..., None]) -> None:
+    def force(self, ledger_id: LedgerId, call: fx.SendForce, reply: Callable[..., None]) -> None:
         """Answer once everything that was accepted deferred is synced (rule 22)."""
 
         def settle(code: Code) -> None:

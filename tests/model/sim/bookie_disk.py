@@ -153,11 +153,12 @@ class BookieDisk(Process):
             return
         self._syncing = False
         for waiting in synced:
-            self._report_durable(waiting.written)
+            self.report_durable(waiting.written)
             waiting.when_durable()
         self._sync_soon()
 
-    def _report_durable(self, written: Written) -> None:
+    def report_durable(self, written: Written) -> None:
+        """The checkers learn what no crash takes any more."""
         if isinstance(written, FrameWritten):
             self.cluster.checkers.became_durable(self.name, written.ledger_id, written.entries)
 
@@ -232,7 +233,7 @@ class BookieDisk(Process):
         if flushed.files > 0:
             self.world.tally.state("journal trimmed")
         for written in flushed.durable:
-            self._report_durable(written)
+            self.report_durable(written)
         for ledger_id in flushed.removed:
             self.on_removed(ledger_id)
         self._flush_is_due = False

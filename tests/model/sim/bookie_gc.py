@@ -80,24 +80,26 @@ class Collector:
         (watch,) = bookie.machine.watches.begin([ledger_id])
         removal = OverReplicatedRemoval(bookie.name, watch)
         bookie.cluster.store.request(
-            bookie.session, partial(self._read, removal), bookie.cluster.store.read, ledger_id
+            bookie.session, partial(self.read_for_removal, removal), bookie.cluster.store.read, ledger_id
         )
 
     def _end(self, removal: OverReplicatedRemoval) -> None:
         self._bookie.machine.watches.end([removal.watch])
 
-    def _read(self, removal: OverReplicatedRemoval, answer: object) -> None:
+    def read_for_removal(self, removal: OverReplicatedRemoval, answer: object) -> None:
+        """The metadata that says whom a removal leaves: raise its version, as a repair would notice (rule 47)."""
         bookie, store = self._bookie, self._bookie.cluster.store
         ledger_id = removal.watch.ledger_id
         if isinstance(answer, Versioned) and removal.metadata_read(
             answer.metadata, answer.version, bookie.removable(ledger_id)
         ):
-            raised = partial(self._raised, removal)
+            raised = partial(self.raised, removal)
             store.request(bookie.session, raised, store.cas, answer.metadata, answer.version, Party.COLLECTOR)
         else:
             self._end(removal)
 
-    def _raised(self, removal: OverReplicatedRemoval, answer: object) -> None:
+    def raised(self, removal: OverReplicatedRemoval, answer: object) -> None:
+        """The outcome of that."""
         if isinstance(answer, tuple) and answer[0] is CasOutcome.DONE:
             removal.version_raised(answer[1])
             if removal.may_remove():

@@ -74,7 +74,7 @@ class SimBookie(BookieCalls):
         if kept:
             tally.fault("unsynced records kept")
             for written in kept:
-                self._report_durable(written)
+                self.report_durable(written)
         if lost:
             tally.fault("unsynced records lost")
         self.note(f"crashes; of what was not synced {len(kept)} records survive, {lost} do not")

@@ -70,7 +70,7 @@ class SimStorage:
         assert not damaged, "the simulator damages no bytes on the way"
         entries = {entry.entry_id: entry.data for entry in found}
         self._known[ledger_id] = after_frame(self._known.get(ledger_id, LedgerRecord(ledger_id)), header)
-        self._cache_entries(ledger_id, entries)
+        self.cache_entries(ledger_id, entries)
         data = bytes(frame) if self._bookie.journalled is not None else b""
         written = FrameWritten(ledger_id, entries, header.last_add_confirmed, header.length_at_lac, data)
         self._bookie.accepted(header)
@@ -89,7 +89,8 @@ class SimStorage:
             self._bookie.disk.take(written)
         return records
 
-    def _cache_entries(self, ledger_id: LedgerId, entries: Entries) -> None:
+    def cache_entries(self, ledger_id: LedgerId, entries: Entries) -> None:
+        """Let fences and reads find them, before their sync (rule 43)."""
         self.caches.setdefault(ledger_id, {}).update(entries)
 
     def decide(self, decision: Decision) -> Written:

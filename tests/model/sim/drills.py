@@ -55,7 +55,6 @@ class Drills:
         """Draw one and do it; deferred sync has none, because only a force ends its waits."""
         if self._cluster.swarm.deferred_sync or self._rng.random() >= _CHANCE:
             return
-        self._wait(self._all_are_there, "every bookie registers", "some have not as writable, and all run")
         writer = self._scenario.new_writer(DrillWriter)
         assert isinstance(writer, DrillWriter)
         writer.append(2 * writer.machine.metadata.quorum.ensemble_size * 3)
@@ -70,16 +69,6 @@ class Drills:
             self._close_race(writer)
         else:
             self._rng.choice((self._hanging_bookie, self._full_disks, self._without_zookeeper))(writer)
-
-    def _all_are_there(self) -> bool:
-        registered = self._cluster.store.registered
-        return all(
-            bookie.serving
-            and name in registered
-            and registered[name][1] is bookie.session
-            and registered[name][0].writable
-            for name, bookie in self._cluster.bookies.items()
-        )
 
     def _wait(self, is_done: Callable[[], bool], invariant: str, why: str) -> None:
         deadline_us = self._world.now_us + _ANSWER_US

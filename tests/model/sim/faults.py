@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from daybook.core.ids import LedgerId
 from tests.model.sim.atlas import may_lose
 from tests.model.sim.bookie_model import SimBookie
+from tests.model.sim.metadata_model import Session
 from tests.model.sim.swarm import FAULT_KINDS
 from tests.model.sim.world import MS, Process
 
@@ -156,7 +157,12 @@ class Faults:
         bookie = self._bookie()
         pause_us = self._pause(bookie)
         if bookie.alive and pause_us > 250 * MS:
-            self.world.at(self.world.now_us + 250 * MS, None, self.cluster.expire, bookie.session)
+            self.world.at(self.world.now_us + 250 * MS, None, self._expire_if_paused, bookie, bookie.session)
+
+    def _expire_if_paused(self, bookie: SimBookie, session: Session) -> None:
+        """A pause that the end of the faults cut short was too short for the session's end."""
+        if bookie.paused_until_us > self.world.now_us:
+            self.cluster.expire(session)
 
     def _pause_client(self) -> None:
         clients = self.cluster.live_clients()

@@ -1,4 +1,4 @@
-"""What must be true in the end, when nothing goes wrong any more: no orphans, and placement as good as it can be.
+"""What must be true in the end, when nothing goes wrong any more: all bookies are there, no orphans, and placement as good as it can be.
 
 Each says what is left in words, so that a run can wait for it and say what it waited for in vain.
 """
@@ -8,7 +8,25 @@ from collections.abc import Collection, Mapping
 from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo
 from tests.model.sim.audit_checks import rack_deficit
+from tests.model.sim.bookie_model import SimBookie
 from tests.model.sim.checkers import Checkers
+from tests.model.sim.metadata_model import MetadataStore
+
+
+def unregistered(bookies: Mapping[BookieId, SimBookie], store: MetadataStore) -> list[str]:
+    """The bookies that may yet be unreachable, without those that are stopped for good; in words.
+
+    A process that starts after a crash registers only when the session of its predecessor has ended, and a client trusts
+    the registered process alone (rule 57).
+    """
+    found = []
+    for name, bookie in bookies.items():
+        info, session = store.registered.get(name, (None, None))
+        if bookie.gone:
+            continue
+        if not bookie.serving or info is None or session is not bookie.session or not info.writable:
+            found.append(f"{name} has not registered as writable")
+    return found
 
 
 def orphans(checkers: Checkers, gone: Collection[BookieId] = ()) -> list[str]:

@@ -261,7 +261,7 @@ class MetadataStore:
     ) -> tuple[CasOutcome, int]:
         """Compare-and-set; the judges of transitions check every change that would be made."""
         current = self.ledgers.get(metadata.ledger_id)
-        if current is None or not self._version_matches(current.version, expected_version):
+        if current is None or not self.version_matches(current.version, expected_version):
             self.world.tally.state("cas conflict")
             return CasOutcome.CONFLICT, -1
         check_transition(current.metadata, metadata)
@@ -282,7 +282,7 @@ class MetadataStore:
         current = self.ledgers.get(ledger_id)
         if current is None:
             return CasOutcome.DONE
-        if not self._version_matches(current.version, expected_version):
+        if not self.version_matches(current.version, expected_version):
             self.world.tally.state("cas conflict")
             return CasOutcome.CONFLICT
         if current.metadata.state is not LedgerState.CLOSED:
@@ -296,7 +296,7 @@ class MetadataStore:
         return CasOutcome.DONE
 
     @staticmethod
-    def _version_matches(actual: int, expected: int) -> bool:
+    def version_matches(actual: int, expected: int) -> bool:
         """The compare of compare-and-set."""
         return actual == expected
 
@@ -310,7 +310,7 @@ class MetadataStore:
 
     def register(self, session: Session, info: BookieInfo) -> bool | Superseded:
         """Register a bookie ephemerally; False while an earlier session of it still stands, or another claim (rule 57)."""
-        if self._was_replaced(info.bookie, place_of(info)):
+        if self.was_replaced(info.bookie, place_of(info)):
             return SUPERSEDED
         standing = self.registered.get(info.bookie)
         if standing is not None and standing[1] is not session:
@@ -329,7 +329,7 @@ class MetadataStore:
     def _is_incarnation(self, bookie: BookieId, place: str) -> bool:
         return self.cookies.get(bookie, bookie) == place
 
-    def _was_replaced(self, bookie: BookieId, place: str) -> bool:
+    def was_replaced(self, bookie: BookieId, place: str) -> bool:
         """What a process finds that compares incarnations."""
         return not self._is_incarnation(bookie, place)
 
@@ -365,7 +365,7 @@ class MetadataStore:
         self, session: Session, bookie: BookieId, place: str, ledger_id: LedgerId
     ) -> Versioned | Superseded | None:
         """As `read`, by a process that has to be the bookie still."""
-        is_other = self._is_claimed_elsewhere(session, bookie) or self._was_replaced(bookie, place)
+        is_other = self._is_claimed_elsewhere(session, bookie) or self.was_replaced(bookie, place)
         return SUPERSEDED if is_other else self.read(ledger_id)
 
     def registration(self, bookie: BookieId) -> BookieInfo | None:

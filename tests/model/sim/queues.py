@@ -97,12 +97,15 @@ QUEUES: Final[dict[Path, int]] = {
     ("PendingPublishes", "_sent"): APPENDS_MAX,
     ("Deletions", "_asked"): TOPIC_LEDGERS_MAX,
     ("Deletions", "_again"): TOPIC_LEDGERS_MAX,
+    ("ListOrders", "_offloads"): 0,  # no simulated topic is offloaded
     ("LedgerList", "unknown_fields"): 0,
     ("ListedLedger", "unknown_fields"): 0,
     ("TopicExtent", "_ids"): TOPIC_LEDGERS_MAX,
     ("TopicExtent", "_counts"): TOPIC_LEDGERS_MAX,
     ("TopicExtent", "_before"): TOPIC_LEDGERS_MAX,
     ("AckState", "_batches"): APPENDS_MAX,
+    ("AckState", "_deferred"): 0,  # no simulated topic is compacted
+    ("AckState", "_early"): 0,
     ("AckState", "_ranges"): TOPIC_LEDGERS_MAX,
     ("AckState", "_unknown_fields"): 1,
     ("AckState", "properties"): 0,

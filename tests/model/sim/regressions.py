@@ -119,5 +119,25 @@ REGRESSIONS: Final = {
     10149: Regression(
         "an owner that could not read a cursor's newest record took an older one and persisted nothing, and the next owner could read it (rule 40)"
     ),
+    6102223: Regression(
+        "a new journal file whose name a failed sync of the directory had not made durable was replayed and needed by the store, and a power cut removed it (rule 25)",
+        in_product=True,
+    ),
+    6111349: Regression(
+        "the owner of a cursor gave up the deletion of its ledger, which another client recovered, because the close before it failed",
+        in_product=True,
+    ),
+    6098982: Regression(
+        "the only bookie that Qa 1 counts on lost its disk while the creation of a topic's ledger was under way, so nobody could say where that ends: the atlas bounded lost disks in runs with processes that ship, and not in those with topics"
+    ),
+    6126596: Regression(
+        "the last reads began before two bookies could register, because the sessions of the processes that had crashed before them lasted still (rule 57)"
+    ),
+    6149882: Regression(
+        "an owner was not unloaded in time and did not know whether the list names its newest ledger: it may not delete that, and the next owner's collection does (rule 28)"
+    ),
+    6155397: Regression(
+        "the session of a paused bookie expired after the end of the faults had ended the pause early, just before a drill began"
+    ),
 }
 """By seed, in the order in which they were found."""

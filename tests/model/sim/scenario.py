@@ -23,7 +23,7 @@ from tests.model.sim.cluster import KEY, Cluster
 from tests.model.sim.disk_faults import DiskFaults
 from tests.model.sim.drills import Drills
 from tests.model.sim.faults import Faults
-from tests.model.sim.healed_checks import misplaced, orphans
+from tests.model.sim.healed_checks import misplaced, orphans, unregistered
 from tests.model.sim.placement_checks import check_new_ledger
 from tests.model.sim.readers import CatchUpClient, TailClient, start_final_read
 from tests.model.sim.shipped.caretaking import Caretaker, Operator
@@ -344,6 +344,7 @@ class Scenario:
         gone = {name for name, bookie in self.cluster.bookies.items() if bookie.gone}
         wishes: tuple[tuple[str, Callable[[], list[str]]], ...] = (
             ("every ledger gets closed", lambda: not_closed),
+            ("every bookie registers", lambda: unregistered(self.cluster.bookies, store)),
             ("every deletion ends", lambda: deleting),
             ("every client that ships ends", lambda: at_it),
             ("a bookie can be taken out", lambda: staying),

@@ -18,6 +18,7 @@ from tests.model.sim.disk_swarm import DiskSwarm
 from tests.model.sim.metadata_model import LOST, Session
 from tests.model.sim.network import Network
 from tests.model.sim.swarm import Swarm, draw
+from tests.model.sim.topics.swarm import TopicSwarm
 from tests.model.sim.world import MS, Process, ViolationError, World
 
 QUIET = replace(
@@ -199,6 +200,19 @@ def test_the_atlas_keeps_one_copy_of_what_may_be_acknowledged() -> None:
     assert may_lose(cluster.checkers, "b0"), "it is lost already"
     assert not may_lose(cluster.checkers, "b1"), "with Qa = 2 an entry may be on these two only"
     assert not may_lose(cluster.checkers, "b3"), "a writer that does not know yet may name it next"
+
+
+@pytest.mark.parametrize(
+    ("ack_quorum", "replaced", "may"), [(1, 0, False), (2, 0, True), (2, 1, False), (3, 1, True)]
+)
+def test_a_ledger_whose_creation_is_under_way_may_name_fewer_than_qa_lost_disks(
+    ack_quorum: int, replaced: int, may: bool
+) -> None:
+    swarm = replace(QUIET, quorum=Quorum(3, 3, ack_quorum), topics=TopicSwarm(topics=1))
+    cluster = Cluster(1, swarm=swarm)
+    for name in ("b0", "b1")[:replaced]:
+        cluster.bookies[name].replaced = True
+    assert may_lose(cluster.checkers, "b3") is may
 
 
 def test_an_entry_that_a_bookie_has_lost_without_limbo_counts_as_lost() -> None:

@@ -15,7 +15,7 @@ from tests.model.sim.trace import Tally, Trace
 MS: Final = 1000
 """Microseconds, the unit of simulated time, in a millisecond."""
 
-EVENTS_MAX: Final = 60_000
+EVENTS_MAX: Final = 120_000
 """No run may need more: a loop without end is a bug, and shows as one."""
 
 

@@ -1,5 +1,6 @@
 """Rules of the auditor, taken out one at a time."""
 
+import math
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -13,10 +14,11 @@ from daybook.core.bookie.over_replicated import OverReplicatedRemoval
 from daybook.core.bookie.watch import Watch
 from daybook.core.events import CasOutcome
 from daybook.core.format.intervals import IntervalSet
-from daybook.core.ids import BookieId
+from daybook.core.ids import NO_ENTRY, BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.core.repair.judgement import Findings, LedgerJudge
-from daybook.core.repair.plan import owed_by
+from daybook.core.placement.policies import SpreadPolicy
+from daybook.core.repair import judgement
+from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge
 from daybook.core.repair.task import BackOff, RepairTask
 from tests.model.mutants.catalog.swarms import (
     LATE_WORKERS,
@@ -72,13 +74,15 @@ def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def writers_are_fenced_though_nobody_can_vouch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery is begun that cannot come to its end, and the writer is stopped for nothing."""
-    monkeypatch.setattr(LedgerJudge, "_can_be_closed", lambda self, *_: True)
+    monkeypatch.setattr(judgement, "covers_every_write_set", lambda *_: True)
 
 
 @mutant(33, f"{_LOST}test_rule_33_a_rolling_restart_loses_no_bookie")
-def bookies_are_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LostBookies, "observe")
+def bookies_are_lost_at_once(observe: Callable[..., None], self: LostBookies, *listing: Any) -> None:
     """A bookie that is missing from one listing is lost."""
-    monkeypatch.setattr(LostBookies, "_is_over", lambda self, away_ms: True)
+    self.delay_ms = 0
+    observe(self, *listing)
 
 
 @mutant(33, f"{_LOST}test_rule_33_a_read_only_bookie_is_not_lost", swarm=READ_ONLY)
@@ -133,20 +137,29 @@ def tasks_are_tried_by_all_who_found_them(monkeypatch: pytest.MonkeyPatch) -> No
 @mutant(36, f"{_LEDGER}test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_back")
 def misplaced_fragments_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a recovery put into one rack stays there."""
-    monkeypatch.setattr(LedgerJudge, "_better_place", lambda self, *_: iter(()))
+    monkeypatch.setattr(SpreadPolicy, "least_misplacement", lambda self, *_: (math.inf,))
 
 
 @mutant(37, f"{_PACE}test_rule_37_fifty_thousand_ledgers_are_read_at_the_pace_of_the_metadata_store")
-@instead_of(PacedReads, "_save")
-def metadata_is_read_without_a_pace(self: PacedReads, now_ms: int) -> None:
+@around(PacedReads, "__init__")
+def metadata_is_read_without_a_pace(
+    init: Callable[..., None], self: PacedReads, per_second: int, in_flight_max: int
+) -> None:
     """Only the reads in flight are limited, so the metadata store is kept busy for as long as a cycle lasts."""
-    self._saved_millis = self._burst_millis
+    init(self, 1_000_000 * per_second, in_flight_max)
 
 
 @mutant(45, f"{_LEDGER}test_rule_45_open_fragments_count_as_replicated_up_to_their_lac")
-def open_fragments_always_count_as_replicated(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerJudge, "audit")
+def open_fragments_always_count_as_replicated(
+    audit: Callable[..., LedgerAudit],
+    self: LedgerJudge,
+    metadata: LedgerMetadata,
+    findings: Findings,
+    **named: bool,
+) -> LedgerAudit:
     """What a bookie of an open fragment lacks below the LAC is not looked at."""
-    monkeypatch.setattr(LedgerJudge, "_open_gap", lambda self, *_: IntervalSet())
+    return audit(self, metadata, replace(findings, last_add_confirmed=NO_ENTRY), **named)
 
 
 @mutant(
@@ -160,18 +173,15 @@ def gaps_of_live_writers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(47, f"{_LEDGER}test_rule_47_one_missing_entry_in_the_middle_is_found")
-@instead_of(LedgerJudge, "_gap")
+@around(judgement, "owed_by")
 def gap_checks_look_at_first_and_last(
-    self: LedgerJudge, metadata: LedgerMetadata, index: int, position: int, findings: Findings
-) -> IntervalSet | None:
+    owed_by: Callable[..., IntervalSet], metadata: LedgerMetadata, index: int, position: int
+) -> IntervalSet:
     """A bookie that has the first and the last entry that it owes is believed to have the rest."""
-    listed = (findings.listed or {}).get(metadata.fragments[index].bookies[position])
-    if listed is None:
-        return None
-    gap = IntervalSet()
+    ends = IntervalSet()
     for interval in owed_by(metadata, index, position):
-        gap.add_ids(entry for entry in sorted({interval.first, interval.last}) if not listed.contains(entry))
-    return gap
+        ends.add_ids(sorted({interval.first, interval.last}))
+    return ends
 
 
 @mutant(
@@ -191,14 +201,14 @@ def removal_overlooks_new_adds(may_remove: Callable[..., bool], self: OverReplic
 def removal_raises_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie removes replicas without the compare-and-set that a repair would notice."""
     monkeypatch.setattr(OverReplicatedRemoval, "may_remove", lambda self: not self.watch.changes)
-    read = Collector._read
+    read = Collector.read_for_removal
 
     def without_raise(self: Collector, removal: OverReplicatedRemoval, answer: object) -> None:
         if isinstance(answer, Versioned):
             listed = self._bookie.removable(removal.watch.ledger_id)
             removal.metadata_read(answer.metadata, answer.version, listed)
-            self._raised(removal, (CasOutcome.DONE, answer.version + 1))
+            self.raised(removal, (CasOutcome.DONE, answer.version + 1))
         else:
             read(self, removal, answer)
 
-    monkeypatch.setattr(Collector, "_read", without_raise)
+    monkeypatch.setattr(Collector, "read_for_removal", without_raise)

@@ -1,6 +1,6 @@
 """Rules of the auditor's and the workers' processes, taken out one at a time; tests/model/mutants/catalog/auditor.py has the core's."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,6 @@ import pytest
 from daybook.autorecovery.asked import AskedOrder
 from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.guard import Guarded
-from daybook.autorecovery.pool import WorkPool
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.audit.auditor import Auditor, AuditorPolicy
 from daybook.core.audit.cycle import CycleScope
@@ -61,10 +60,12 @@ async def bookies_are_observed_between_cycles_only(self: AuditCycles) -> None:
 
 
 @by_test(33, f"{_WORKER}::test_rule_33_a_switch_thrown_during_a_repair_stops_it_after_the_fragment")
-@instead_of(WorkPool, "_follow_switch")
-async def the_switch_is_read_before_the_work_only(self: WorkPool) -> None:
+@instead_of(RepairTasks, "watch_disabled")
+async def the_switch_is_read_before_the_work_only(_self: RepairTasks) -> AsyncIterator[bool]:
     """A worker that has begun goes through all its ledgers although repair is switched off."""
-    return
+    never: tuple[bool, ...] = ()
+    for disabled in never:
+        yield disabled
 
 
 @by_test(34, f"{_WORKER}::test_rule_34_a_worker_that_lost_its_lock_commits_nothing")
@@ -82,9 +83,10 @@ async def locks_are_lost_only_when_told(self: Lease) -> None:
 
 
 @by_test(34, f"{_AUDITOR}::test_rule_34_an_auditor_that_may_have_lost_the_leadership_marks_nothing")
-def deposed_auditors_mark_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(AuditCycles, "__init__")
+def deposed_auditors_mark_tasks(init: Any, self: AuditCycles, *terms: Any, **named: Any) -> None:
     """An auditor writes after its session may have ended."""
-    monkeypatch.setattr(AuditCycles, "_refuse_without_leadership", lambda self: None)
+    init(self, *terms, **(named | {"may_act": lambda: True}))
 
 
 @by_slow_test(

@@ -69,9 +69,15 @@ def the_fence_stops_write_back(
 
 
 @mutant(10, f"{_TESTS}test_rule_10_only_recovery_frames_pass_the_fence")
-def the_fence_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(BookieLedger, "accept")
+def the_fence_stops_nothing(
+    accept: Callable[..., Code], self: BookieLedger, stream_id: int, header: FrameHeader
+) -> Code:
     """Normal frames pass the fence."""
-    monkeypatch.setattr(BookieLedger, "_refuses_normal", lambda _: Code.OK)
+    fenced, self.fenced = self.fenced, False
+    code = accept(self, stream_id, header)
+    self.fenced = fenced
+    return code
 
 
 @mutant(20, f"{_TESTS}test_rule_20_a_ledger_that_is_not_known_needs_metadata_before_the_first_normal_frame")
@@ -110,10 +116,15 @@ def any_repair_clears_limbo(self: BookieLedger, nonce: str) -> bool:
 
 
 @mutant(43, f"{_TESTS}test_rule_43_an_add_comes_before_the_fence_or_is_refused")
-@instead_of(BookieLedger, "_refuses_normal")
-def a_fence_counts_only_once_it_is_durable(self: BookieLedger) -> Code:
+@around(BookieLedger, "accept")
+def a_fence_counts_only_once_it_is_durable(
+    accept: Callable[..., Code], self: BookieLedger, stream_id: int, header: FrameHeader
+) -> Code:
     """Between the fence and its sync adds still pass, so that a recovery read can overtake one."""
-    return Code.FENCED if self.is_fence_durable else Code.OK
+    fenced, self.fenced = self.fenced, self.is_fence_durable
+    code = accept(self, stream_id, header)
+    self.fenced = fenced
+    return code
 
 
 @mutant(44, f"{_TESTS}test_rule_44_lac_and_length_are_one_record")

@@ -1,15 +1,16 @@
 """Mutants of deletion without recovery."""
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from daybook.client import deletion
-from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.recovery.deletion import DeletionFence
 from daybook.core.recovery.fencing import Fencing
-from tests.model.mutants.registry import instead_of, mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 
 _CORE = "tests/unit/core/recovery/test_deletion.py::"
 _CLIENT = "tests/unit/client/test_deletion.py::"
@@ -32,14 +33,15 @@ def a_bookie_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> No
 @by_test(
     61, (_CORE + "test_rule_61_a_bookie_that_is_away_is_waited_for_as_long_as_one_may_be_before_it_is_lost")
 )
-@instead_of(DeletionFence, "_is_lost")
-def a_bookie_that_restarts_is_lost(self: DeletionFence, bookie: BookieId) -> bool:
+@around(DeletionFence, "__init__")
+def a_bookie_that_restarts_is_lost(init: Any, self: DeletionFence, *terms: Any, **named: Any) -> None:
     """A bookie that is not registered at this moment counts as lost; its restart ends a second later."""
-    return bookie in self._unregistered_since_ms
+    init(self, *terms, **named)
+    self.policy = replace(self.policy, lost_delay_ms=0)
 
 
 @by_test(61, _CLIENT + "test_rule_61_a_ledger_that_a_topic_names_is_kept_unless_it_is_forced")
-@instead_of(deletion, "_refuse_if_named")
+@instead_of(deletion, "refuse_if_named")
 def topics_are_not_asked_after(_metadata: LedgerMetadata) -> None:
     """The deletion tears a hole into the topic that has the ledger in its list."""
     return

@@ -30,10 +30,9 @@ def the_former_one_stays_active(self: Any, out: list[Any]) -> None:
 
 
 @by_test(64, f"{FAILOVER}::test_rule_64_a_consumer_that_left_is_not_waited_for")
-@around(single.SingleDispatch, "_rewind")
-def the_next_one_continues_where_the_former_one_was(_rewind: Any, self: Any) -> None:
+@instead_of(new_entries.NewEntries, "rewind")
+def the_next_one_continues_where_the_former_one_was(_self: Any) -> None:
     """What the former one has received and not acknowledged has no receiver."""
-    self._request_id = 0
 
 
 @by_test(

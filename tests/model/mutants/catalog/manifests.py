@@ -14,7 +14,7 @@ COMMIT = "tests/unit/spark/test_manifest_commit.py"
 
 
 @by_test(66, f"{COMMIT}::test_rule_66_a_commit_names_no_ledger_that_is_open")
-@instead_of(job, "_check_closed")
+@instead_of(job, "check_closed")
 async def a_manifest_is_written_before_its_ledgers_are_closed(_client: Any, _written: Any) -> None:
     """A commit believes what the tasks report."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daybook.core.errors import MetadataError, MetadataUnavailableError
+from daybook.core.errors import MetadataError, MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata import bookies, creation, lease, ledgers, registration, tasks, tree
 from daybook.metadata.store import kazoo_session, read_ahead, resolving
@@ -41,13 +41,15 @@ async def a_directory_that_cannot_be_listed_counts_as_empty(
 
 
 @by_test(28, f"{LEDGERS}::test_rule_28_an_unreadable_ledger_ends_the_listing_and_a_deleted_one_does_not")
-@around(ledgers.LedgerManager, "_read_if_there")
-async def a_ledger_that_cannot_be_read_counts_as_deleted(read: Any, self: Any, ledger_id: int) -> Any:
+@around(ledgers.LedgerManager, "read")
+async def a_ledger_that_cannot_be_read_counts_as_deleted(
+    read: Any, self: Any, ledger_id: int, **named: Any
+) -> Any:
     """A read error during a walk leaves the ledger out."""
     try:
-        return await read(self, ledger_id)
-    except MetadataUnavailableError:
-        return None
+        return await read(self, ledger_id, **named)
+    except MetadataUnavailableError as error:
+        raise NoSuchLedgerError(str(error)) from error
 
 
 @by_slow_test(
@@ -113,7 +115,7 @@ async def any_node_found_by_a_retry_is_own(*_arguments: Any, **_more: Any) -> bo
 )
 def leases_carry_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two owners within one session write the same bytes."""
-    monkeypatch.setattr(lease, "_lease_data", lambda _holder: b'{"holder": "w", "token": "t"}')
+    monkeypatch.setattr(lease, "lease_data", lambda _holder: b'{"holder": "w", "token": "t"}')
 
 
 @by_test(42, f"{LOST_REPLIES}::test_rule_42_a_sequence_node_is_made_once")

@@ -4,6 +4,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from daybook_broker.broker import Broker
+from daybook_broker.cut_off import CutOff
 from daybook_broker.ownership import held
 from daybook_broker.topics.publishing import Publishing
 
@@ -22,6 +24,7 @@ DOUBT = "tests/unit/broker/ownership/test_doubt.py"
 STORE = "tests/unit/metadata/test_brokers.py"
 POLICY = "tests/unit/core/topics/test_policy.py"
 CONNECTION = "tests/unit/broker/connection/test_connection.py"
+CUT_OFF = "tests/unit/broker/test_cut_off.py"
 
 
 @by_test(46, f"{LOOKUP}::test_rule_46_an_owner_in_doubt_answers_no_lookup")
@@ -48,6 +51,20 @@ def receipts_are_sent_in_doubt(published: Any, self: Publishing, result: Any) ->
     return found
 
 
+@by_test(46, f"{CUT_OFF}::test_rule_46_a_broker_in_doubt_is_not_ready_and_says_so_to_the_others", slow=True)
+@instead_of(Broker, "unready")
+def readiness_ignores_the_session(self: Broker) -> str | None:
+    """A broker that is registered is ready, whatever has become of its session."""
+    return self.problem()
+
+
+@by_test(46, f"{CUT_OFF}::test_rule_46_clients_are_kept_while_zookeeper_answers_nobody")
+@instead_of(CutOff, "_another_serves")
+async def clients_are_let_go_whoever_serves(_: CutOff) -> bool:
+    """A broker lets its clients go although nobody could serve them."""
+    return True
+
+
 @by_test(42, f"{STORE}::test_rule_42_a_release_whose_reply_was_lost_leaves_the_next_owner_alone")
 @instead_of(bundles, "Create")
 def a_release_happens_as_often_as_it_is_sent(path: str, data: bytes, *, ephemeral: bool = False) -> Any:
@@ -55,18 +72,26 @@ def a_release_happens_as_often_as_it_is_sent(path: str, data: bytes, *, ephemera
     return Put("/", data, None) if "/released-" in path else Create(path, data, ephemeral)
 
 
+@by_test(45, f"{POLICY}::test_rule_45_a_ledger_shrinks_to_what_can_be_placed_never_below_qa")
+@instead_of(policy, "placeable")
+def bookies_that_share_a_node_are_counted_apart(terms: Any, _: Any) -> Any:
+    """A ledger is created for as many bookies as there are, wherever they stand."""
+    return terms
+
+
 @by_test(45, f"{POLICY}::test_rule_45_a_ledger_shrinks_to_the_bookies_that_are_there_never_below_qa")
 @around(policy, "ledger_terms")
-def a_ledger_shrinks_below_its_ack_quorum(ledger_terms: Any, found: Any, available: int) -> Any:
+def a_ledger_shrinks_below_its_ack_quorum(ledger_terms: Any, found: Any, writable: Any) -> Any:
     """A ledger is created on the bookies that are there, however few."""
-    terms = ledger_terms(found, available)
-    few = max(1, available)
+    there = list(writable)
+    terms = ledger_terms(found, there)
+    few = max(1, len(there))
     return terms._replace(quorum=Quorum(*(min(size, few) for size in terms.quorum)))
 
 
 @by_test(45, f"{POLICY}::test_rule_45_a_topic_that_must_not_degrade_keeps_its_quorum")
 @around(policy, "ledger_terms")
-def every_topic_may_degrade(ledger_terms: Any, found: Any, available: int) -> Any:
+def every_topic_may_degrade(ledger_terms: Any, found: Any, writable: Any) -> Any:
     """What a policy says about degrading is not asked."""
     allowed = replace(found, durability=policy.Durability.SEMI_SYNC, degrade=policy.Degrade.TO_ACK_QUORUM)
-    return ledger_terms(allowed, available)
+    return ledger_terms(allowed, writable)

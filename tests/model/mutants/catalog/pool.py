@@ -16,7 +16,7 @@ by_test = partial(mutant, not_simulated=_NO_OPERATOR)
 @by_test(29, f"{_BOOKIES}test_rule_29_as_many_lost_disks_as_an_ack_quorum_are_for_a_person")
 def any_number_of_lost_disks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Volumes that are not mounted anywhere are taken for lost disks, all of them."""
-    monkeypatch.setattr(pool_lost_disk, "_why_too_many", lambda _world, _bookie, _command: "")
+    monkeypatch.setattr(pool_lost_disk, "why_too_many", lambda _world, _bookie, _command: "")
 
 
 @by_test(

@@ -1,13 +1,15 @@
 """Mutants of recovery: each takes out one thing that keeps a ledger from closing short or differently."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
 from daybook.core.effects import RecoveryEffect, RecoveryFailed
 from daybook.core.errors import Code, RecoveryFailedError
-from daybook.core.events import FenceAnswered, ReadAnswered, RecoveryEvent, Tick
+from daybook.core.events import BookieFailed, FenceAnswered, ReadAnswered, RecoveryEvent, Tick
 from daybook.core.ids import MAX_ID, NO_ENTRY, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import Quorum
@@ -56,9 +58,12 @@ def recovery_starts_at_the_bookies_lac(self: Fencing) -> tuple[EntryId, int]:
 
 
 @mutant(6, f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
-def one_denial_ends_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A single "not found" is believed."""
-    monkeypatch.setattr(EvidenceWindow, "_reports_needed", lambda _: 1)
+@around(EvidenceWindow, "__init__")
+def one_denial_ends_the_ledger(
+    init: Callable[..., None], self: EvidenceWindow, quorum: Quorum, first: EntryId, last: EntryId
+) -> None:
+    """A single "not found" is believed, as if every entry had to be on its whole write set."""
+    init(self, quorum._replace(ack_quorum=quorum.write_quorum), first, last)
 
 
 @mutant(6, f"{_EVIDENCE}test_rule_06_only_explicit_not_found_of_a_quorum_ends_the_ledger")
@@ -82,10 +87,12 @@ def only_the_first_replica_is_asked_in_time(
 
 
 @mutant(7, f"{_EVIDENCE}test_rule_07_a_hanging_bookie_does_not_hold_recovery_up")
-@instead_of(WriteBack, "_is_confirmed")
-def write_back_waits_for_all(self: WriteBack, batch: write_back._Batch) -> bool:
+@around(write_back, "is_ack_quorum")
+def write_back_waits_for_all(
+    is_ack_quorum: Callable[..., bool], quorum: Quorum, acked: int, first: EntryId, last: EntryId
+) -> bool:
     """An entry counts only when every bookie of its write set has it."""
-    return all(batch.acked >> position & 1 for position in batch.frames)
+    return is_ack_quorum(quorum._replace(ack_quorum=quorum.write_quorum), acked, first, last)
 
 
 @mutant(8, f"{_EVIDENCE}test_rule_08_with_an_ack_quorum_of_one_a_dead_bookie_refuses_recovery")
@@ -141,13 +148,15 @@ def the_loser_of_a_close_race_fails(recovered: Any, self: LedgerRecovery, metada
 @mutant(12, f"{_WRITE_BACK}test_rule_12_write_back_keeps_the_lac_that_recovery_started_from")
 def the_lac_rises_during_write_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames of recovery carry what it has recovered so far as the LAC."""
-    monkeypatch.setattr(WriteBack, "_frame_lac", lambda self: (self.recovered_to, self.length))
+    for name, now in (("start_lac", "recovered_to"), ("start_length", "length")):
+        risen = property(attrgetter(now), lambda _self, _start: None)
+        monkeypatch.setattr(WriteBack, name, risen, raising=False)
 
 
 @mutant(12, f"{_WRITE_BACK}test_rule_12_a_tail_reader_sees_no_entry_beyond_the_final_close")
 def the_lac_rises_for_readers_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, seen by a tailing reader."""
-    monkeypatch.setattr(WriteBack, "_frame_lac", lambda self: (self.recovered_to, self.length))
+    the_lac_rises_during_write_back(monkeypatch)
 
 
 @mutant(
@@ -162,10 +171,12 @@ def limbo_denials_are_believed(self: _Testimony, entry_id: EntryId) -> bool:
 
 
 @mutant(29, f"{_EVIDENCE}test_rule_29_the_lac_of_a_limbo_bookie_is_not_believed", swarm=LOST_DISKS)
-@instead_of(Fencing, "_record_lac")
-def limbo_lacs_are_believed(self: Fencing, event: FenceAnswered) -> None:
+@around(Fencing, "step")
+def limbo_lacs_are_believed(
+    step: Callable[..., bool], self: Fencing, event: FenceAnswered | BookieFailed
+) -> bool:
     """The LAC that a bookie in limbo tells counts."""
-    self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
+    return step(self, replace(event, limbo=False) if isinstance(event, FenceAnswered) else event)
 
 
 @mutant(44, f"{_EVIDENCE}test_rule_44_the_length_is_right_where_a_fragment_has_just_begun")
@@ -201,9 +212,7 @@ def a_close_undoes_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:
     f"{_CLOSE}test_rule_56_a_recovery_that_is_meant_for_another_version_does_nothing",
     not_simulated="nobody in the simulator recovers a ledger at a version that it read long before",
 )
-@instead_of(LedgerRecovery, "_is_meant_for")
-def a_recovery_is_meant_for_any_version(
-    _self: LedgerRecovery, _metadata: LedgerMetadata, _version: int
-) -> bool:
+@around(LedgerRecovery, "__init__")
+def a_recovery_is_meant_for_any_version(init: Any, self: LedgerRecovery, *terms: Any, **named: Any) -> None:
     """Metadata that changed since the caller decided to recover the ledger is recovered all the same."""
-    return True
+    init(self, *terms, **(named | {"expected_version": None}))

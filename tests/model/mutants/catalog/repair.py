@@ -1,24 +1,26 @@
 """Rules of repair, taken out one at a time."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from daybook.core.effects import RepairRequest
-from daybook.core.events import LimboCleared
+from daybook.core.effects import RepairEffect, RepairRequest
+from daybook.core.events import LimboCleared, LockLost, RepairEvent
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import DENSE, Quorum
 from daybook.core.repair import copy as repair_copy
 from daybook.core.repair import fragment as repair_fragment
 from daybook.core.repair import plan as repair_plan
+from daybook.core.repair import repair as repair_machine
 from daybook.core.repair.copy import PositionCopy
 from daybook.core.repair.fragment import FragmentWork
 from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge, OpenAction
 from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan
 from daybook.core.repair.repair import LedgerRepair
 from tests.model.mutants.catalog.swarms import BY_HAND, EXPIRIES, LOST_DISKS, LOST_SUCCESSORS, REPAIRS
-from tests.model.mutants.registry import instead_of, mutant
+from tests.model.mutants.registry import around, mutant
 
 _REPAIR = "tests/unit/core/repair/test_repair.py::"
 _RACES = "tests/unit/core/repair/test_repair_races.py::"
@@ -34,20 +36,32 @@ def copies_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(31, f"{_RACES}test_rule_31_an_open_last_fragment_is_never_copied", swarm=REPAIRS)
 def open_fragments_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing stops a repair of the fragment that a writer may still write to, and auditors plan it."""
-    monkeypatch.setattr(LedgerRepair, "_why_not", lambda self: None)
+
+    def copy_all(metadata: LedgerMetadata, _: Findings, found: LedgerAudit) -> RepairPlan | None:
+        last = metadata.last_fragment
+        jobs = tuple(CopyJob(position, name, name) for position, name in enumerate(last.bookies))
+        copies = RepairPlan((FragmentRepair(last.first_entry, jobs),))
+        return None if found.open_action is OpenAction.NONE else copies
+
+    _plan_for_open_ledgers(monkeypatch, copy_all)
+
+
+def _plan_for_open_ledgers(
+    monkeypatch: pytest.MonkeyPatch,
+    plan: Callable[[LedgerMetadata, Findings, LedgerAudit], RepairPlan | None],
+) -> None:
+    """Let auditors plan this for a ledger that is not closed, and nothing refuse it."""
+    monkeypatch.setattr(repair_machine, "why_refused", lambda metadata, plan: None)
     audit = LedgerJudge.audit
 
-    def plan_all(
+    def plan_more(
         self: LedgerJudge, metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool
     ) -> LedgerAudit:
         found = audit(self, metadata, findings, grace_is_over=grace_is_over)
-        last = metadata.last_fragment
-        if metadata.is_closed or found.open_action is OpenAction.NONE:
-            return found
-        jobs = tuple(CopyJob(position, name, name) for position, name in enumerate(last.bookies))
-        return replace(found, plans=(RepairPlan((FragmentRepair(last.first_entry, jobs),)),))
+        planned = None if metadata.is_closed else plan(metadata, findings, found)
+        return found if planned is None else replace(found, plans=(planned,))
 
-    monkeypatch.setattr(LedgerJudge, "audit", plan_all)
+    monkeypatch.setattr(LedgerJudge, "audit", plan_more)
 
 
 @mutant(32, f"{_REPAIR}test_rule_32_metadata_changes_only_after_the_copies")
@@ -84,9 +98,12 @@ def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(34, f"{_RACES}test_rule_34_a_worker_whose_lock_is_lost_stops_at_once", swarm=EXPIRIES)
-def workers_go_on_without_their_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(LedgerRepair, "step")
+def workers_go_on_without_their_lock(
+    step: Callable[..., list[RepairEffect]], self: LedgerRepair, event: RepairEvent
+) -> list[RepairEffect]:
     """A repair does not stop when its worker's session is over."""
-    monkeypatch.setattr(LedgerRepair, "_lock_lost", lambda self: [])
+    return [] if isinstance(event, LockLost) else step(self, event)
 
 
 @mutant(
@@ -116,7 +133,7 @@ def copies_outlive_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def successors_may_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A successor's boot id is not compared, so a disk lost before it is named goes unnoticed."""
-    monkeypatch.setattr(repair_fragment, "_restarted", lambda boot_ids: False)
+    monkeypatch.setattr(repair_fragment, "has_restarted", lambda boot_ids: False)
 
 
 @mutant(29, f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo")
@@ -134,25 +151,20 @@ def nonce_is_read_after_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(29, f"{_LIMBO}test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo", swarm=LOST_DISKS)
-@instead_of(LedgerRepair, "_limbo_cleared")
-def refused_clearing_counts(self: LedgerRepair, event: LimboCleared) -> list[RepairRequest]:
+@around(LedgerRepair, "step")
+def refused_clearing_counts(
+    step: Callable[..., list[RepairEffect]], self: LedgerRepair, event: RepairEvent
+) -> list[RepairEffect]:
     """A repair whose nonce no longer stands says that limbo has ended."""
-    return self._finish()
+    return step(self, replace(event, cleared=True) if isinstance(event, LimboCleared) else event)
 
 
 @mutant(29, f"{_LIMBO}test_rule_29_limbo_never_ends_before_the_ledger_is_closed", swarm=LOST_DISKS)
 def limbo_ends_for_open_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limbo is cleared although a writer or a recovery may still depend on what the bookie lost."""
-    monkeypatch.setattr(LedgerRepair, "_why_not", lambda self: None)
-    audit = LedgerJudge.audit
 
-    def plan_all(
-        self: LedgerJudge, metadata: LedgerMetadata, findings: Findings, *, grace_is_over: bool
-    ) -> LedgerAudit:
-        found = audit(self, metadata, findings, grace_is_over=grace_is_over)
+    def clear(metadata: LedgerMetadata, findings: Findings, _: LedgerAudit) -> RepairPlan | None:
         here = sorted(findings.limbo & findings.registered.keys() & metadata.bookies())
-        if metadata.is_closed or not here:
-            return found
-        return replace(found, plans=(RepairPlan((), clear_limbo=here[0]),))
+        return RepairPlan((), clear_limbo=here[0]) if here else None
 
-    monkeypatch.setattr(LedgerJudge, "audit", plan_all)
+    _plan_for_open_ledgers(monkeypatch, clear)

@@ -48,11 +48,11 @@ ROLLBACK = "tests/unit/bookie/identity/test_server_rollback.py::"
 
 
 @by_slow_test(2, FENCE + "test_rule_02_a_recovery_read_fences")
-@around(Reads, "_admit")
-def recovery_reads_only_read(admit: Callable[..., Code], self: Reads, request: Any) -> Code:
+@around(Reads, "read")
+def recovery_reads_only_read(read: Callable[..., Any], self: Reads, request: Any) -> Any:
     """A recovery read is served like any other."""
     request.fence = False
-    return admit(self, request)
+    return read(self, request)
 
 
 @by_slow_test(2, RECOVERING + "test_rule_02_each_read_of_the_call_fences")
@@ -142,13 +142,16 @@ def failed_syncs_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
 @by_slow_test(26, READS + "test_rule_26_a_damaged_entry_is_named_and_never_left_out")
 def damage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged entry is answered as if it had never been stored."""
-    monkeypatch.setattr("daybook_bookie.service.reads._add_damaged", lambda ranges, entry: None)
+    monkeypatch.setattr("daybook_bookie.service.reads.add_damaged", lambda ranges, entry: None)
 
 
 @mutant(28, GC + "test_rule_28_a_listing_that_leaves_a_ledger_out_deletes_nothing", slow=True)
-def listings_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(DeletionCycle, "metadata_read")
+def listings_are_believed(
+    metadata_read: Callable[..., bool], self: DeletionCycle, ledger_id: int, _metadata: Any
+) -> bool:
     """What a listing leaves out is deleted without a direct read."""
-    monkeypatch.setattr(DeletionCycle, "_is_certainly_gone", lambda self, metadata: True)
+    return metadata_read(self, ledger_id, None)
 
 
 @by_slow_test(48, TABLES + "test_rule_48_a_long_poll_is_answered_once_the_row_is_durable")
@@ -211,13 +214,13 @@ def replacements_vouch_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 @by_slow_test(29, BOOT + "test_rule_29_an_old_copy_of_the_directories_is_refused_after_a_replacement")
 def incarnations_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any directory with the right name fits, however old."""
-    monkeypatch.setattr(boot._Boot, "_is_one_incarnation", lambda self, found, registered: True)
+    monkeypatch.setattr(boot, "is_one_incarnation", lambda found, registered: True)
 
 
 @mutant(30, SPACE + "test_rule_30_hysteresis", not_simulated=_SERVER)
 def space_has_no_hysteresis(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writable again as soon as usage falls below the full mark."""
-    monkeypatch.setattr(disk_watch, "_may_become_writable", lambda ratio, limits: ratio < limits.full)
+    monkeypatch.setattr(disk_watch, "may_become_writable", lambda ratio, limits: ratio < limits.full)
 
 
 @mutant(30, SPACE + "test_rule_30_a_full_bookie_keeps_a_reserve_for_recovery_fences_and_deletions", slow=True)

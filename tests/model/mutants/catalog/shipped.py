@@ -53,7 +53,7 @@ def a_reader_keeps_the_metadata_of_its_opening(
     "tests/unit/core/repair/test_judgement.py::test_rule_47_that_a_bookie_leaves_hides_no_gap",
     swarm=LEAVING,
 )
-@around(audit_ledger, "_reasons")
+@around(audit_ledger, "reasons_of")
 def that_a_bookie_leaves_hides_its_gaps(
     reasons: Callable[..., tuple[Reason, ...]], bookie: BookieId, findings: Findings, gap: IntervalSet | None
 ) -> tuple[Reason, ...]:

@@ -26,11 +26,11 @@ from tests.model.sim.metadata_model import MetadataStore
 @mutant(11)
 def compare_and_set_does_not_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     """The version of a compare-and-set is dropped, so that every party overwrites the others."""
-    monkeypatch.setattr(MetadataStore, "_version_matches", staticmethod(lambda actual, expected: True))
+    monkeypatch.setattr(MetadataStore, "version_matches", staticmethod(lambda actual, expected: True))
 
 
 @mutant(22, swarm=RESTARTS)
-@instead_of(BookieCalls, "_force")
+@instead_of(BookieCalls, "force")
 def forces_are_answered_before_the_sync(
     self: BookieCalls, ledger_id: int, call: SendForce, reply: object
 ) -> None:
@@ -71,14 +71,14 @@ def rows_are_told_before_they_are_synced(
 @mutant(57, swarm=TWO_PROCESSES)
 def registrations_do_not_compare_incarnations(monkeypatch: pytest.MonkeyPatch) -> None:
     """An old process registers again beside the cookie of its replacement, and takes first frames."""
-    monkeypatch.setattr(MetadataStore, "_was_replaced", lambda self, bookie, place: False)
+    monkeypatch.setattr(MetadataStore, "was_replaced", lambda self, bookie, place: False)
 
 
 @mutant(43)
 def frames_are_found_only_after_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frame that waits for its sync is met by no fence and no read."""
-    monkeypatch.setattr(SimStorage, "_cache_entries", lambda self, ledger_id, entries: None)
-    durable = SimBookie._report_durable
+    monkeypatch.setattr(SimStorage, "cache_entries", lambda self, ledger_id, entries: None)
+    durable = SimBookie.report_durable
 
     def cache_late(self: SimBookie, written: object) -> None:
         entries = getattr(written, "entries", None)
@@ -86,4 +86,4 @@ def frames_are_found_only_after_the_sync(monkeypatch: pytest.MonkeyPatch) -> Non
             self.storage.caches.setdefault(written.ledger_id, {}).update(entries)  # type: ignore[attr-defined]  # it is a FrameWritten
         durable(self, written)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(SimBookie, "_report_durable", cache_late)
+    monkeypatch.setattr(SimBookie, "report_durable", cache_late)

@@ -1,15 +1,16 @@
 """Mutants of the watch over full disks: when a disk that refused a write is believed again."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 from daybook_bookie.disk import disk
 from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import StorageFullError
-from daybook_bookie.disk.watch import DiskWatch, Trial
+from daybook_bookie.disk.watch import Trial
 from daybook_bookie.journal import journal
 
-from tests.model.mutants.registry import instead_of, mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 
 SPACE = "tests/unit/bookie/upkeep/test_server_space.py::"
 DESCRIPTORS = "tests/unit/bookie/service/test_descriptors.py::"
@@ -19,9 +20,10 @@ by_test = partial(mutant, not_simulated=_DISK)
 
 
 @by_test(30, SPACE + "test_rule_30_a_refusal_that_no_figure_shows_ends_when_room_was_taken_and_not_before")
-def a_refused_disk_is_believed_by_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Trial, "__init__")
+def a_refused_disk_is_believed_by_its_figures(init: Any, self: Trial, _has_room: Any) -> None:
     "Nobody takes the room to prove that it is there."
-    monkeypatch.setattr(DiskWatch, "_has_room", lambda self, name: True)
+    init(self, lambda: True)
 
 
 @by_test(30, SPACE + "test_rule_30_a_disk_that_comes_and_goes_is_tried_ever_more_rarely_until_it_holds")

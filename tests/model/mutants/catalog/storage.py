@@ -57,7 +57,7 @@ def syncs_are_skipped(journal: Journal) -> Position:
 @mutant(25, JOURNAL + "test_rule_25_damage_before_a_durable_position_is_refused", swarm=DAMAGE)
 def replays_believe_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
     "A replay does not check the checksums of frames."
-    monkeypatch.setattr(daybook_bookie.journal.format, "_check_frame", _nothing)
+    monkeypatch.setattr(daybook_bookie.journal.format, "check_frame", _nothing)
 
 
 @mutant(
@@ -221,7 +221,7 @@ def what_is_owed_counts_as_durable(monkeypatch: pytest.MonkeyPatch) -> None:
 @by_test(44, STORE + "test_rule_44_a_raised_lac_is_noticed_even_under_a_sound_outer_checksum")
 def lac_and_length_have_no_checksum_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     "The pair's checksum is a constant."
-    monkeypatch.setattr(daybook_bookie.store.stored_ledger, "_pair_crc", lambda *_: 0)
+    monkeypatch.setattr(daybook_bookie.store.stored_ledger, "pair_crc", lambda *_: 0)
 
 
 @mutant(

@@ -25,15 +25,17 @@ def cumulative_number_passes_undecided_messages(self: StreamAnswers) -> None:
 )
 def errors_travel_after_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors are told with the next answer instead of this one."""
-    taken = StreamAnswers._take_failures
+    take_answer = StreamAnswers.take_answer
     late: dict[int, tuple[FrameFailure, ...]] = {}
 
-    def one_answer_late(self: StreamAnswers) -> tuple[FrameFailure, ...]:
-        before = late.get(id(self), ())
-        late[id(self)] = taken(self)
-        return before
+    def one_answer_late(self: StreamAnswers) -> StreamAnswer | None:
+        answer = take_answer(self)
+        if answer is None:
+            return None
+        before, late[id(self)] = late.get(id(self), ()), answer.failures
+        return answer._replace(failures=before)
 
-    monkeypatch.setattr(StreamAnswers, "_take_failures", one_answer_late)
+    monkeypatch.setattr(StreamAnswers, "take_answer", one_answer_late)
 
 
 @mutant(

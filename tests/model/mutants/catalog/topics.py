@@ -1,13 +1,23 @@
 """Mutants of topics: the list of ledgers, its owner, trimming."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from daybook.core.topics import list_update, managed_ledger, pending, trimming
+from daybook.core.errors import PlanOutdatedError
+from daybook.core.topics import (
+    list_orders,
+    list_update,
+    managed_ledger,
+    open_ledger,
+    pending,
+    trim_plan,
+    trimming,
+)
 from daybook.core.topics.judged_change import Outcome
-from daybook.core.topics.ledger_list import Position
+from daybook.core.topics.ledger_list import NO_POSITION, ListedLedger, Position
 from daybook.core.topics.phases import Phase
 from daybook.metadata import topics
 from tests.model.mutants.registry import around, instead_of, mutant
@@ -21,10 +31,12 @@ by_test = partial(
     mutant,
     not_simulated="the shipped store settles a lost answer itself, but for an outage just then that outlasts it",
 )
+by_plan = partial(mutant, not_simulated="no job asks the owners of the simulator for anything")
 
 MACHINE = "tests/unit/core/topics/test_managed_ledger.py"
 ENDS = "tests/unit/core/topics/test_ledgers_end.py"
 STORE = "tests/unit/metadata/test_topics.py"
+PLANS = "tests/unit/core/topics/test_trim_plan.py"
 TRIMMING = "tests/unit/core/topics/test_trimming.py"
 RACE = "tests/unit/core/topics/test_owners_race.py"
 
@@ -74,7 +86,7 @@ def a_list_is_written_whoever_owns_it(self: Any, event: Any, out: list[Any]) -> 
 @around(managed_ledger.ManagedLedger, "_superseded")
 def what_was_trimmed_is_forgotten(superseded: Any, self: Any, found: Any, out: list[Any]) -> None:
     """An owner that lost does not delete what it took out of the list, if the answer to that was lost."""
-    self._leaving = ()
+    self._orders.leaving = ()
     superseded(self, found, out)
 
 
@@ -110,7 +122,7 @@ AGAIN = f"{ENDS}::test_rule_50_after_a_fence_by_the_auditor_only_what_is_not_in_
 @around(managed_ledger.ManagedLedger, "_ended")
 def all_that_was_not_acknowledged_is_sent_again(ended: Any, self: Any, event: Any, out: list[Any]) -> None:
     """After a fence the end of the ledger is ignored: what is in it is sent to the next one, too."""
-    if self._phase is Phase.RESCUING:
+    if self.phase is Phase.RESCUING:
         self._pending.take_back()
     ended(self, event, out)
 
@@ -127,7 +139,7 @@ def what_is_sent_again_loses_its_place(self: Any) -> None:
 @around(managed_ledger.ManagedLedger, "_list_read")
 def a_fence_is_always_the_auditors(list_read: Any, self: Any, event: Any, out: list[Any]) -> None:
     """After a fence the owner does not ask who owns the topic."""
-    if self._phase is Phase.ASKING and event.request_id == self._request_id:
+    if self.phase is Phase.ASKING and event.request_id == self._request_id:
         self._enter(Phase.RESCUING, out)
     else:
         list_read(self, event, out)
@@ -137,7 +149,7 @@ def a_fence_is_always_the_auditors(list_read: Any, self: Any, event: Any, out: l
 def only_the_first_mark_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trimming waits for one subscription, and passes the others."""
     trimmed = trimming.trimmed
-    for module in (trimming, managed_ledger):
+    for module in (trimming, list_orders):
         monkeypatch.setattr(
             module, "trimmed", lambda ledgers, marks, *rest: trimmed(ledgers, marks[:1], *rest)
         )
@@ -148,3 +160,37 @@ def only_the_first_mark_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_mark_within_a_ledger_passes_it(self: Position, other: Position) -> bool:
     """A ledger goes when a mark has reached it."""
     return self.ledger_id >= other.ledger_id
+
+
+@by_plan(51, f"{PLANS}::test_rule_51_a_planned_trim_drops_the_planned_ledgers_and_no_others")
+@around(trim_plan, "check_plan")
+def a_trim_goes_beyond_its_plan(check_plan: Any, ledger_list: Any, *rest: Any) -> Position:
+    """A request drops whatever nobody needs, also what the job has not seen."""
+    check_plan(ledger_list, *rest)
+    return Position(ledger_list.newest, 0)
+
+
+@by_plan(38, f"{PLANS}::test_rule_38_a_plan_is_outdated_only_by_a_change_of_a_ledger_that_it_names")
+@around(trim_plan, "check_plan")
+def every_new_ledger_outdates_a_plan(check_plan: Any, ledger_list: Any, planned: Any, *rest: Any) -> Position:
+    """A plan counts only for the list that it was made on: that of a busy topic is never the same."""
+    if ledger_list.newest > max(planned).ledger_id:
+        raise PlanOutdatedError
+    return Position(*check_plan(ledger_list, planned, *rest))
+
+
+@by_plan(38, f"{PLANS}::test_rule_38_a_plan_is_outdated_only_by_a_change_of_a_ledger_that_it_names")
+@instead_of(trim_plan, "check_unchanged")
+def a_plan_counts_whatever_has_changed(_plan: Any, _found: Any) -> None:
+    """The owner takes a plan for granted."""
+
+
+@mutant(
+    51,
+    f"{ENDS}::test_rule_51_a_ledger_that_is_named_says_which_entry_was_the_last_before_it",
+    not_simulated="no query of the simulator asks what was trimmed",
+)
+@around(open_ledger.OpenLedger, "__init__")
+def a_ledger_says_that_nothing_was_before_it(init: Any, self: Any, listed: ListedLedger) -> None:
+    """A query that missed trimmed entries continues as if there had been none."""
+    init(self, listed if listed.follows is None else replace(listed, follows=NO_POSITION))

@@ -170,6 +170,13 @@ def _loses(checkers: Checkers) -> None:
     topic.settled("t")
 
 
+def _leaves_what_nobody_knows(checkers: Checkers) -> None:
+    """Its owner died, and the ledger does not say whose it is."""
+    topic = _Topic(checkers).says("a", "b", "c").close().may_trim().trim()
+    topic.died("one")
+    topic.settled("t")
+
+
 def _ends_without_an_answer(checkers: Checkers) -> None:
     owner: Any = SimpleNamespace(name="one", unanswered=[b"a"], cluster=SimpleNamespace(checkers=checkers))
     TopicOwner._take(owner, TopicEnded(None))
@@ -208,6 +215,7 @@ TOPIC_CASES: Final[list[tuple[str, Callable[[Checkers], object]]]] = [
         "no ledger is left behind",
         lambda checkers: _Topic(checkers).says("a", "b", "c").close().may_trim().trim().settled("t"),
     ),
+    ("what is left behind is collected by the next owner", _leaves_what_nobody_knows),
     ("every message is answered", _ends_without_an_answer),
     ("a topic is served once the faults have stopped", _is_served_by_nobody),
 ]

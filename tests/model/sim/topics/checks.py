@@ -5,15 +5,19 @@ own oracle knows; it remembers ledgers that were deleted, too, so that the histo
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.ledger.metadata import TOPIC_KEY, LedgerState
 from daybook.core.topics.cursor_record import NO_LEDGER, CursorRecord
 from daybook.core.topics.ledger_list import NO_POSITION, LedgerList, Position
-from daybook.core.topics.unnamed import SUBSCRIPTION_KEY
+from daybook.core.topics.unnamed import SUBSCRIPTION_KEY, NamedLedgers, TopicLedger
 from tests.model.sim.checkers import Checkers
 from tests.model.sim.topics.cursor_oracle import CursorOracle
+
+_NEXT: Final = "the next owner"
+"""The token of an owner that takes the topic over after its last one in the run."""
 
 
 @dataclass(slots=True)
@@ -52,6 +56,7 @@ class TopicChecks:
         """Those that got the error that a creation has no known outcome."""
         self._dead: set[str] = set()
         self._abandoning: set[str] = set()
+        self._in_doubt: set[str] = set()
 
     # The list
 
@@ -229,6 +234,10 @@ class TopicChecks:
         """An owner stops at once: a ledger of a cursor that it was about to name, or to delete, is left."""
         self._abandoning.add(owner)
 
+    def in_doubt(self, owner: str) -> None:
+        """An owner was not unloaded in time: it may not know whether the list names the ledger that it made last, so it may not delete it."""
+        self._in_doubt.add(owner)
+
     def settled(self, topic: str) -> None:
         """The topic's last owner has unloaded it: what is it that it consists of?"""
         oracle, ledgers = self.oracles[topic], self._checkers.oracles
@@ -266,17 +275,31 @@ class TopicChecks:
         ]
         if leaked:
             self._fail("no ledger is left behind", f"{topic} has no use for {leaked}")
+        stays = [name for name in left if not self._is_collected(oracle, name)]
+        if stays:
+            what = f"nobody ever deletes {stays} of {topic} (rule 28)"
+            self._fail("what is left behind is collected by the next owner", what)
+
+    def _is_collected(self, oracle: TopicOracle, ledger_id: LedgerId) -> bool:
+        """Whether the next owner's collection has the proof that nothing will ever name the ledger (daybook/core/topics/unnamed.py)."""
+        ledger = TopicLedger.of(self._checkers.oracles[ledger_id].metadata)
+        next_list = replace(oracle.ledger_list, owner_token=_NEXT)
+        named = NamedLedgers(next_list, tuple(cursor.node for cursor in oracle.cursors.values()))
+        return ledger is not None and named.never_names(ledger, _NEXT)
 
     def _is_excused(self, oracle: TopicOracle, ledger_id: LedgerId) -> bool:
-        """Whether whoever should delete it is dead, or does not know of it: who took it out of a list or a node, else its creator."""
+        """Whether whoever should delete it is dead, or does not know of it: who took it out of a list or a node, else its creator.
+
+        Then the next owner's collection deletes it.
+        """
         creator = oracle.made[ledger_id]
         metadata = self._checkers.oracles[ledger_id].metadata
         gone = self._dead if self.topic_of(metadata.custom_metadata) else self._dead | self._abandoning
         if ledger_id in oracle.removed_by:
             return oracle.removed_by[ledger_id] in gone
         if ledger_id not in self._given and metadata.state is not LedgerState.OPEN:
-            return True  # another client recovered it before its creator asked again: docs/roadmap.md
-        return creator in gone or (creator in self._unsure and ledger_id not in self._given)
+            return True  # another client recovered it before its creator asked again (rule 42)
+        return creator in gone | self._in_doubt or (creator in self._unsure and ledger_id not in self._given)
 
     def _fail(self, invariant: str, why: str) -> None:
         self._checkers.fail(invariant, why)

@@ -88,14 +88,13 @@ class TopicOwner(ShippedProcess):
                 return
 
     async def _own(self, client: Client) -> None:
-        quorum = self.cluster.swarm.quorum
         self.note(f"takes {self.topic} over")
         self._ledgers = ledgers = WatchedLedgers(
             self,
             self.topic,
             self.name,
             client,
-            terms=lambda: LedgerTerms(quorum, go_on_without_spare=False, is_degraded=False),
+            terms=self._terms,
             policy=draw_policy(self.swarm),
             on_result=self._take,
         )
@@ -113,6 +112,10 @@ class TopicOwner(ShippedProcess):
         for task in tasks:
             task.cancel()
         await self._stop(ledgers)
+
+    def _terms(self) -> LedgerTerms:
+        """Of every ledger, the topic's and its cursors'."""
+        return LedgerTerms(self.cluster.swarm.quorum, go_on_without_spare=False, is_degraded=False)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(self.watched(work))
@@ -151,6 +154,7 @@ class TopicOwner(ShippedProcess):
         deletions = [ledgers.deleted(), *(cursor.deleted() for cursor in self._cursors.values())]
         await asyncio.wait([asyncio.create_task(each) for each in deletions], timeout=_DELETING_S)
         if not self._over.is_set():
+            self.checks.in_doubt(self.name)
             self._is_over("it was not unloaded in time")
 
     def _is_over(self, why: str) -> None:
@@ -243,7 +247,7 @@ class TopicOwner(ShippedProcess):
             self.extent,
             owner_token=self.name,
             list_version=self._list_version,
-            quorum=self.cluster.swarm.quorum,
+            terms=self._terms,
             initial=None if is_there else begins,
             policy=CursorPolicy(
                 persist_ms=swarm.persist_ms,

@@ -1,0 +1,113 @@
+"""Mutants of the backup of metadata."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from daybook_bookie.identity.metadata_link import MetadataLink
+from daybook_bookie.upkeep.gc import Collector
+from daybook_spark.write import sweep
+
+from daybook.core.effects import SendRead
+from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.recovery.elsewhere import Elsewhere
+from daybook.metadata.backup import restore
+from daybook.metadata.store.tree_watch import TreeWatch
+from tests.model.mutants.registry import around, mutant
+
+by_test = partial(mutant, not_simulated="the simulator has no backup of its metadata")
+
+SNAPSHOT = "tests/unit/metadata/backup/test_snapshot.py::"
+RESTORE = "tests/unit/metadata/backup/test_restore.py::"
+ELSEWHERE = "tests/unit/core/recovery/test_elsewhere.py::"
+SWEEP = "tests/unit/spark/test_manifest_commit.py::"
+DECOMMISSION = "tests/unit/autorecovery/test_decommission.py::"
+HOLD = "tests/unit/bookie/upkeep/test_server_hold.py::"
+
+
+@by_test(68, SNAPSHOT + "test_rule_68_what_changes_while_it_is_read_is_read_again_until_nothing_did")
+def what_changes_while_an_export_reads_stays_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The export has one node from before a transaction and another one from after it."""
+    monkeypatch.setattr(TreeWatch, "take", lambda self: [])
+
+
+@by_test(68, RESTORE + "test_rule_68_a_restore_brings_back_all_but_the_counter_and_writers")
+def an_unclosed_ledger_comes_back_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody attaches a ledger that had a writer since the export, and a recovery trusts its old ensemble."""
+    monkeypatch.setattr(LedgerMetadata, "in_recovery", lambda self: self)
+
+
+@by_test(68, RESTORE + "test_rule_68_no_ledger_begins_before_the_counter_is_above_all_that_bookies_hold")
+def ids_continue_where_the_export_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of ledgers that began after the export are given out again."""
+    finish: Callable[..., Any] = restore.finish
+
+    async def without_bookies(store: Any, layout: Any, export: Any, *, highest_held: int) -> Any:
+        return await finish(store, layout, export, highest_held=-1)
+
+    monkeypatch.setattr("tests.unit.metadata.backup.test_restore.finish", without_bookies)
+
+
+@by_test(68, RESTORE + "test_rule_68_a_restore_that_breaks_off_anywhere_holds_collection_and_has_no_identity")
+def collection_is_held_once_all_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bookies compare what they have with half of the metadata."""
+
+    async def hold_nothing(*_: Any, **__: Any) -> None:
+        return
+
+    monkeypatch.setattr(restore, "begin_hold", hold_nothing)
+
+
+@by_test(68, HOLD + "test_rule_68_nothing_is_collected_while_a_restore_is_not_confirmed", slow=True)
+def bookies_collect_whatever_was_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie deletes the ledgers that began after the export."""
+    monkeypatch.setattr(MetadataLink, "collection_hold", lambda self: None)
+
+
+@by_test(68, HOLD + "test_rule_68_a_restore_that_begins_and_ends_during_a_cycle_stops_the_cycle", slow=True)
+def a_cycle_asks_for_the_hold_only_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cycle judges by half of the metadata, and deletes after the restore."""
+    monkeypatch.setattr(Collector, "_is_still", lambda self, hold: True)
+
+
+@by_test(68, ELSEWHERE + "test_rule_68_an_entry_that_lies_elsewhere_refuses_the_close")
+def a_recovery_trusts_restored_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bookies of the old ensemble have no more, so the ledger ends there."""
+    monkeypatch.setattr(Elsewhere, "refusal", lambda self: "")
+
+
+@by_test(68, ELSEWHERE + "test_rule_68_bookies_that_cannot_say_so_refuse_the_close")
+@around(Elsewhere, "refusal")
+def a_bookie_that_does_not_answer_has_nothing(refusal: Callable[[Elsewhere], str], self: Elsewhere) -> str:
+    """What is silent counts as an explicit "not found"."""
+    self.silent.clear()
+    return refusal(self)
+
+
+@by_test(68, ELSEWHERE + "test_a_search_fences_those_who_are_asked")
+@around(Elsewhere, "start")
+def a_search_only_reads(start: Callable[[Elsewhere], list[SendRead]], self: Elsewhere) -> list[SendRead]:
+    """A writer that lives on acknowledges entries elsewhere after the close."""
+    return [replace(read, fence=False) for read in start(self)]
+
+
+@by_test(68, SWEEP + "test_rule_68_nothing_is_swept_after_a_restore_that_no_person_confirmed")
+def a_sweep_trusts_restored_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It deletes what a job committed after the export."""
+
+    async def always_fine(*_: Any) -> None:
+        return
+
+    monkeypatch.setattr(sweep, "check_not_held", always_fine)
+
+
+@by_test(68, DECOMMISSION + "test_rule_68_after_a_restore_no_bookie_is_forgotten_before_a_person_confirms")
+def a_decommission_trusts_restored_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disks of a bookie are emptied that alone has what the metadata does not name it for."""
+
+    async def always_fine(*_: Any) -> None:
+        return
+
+    monkeypatch.setattr("daybook.metadata.bookies.check_not_held", always_fine)

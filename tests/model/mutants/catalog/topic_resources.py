@@ -1,0 +1,53 @@
+"""Rule 67 as the operator keeps it: whose a topic is, what comes before what, and what a deleted resource takes with it."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import pytest
+from daybook_operator.plan.decision import Decision
+from daybook_operator.plan.effects import Effect
+from daybook_operator.plan.topic import plan
+from daybook_operator.plan.topic.observed import ObservedTopic
+from daybook_operator.plan.topic.spec import TopicSpec
+
+from tests.model.mutants.registry import around, mutant
+
+TESTS = "tests/unit/operator/test_topic_plan.py::test_rule_67"
+Changes: TypeAlias = Callable[..., tuple[Effect, ...]]
+Release: TypeAlias = Callable[..., Decision]
+by_test = partial(mutant, not_simulated="there is no operator in the simulated cluster")
+
+
+@by_test(67, f"{TESTS}_a_topic_that_a_client_made_is_left_alone_until_a_person_allows_it")
+def every_topic_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resource takes over a topic that clients made, without being asked."""
+    monkeypatch.setattr(ObservedTopic, "may_adopt", property(lambda _observed: True))
+
+
+@by_test(67, f"{TESTS}_the_second_resource_that_names_a_topic_has_a_conflict")
+def every_topic_is_the_own_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resource takes whoever manages a topic for itself."""
+    monkeypatch.setattr(
+        ObservedTopic, "manager", property(lambda observed: observed.topics[0][1].policy.value.managed_by)
+    )
+
+
+@by_test(67, f"{TESTS}_partitions_have_their_policy_before_the_record_counts_them")
+@around(plan, "changes")
+def partitions_grow_before_policies(changes: Changes, *args: Any) -> tuple[Effect, ...]:
+    """Clients see partitions that have no policy yet."""
+    return tuple(reversed(changes(*args)))
+
+
+@by_test(67, f"{TESTS}_a_retained_topic_stays_and_names_no_manager_any_more")
+def every_topic_is_deleted_with_its_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retain is taken for Delete."""
+    monkeypatch.setattr(TopicSpec, "deletes_topic", True)
+
+
+@by_test(67, f"{TESTS}_a_broker_deletes_the_topic_before_the_finalizer_goes")
+@around(plan, "release")
+def the_finalizer_goes_first(release: Release, *args: Any, **parts: Any) -> Decision:
+    """Nobody deletes the topic if the operator dies, or no broker runs, just then."""
+    return Decision(tuple(reversed(release(*args, **parts).effects)))
