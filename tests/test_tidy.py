@@ -40,12 +40,14 @@ SLEEPS: dict[str, str] = {
     "broker-image/daybook_broker/topics/topic_lists.py": "changes that come within a moment are one update",
     "broker-image/daybook_broker/topics/upkeep.py": "the pause between cycles is due to the clock",
     "daybook/local/zookeeper.py": "a server that starts can only be asked again",
+    "daybook/cli/asked_bookies.py": "a client's view of the bookies has no event",
     "daybook/client/client.py": "the clock's tick is the event",
     "daybook/metadata/registration.py": "the pause between attempts to register",
     "operator/daybook_operator/leading.py": "a resync is due to the clock; a kind that is not served tells nobody when it is",
     "operator/daybook_operator/kube/lease.py": "the pace of renewals, and of looks at another's Lease",
     "operator/daybook_operator/main.py": "the clock's tick is the event",
     "spark-jobs/daybook_spark/audit/pace.py": "the limit of a bookie is due to the clock",
+    "spark-jobs/daybook_spark/asking.py": "an owner that is busy or moves can only be asked again",
     "tests/cluster/cgroups.py": "processes that were killed leave their cgroup a moment later",
     "tests/cluster/nodes.py": "daemons that start can only be asked again",
     "tests/cluster/sandbox.py": "the end of a process that is no child of ours",
@@ -66,6 +68,7 @@ SLEEPS: dict[str, str] = {
     "tests/process/integration/kit.py": "views and other processes, which have no event to wait for",
     "tests/process/integration/test_zookeeper_faults.py": "a pause is time that passes",
     "tests/process/integration/workload.py": "the pace of writers and readers",
+    "tools/growth/topic_resources.py": "what rest costs is measured over a time",
     "tools/growth/writer.py": "the pace of a writer",
     "tools/slo/pulse.py": "the pace of a writer",
     "tests/unit/metadata/test_lost_replies.py": "that a write still waits takes time to show",
@@ -78,8 +81,6 @@ SHIPPED_FOLDERS = ("daybook", "bookie-image", "broker-image", "operator", "spark
 
 TESTED_ALONE: dict[str, str] = {
     "format/frame.py: entry_crc": "the definition of an entry's checksum, against which the fast entry_crcs is tested",
-    "topics/policy.py: BacklogAction.EXCEPTION": "policies name it by its value, and code the others",
-    "topics/policy.py: Durability.ASYNC": "policies name it by its value, and code the others",
 }
 """Public names of daybook/core that nothing shipped uses, by file below daybook/core, with the reason why they are there."""
 

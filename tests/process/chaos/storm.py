@@ -20,6 +20,7 @@ from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
 from daybook.core.errors import DaybookError
+from daybook.core.writer.policy import WriterPolicy
 from daybook.local.cluster_file import ClusterError
 from daybook.metadata.tasks import RepairTasks
 from tests.fixtures.cluster import connect_to
@@ -77,6 +78,7 @@ class Storm:
                         roll_entries=roll,
                         seed=self._seed + n,
                         zookeeper_hosts=self._roads_to_zookeeper(n),
+                        policy=WriterPolicy(),
                     )
                 )
                 for n, (quorum, roll) in enumerate(WORKLOADS)

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
@@ -16,6 +17,7 @@ from daybook.autorecovery.worker import RepairWorker
 from daybook.client.transport.calls import BookieCalls
 from daybook.client.verify import CopyReport, verify_ledger
 from daybook.core.placement.policy import BookieInfo
+from daybook.core.writer.policy import WriterPolicy
 from daybook.local.bookie_process import is_running, send, start_bookie
 from daybook.local.cluster import LocalCluster
 from daybook.local.cluster_file import BookieEntry, ClusterError
@@ -29,6 +31,13 @@ T = TypeVar("T")
 BOOKIES: Final = ("bookie-0", "bookie-1", "bookie-2", "bookie-3")
 PATIENCE_S: Final = 40.0
 """How long anything may take that must happen; on a free machine nothing takes a quarter of it."""
+PATIENT: Final = WriterPolicy(
+    quorum_wait_ms=10 * int(1000 * PATIENCE_S),
+    lag_ms_max=int(1000 * PATIENCE_S),
+    lag_bytes_ms=int(1000 * PATIENCE_S),
+    quarantine_ms=10 * int(1000 * PATIENCE_S),
+)
+"""Of writers that wait for a quorum until it is back, and that no slow machine makes declare a bookie failed."""
 SESSION_MS: Final = 2500
 """A bookie that is killed and started again registers only when its former session has ended."""
 POLL_S: Final = 0.02
@@ -186,7 +195,9 @@ def calls(client: daybook.Client, bookie: str) -> BookieCalls:
 
 async def info(client: daybook.Client, bookie: str) -> pb.GetInfoResponse:
     """What a bookie says of itself."""
-    answer: pb.GetInfoResponse = await calls(client, bookie).stub.get_info(pb.GetInfoRequest(), timeout=10)
+    answer: pb.GetInfoResponse = await calls(client, bookie).stub.get_info(
+        pb.GetInfoRequest(), timeout=PATIENCE_S
+    )
     return answer
 
 
@@ -205,7 +216,9 @@ async def ledger_on(
     """A new ledger whose ensemble has `bookie` in it; `quorum` is E, Qw and Qa."""
     ensemble, write, ack = quorum
     while True:
-        ledger = await client.create_ledger(ensemble_size=ensemble, write_quorum=write, ack_quorum=ack)
+        ledger = await persist(
+            partial(client.create_ledger, ensemble_size=ensemble, write_quorum=write, ack_quorum=ack)
+        )
         if bookie in ledger.ensemble():
             return ledger
         await ledger.close()

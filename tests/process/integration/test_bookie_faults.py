@@ -5,42 +5,49 @@ import signal
 
 import pytest
 
-from daybook.core.writer.policy import WriterPolicy
+from daybook.client.transport import frame_sender
 from daybook.local.cluster import LocalCluster
 from tests.process.integration.kit import (
+    PATIENCE_S,
     copies,
     eventually,
     kill_all,
     off,
     repair,
     start_all,
+    until_gone,
     until_registered,
 )
 from tests.process.integration.workload import Workload, running
 
 pytestmark = pytest.mark.integration
 
-QUARANTINE_S = WriterPolicy().quarantine_ms / 1000
+STALL_S = frame_sender.STALL_TIMEOUT_S
 
 
-def spare_of(work: Workload) -> str:
+@pytest.fixture(autouse=True)
+def _nobody_stalls_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine makes no bookie fail that the test left alone."""
+    monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", PATIENCE_S)
+
+
+async def spare_of(work: Workload) -> str:
     """The bookie that the ledger under way does not use."""
+    await until_registered(work.writer)
     (spare,) = set(work.writer.bookies()) - set(work.ledger.ensemble())
     return spare
 
 
 async def test_a_bookie_that_is_killed_is_replaced_by_the_spare(cluster: LocalCluster) -> None:
     async with running(cluster) as work:
-        ledger, victim, spare = work.ledger, work.ledger.ensemble()[1], spare_of(work)
+        ledger, victim, spare = work.ledger, work.ledger.ensemble()[1], await spare_of(work)
         await off(cluster.kill_bookie, victim)
         await eventually(lambda: ledger.ensemble_changes == 1)
         assert set(ledger.ensemble()) == {spare, *ledger.metadata.fragments[0].bookies} - {victim}
         await work.acknowledge()
         assert not ledger.is_degraded
         await off(start_all, cluster)
-        await eventually(
-            lambda: not work.writer._avoided(), QUARANTINE_S / 2
-        )  # who restarted may be chosen again
+        await eventually(lambda: not work.writer._avoided())  # who restarted may be chosen again
         await work.end()
         assert work.ends == []
         found = await copies(cluster, ledger.id)
@@ -53,8 +60,9 @@ async def test_rule_45_without_a_spare_writes_go_on_and_the_bookie_that_returns_
     cluster: LocalCluster,
 ) -> None:
     async with running(cluster) as work:
-        ledger, victim, spare = work.ledger, work.ledger.ensemble()[0], spare_of(work)
+        ledger, victim, spare = work.ledger, work.ledger.ensemble()[0], await spare_of(work)
         await off(cluster.stop_bookies, spare)
+        await until_gone(work.writer, spare)
         await off(cluster.kill_bookie, victim)
         await eventually(lambda: ledger.is_degraded)
         assert [fragment.first_entry for fragment in ledger.metadata.fragments] == [0]
@@ -88,12 +96,14 @@ async def test_a_bookie_that_stands_still_for_less_than_the_stall_timeout_is_wai
 
 
 async def test_a_bookie_that_stands_still_for_longer_is_replaced_and_comes_back(
-    cluster: LocalCluster,
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", STALL_S)
     async with running(cluster) as work:
         ledger, sleeper = work.ledger, work.ledger.ensemble()[2]
         cluster.kill_bookie(sleeper, signal.SIGSTOP)
         await eventually(lambda: ledger.ensemble_changes == 1)
+        monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", PATIENCE_S)
         await work.acknowledge()
         cluster.kill_bookie(sleeper, signal.SIGCONT)
         await until_registered(work.reader, sleeper)

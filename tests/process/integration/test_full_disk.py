@@ -16,7 +16,7 @@ import pytest
 import daybook
 from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
-from tests.process.integration.kit import info, ledger_on, off, until_bookies
+from tests.process.integration.kit import info, ledger_on, off, persist, until_bookies
 from tests.process.integration.small_disk import (
     DISK_BYTES,
     SmallBookie,
@@ -68,7 +68,7 @@ async def fill(client: daybook.Client, small: str) -> list[daybook.Ledger]:
     ledgers: list[daybook.Ledger] = []
     written_bytes = 0
     while (await info(client, small)).writable:
-        ledger = await client.create_ledger()
+        ledger = await persist(client.create_ledger)
         if small not in ledger.ensemble():
             await ledger.close()
             await client.delete_ledger(ledger.id)
@@ -114,10 +114,10 @@ async def test_rule_30_a_full_disk_is_read_only_and_starts_again_and_is_writable
             await until_listed(client, small, writable=True)
             ledgers = await fill(client, small)
             await until_listed(client, small, writable=False)
+            first_life = client.bookies()[small].boot_id
             for ledger in ledgers:
                 await ledger.append(b"the others go on")
                 await ledger.close()
-            first_life = client.bookies()[small].boot_id
             await off(small_bookie.end, signal.SIGKILL)
             await small_bookie.start()
             await until_bookies(client, lambda now: small in now and now[small].boot_id != first_life)

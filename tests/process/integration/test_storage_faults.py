@@ -30,6 +30,8 @@ from daybook.wire import bookie_pb2 as pb
 from tests.fixtures.cluster import connect_to
 from tests.process.integration.kit import (
     BOOKIES,
+    PATIENCE_S,
+    PATIENT,
     calls,
     copies,
     eventually,
@@ -37,6 +39,7 @@ from tests.process.integration.kit import (
     kill_all,
     ledger_on,
     off,
+    persist,
     repair,
     replace_bookie,
     settings,
@@ -194,7 +197,9 @@ async def test_rule_26_a_flipped_bit_in_the_store_is_noticed_read_around_and_rep
         assert min(BOOKIES, key=client.rank()) == VICTIM
         _, entries = await read_closed(client, ledger.id)
         assert entries == list(enumerate(wanted))
-        scrubbed = await calls(client, VICTIM).stub.scrub(pb.ScrubRequest(ledger_id=ledger.id), timeout=30)
+        scrubbed = await calls(client, VICTIM).stub.scrub(
+            pb.ScrubRequest(ledger_id=ledger.id), timeout=PATIENCE_S
+        )
         assert [(found.ledger_id, list(found.entries)) for found in scrubbed.damaged] == [(ledger.id, [37])]
     found = await copies(cluster, ledger.id)
     assert {bookie: copy.damaged for bookie, copy in found.items() if not copy.is_whole} == {VICTIM: [37]}
@@ -206,7 +211,7 @@ async def test_rule_29_a_wiped_bookie_needs_a_word_and_then_vouches_for_nothing(
 ) -> None:
     """b has the entries and loses its disk, c never saw them, a is away: together they must not shorten the ledger."""
     async with connect_to(cluster) as client:
-        ledger = await client.create_ledger()
+        ledger = await persist(client.create_ledger)
         a, b, c = ledger.ensemble()
         (spare,) = set(BOOKIES) - {a, b, c}
         await off(cluster.stop_bookies, spare)
@@ -243,15 +248,15 @@ async def test_rule_29_a_wiped_bookie_needs_a_word_and_then_vouches_for_nothing(
 
 
 async def test_rule_04_a_fence_that_was_answered_holds_after_a_kill(cluster: LocalCluster) -> None:
-    async with connect_to(cluster) as writer, connect_to(cluster) as other:
-        ledger = await writer.create_ledger()
+    async with connect_to(cluster, writer_policy=PATIENT) as writer, connect_to(cluster) as other:
+        ledger = await persist(writer.create_ledger)
         await ledger.append(b"before")
         key = ledger.metadata.password_hash
         ensemble = ledger.ensemble()
 
         async def fence_and_kill(bookie: str) -> None:
             request = pb.FenceRequest(ledger_id=ledger.id, key=key)
-            assert Code((await calls(other, bookie).stub.fence(request, timeout=30)).code) is Code.OK
+            assert Code((await calls(other, bookie).stub.fence(request, timeout=PATIENCE_S)).code) is Code.OK
             await off(kill_all, cluster, bookie)
 
         await asyncio.gather(*map(fence_and_kill, ensemble))
@@ -283,7 +288,7 @@ async def test_rule_24_kills_between_flushes_lose_nothing_that_one_bookie_answer
                 await ledger.abandon()
             await off(cluster.kill_bookie, VICTIM)
             await off(cluster.start_bookie, VICTIM)
-        assert first_file not in os.listdir(journal), "no journal file went: nothing was tried"
+        await eventually(lambda: first_file not in os.listdir(journal))  # or nothing was tried
         async with connect_to(cluster) as client:
             await until_registered(client, VICTIM)
             for ledger_id, entries in written.items():

@@ -13,13 +13,13 @@ import pytest
 from daybook.local.child import wait_for_exit
 from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
-from tests.process.integration.kit import copies, eventually
+from tests.process.integration.kit import PATIENCE_S, copies, eventually
 from tests.process.integration.workload import read_back
 from tests.process.integration.writer_process import parse
 
 pytestmark = pytest.mark.integration
 
-KILL_TIMEOUT_MS = 10_000
+KILL_TIMEOUT_MS = 40_000
 
 
 class Writer:
@@ -66,7 +66,7 @@ async def test_writers_killed_at_random_moments_lose_nothing_acknowledged(
         rng = random.Random(seed)
         writer = start_writer(str(seed))
         acknowledgements = rng.randrange(1, 60)
-        await eventually(lambda: writer.said().count("ack") >= acknowledgements)
+        await eventually(lambda: writer.said().count("ack") >= acknowledgements, 2 * PATIENCE_S)
         writer.kill()
         history = parse(writer.said())
         assert history.acknowledged_entries > 0

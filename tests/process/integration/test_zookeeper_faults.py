@@ -29,7 +29,7 @@ async def test_rule_46_a_short_pause_delays_changes_of_metadata_alone(cluster: L
         cluster.zookeeper.resume()
         await eventually(lambda: ledger.ensemble_changes == 1)
         await work.acknowledge()
-        await (await creating).close()
+        await persist((await creating).close)
         await off(start_all, cluster)
         await work.end()
         assert work.ends == []

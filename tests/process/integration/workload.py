@@ -9,16 +9,16 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from itertools import count
 from typing import Final, Self
 
 import daybook
 from daybook.core.errors import DaybookError
+from daybook.core.writer.policy import WriterPolicy
 from daybook.local.cluster import LocalCluster
 from tests.fixtures.cluster import connect_to
 from tests.process.integration.history import History, Seen
-from tests.process.integration.kit import PASSING, PATIENCE_S, persist
+from tests.process.integration.kit import PASSING, PATIENCE_S, PATIENT, persist
 
 BATCH_ENTRIES: Final = 10
 BATCHES_UNDER_WAY: Final = 8
@@ -196,13 +196,15 @@ async def running(
     roll_entries: int = NEVER,
     seed: int = 0,
     zookeeper_hosts: tuple[str, str] = ("", ""),
+    policy: WriterPolicy = PATIENT,
 ) -> AsyncIterator[Workload]:
-    """A workload on `cluster` that has begun; its writer and its readers are clients of their own.
+    """A workload on `cluster` that has begun; its writer, which keeps `policy`, and its readers are clients of their own.
 
     `zookeeper_hosts`: where writer and readers reach ZooKeeper, if not where all do.
     """
     for_writer, for_readers = zookeeper_hosts
-    async with connect_to(cluster, for_writer) as writer, connect_to(cluster, for_readers) as reader:
+    writing = connect_to(cluster, for_writer, writer_policy=policy)
+    async with writing as writer, connect_to(cluster, for_readers) as reader:
         work = Workload(writer, reader, quorum=quorum, roll_entries=roll_entries, seed=seed)
         try:
             yield await work.start()
@@ -213,11 +215,15 @@ async def running(
 async def read_back(client: daybook.Client, history: History) -> None:
     """Recover and read every ledger of `history`; what is found is added to it."""
     for ledger_id in history.ledgers:
-        reader, entries = await persist(partial(read_closed, client, ledger_id))
+        reader, entries = await read_closed(client, ledger_id)
         history.closed(ledger_id, reader.metadata.last_entry, reader.metadata.length, entries)
 
 
 async def read_closed(client: daybook.Client, ledger_id: int) -> tuple[daybook.Reader, list[Seen]]:
-    """Open a ledger, recovering it if need be, and read all of it."""
-    reader = await client.open_ledger(ledger_id)
-    return reader, [(entry.entry_id, entry.data) async for entry in reader.read()]
+    """Open a ledger, recovering it if need be, and read all of it; what passes is waited out."""
+
+    async def attempt() -> tuple[daybook.Reader, list[Seen]]:
+        reader = await client.open_ledger(ledger_id)
+        return reader, [(entry.entry_id, entry.data) async for entry in reader.read()]
+
+    return await persist(attempt)

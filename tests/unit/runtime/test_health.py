@@ -80,7 +80,7 @@ def test_a_check_that_raises_is_a_problem(server: HealthServer, stub: health_pb2
 def test_a_watcher_sees_changes_and_the_end(
     server: HealthServer, stub: health_pb2_grpc.HealthStub, readiness: Trouble
 ) -> None:
-    changes = stub.Watch(health_pb2.HealthCheckRequest(service=READINESS), timeout=30)
+    changes = stub.Watch(health_pb2.HealthCheckRequest(service=READINESS), timeout=60)
     assert next(changes).status == SERVING
     readiness.reason = "still replaying"
     assert next(changes).status == NOT_SERVING
@@ -99,7 +99,7 @@ def test_a_hanging_readiness_check_is_reported_and_does_not_delay_liveness(
     def slow() -> None:
         if hang.is_set():
             entered.set()
-            release.wait(30)
+            release.wait(60)
 
     with (
         HealthServer(ANYWHERE, liveness=[liveness], readiness=[slow]) as server,
@@ -108,9 +108,9 @@ def test_a_hanging_readiness_check_is_reported_and_does_not_delay_liveness(
         stub = health_pb2_grpc.HealthStub(channel)
         request = health_pb2.HealthCheckRequest(service=READINESS)
         hang.set()
-        asked = stub.Check.future(request, timeout=30)
-        assert entered.wait(30)
-        probes = [stub.Check.future(request, timeout=30) for _ in range(4)]
+        asked = stub.Check.future(request, timeout=60)
+        assert entered.wait(60)
+        probes = [stub.Check.future(request, timeout=60) for _ in range(4)]
         assert [probe.result().status for probe in probes] == [NOT_SERVING] * 4
         assert "the check of readiness has made no progress" in server.reasons(READINESS)[0]
         liveness.reason = "journal is stuck"

@@ -41,7 +41,7 @@ def test_a_grpc_server_listens_on_a_held_port() -> None:
         assert server.add_insecure_port(str(held.address)) == held.port
         server.start()
         with grpc.insecure_channel(str(held.address)) as channel:
-            grpc.channel_ready_future(channel).result(timeout=30)
+            grpc.channel_ready_future(channel).result(timeout=60)
         server.stop(None).wait()
 
 

@@ -28,7 +28,7 @@ def test_a_signal_wakes_threads_and_the_main_thread() -> None:
 async def test_a_signal_wakes_every_task_of_a_loop() -> None:
     with stop_on_signals() as stop:
         asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGINT)
-        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             tasks.create_task(stop.wait_async())
             tasks.create_task(stop.wait_async())
         assert stop.reason == "SIGINT"

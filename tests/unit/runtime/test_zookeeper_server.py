@@ -160,7 +160,7 @@ def running(folder: Path, **variables: str) -> Iterator[Server]:
     finally:
         if server.process.poll() is None:
             server.process.terminate()  # SIGKILL would leave the server process behind
-        server.process.wait(30)
+        server.process.wait(60)
         for each in held:
             each.close()
 
@@ -182,7 +182,7 @@ def test_it_serves_tells_its_metrics_and_ends_in_order(tmp_path: Path) -> None:
         assert "zk_outstanding_requests" in figures
         assert "zk_avg_latency" in figures
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == 0
+        assert server.process.wait(60) == 0
     with running(tmp_path) as server:
         client = KazooClient(f"127.0.0.1:{server.port}")
         client.start()
@@ -196,7 +196,7 @@ def test_a_server_that_dies_takes_the_container_with_it(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         (child,) = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
         os.kill(int(child), signal.SIGKILL)
-        assert server.process.wait(30) != 0
+        assert server.process.wait(60) != 0
 
 
 @pytest.mark.integration

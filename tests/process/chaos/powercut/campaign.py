@@ -156,7 +156,7 @@ class Campaign:
         async with connect_to(self.bookies.cluster) as client:
             for ledger_id, ledger in self._history.ledgers.items():
                 try:
-                    reader, entries = await persist(partial(read_closed, client, ledger_id))
+                    reader, entries = await read_closed(client, ledger_id)
                 except daybook.DaybookError as error:
                     self.violations.append(f"ledger {ledger_id} cannot be read: {error!r}")
                     return

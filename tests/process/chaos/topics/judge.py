@@ -50,6 +50,8 @@ class TopicHistory:
     stored: dict[Place, Message] = field(default_factory=dict)
     """What a reader read in the end, in order."""
     received: list[Received] = field(default_factory=list)
+    keyed: set[str] = field(default_factory=set)
+    """The producers whose messages have keys."""
 
     @property
     def duplicates(self) -> int:

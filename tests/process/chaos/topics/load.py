@@ -15,6 +15,7 @@ from tests.process.chaos.topics.judge import Message, Place, Received, TopicHist
 PAD: Final = b"." * 200
 PAUSE_S: Final = 0.004
 """Between the messages of a producer."""
+KEYS: Final = 7
 RECEIVE_MS: Final = 500
 ANSWER_S: Final = 60.0
 """How long receipts, and what subscriptions lack, may take once the faults are over."""
@@ -28,11 +29,19 @@ def place_of(message_id: pulsar.MessageId) -> Place:
     return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
 
 
-def message_of(data: bytes) -> Message:
-    """What the bytes of a message say."""
-    name, number, pad = data.split(b" ", 2)
+def key_of(message: Message) -> str:
+    """The key that a producer with keys gives a message."""
+    return f"{message.producer}-{message.number % KEYS}"
+
+
+def message_of(found: pulsar.Message, history: TopicHistory) -> Message:
+    """What the bytes of a message say; its key must be the one that it was sent with."""
+    name, number, pad = found.data().split(b" ", 2)
     assert pad == PAD, f"the bytes of {name!r} #{number!r} are not what was sent"
-    return Message(name.decode(), int(number))
+    message = Message(name.decode(), int(number))
+    key = key_of(message) if message.producer in history.keyed else ""
+    assert found.partition_key() == key, f"{message} has the key {found.partition_key()!r}, not {key!r}"
+    return message
 
 
 class Worker:
@@ -72,9 +81,12 @@ class Producing:
         history: TopicHistory,
         *,
         batches: bool,
+        is_keyed: bool = False,
         pause_s: float = PAUSE_S,
     ) -> None:
         self.name = name
+        if is_keyed:
+            history.keyed.add(name)
         self._pause_s = pause_s
         self._make_client = make_client
         self._history = history
@@ -96,7 +108,11 @@ class Producing:
             number = self._history.sent[self.name]
             self._history.sent[self.name] = number + 1
             message = Message(self.name, number)
-            producer.send_async(b"%s %d %s" % (self.name.encode(), number, PAD), self._answer(message))
+            producer.send_async(
+                b"%s %d %s" % (self.name.encode(), number, PAD),
+                self._answer(message),
+                partition_key=key_of(message) if self.name in self._history.keyed else None,
+            )
         producer.flush()
         client.close()
 
@@ -149,7 +165,7 @@ class Consuming:
                         break
                 continue
             with self._lock:
-                self._received.messages.append(message_of(found.data()))
+                self._received.messages.append(message_of(found, self._history))
             consumer.acknowledge(found)
         client.close()
 
@@ -164,5 +180,5 @@ def read_back(client: pulsar.Client, history: TopicHistory) -> None:
     reader = client.create_reader(history.topic, pulsar.MessageId.earliest)
     while reader.has_message_available():
         found = reader.read_next(int(1000 * ANSWER_S))
-        history.stored[place_of(found.message_id())] = message_of(found.data())
+        history.stored[place_of(found.message_id())] = message_of(found, history)
     reader.close()
