@@ -16,13 +16,13 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer bench-broker growth sim chaos chaos-topics power-cuts witness slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv bench-environment
+.PHONY: help demo test check bench bench-peer bench-broker bench-spark growth sim chaos chaos-topics power-cuts witness slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv bench-environment
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
-demo: uv ## write real data, kill a bookie and the writer, recover, compare: INPUT=path takes your own files
-	@$(SYNC) --no-default-groups --extra demo
+demo: uv ## write real data, kill a bookie, the writer and a broker, compare, count with Spark: INPUT=path takes your own files
+	@$(SYNC) --no-default-groups --extra demo --extra spark
 	@$(BIN)/daybook demo $(if $(INPUT),--input '$(INPUT)')
 
 test: check $(if $(PYTEST),,coverage) ## everything that a change must pass: PYTEST='…' runs these tests alone
@@ -93,10 +93,13 @@ bench-peer: bench-environment ## the same measurements beside Apache BookKeeper 
 bench-broker: bench-environment ## load our brokers, Apache Pulsar's and one that does nothing with pulsar-client: ARGS='--no-peer --rounds 1 …'
 	@$(BENCH)/bin/python -m bench.broker $(ARGS)
 
+bench-spark: bench-environment ## read ledgers and a topic with Spark, beside Parquet, a null source and plain Python: ARGS='--rounds 1 --scale 0.1 …'
+	@$(BENCH)/bin/python -m bench.spark $(ARGS)
+
 rules: sync ## write the index of docs/protocol.md: where the code, the tests and the mutants of each rule are
 	@$(BIN)/python -m tools.rule_index
 
-growth: bench-environment ## measure how costs grow with ledgers, open ledgers and a large store, and write docs/growth.md: PART=name SIZES='n …'
+growth: bench-environment ## measure how costs grow with ledgers, open ledgers, a large store and Topics, and write docs/growth.md: PART=name SIZES='n …'
 	@$(BENCH)/bin/python -m tools.growth $(if $(PART),--part '$(PART)') $(if $(SIZES),--sizes $(SIZES)) $(ARGS)
 
 crds: ## copy crds/ into the chart, which carries them

@@ -4,5 +4,5 @@
 against real bookie processes with fsync on; a write is timed until its bookies have stopped, so that the backlog of
 the store is drained inside the timing.
 
-`broker/` has the bench of brokers (`make bench-broker`), which is another program.
+`broker/` has the bench of brokers (`make bench-broker`), and `spark/` that of Spark (`make bench-spark`), which are programs of their own.
 """

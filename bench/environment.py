@@ -13,9 +13,20 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 OLDEST: Final = (3, 11)
-COMPILED: Final = ("crc32c", "grpcio", "lmdb", "matplotlib", "protobuf", "pulsar-client", "pydantic-core")
+COMPILED: Final = (
+    "crc32c",
+    "grpcio",
+    "lmdb",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "protobuf",
+    "pulsar-client",
+    "pyarrow",
+    "pydantic-core",
+)
 """A Python for which these have no wheel is not supported by them: to compile them takes minutes, or fails."""
-PARTS: Final = ("--extra=local", "--extra=demo", "--group=bench", "--no-default-groups")
+PARTS: Final = ("--extra=local", "--extra=demo", "--extra=spark", "--group=bench", "--no-default-groups")
 
 
 def main() -> int:

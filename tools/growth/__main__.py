@@ -22,13 +22,15 @@ from tools.growth.large_store import measure_large_store
 from tools.growth.ledgers import measure_ledgers
 from tools.growth.open_ledgers import measure_open_ledgers
 from tools.growth.page import PAGE, RECORDS, UNITS, load, page
+from tools.growth.topic_resources import measure_topic_resources
 
 MEASURES: Final = {
     "ledgers": (measure_ledgers, [10_000, 30_000, 100_000]),
     "open-ledgers": (measure_open_ledgers, [1_000, 3_000, 10_000]),
     "large-store": (measure_large_store, [512, 1024, 2048, 4096]),
+    "topic-resources": (measure_topic_resources, [100, 1_000, 5_000]),
 }
-"""What is measured, and at which sizes: ledgers, open ledgers, MiB in one bookie's store."""
+"""What is measured, and at which sizes: ledgers, open ledgers, MiB in one bookie's store, Topics."""
 
 
 def main() -> int:

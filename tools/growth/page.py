@@ -15,7 +15,7 @@ Record: TypeAlias = Mapping[str, Any]
 HEAD: Final = """\
 # How costs grow
 
-How Daybook's costs grow with the number of ledgers, with the number of open ledgers, and with a store that is larger than a bookie's memory. `make growth`
+How Daybook's costs grow with the number of ledgers, of open ledgers and of Topic resources, and with a store that is larger than a bookie's memory. `make growth`
 measures it and writes this page from `docs/records/growth.jsonl`; nothing here is written by hand.
 
 "How it grows" compares the sizes. A figure that grows in proportion to the size has the exponent 1; a figure that does not depend on the size has the exponent 0; an
@@ -46,10 +46,16 @@ One bookie, entries of 4 KiB. Its cgroup may use 256 MiB for its own memory and 
 oldest 128 MiB in order, and 1,000 single random entries, 4 at a time. RssAnon is the bookie's own memory at the end of each step.
 """
 
+TOPIC_RESOURCES: Final = """\
+Topics of Kubernetes, without clients, on a real API server with the operator's default intervals, three bookies and one broker. Create: from the first resource until each
+is Ready. Rest: nothing changes for 200 seconds, in which there is a resync. Writes are all those that the API server answers, those of its own controllers too.
+"""
+
 PARTS: Final = {
     "ledgers": ("Ledgers in ZooKeeper", "ledgers", LEDGERS),
     "open-ledgers": ("Open ledgers", "open ledgers", OPEN_LEDGERS),
     "large-store": ("A store larger than memory", "MiB stored", LARGE_STORE),
+    "topic-resources": ("Topic resources", "Topics", TOPIC_RESOURCES),
 }
 """Title, what the sizes count, and what was done."""
 
@@ -60,6 +66,10 @@ UNITS: Final = {
     "bookie_cpu_s": "s of CPU, busiest bookie",
     "client_cpu_percent": "% of a core, client",
     "bookie_cpu_percent": "% of a core, busiest bookie",
+    "operator_cpu_s": "s of CPU, operator",
+    "operator_cpu_percent": "% of a core, operator",
+    "api_writes": "writes, API server",
+    "api_writes_per_s": "writes/s, API server",
     "rss_mib": "MiB",
     "client_mib": "MiB more, client",
     "bookie_mib": "MiB more, a bookie",

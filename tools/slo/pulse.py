@@ -82,8 +82,7 @@ class Pulse:
         await self.stop()
         await self.ledger.abandon()
         began = time.monotonic()
-        found = await persist(lambda: reader.open_ledger(self.ledger.id))
-        last = [entry async for entry in found.read(max(found.last_add_confirmed, 0))]
+        found, last = await persist(lambda: _last_entry(reader, self.ledger.id))
         recovered_ms = 1000 * (time.monotonic() - began)
         end = found.metadata.last_entry  # −1 in a ledger that the writer had only just begun
         assert [entry.entry_id for entry in last] == ([] if end == NO_ENTRY else [end])
@@ -128,6 +127,12 @@ class Pulse:
         self._acknowledged += 1
         self._last_ack = now
         self._progress.set()
+
+
+async def _last_entry(client: daybook.Client, ledger_id: int) -> tuple[daybook.Reader, list[daybook.Entry]]:
+    """Recover a ledger and read its last entry; both fail for a while where its bookies have just been started again."""
+    reader = await client.open_ledger(ledger_id)
+    return reader, [entry async for entry in reader.read(max(reader.last_add_confirmed, 0))]
 
 
 @asynccontextmanager
