@@ -145,13 +145,12 @@ async def secure_brokers(cluster: LocalCluster, number: int, **changes: Any) -> 
         started = {broker.settings.broker_id for broker in found}
         for broker in found:
             ownership = broker.ownership
-            while not started <= ownership.view.brokers.keys() or ownership.view.leader is None:
+            while started != ownership.view.brokers.keys() or ownership.view.leader is None:
                 await ownership._members.changed()
         yield found
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("no_brokers")
 async def test_the_admin_http_and_the_command_line_use_tls_and_certificates_are_roles(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -69,7 +69,7 @@ class Admin:
 
 @asynccontextmanager
 async def admins(cluster: LocalCluster, number: int, **changes: Any) -> AsyncIterator[Sequence[Admin]]:
-    """Registered brokers that know each other."""
+    """Registered brokers that know each other, and no other: those of earlier tests are gone once their sessions are."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         found = []
@@ -92,7 +92,7 @@ async def admins(cluster: LocalCluster, number: int, **changes: Any) -> AsyncIte
         started = {admin.broker.settings.broker_id for admin in found}
         for admin in found:
             ownership = admin.broker.ownership
-            while not started <= ownership.view.brokers.keys() or ownership.view.leader is None:
+            while started != ownership.view.brokers.keys() or ownership.view.leader is None:
                 await ownership._members.changed()
         yield found
 
